@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,15 +21,6 @@ if TYPE_CHECKING:
 
 DAMAGED = ("bad-index-clean", "bad-magic", "bit-second", "garbage-tail", "intact", "leftover-swap", "zero-tail")
 LARGEST_BYTES = 3 << 20
-
-
-@pytest.fixture
-def opened(browser: Browser) -> Iterator[Opened]:
-    """A tab; whatever a test does in it, the page logs nothing, asks for nothing, and does not fail."""
-    made = tab(browser)
-    yield made
-    made.page.context.close()
-    assert made.wrong == []
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import itertools
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,14 +32,6 @@ HOSTILE = (
     "a b/../#orders-3@2",
 )
 PAGES = ("", "txn-a-0", "topic/txn-a", "bad-magic-0", "no-such-partition-7")
-
-
-@pytest.fixture
-def opened(browser: Browser) -> Iterator[Opened]:
-    made = tab(browser)
-    yield made
-    made.page.context.close()
-    assert made.wrong == []
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import confluent_kafka
@@ -15,17 +14,7 @@ from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, batch, produc
 import pylogseg
 from pylogseg.server import codes
 
-
-@pytest.fixture
-def broker() -> Iterator[pylogseg.Broker]:
-    with pylogseg.Broker(topics={"one": 1}, trace=print) as found:  # shown where a test fails
-        yield found
-
-
-@pytest.fixture
-def client(broker: pylogseg.Broker) -> Iterator[RawClient]:
-    with RawClient(broker.bootstrap_servers) as found:
-        yield found
+TOPICS = {"one": 1}
 
 
 def created(client: RawClient, name: str, version: int = 7, **asked: Any) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +22,7 @@ from pylogseg.server.wire import NO_ID, request_of
 from pylogseg.server.writing.handlers import WRITING
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-@pytest.fixture
-def broker() -> Iterator[pylogseg.Broker]:
-    with pylogseg.Broker(topics={"one": 1}, trace=print) as found:  # shown where a test fails
-        yield found
-
-
-@pytest.fixture
-def client(broker: pylogseg.Broker) -> Iterator[RawClient]:
-    with RawClient(broker.bootstrap_servers) as found:
-        yield found
+TOPICS = {"one": 1}
 
 
 # ---- failures ----

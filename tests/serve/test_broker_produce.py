@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import aiokafka
@@ -22,18 +21,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.server import codes
 
 NOW_MS = time.time_ns() // 1_000_000
-
-
-@pytest.fixture
-def broker() -> Iterator[pylogseg.Broker]:
-    with pylogseg.Broker(topics={"one": 1, "three": 3}, trace=print) as found:  # shown where a test fails
-        yield found
-
-
-@pytest.fixture
-def client(broker: pylogseg.Broker) -> Iterator[RawClient]:
-    with RawClient(broker.bootstrap_servers) as found:
-        yield found
+TOPICS = {"one": 1, "three": 3}
 
 
 # ---- clients ----

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import aiokafka
@@ -16,17 +15,7 @@ from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, batch, produc
 import pylogseg
 from pylogseg.server import codes
 
-
-@pytest.fixture
-def broker() -> Iterator[pylogseg.Broker]:
-    with pylogseg.Broker(topics={"in": 2, "out": 2}, trace=print) as found:  # shown where a test fails
-        yield found
-
-
-@pytest.fixture
-def client(broker: pylogseg.Broker) -> Iterator[RawClient]:
-    with RawClient(broker.bootstrap_servers) as found:
-        yield found
+TOPICS = {"in": 2, "out": 2}
 
 
 def committed(broker: pylogseg.Broker, topic: str = "out") -> list[bytes]:

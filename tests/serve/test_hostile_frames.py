@@ -219,6 +219,8 @@ def test_a_stop_while_clients_wait() -> None:
     assert time.monotonic() - started < PATIENCE_S
     assert all(client.is_closed() for client in waiting)
     wait_for(lambda: not begun_since(before))
+    for client in (*waiting, *joins):
+        client.socket.close()
 
 
 def test_a_client_that_goes_while_it_waits() -> None:
