@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.dataset as pads
 
+from pylogseg.env.interrupts import held_back
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.sql.failures import Known, explained
 from pylogseg.sql.words import with_offset, with_text, words_of
@@ -359,7 +360,8 @@ class _Scanner(pads.Scanner):
 def _connect(jobs: int, folder: str, allow_files: bool) -> Any:
     """Return a connection that reaches nothing but its tables, and cannot be told otherwise."""
     try:
-        import duckdb
+        with held_back():  # as an ImportError it would look like a duckdb that is not there
+            import duckdb
     except ImportError:
         raise RequestError("pylogseg sql needs duckdb: pip install 'pylogseg[sql]'") from None
     settings: dict[str, Any] = {
