@@ -275,7 +275,7 @@ def _report_of_some(segment: Segment, row: SegmentRow, rows: BatchTable, end_pos
     report = SegmentReport(
         segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(Level.HEADERS)
     )
-    report.batches, report.records = len(rows), int(rows.count.sum())
+    report.is_sampled, report.batches, report.records = True, len(rows), int(rows.count.sum())
     report.first_offset, report.end_position = int(rows.base_offset[0]), end_position
     report.next_offset = int(rows.last_offset.max()) + 1
     report.max_timestamp = int(rows.max_timestamp.max())
@@ -372,7 +372,7 @@ def _by_name(task: Task, row: SegmentRow) -> Scan:
     report = SegmentReport(
         segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(Level.HEADERS)
     )
-    report.first_offset = segment.base_offset
+    report.is_sampled, report.first_offset = True, segment.base_offset
     if row.end_offset is not None:
         report.next_offset, report.end_position = row.end_offset, row.size_bytes
     result = Scan(row, report, "names", is_estimate=True, grown=Grown(task.now_ms))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pylogseg.catalog.disk import Disk, Partition, Segment
@@ -97,15 +97,13 @@ def verify(
 
     results = map_ordered(check, segments_of(disk, chosen), jobs, on_bytes)
     yield from findings_of(disk, chosen, results, summary, names=names, numbers=numbers)
-    whole = {part.name for part in chosen if not part.state}
-    asked = is_asked(names, numbers)
-    for tier in tiers:
-        yield from map(summary.add_finding, check_tier(tier, whole, summary.not_checked))
-        if remote_metadata is not None:
-            compared = check_metadata(tier, remote_metadata, whole, asked, summary.not_checked)
+    if tiers and remote_metadata is None:
+        summary.not_checked.append("what the brokers uploaded by their own account (--remote-metadata)")
+    elif remote_metadata is not None:
+        asked = is_asked(names, numbers)
+        for tier in tiers:
+            compared = check_metadata(tier, remote_metadata, _live_names(chosen), asked, summary.not_checked)
             yield from map(summary.add_finding, compared)
-        else:
-            summary.not_checked.append("what the brokers uploaded by their own account (--remote-metadata)")
 
 
 def segments_of(disk: Disk, chosen: Sequence[Partition]) -> list[Segment]:
@@ -122,7 +120,7 @@ def findings_of(
     names: Sequence[str] = (),
     numbers: Sequence[int] | None = None,
 ) -> Iterator[Finding]:
-    """Yield the findings in the reports of segments, and those about partitions and log directories.
+    """Yield the findings in the reports of segments, and those about partitions, log directories and tiers.
 
     The reports come from `segments_of`, in its order, and are consumed one at a time. `names` and `numbers` selected
     the chosen partitions: missing ones are reported only if these select them.
@@ -139,7 +137,13 @@ def findings_of(
         summary.add_segment(report)
         yield from map(summary.add_finding, report.findings)
     yield from map(summary.add_finding, _log_dirs(disk, summary, around, is_asked(names, numbers)))
+    for tier in tiers_of(chosen):
+        yield from map(summary.add_finding, check_tier(tier, _live_names(chosen), summary.not_checked))
     _note_unchecked(disk, chosen, summary)
+
+
+def _live_names(chosen: Iterable[Partition]) -> set[str]:
+    return {part.name for part in chosen if not part.state}
 
 
 class _Around:

@@ -32,6 +32,7 @@ class SegmentReport:
     begins_damaged: bool = False  #: Whether the beginning of the segment cannot be read.
     end_gap: Gap | None = None  #: Between the last good batch and the end of the file.
     end_position: int = -1  #: The end of the file, as far as it was read.
+    is_sampled: bool = False  #: Only some batches were looked at: counts, times and epochs are of these.
     is_compacted: bool = False  #: Batches lack records or have a delete horizon: offsets may be missing anywhere.
     epochs: list[tuple[int, int]] = field(default_factory=list)  #: Leader epochs in order, each with its first offset.
     #: Producer and offset of abort markers without an index entry and data here.
