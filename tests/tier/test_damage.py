@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import zstandard
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from helpers import shell
 from helpers.checks import some
 from helpers.tiered_logs import write_log
@@ -17,6 +19,7 @@ from helpers.tiers import TOPIC_ID, Key, Uploader, encoded_sizes
 
 import pylogseg
 from pylogseg.format.uuids import format_uuid
+from pylogseg.tier.keys import KeyRing
 from pylogseg.tier.manifest import MANIFEST_LIMIT_BYTES, parse_manifest
 
 CHUNK = 2000
@@ -242,6 +245,14 @@ def test_secrets_do_not_show(world: World) -> None:
         list(pylogseg.read(pylogseg.open_tier(world.url, world.keys)))
     except pylogseg.PylogsegError as error:
         said += repr(error) + str(error)
+    ring = KeyRing(world.keys)
+    wrapped = manifest.encryption
+    assert wrapped is not None
+    ring.unwrap(wrapped.key_id, wrapped.wrapped)
+    said += repr(ring) + repr(list(vars(ring)["_keys"].values()))
+    key = load_pem_private_key((world.keys / "k.pem").read_bytes(), None)
+    assert isinstance(key, RSAPrivateKey)
+    secrets.append(str(key.private_numbers().p))
     assert not [secret for secret in some(secrets) if secret in said]
 
 

@@ -39,6 +39,10 @@ class _Rsa(NamedTuple):
     dq: int
     q_inverse: int
 
+    def __repr__(self) -> str:
+        """Return a text without the key: tools that collect errors show the variables around them."""
+        return f"<a private key of {self.size} bytes>"
+
     def decrypt(self, number: int) -> int:
         one, two = pow(number % self.p, self.dp, self.p), pow(number % self.q, self.dq, self.q)
         return two + self.q * ((one - two) * self.q_inverse % self.p)
