@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pylogseg.files.checkpoint import EpochEntry
 from pylogseg.lineage.chains import Lineage, Parting, parting
-from pylogseg.lineage.parts import LeftKind, Part, Piece, assemble, is_within, lineage_of
+from pylogseg.lineage.parts import LeftKind, Part, Piece, assemble, lineage_of
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -25,6 +25,12 @@ def played(seed: int, steps: int = 40) -> History:
     for _ in range(steps):
         history.step()
     return history
+
+
+def is_within(part: Part, lineage: Lineage) -> bool:
+    """As Kafka's `RemoteLogManager.isRemoteSegmentWithinLeaderEpochs`: whether all of a part belongs to a lineage."""
+    within = parting(part.lineage, lineage)
+    return within.epoch is not None and part.end_offset <= min(within.offset, lineage.end)
 
 
 def first_difference(a: list[tuple[int, int]], b: list[tuple[int, int]]) -> int:

@@ -2,7 +2,7 @@
 
 A part belongs to a lineage up to where the two part. That is what a broker does with a tier: it asks for the segment of
 an epoch and an offset, so a segment serves the offsets of the epochs that it shares with the leader, whatever else is
-in it. (`RemoteLogManager.isRemoteSegmentWithinLeaderEpochs` is `is_within`.)
+in it.
 """
 
 from __future__ import annotations
@@ -83,12 +83,6 @@ class Assembly(NamedTuple):
     pieces: list[Piece]
     left: list[LeftOut]
     holes: list[tuple[int, int]]
-
-
-def is_within(part: Part, lineage: Lineage) -> bool:
-    """Check whether a part belongs to a lineage, all of it but what lies below the lineage's start."""
-    within = parting(part.lineage, lineage)
-    return within.epoch is not None and part.end_offset <= min(within.offset, lineage.end)
 
 
 def lineage_of(parts: Sequence[Part]) -> Lineage:

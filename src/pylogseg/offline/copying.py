@@ -129,7 +129,7 @@ def copy(
         job = _Copy(disk, *chosen[0], into, on_partition)
         return job.plan() if dry_run else job.run(jobs, on_bytes)
     unfinished.check_free(disk, into)
-    if isinstance(disk, LocalStorage) and _is_within(into, os.fspath(source)):
+    if isinstance(disk, LocalStorage) and unfinished.is_within(into, os.fspath(source)):
         raise RequestError(f"{into} lies in {source}, which is copied: name a folder outside of it")
     result, failed = Copied(os.fspath(source), into, dry_run=dry_run, is_marked_clean=True), list[PylogsegError]()
     for place, names in chosen:
@@ -166,7 +166,7 @@ class _Copy:
         above, name = storage.split(self._target)
         self._unfinished = storage.join(above, f".{name}.pylogseg-unfinished")
         unfinished.check_replaceable(storage, self._target)
-        if isinstance(storage, LocalStorage) and place.log_dir and _is_within(target, place.log_dir):
+        if isinstance(storage, LocalStorage) and place.log_dir and unfinished.is_within(target, place.log_dir):
             raise RequestError(f"{target} lies in {place.parent}, which is copied: name a folder outside of it")
 
     def plan(self) -> Copied:
@@ -315,8 +315,3 @@ def _is_of_source(error: StorageError | CorruptionError) -> bool:
     """Check whether a partition cannot be read, so that others may be copied anyway."""
     cause = error.__cause__
     return isinstance(error, CorruptionError) or (isinstance(cause, OSError) and cause.errno not in _FULL)
-
-
-def _is_within(path: str, folder: str) -> bool:
-    real, above = os.path.realpath(path), os.path.realpath(folder)
-    return os.path.commonpath([real, above]) == above

@@ -235,7 +235,7 @@ class _Merge:
         result.dry_run, result.log_dir = dry_run, target.path
         result.sources = [disk.path for disk in self._disks]
         for disk in self._disks:
-            if _is_within(target.path, disk.path):
+            if unfinished.is_within(target.path, disk.path):
                 raise RequestError(f"{into} lies in {disk.path}, which is merged: name a folder outside of it")
         if dry_run:
             self._take_all(lambda name, advance: self._one(name, advance, None, target), jobs, on_bytes)
@@ -337,7 +337,7 @@ class _Merge:
         directory.claim(name)
         topic_id = next((scan.topic_id for scan in plan.replicas if scan.topic_id is not None), None)
         writer = Writer(storage, folder, plan, config, advance)
-        log = writer.write(None)
+        log = writer.write()
         if topic_id is not None:
             data = encode_partition_metadata(PartitionMetadata(topic_id))
             storage.write_synced(storage.join(folder, FileKind.PARTITION_METADATA.value), data)
@@ -355,10 +355,5 @@ class _Merge:
             result.is_undone = True
 
 
-def _is_within(path: str, folder: str) -> bool:
-    real, above = os.path.realpath(path), os.path.realpath(folder)
-    return os.path.commonpath([real, above]) == above
-
-
 def _is_in(error: PylogsegError, folder: str) -> bool:
-    return isinstance(error, StorageError) and _is_within(error.path, folder)
+    return isinstance(error, StorageError) and unfinished.is_within(error.path, folder)

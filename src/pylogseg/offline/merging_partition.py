@@ -126,13 +126,6 @@ def planned(replicas: Sequence[ReplicaScan], known: Known | None, named: int | N
     return Plan(replicas, choice, verdict, verdict.lineage.cut(end), pieces, missing)
 
 
-class Merged(NamedTuple):
-    """A partition that was written."""
-
-    segments: int
-    size: int
-
-
 class Writer:
     """Writes the log of a plan into a new folder."""
 
@@ -152,13 +145,13 @@ class Writer:
         )
         self.unread: list[tuple[int, int]] = []  #: Offsets of batches that did not fit behind those before them.
 
-    def write(self, topic_id: str | None) -> Log:
+    def write(self) -> Log:
         """Write, flush and close the log; return it for its offsets."""
         storage, plan = self._storage, self._plan
         storage.make_folder(self._folder)
         has_producers = self._copy_snapshot()
         environment = Environment(storage, SystemClock(), self._scheduler)
-        log = Log.open(environment, self._folder, self._config, Start(True, self._start), topic_id=topic_id)
+        log = Log.open(environment, self._folder, self._config, Start(True, self._start))
         try:
             for piece in plan.pieces:
                 self._append(log, piece)

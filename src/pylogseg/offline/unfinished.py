@@ -25,6 +25,12 @@ def check_replaceable(storage: Storage, path: str) -> None:
         raise RequestError(f"{path}: {what}: name a folder in it, such as {os.path.join(path, 'log')}")
 
 
+def is_within(path: str, folder: str) -> bool:
+    """Check whether a path lies in a folder, or is it, by their real paths."""
+    real, above = os.path.realpath(path), os.path.realpath(folder)
+    return os.path.commonpath([real, above]) == above
+
+
 def put_in_place(storage: Storage, made: str, path: str) -> None:
     """Give what was made its name, in place of an empty folder; StorageError if that is not empty any more."""
     if storage.exists(path):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import struct
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pylogseg._codec import decode_uvarint, encode_uvarint
 from pylogseg.messages.codec import Read, is_flexible, length_reader, length_writer, list_reader, maybe_reader
@@ -44,13 +44,6 @@ _MALFORMED = (struct.error, IndexError, ValueError)
 
 class MalformedRequest(ValueError):
     """Bytes that are no request of the version that their header names."""
-
-
-class Hole(Protocol):
-    """Bytes of an answer that are not in memory."""
-
-    @property
-    def size(self) -> int: ...
 
 
 class Header(NamedTuple):
