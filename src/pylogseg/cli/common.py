@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import datetime
 import errno
 import os
@@ -75,6 +76,15 @@ class Selection(NamedTuple):
         from pylogseg.reading.log_reader import logs_of
 
         return logs_of(self.disk, self.partitions, by_name=bool(self.names), from_log_start=self.from_log_start)
+
+
+class Aliased(click.Option):
+    """An option with another word as its last name, that of other commands: it works, and help does not show it."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        shown = copy.copy(self)
+        shown.opts = self.opts[:-1]
+        return click.Option.get_help_record(shown, ctx)
 
 
 topic_option = click.option(

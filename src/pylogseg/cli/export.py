@@ -129,7 +129,14 @@ def _output(text: str) -> Path:
 @click.option(
     "--overwrite", is_flag=True, help="Replace all files of an earlier export of these partitions, in any format."
 )
-@click.option("--columns", metavar="A,B,...", help=f"Default: {','.join(DEFAULT_COLUMNS)}; also batch fields.")
+@click.option(
+    "columns",
+    "--columns",
+    "--fields",
+    cls=common.Aliased,
+    metavar="A,B,...",
+    help=f"Default: {','.join(DEFAULT_COLUMNS)}; also batch fields.",
+)
 @click.option(
     "--compression", default="zstd", show_default=True, metavar="CODEC", help="zstd, lz4, none; Parquet: snappy, gzip."
 )

@@ -163,7 +163,14 @@ def output_options(function: F, styles: click.Choice[str] = STYLES) -> F:
         click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header row."),
         click.option("--key-as", type=styles, default="text", show_default=True, help="How to write keys."),
         click.option("--value-as", type=styles, default="text", show_default=True, help="How to write values."),
-        click.option("--fields", metavar="A,B,...", help=f"Fields to print: {', '.join(text.FIELD_NAMES)}."),
+        click.option(
+            "fields",
+            "--fields",
+            "--columns",
+            cls=common.Aliased,
+            metavar="A,B,...",
+            help=f"Fields to print: {', '.join(text.FIELD_NAMES)}.",
+        ),
         click.option("--headers/--no-headers", default=True, help="Print record headers (default), or not."),
     ]
     return common.decorated(function, add)

@@ -29,7 +29,7 @@ Examples:
   pylogseg serve s3://bucket/kafka                 from an object store, by fsspec
   pylogseg serve /data/dev --own                   a broker whose files these are
   pylogseg serve /backup/kafka --scratch           try a consumer, or a fix, on a copy
-  pylogseg serve /backup/kafka --topics 'orders*' --listen 0.0.0.0:9092 \
+  pylogseg serve /backup/kafka --topic 'orders*' --listen 0.0.0.0:9092 \
       --tls-cert server.pem --tls-key server.key --users users.txt
 
 \b
@@ -72,7 +72,16 @@ class _Log(logging.Handler):
 )
 @tiers.tier_option
 @tiers.keys_option
-@click.option("--topics", multiple=True, metavar="NAME", help="Serve only this topic or pattern; repeatable.")
+@click.option(
+    "topics",
+    "--topic",
+    "-t",
+    "--topics",
+    cls=common.Aliased,
+    multiple=True,
+    metavar="NAME",
+    help="Serve only this topic or pattern; repeatable.",
+)
 @click.option(
     "--end-open-transactions",
     is_flag=True,
@@ -158,7 +167,7 @@ def serve(
     ]
     if own and (len(directories) > 1 or any(others)):
         raise click.UsageError(
-            "--own takes one DIR, and none of --topics, --group-offsets, --until-checkpoint, --scratch, --commits, "
+            "--own takes one DIR, and none of --topic, --group-offsets, --until-checkpoint, --scratch, --commits, "
             "--end-open-transactions, --on-corrupt, --tier"
         )
     security = Security(tls_cert, tls_key, tls_ca, users or _users_of_environment(), mechanisms)
