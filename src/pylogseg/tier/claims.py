@@ -21,7 +21,8 @@ from pylogseg.tier.uploads import AivenUpload, Upload
 
 def settled(uploads: Sequence[Upload]) -> tuple[list[Upload], list[LeftOut]]:
     """Return uploads, in the order of their offsets, with what their segments have, and what was only claimed."""
-    found, claims = list(uploads), []
+    found: list[Upload] = list(uploads)
+    claims: list[LeftOut] = []
     doubtful = sorted(_doubtful([upload.segment for upload in uploads]))
     if not doubtful:
         return found, claims
