@@ -138,6 +138,12 @@ class StorageError(PylogsegError, OSError):
         return (type(self), (self.path, self.operation, self.reason, self.errno))
 
 
+class LockedError(StorageError):
+    """Encrypted data that none of the given keys opens: it was not looked at, so nothing is known of its bytes."""
+
+    kind = "locked"
+
+
 class CorruptionError(PylogsegError):
     """Bytes on disk are not what the format allows.
 

@@ -175,7 +175,7 @@ def metadata(fields: dict[str, Any]) -> dict[str, Any]:
         (lambda f: f["chunkIndex"].update(originalFileSize=10), "chunks are listed"),
         (lambda f: f["chunkIndex"].update(originalChunkSize=0), "originalChunkSize is 0"),
         (lambda f: metadata(f).update(startOffset=5), "it is the manifest of"),
-        (lambda f: f["encryption"].update(dataKey="k:AAAA"), "the data key has 3 bytes"),
+        (lambda f: f["encryption"].update(dataKey="k:AAAA"), "the data key of 3 bytes"),
     ],
 )
 def test_manifest_lies(world: World, change: Callable[[dict[str, Any]], object], reason: str) -> None:

@@ -107,7 +107,7 @@ def test_damage(folder: Path, tier: Path, target: Path) -> None:
     assert str(path) in done.err
     assert not (target / "orders-0").exists()
     done = shell.pylogseg("restore", f"aiven+file://{tier}", target, "--on-corrupt", "skip")
-    assert done.code == 0
+    assert done.code == 1
     assert "left out" in done.text
     url = f"aiven+file://{tier}"
     left = [(r.offset, r.timestamp, r.key, r.value) for r in pylogseg.read(pylogseg.open_tier(url), on_corrupt="skip")]
@@ -121,7 +121,7 @@ def test_hole(folder: Path, tier: Path, target: Path) -> None:
     done = shell.pylogseg("restore", f"aiven+file://{tier}", target)
     assert done.code == 1
     assert "are in no upload" in done.err
-    assert shell.pylogseg("restore", f"aiven+file://{tier}", target, "--on-corrupt", "skip").code == 0
+    assert shell.pylogseg("restore", f"aiven+file://{tier}", target, "--on-corrupt", "skip").code == 1
 
 
 def test_refused(folder: Path, target: Path, tmp_path: Path) -> None:

@@ -528,11 +528,13 @@ def report_gaps(gaps: Iterable[Gap]) -> bool:
     damage, context = False, click.get_current_context()
     for gap in gaps:
         damage |= gap.is_damage
-        if gap.kind is GapKind.UNREADABLE and context.params.get("on_corrupt", "raise") == "raise":
+        is_locked = gap.kind is GapKind.LOCKED
+        if is_locked or (gap.kind is GapKind.UNREADABLE and context.params.get("on_corrupt", "raise") == "raise"):
             context.meta[_UNREADABLE] = True
         if gap.is_damage:
             context.meta[DAMAGE] = True
-        complain(f"{'damage' if gap.is_damage else 'note'}: {in_shell(str(gap))}")
+        label = "not looked at" if is_locked else "damage" if gap.is_damage else "note"
+        complain(f"{label}: {in_shell(str(gap))}")
     return damage
 
 

@@ -150,3 +150,5 @@ def report(
             if each is not None:
                 click.echo(each)
     common.end_with_unreadable([p.error for p in chosen.disk.partitions], found.has_damage)
+    if not found.is_complete:
+        click.get_current_context().exit(2)

@@ -201,7 +201,7 @@ def _distinct(stats: Stats) -> str:
 
 def _gaps(missing: Missing) -> str | None:
     names = {"markers": "markers", "below_start": "log start", "compaction": "compaction", "damage": "damage",
-             "unexplained": "unexplained"}  # fmt: skip
+             "unexplained": "unexplained", "unread": "not looked at"}  # fmt: skip
     found = [f"{label} {getattr(missing, name)}" for name, label in names.items() if getattr(missing, name)]
     return ", ".join(found) or None
 
@@ -236,6 +236,8 @@ def _print_report(group: Group) -> None:
         ("damage", missing.damage, "in batches that cannot be read"),
         ("unexplained", missing.unexplained, "between batches"),
     ]
+    if missing.unread:
+        reasons.append(("not looked at", missing.unread, "encrypted, and there is no key (--keys)"))
     common.print_table(["MISSING OFFSETS", "COUNT", "WHY"], reasons, ["COUNT"])
 
 

@@ -42,7 +42,8 @@ Examples:
 
 \b
 Exit codes: 0 no damage; 1 damage was found, or the disk could not read a file;
-2 wrong usage or another disk error; 130 interrupted. A closed pipe is not an
+2 wrong usage, another disk error, or no damage in what was looked at, and no key
+for the rest; 130 interrupted. A closed pipe is not an
 error.
 """
 
@@ -101,13 +102,20 @@ def verify(
             on_bytes=advance,
             remote_metadata=None if remote_metadata is None else _with_remote_metadata(remote_metadata),
         ):
-            if finding.is_damage or not quiet:
+            if finding.level != "notice" or not quiet:
                 is_read = is_read and try_print(print_finding, finding, as_json)
             if not is_read and summary.damaged:  # the pipe is closed, and the exit code cannot change
                 break
     if is_read:
         try_print(print_summary, summary, as_json, quiet)
+    end_with_summary(summary)
+
+
+def end_with_summary(summary: Summary) -> None:
+    """End the command: exit code 1 if damage was found, else 2 if something was not looked at for want of a key."""
     end_with(summary.damaged > 0)
+    if summary.unread:
+        click.get_current_context().exit(2)
 
 
 def _with_remote_metadata(path: str) -> Disk:
@@ -124,6 +132,9 @@ def _partitions(disk: Disk, names: list[str], numbers: list[int] | None) -> list
     return [p for p in disk.partitions if (is_named or not p.state) and (not numbers or p.partition in numbers)]
 
 
+_LABELS = {"damage": "DAMAGE", "notice": "notice", "unread": "UNREAD"}
+
+
 def print_finding(finding: Finding, as_json: bool) -> None:
     """Print a finding: three lines for people, or one line of JSON."""
     if as_json:
@@ -131,7 +142,7 @@ def print_finding(finding: Finding, as_json: bool) -> None:
         return
     place = "" if finding.position is None else f", position {finding.position}"
     place += "" if finding.offset is None else f", offset {finding.offset}"
-    click.echo(f"{'DAMAGE' if finding.is_damage else 'notice'}  {finding.kind}  {finding.path}{place}")
+    click.echo(f"{_LABELS[finding.level]}  {finding.kind}  {finding.path}{place}")
     click.echo(f"        {in_shell(finding.reason)}")
     click.echo(f"        remedy: {finding.remedy}")
 
@@ -168,7 +179,9 @@ _CHECKED = {
 def _summary_lines(summary: Summary) -> Iterator[str]:
     s = summary
     damage = _count(s.damaged, "finding") + " of damage" if s.damaged else "no damage"
-    result = f"{damage}, {_count(s.notices, 'notice')}" if s.notices else damage
+    more = [_count(s.notices, "notice")] if s.notices else []
+    more += [f"{_count(s.unread, 'object')} not looked at for want of a key"] if s.unread else []
+    result = ", ".join([damage, *more])
     parts = [
         _count(s.log_dirs, "log directory", "log directories"),
         _count(s.partitions, "partition"),

@@ -25,7 +25,7 @@ from pylogseg.reading.ranges import Piece, Range, cut
 from pylogseg.reading.seek import largest_timestamp
 from pylogseg.reading.vanished import open_or_gap, unreadable_gap
 from pylogseg.stats.listing import shown_path
-from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.gaps import Gap, kind_of
 
 #: The columns of each table.
 TABLES: dict[str, pa.Schema] = {"batches": BATCHES, "segments": SEGMENTS, "partitions": PARTITIONS, "indexes": INDEXES}
@@ -185,7 +185,7 @@ class TableScan:
         """Return the row of a partition whose segments cannot be listed."""
         error = cast("StorageError", partition.error)
         reason = f"cannot {error.operation}: {error.reason}"
-        self._add(Gap(error.path, GapKind.UNREADABLE, 0, 0, 0, None, reason, True))
+        self._add(Gap(error.path, kind_of(error), 0, 0, 0, None, reason, True))
         same = {
             "topic": readable(partition.topic),
             "partition": partition.partition,

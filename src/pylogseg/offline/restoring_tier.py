@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pylogseg.catalog.disk import Disk, Partition, Segment
 from pylogseg.catalog.folders import readable_topic_id
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, LockedError, PylogsegError, RequestError, StorageError
 from pylogseg.files.checkpoint import encode_leader_epochs, parse_leader_epochs
 from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.files.snapshot import parse_snapshot
@@ -140,6 +140,7 @@ class FromTier:
                 result.name, 0, f"{missing}; to restore what there is, skip damage (--on-corrupt skip)", reached
             )
         result.notes.append(missing)
+        result.is_undone = True
 
     def _copy(self, segment: Segment, folder: str, result: PartitionResult, on_bytes: Callable[[int], None]) -> _Copied:
         """Write a segment and its indexes; say where it ends, and whether the indexes have to be made anew."""
@@ -192,6 +193,7 @@ class FromTier:
         if not self._skips:
             raise error
         result.notes.append(f"left out: {text}")
+        result.is_undone, result.is_locked = True, result.is_locked or isinstance(error, LockedError)
 
     def _index(self, segment: Segment, kind: FileKind) -> bytes | None:
         """Return an index, empty if there is none; None if it cannot be read, or is damaged."""

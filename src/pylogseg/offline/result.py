@@ -62,6 +62,8 @@ class PartitionResult:
         Why it was left or failed, and what to do about that.
     is_undone : bool
         Whether it was left although it was asked for, by its name or as part of what the command is for.
+    is_locked : bool
+        Whether records were left out that are encrypted, and that there is no key for.
     log_start, log_end : int or None
         Offsets afterwards; None if the log was not opened.
     bytes_before, bytes_after : int
@@ -91,6 +93,7 @@ class PartitionResult:
     reason: str = ""
     remedy: str = ""
     is_undone: bool = False
+    is_locked: bool = False
     log_start: int | None = None
     log_end: int | None = None
     bytes_before: int = 0
@@ -185,8 +188,10 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """For a shell: 2 if the disk failed, 1 if not all was done that was asked for or records were lost, else 0."""
+        """For a shell: 2 if the disk failed or a key was missing, 1 if not all was done or records were lost."""
         if any(is_of_disk(result.error) for result in self.failed):
+            return 2
+        if any(result.is_locked for result in self.partitions):
             return 2
         undone = self.missing or any(result.is_undone or result.report.is_damage for result in self.partitions)
         return int(bool(self.failed or undone))

@@ -20,7 +20,7 @@ from pylogseg.reading.latest import Latest
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.seek import end_offset, offset_of_time
 from pylogseg.reading.stable_offset import Tail
-from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.gaps import Gap, kind_of
 
 
 class Source(Protocol):
@@ -66,7 +66,7 @@ class LogFiles(NamedTuple):
             raise _copy_of(self.error)
         else:
             reason = f"cannot {self.error.operation}: {self.error.reason}"
-            gap = Gap(self.error.path, GapKind.UNREADABLE, 0, 0, first_offset, None, reason, True)
+            gap = Gap(self.error.path, kind_of(self.error), 0, 0, first_offset, None, reason, True)
             options.gaps.append(gap)
 
 
@@ -145,7 +145,7 @@ def logs_of(
 
 def _copy_of(error: StorageError) -> StorageError:
     """Return a copy of an error that can be raised again."""
-    return StorageError(error.path, error.operation, error.reason, error.errno)
+    return type(error)(error.path, error.operation, error.reason, error.errno)
 
 
 def _snapshots(partition: Partition) -> dict[int, str]:

@@ -8,7 +8,7 @@ from pylogseg.catalog.disk import Segment
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
 from pylogseg.format.names import FileKind, parse_file_name
-from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.gaps import Gap, GapKind, kind_of
 
 #: Number of retries, and seconds between them, while the cleaner is replacing a file.
 _LOOKS, _PAUSE_SECONDS = 50, 0.02
@@ -71,4 +71,4 @@ def removed_gap(segment: Segment, first_offset: int, next_offset: int | None) ->
 def unreadable_gap(segment: Segment, error: StorageError, first_offset: int, next_offset: int | None) -> Gap:
     reason = f"cannot {error.operation}: {error.reason}"
     first = max(first_offset, segment.base_offset)
-    return Gap(error.path, GapKind.UNREADABLE, 0, segment.size, first, next_offset, reason, True)
+    return Gap(error.path, kind_of(error), 0, segment.size, first, next_offset, reason, True)

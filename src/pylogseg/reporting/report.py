@@ -53,6 +53,11 @@ class Report:
         """True if a finding is damage."""
         return self.facts.damage > 0
 
+    @property
+    def is_complete(self) -> bool:
+        """False if objects were not looked at, for want of a key."""
+        return not self.facts.unread
+
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as plain values, as ``pylogseg report --json`` prints them."""
         found: dict[str, Any] = to_json(self.facts)

@@ -102,13 +102,15 @@ def _segments(count: int) -> str:
     return f"{count:,} segment{'' if count == 1 else 's'}"
 
 
-def verdict_of(scope: Scope, damage: int, notices: int, reading: Reading) -> str:
+def verdict_of(scope: Scope, damage: int, notices: int, unread: int, reading: Reading) -> str:
     """Return the verdict in a sentence."""
     looked = (
         "every byte of every segment was read"
         if scope.segments_read_whole == scope.segments
         else f"{scope.headers:,} batch headers and {scope.records_decoded:,} records were read, the rest was not"
     )
+    if unread:
+        looked += f"; {unread:,} encrypted object{'' if unread == 1 else 's'} not at all, for want of a key"
     if damage:
         return f"Damage: {damage:,} finding{'' if damage == 1 else 's'} ({looked})."
     if not scope.segments:

@@ -133,7 +133,7 @@ def _rewriting(function: F) -> F:
 @_job
 def verify(session: Any, path: str, names: tuple[str, ...], level: str, as_json: bool) -> None:
     """Check logs, indexes and small files for damage, as `pylogseg verify`."""
-    from pylogseg.cli.verify import print_finding, print_summary
+    from pylogseg.cli.verify import end_with_summary, print_finding, print_summary
     from pylogseg.spark.jobs.checking import verified
     from pylogseg.verify.disk import Summary
     from pylogseg.verify.findings import Level
@@ -144,7 +144,7 @@ def verify(session: Any, path: str, names: tuple[str, ...], level: str, as_json:
     for finding in findings:
         print_finding(finding, as_json)
     print_summary(summary, as_json, False)
-    common.end_with(summary.damaged > 0)
+    end_with_summary(summary)
 
 
 @shell.command(short_help="Count batches, records, keys, bytes; explain gaps.")

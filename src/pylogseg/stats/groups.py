@@ -194,6 +194,7 @@ def _missing_row(group: Group) -> dict[str, Any]:
             "compaction": missing.compaction,
             "damage": missing.damage,
             "unexplained": missing.unexplained,
+            "notLookedAt": missing.unread,
         },
         "missingRanges": [
             {

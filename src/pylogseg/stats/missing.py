@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from pylogseg.stats.segment import Stats
-from pylogseg.walker.gaps import Gap, offsets_text
+from pylogseg.walker.gaps import Gap, GapKind, offsets_text
 
 #: Ranges of missing offsets that are listed for a group.
 MAX_LISTED = 10_000
 #: The reason for offsets missing between records, until it is known whether the log was compacted.
 _BETWEEN = ""
+_DAMAGE, _UNREAD = "damage", "not looked at"
 
 
 class Missing(NamedTuple):
@@ -23,6 +24,7 @@ class Missing(NamedTuple):
     compaction: int  #: Removed by the cleaner.
     damage: int  #: In unreadable parts.
     unexplained: int  #: Between two batches, for an unknown reason.
+    unread: int = 0  #: In encrypted segments that there is no key for.
 
 
 class MissingRange(NamedTuple):
@@ -31,12 +33,12 @@ class MissingRange(NamedTuple):
     name: str
     first_offset: int
     end_offset: int
-    reason: str  #: "log start", "markers", "compaction", "damage" or "unexplained"; see `Missing`.
+    reason: str  #: "log start", "markers", "compaction", "damage", "unexplained" or "not looked at"; see `Missing`.
 
     @property
     def is_news(self) -> bool:
         """True if somebody should look at it: a broker does not do this to a log."""
-        return self.reason in ("damage", "unexplained")
+        return self.reason in (_DAMAGE, "unexplained", _UNREAD)
 
     def __str__(self) -> str:
         return f"{self.name}: {offsets_text(self.first_offset, self.end_offset)} ({self.reason})"
@@ -65,7 +67,7 @@ class MissingOffsets:
         self._base: int | None = None  # of the first segment
         self._first: int | None = None  # offset in it, or in the first one that has any
         self._begin = self._after = self._end = log_start_offset
-        self._there = self._control = self._left_out = self._lost = 0
+        self._there = self._control = self._left_out = self._lost = self._unread = 0
         #: The last segment with offsets, and those after it without: the end of damage at their end is not known yet.
         self._open: list[_Outline] = []
         self._damaged: list[tuple[int, int]] = []
@@ -101,7 +103,7 @@ class MissingOffsets:
         self._close_open(None)
         reason = "compaction" if self._is_cleaned else "unexplained"
         found = [each._replace(reason=each.reason or reason) for each in self._found]
-        between = max(0, self._end - self._begin - self._there - self._left_out - self._lost)
+        between = max(0, self._end - self._begin - self._there - self._left_out - self._lost - self._unread)
         first = self._end if self._first is None else self._first
         missing = Missing(
             self._control,
@@ -110,15 +112,18 @@ class MissingOffsets:
             self._left_out + (between if self._is_cleaned else 0),
             self._lost,
             0 if self._is_cleaned else between,
+            self._unread,
         )
         return missing, sorted(found, key=lambda each: each.first_offset), self._unlisted
 
     def _close_open(self, follows: int | None) -> None:
         """List the missing ranges of the open segments, now that the offset after them is known."""
         damaged = [pair for outline in self._open for pair in _damaged(outline.gaps, follows)]
-        self._lost += sum(end - first for first, end in damaged)
-        near = self._damaged + damaged  # damage of the segments before reaches to this one
-        lacking = [(first, end, "damage") for first, end in damaged]
+        self._lost += sum(end - first for first, end, reason in damaged if reason == _DAMAGE)
+        self._unread += sum(end - first for first, end, reason in damaged if reason == _UNREAD)
+        ranges = [(first, end) for first, end, _ in damaged]
+        near = self._damaged + ranges  # damage of the segments before reaches to this one
+        lacking = list(damaged)
         for outline in self._open:
             if outline.first < 0:
                 continue
@@ -128,7 +133,7 @@ class MissingOffsets:
                 lacking += [(*rest, _BETWEEN) for rest in _without(max(first, self._log_start), end, near)]
             self._after = max(self._after, outline.end)
         self._list(sorted(lacking))
-        self._open, self._damaged = [], damaged
+        self._open, self._damaged = [], ranges
 
     def _list(self, found: Sequence[tuple[int, int, str]]) -> None:
         room = max(0, self._room - len(self._found))
@@ -146,11 +151,11 @@ def _without(first: int, end: int, damaged: Sequence[tuple[int, int]]) -> list[t
     return [*left, (first, end)] if end > first else left
 
 
-def _damaged(gaps: Sequence[Gap], follows: int | None) -> list[tuple[int, int]]:
-    """Return the offsets lost to damage in a segment; at its end, up to the next segment."""
-    found: list[tuple[int, int]] = []
+def _damaged(gaps: Sequence[Gap], follows: int | None) -> list[tuple[int, int, str]]:
+    """Return the offsets lost to damage in a segment, or not looked at; at its end, up to the next segment."""
+    found: list[tuple[int, int, str]] = []
     for gap in sorted(gaps, key=lambda gap: gap.first_offset):
         end = follows if gap.next_offset is None else gap.next_offset
         if gap.is_damage and end is not None and end > gap.first_offset:
-            found.append((gap.first_offset, end))
+            found.append((gap.first_offset, end, _UNREAD if gap.kind is GapKind.LOCKED else _DAMAGE))
     return found

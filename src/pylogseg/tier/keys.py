@@ -20,13 +20,19 @@ ANY_KEY = "*"
 _PEM_LIMIT_BYTES = 1 << 20
 #: Keys of segments that are kept: each takes milliseconds to unwrap.
 _MOST_UNWRAPPED = 1024
+#: Data keys of one id that are tried, to tell a wrong key from a data key that is damaged.
+_MOST_SAMPLES = 8
 _NEEDED = "reading encrypted tiers needs cryptography: pip install 'pylogseg[tier]'"
 
 Keys = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None
 
 
 class NotOpened(Exception):
-    """A key is not there, or does not fit; the message has no secret."""
+    """Bytes that a key should open are not what was encrypted; the message has no secret."""
+
+
+class NoKey(NotOpened):
+    """The key is not there, or is another one: nothing is known of what it should open."""
 
 
 class _Rsa(NamedTuple):
@@ -47,6 +53,14 @@ class _Rsa(NamedTuple):
         one, two = pow(number % self.p, self.dp, self.p), pow(number % self.q, self.dq, self.q)
         return two + self.q * ((one - two) * self.q_inverse % self.p)
 
+    def opened(self, wrapped: bytes) -> bytes | None:
+        """Return what was wrapped; None if it is no data key, or was wrapped with another key."""
+        if len(wrapped) != self.size:
+            return None
+        number = self.decrypt(int.from_bytes(wrapped, "big"))
+        data = _unpadded(number.to_bytes(self.size, "big")) if number.bit_length() <= 8 * self.size else None
+        return data if data is not None and len(data) in (16, 24, 32) else None
+
 
 class KeyRing:
     """Private keys by their ids.
@@ -63,39 +77,56 @@ class KeyRing:
         self._paths = dict(given) if isinstance(given, Mapping) else _paths(os.fspath(given))
         self._keys: dict[str, _Rsa] = {}
         self._unwrapped: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
+        self._samples: dict[str, list[bytes]] = {}
+        self._is_right: dict[str, bool] = {}
 
     def __repr__(self) -> str:
         """Return a text with the ids, and without the keys."""
         return f"<pylogseg.KeyRing: {', '.join(sorted(self._paths)) or 'empty'}>"
 
+    def note(self, key_id: str, wrapped: bytes) -> None:
+        """Note that a segment has this data key: a key that opens one of its id is the right one for all of them."""
+        samples = self._samples.setdefault(key_id, [])
+        if len(samples) < _MOST_SAMPLES:
+            samples.append(wrapped)
+            self._is_right.pop(key_id, None)
+
     def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
-        """Return a segment's key from its wrapped form; `NotOpened` if the ring does not have what it takes."""
+        """Return a segment's key from its wrapped form.
+
+        Raises `NoKey` if the ring does not have what it takes, `NotOpened` if its key opens others of this id.
+        """
         known = self._unwrapped.get((key_id, wrapped))
         if known is not None:
             return known
         key = self._key(key_id)
-        if len(wrapped) != key.size:
-            raise NotOpened(
-                f"the data key has {len(wrapped)} bytes, and key {key_id!r} wraps it in {key.size}: a wrong key?"
-            )
-        data = _unpadded(key.decrypt(int.from_bytes(wrapped, "big")).to_bytes(key.size, "big"))
-        if data is None or len(data) not in (16, 24, 32):
-            raise NotOpened(f"key {key_id!r} does not open the data key: it is another one than the segment's")
+        data = key.opened(wrapped)
+        if data is None:
+            said = f"key {key_id!r} does not open the data key of {len(wrapped)} bytes"
+            if not self._opens_others(key_id, key):
+                raise NoKey(f"{said}: it is another one than the segment's")
+            raise NotOpened(f"{said}, and opens others: the dataKey in the manifest is damaged")
         self._unwrapped[key_id, wrapped] = data
         if len(self._unwrapped) > _MOST_UNWRAPPED:
             self._unwrapped.popitem(last=False)
         return data
+
+    def _opens_others(self, key_id: str, key: _Rsa) -> bool:
+        if key_id not in self._is_right:
+            samples = self._samples.get(key_id, [])
+            self._is_right[key_id] = any(key.opened(sample) is not None for sample in samples)
+        return self._is_right[key_id]
 
     def _key(self, key_id: str) -> _Rsa:
         if key_id not in self._keys:
             path = self._paths.get(key_id, self._paths.get(ANY_KEY))
             if path is None:
                 known = ", ".join(map(repr, sorted(self._paths))) or "none"
-                raise NotOpened(
+                raise NoKey(
                     f"key {key_id!r} is not in the key ring, which has {known}: give its PEM file (keys=, --keys, or"
                     f" {KEYS_VARIABLE} in the environment)"
                 )
-            self._keys[key_id] = _load(os.fspath(path))
+            self._keys[key_id] = _load(key_id, os.fspath(path))
         return self._keys[key_id]
 
 
@@ -115,7 +146,7 @@ def _paths(path: str) -> dict[str, str | os.PathLike[str]]:
     return found
 
 
-def _load(path: str) -> _Rsa:
+def _load(key_id: str, path: str) -> _Rsa:
     try:
         from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -125,13 +156,13 @@ def _load(path: str) -> _Rsa:
         with open(path, "rb") as file:
             data = file.read(_PEM_LIMIT_BYTES)
     except OSError as error:
-        raise StorageError(path, "read", error.strerror or "unreadable", error.errno) from error
+        raise NoKey(f"key {key_id!r} cannot be read from {path}: {error.strerror}") from None
     try:
         key: Any = load_pem_private_key(data, None)
     except (ValueError, TypeError):
-        raise RequestError(f"{path}: no private key in PEM without a password") from None
+        raise NoKey(f"key {key_id!r}: {path} has no private key in PEM without a password") from None
     if not isinstance(key, RSAPrivateKey):
-        raise RequestError(f"{path}: not a key of RSA")
+        raise NoKey(f"key {key_id!r}: {path} has no key of RSA")
     numbers = key.private_numbers()
     return _Rsa(key.key_size // 8, numbers.p, numbers.q, numbers.dmp1, numbers.dmq1, numbers.iqmp)
 

@@ -116,6 +116,8 @@ def _aiven_upload(shared: Shared, name: tuple[str, ...], parts: dict[str, Stored
     except (CorruptionError, StorageError) as error:
         known = UploadedSegment(topic, int(partition), topic_id, segment_id, int(offset), -1)
         return BrokenUpload(known, max(log.size, 0), log.modified_ms, shared.objects.name(log.path), error)
+    if manifest.encryption is not None:
+        shared.keys.note(manifest.encryption.key_id, manifest.encryption.wrapped)
     return AivenUpload(shared, manifest, log, parts.get("indexes"))
 
 

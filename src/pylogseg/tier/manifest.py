@@ -16,6 +16,8 @@ from pylogseg.tier.chunks import Chunks, parse_chunks, whole
 #: The largest manifest that is read; the list of chunk sizes in it is bounded too.
 MANIFEST_LIMIT_BYTES = 16 << 20
 _INT64 = 2**63 - 1
+#: The largest data key: what an RSA key of 65,536 bits wraps it in.
+_WRAPPED_LIMIT_BYTES = 8192
 #: The names of the small files of a segment in a manifest, in the order of their bytes.
 _INDEXES = {
     "offset": FileKind.OFFSET_INDEX,
@@ -161,6 +163,8 @@ def _encryption(value: Any, at: str) -> Encryption | None:
     if not isinstance(key, str) or not isinstance(aad, str) or ":" not in key:
         raise CorruptionError(at, 0, "encryption has no dataKey of the form KEYID:BASE64, or no aad")
     key_id, _, wrapped = key.partition(":")
+    if max(len(wrapped), len(aad)) > 2 * _WRAPPED_LIMIT_BYTES:
+        raise CorruptionError(at, 0, f"a dataKey or aad of {max(len(wrapped), len(aad))} characters is not read")
     try:
         return Encryption(key_id, base64.b64decode(wrapped, validate=True), base64.b64decode(aad, validate=True))
     except (ValueError, binascii.Error):

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pylogseg.env.filesystem import FileView
-from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.errors import CorruptionError, LockedError, StorageError
 from pylogseg.format.names import FileKind
 from pylogseg.tier.chunk_view import Cache, ChunkView, Source
 from pylogseg.tier.chunks import FixedChunks
-from pylogseg.tier.keys import KeyRing, NotOpened
+from pylogseg.tier.keys import KeyRing, NoKey, NotOpened
 from pylogseg.tier.manifest import Manifest, UploadedSegment
 from pylogseg.tier.objects import Objects, Stored, is_missing
 from pylogseg.tier.transforms import OVERHEAD_BYTES, Open, opener
@@ -122,6 +122,11 @@ class AivenUpload:
         return self.shared.objects.name(self.log.path)
 
     @property
+    def manifest_name(self) -> str:
+        """The name of its manifest, for messages."""
+        return self.name.removesuffix(FileKind.LOG.value) + ".rsm-manifest"
+
+    @property
     def error(self) -> CorruptionError | StorageError | None:
         return unreadable(self.name, "read", "the object is not there") if self.log.size < 0 else None
 
@@ -140,7 +145,7 @@ class AivenUpload:
         return 0 if self.manifest.encryption is None else OVERHEAD_BYTES
 
     def open(self) -> FileView:
-        """Open the segment; StorageError if its object or the key for it is not there."""
+        """Open the segment; StorageError if its object is not there, LockedError if the key for it is not."""
         if self.error is not None:
             raise self.error
         objects, manifest = self.shared.objects, self.manifest
@@ -166,8 +171,10 @@ class AivenUpload:
         compressed = self.manifest.is_compressed if is_compressed is None else is_compressed
         try:
             return opener(self.manifest.encryption, compressed, self.shared.keys)
+        except NoKey as error:
+            raise LockedError(self.name, "read", str(error)) from None
         except NotOpened as error:
-            raise unreadable(self.name, "read", str(error)) from None
+            raise unreadable(self.manifest_name, "read", str(error)) from None
 
     def read_small(self, kind: FileKind) -> bytes:
         """Return an index, a snapshot or the leader epochs; CorruptionError if it cannot be opened."""

@@ -19,6 +19,10 @@ from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.verify.startup import check_replicas, check_start
 from pylogseg.verify.tiers import check_metadata, check_tier, check_uploads, tiers_of
+from pylogseg.walker.gaps import GapKind
+
+#: Kinds of findings that several checks of one file have if they are about all of it.
+_WHOLE_FILE = (GapKind.LOCKED.value, GapKind.UNREADABLE.value)
 
 
 @dataclass
@@ -33,9 +37,13 @@ class Summary:
     records: int = 0
     bytes: int = 0
     damaged: int = 0  #: Findings that are damage.
+    unread: int = 0  #: Objects that were not looked at, since there is no key for them.
     notices: int = 0
     explained_gaps: int = 0  #: Missing ranges of offsets that are explained by compaction.
     not_checked: list[str] = field(default_factory=list)  #: Phrases for the report.
+
+    def __post_init__(self) -> None:
+        self._unopened: set[tuple[str, str]] = set()
 
     def add_segment(self, report: SegmentReport) -> None:
         self.segments += 1
@@ -44,13 +52,18 @@ class Summary:
         self.bytes += report.size
         self.not_checked += report.undecided
 
-    def add_finding(self, finding: Finding) -> Finding:
-        """Count a finding."""
-        if finding.is_damage:
-            self.damaged += 1
-        else:
-            self.notices += 1
-        return finding
+    def added(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """Count findings, and yield them: that a file cannot be opened only once."""
+        for finding in findings:
+            if finding.position is None and finding.kind in _WHOLE_FILE:
+                known = finding.path, finding.reason
+                if known in self._unopened:
+                    continue
+                self._unopened.add(known)
+            self.damaged += finding.is_damage
+            self.unread += finding.is_unread
+            self.notices += finding.level == "notice"
+            yield finding
 
 
 _BY_LEVEL = {
@@ -103,7 +116,7 @@ def verify(
         asked = is_asked(names, numbers)
         for tier in tiers:
             compared = check_metadata(tier, remote_metadata, _live_names(chosen), asked, summary.not_checked)
-            yield from map(summary.add_finding, compared)
+            yield from summary.added(compared)
 
 
 def segments_of(disk: Disk, chosen: Sequence[Partition]) -> list[Segment]:
@@ -130,15 +143,15 @@ def findings_of(
     around = _Around(disk, clusters)
     for part in chosen:
         if part.error is not None:
-            yield summary.add_finding(of_failure(part.error))
+            yield from summary.added([of_failure(part.error)])
             continue
-        yield from map(summary.add_finding, _partition_findings(part, results, summary, around))
+        yield from summary.added(_partition_findings(part, results, summary, around))
     for report in results:  # files named by themselves
         summary.add_segment(report)
-        yield from map(summary.add_finding, report.findings)
-    yield from map(summary.add_finding, _log_dirs(disk, summary, around, is_asked(names, numbers)))
+        yield from summary.added(report.findings)
+    yield from summary.added(_log_dirs(disk, summary, around, is_asked(names, numbers)))
     for tier in tiers_of(chosen):
-        yield from map(summary.add_finding, check_tier(tier, _live_names(chosen), summary.not_checked))
+        yield from summary.added(check_tier(tier, _live_names(chosen), summary.not_checked))
     _note_unchecked(disk, chosen, summary)
 
 

@@ -1,4 +1,4 @@
-"""Findings of `verify`: damage or a notice, each with a remedy."""
+"""Findings of `verify`: damage, a notice, or what could not be looked at; each with a remedy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 from typing import Any, NamedTuple
 
 from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.gaps import Gap, GapKind, kind_of
 
 
 class Level(enum.IntEnum):
@@ -40,12 +40,21 @@ class Finding(NamedTuple):
         """The recommended action."""
         return REMEDIES[self.kind]
 
+    @property
+    def is_unread(self) -> bool:
+        """Whether it names what was not looked at, for want of a key."""
+        return self.kind == GapKind.LOCKED.value
+
+    @property
+    def level(self) -> str:
+        """``damage``, ``notice`` or ``unread``."""
+        return "damage" if self.is_damage else "unread" if self.is_unread else "notice"
+
     def as_row(self) -> dict[str, Any]:
         """Fields for a JSON line."""
-        level = "damage" if self.is_damage else "notice"
         return {
             "type": "finding",
-            "level": level,
+            "level": self.level,
             "kind": self.kind,
             "path": self.path,
             "position": self.position,
@@ -128,6 +137,7 @@ REMEDIES = {
     "succeeds",
     "tier-state": "none: a broker that runs goes on with it",
     "tier-metadata": "compare both with a replica: either the objects or the metadata belong to another segment",
+    GapKind.LOCKED.value: "give the private key that the reason names: --keys, keys= or PYLOGSEG_TIER_KEYS",
     GapKind.UNREADABLE.value: "check the disk, the permissions, and the targets of links",
 }
 
@@ -136,7 +146,8 @@ def of_gap(gap: Gap) -> Finding:
     span = f" (bytes {gap.position} to {gap.end_position})"
     last = None if gap.next_offset is None or gap.next_offset <= gap.first_offset else gap.next_offset - 1
     place = gap.position, gap.first_offset, last, gap.end_position
-    return Finding(gap.path, gap.kind.value, gap.is_damage, gap.reason + span, *place)
+    is_damage = gap.is_damage and gap.kind is not GapKind.LOCKED
+    return Finding(gap.path, gap.kind.value, is_damage, gap.reason + span, *place)
 
 
 def of_error(kind: str, error: CorruptionError) -> Finding:
@@ -146,4 +157,5 @@ def of_error(kind: str, error: CorruptionError) -> Finding:
 
 def of_failure(error: StorageError) -> Finding:
     """Return the finding for a file or folder that cannot be read."""
-    return Finding(error.path, GapKind.UNREADABLE.value, True, f"cannot {error.operation}: {error.reason}")
+    kind = kind_of(error)
+    return Finding(error.path, kind.value, kind is not GapKind.LOCKED, f"cannot {error.operation}: {error.reason}")

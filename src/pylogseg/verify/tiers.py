@@ -61,7 +61,8 @@ def _compared(found: Slice, report: SegmentReport) -> Iterator[Finding]:
         last = report.next_offset - 1
         reason = f"its manifest ends at offset {said.end_offset}, and its last batch at {last}"
         yield Finding(name, "tier-manifest", True, reason, None, min(last, said.end_offset) + 1, None)
-    whole = found.starts_whole and found.ends_whole and report.batches and not (report.is_damaged or report.is_sampled)
+    whole = found.starts_whole and found.ends_whole and report.is_end_known and report.batches > 0
+    whole &= not (report.is_damaged or report.is_sampled)
     if whole and said.max_timestamp_ms >= 0 and report.max_timestamp != said.max_timestamp_ms:
         reason = f"its manifest has the largest timestamp {said.max_timestamp_ms}, its batches {report.max_timestamp}"
         yield Finding(name, "tier-manifest", True, f"{reason}: lookups by time go wrong", None, said.start_offset)

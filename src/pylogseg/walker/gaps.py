@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
-from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.errors import CorruptionError, LockedError, StorageError
 
 
 def offsets_text(first: int, end: int | None) -> str:
@@ -25,6 +25,7 @@ class GapKind(enum.Enum):
     FOREIGN = "foreign"
     ORDER = "order"
     UNREADABLE = "unreadable"
+    LOCKED = "locked"  #: Encrypted, and there is no key: not looked at. Readers stop at it as at damage.
     REMOVED = "removed"
     TORN = "torn"
     ZEROS = "zeros"
@@ -33,6 +34,11 @@ class GapKind(enum.Enum):
     def is_damage(self) -> bool:
         """True for corruption; torn and zero-filled tails and deletion by retention are only notices."""
         return self not in (GapKind.TORN, GapKind.ZEROS, GapKind.REMOVED)
+
+
+def kind_of(error: StorageError) -> GapKind:
+    """Return the kind of the gap that an error of the disk leaves."""
+    return GapKind.LOCKED if isinstance(error, LockedError) else GapKind.UNREADABLE
 
 
 class Gap(NamedTuple):
@@ -88,6 +94,8 @@ class Gap(NamedTuple):
 
     def as_error(self) -> CorruptionError | StorageError:
         """Return the gap as an exception with its remedy; a `StorageError` if the disk cannot read it."""
+        if self.kind is GapKind.LOCKED:
+            return LockedError(self.path, "read", self.reason.removeprefix("cannot read: "))
         if self.kind is GapKind.UNREADABLE:
             reason = f'{self.reason} (offset {self.first_offset}; on_corrupt="skip" goes on after it)'
             return StorageError(self.path, f"read from position {self.position} on", reason)

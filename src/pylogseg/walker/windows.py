@@ -18,7 +18,7 @@ from pylogseg.errors import Ending, StorageError, Verdict
 from pylogseg.format.batches import BatchTable, Scan, scan
 from pylogseg.format.foreign_formats import LOOK_BYTES, packed_as
 from pylogseg.walker.batch_search import BUDGET_FACTOR, BatchSearch, is_zero
-from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.gaps import Gap, GapKind, kind_of
 from pylogseg.walker.unreadable import Patched
 
 SMALL_WINDOW_BYTES = 64 << 10
@@ -105,7 +105,7 @@ def walk(
             (batches, stop, ending), buffer = _scan_window(view, position, end, size, room, crc, scanner)
         except StorageError as error:  # not some bytes of it: the file cannot be read any more
             reason = f"cannot {error.operation}: {error.reason}"
-            yield Gap(view.path, GapKind.UNREADABLE, position, end, reached.offset, None, reason, True)
+            yield Gap(view.path, kind_of(error), position, end, reached.offset, None, reason, True)
             return
         if not len(buffer):  # cut off while we read it
             return

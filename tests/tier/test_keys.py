@@ -1,0 +1,154 @@
+"""What no key opens was not looked at: it is named, with the id of its key, and is no damage; all else is checked."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers import shell
+from helpers.checks import some
+from helpers.tiered_logs import write_log
+from helpers.tiers import Key, Uploader
+
+import pylogseg
+
+
+class World:
+    """A tier of one partition, whose segments have keys in turns: `first`, `second`."""
+
+    def __init__(self, folder: Path) -> None:
+        disk = write_log(folder / "disk" / "orders-0")
+        self.folder, self.url = folder, f"aiven+file://{folder / 'tier'}"
+        bases = [segment.base_offset for segment in pylogseg.open_dir(disk).partitions[0].segments]
+        self.manifests: list[Path] = []
+        keys = [Key.make(name, folder / "keys") for name in ("first", "second")]
+        for number, (base, end) in enumerate(itertools.pairwise(bases)):
+            uploader = Uploader(folder / "tier", 2000, True, keys[number % 2])
+            self.manifests.append(uploader.segment(disk, base, end))
+        self.locked = {o for base, end in list(itertools.pairwise(bases))[1::2] for o in range(base, end)}
+        self.all = set(range(bases[-1]))
+        (folder / "first").mkdir()
+        (folder / "first" / "first.pem").write_bytes((folder / "keys" / "first.pem").read_bytes())
+
+    def run(self, command: str, *more: object, keys: str = "first") -> shell.Done:
+        done = shell.pylogseg(command, self.url, "--keys", self.folder / keys, *more)
+        assert "Traceback" not in done.err
+        return done
+
+    def flip(self) -> Path:
+        """Change a byte of a segment that the first key opens."""
+        path = self.manifests[2].with_suffix(".log")
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        return path
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def level(done: shell.Done, name: str) -> list[dict[str, Any]]:
+    return [row for row in done.rows if row.get("level") == name]
+
+
+def test_verify(world: World) -> None:
+    """Each object that is not looked at is named once; the exit code is 2, and 1 if there is damage besides."""
+    done = world.run("verify", "--json")
+    assert done.code == 2
+    assert level(done, "damage") == []
+    said = level(done, "unread")
+    assert [row["path"] for row in said] == [str(path.with_suffix(".log")) for path in world.manifests[1::2]]
+    assert all("key 'second' is not in the key ring, which has 'first'" in row["reason"] for row in said)
+    assert done.rows[-1]["unread"] == len(said)
+    damaged = world.flip()
+    done = world.run("verify", "--json")
+    assert done.code == 1
+    assert {row["path"] for row in level(done, "damage")} == {str(damaged)}
+    assert len(level(done, "unread")) == len(said)
+    assert world.run("verify", "--quiet", keys="keys").code == 1
+
+
+@pytest.mark.parametrize("which", ["another", "no key", "a folder"])
+def test_wrong_key(world: World, which: str) -> None:
+    """A key of that name which is another one, or no key at all, opens nothing: that is no damage either."""
+    path = world.folder / "first" / "second.pem"
+    if which == "another":
+        Key.make("second", world.folder / "first")
+    elif which == "no key":
+        path.write_text("-----BEGIN NONSENSE-----")
+    else:
+        path.mkdir()
+    done = world.run("verify", "--json")
+    assert (done.code, level(done, "damage")) == (2, [])
+    assert all("key 'second'" in row["reason"] for row in some(level(done, "unread")))
+
+
+def test_data_key_is_damaged(world: World) -> None:
+    """A key that opens the data keys of other segments is the right one: the manifest is damaged."""
+    fields = json.loads(world.manifests[2].read_text())
+    wrapped = fields["encryption"]["dataKey"]
+    fields["encryption"]["dataKey"] = wrapped[:50] + ("A" if wrapped[50] != "A" else "B") + wrapped[51:]
+    world.manifests[2].write_text(json.dumps(fields))
+    done = world.run("verify", "--json", keys="keys")
+    assert done.code == 1
+    assert not level(done, "unread")
+    assert any("the dataKey in the manifest is damaged" in row["reason"] for row in level(done, "damage"))
+    assert wrapped[20:40] not in done.text + done.err
+
+
+def test_readers(world: World) -> None:
+    """A reader stops there; to skip gives all other records, and the gap says what was not looked at."""
+    disk = pylogseg.open_tier(world.url, world.folder / "first")
+    with pytest.raises(pylogseg.LockedError, match="cannot read: key 'second' is not in the key ring"):
+        list(pylogseg.read(disk))
+    reader = pylogseg.read(disk, on_corrupt="skip")
+    assert {record.offset for record in reader} == world.all - world.locked
+    assert {gap.kind.value for gap in reader.gaps} == {"locked"}
+    table = pylogseg.read_arrow(disk, on_corrupt="skip", threads=2).read_all()
+    assert set(table["offset"].to_pylist()) == world.all - world.locked
+
+
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("cat", ["--fields", "offset"]),
+        ("cat", ["--fields", "offset", "--on-corrupt", "skip"]),
+        ("latest", ["--on-corrupt", "skip", "--limit", "1"]),
+        ("sql", ["select count(*) from orders", "--on-corrupt", "skip"]),
+    ],
+)
+def test_commands(world: World, command: str, more: list[str]) -> None:
+    done = world.run(command, *more)
+    assert done.code == 2
+    assert "key 'second'" in done.err
+    assert "damage" not in done.err
+    if command == "cat" and "skip" in more:
+        assert {row["offset"] for row in done.rows} == world.all - world.locked
+
+
+def test_counts(world: World) -> None:
+    done = world.run("stats", "--json")
+    assert done.code == 2
+    missing = done.rows[0]["missingOffsets"]
+    assert (missing["damage"], missing["notLookedAt"]) == (0, len(world.locked))
+    for more in ([], ["--full"]):
+        done = world.run("report", "--json", *more)
+        assert done.code == 2
+        assert (done.rows[0]["damage"], done.rows[0]["unread"]) == (0, 2)
+        assert "for want of a key" in done.rows[0]["verdict"]
+
+
+def test_restore(world: World) -> None:
+    target = world.folder / "new"
+    target.mkdir()
+    assert world.run("restore", target).code == 2
+    assert not list(target.iterdir())
+    done = world.run("restore", target, "--on-corrupt", "skip")
+    assert done.code == 2
+    assert "key 'second'" in done.text
+    assert {record.offset for record in pylogseg.read(target)} == world.all - world.locked
