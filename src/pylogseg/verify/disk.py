@@ -19,6 +19,7 @@ from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.verify.startup import check_replicas, check_start
 from pylogseg.verify.tiers import check_metadata, check_tier, check_uploads, tiers_of
+from pylogseg.verify.unsent import check_unsent
 from pylogseg.walker.gaps import GapKind
 
 #: Kinds of findings that several checks of one file have if they are about all of it.
@@ -213,6 +214,7 @@ def _partition_findings(
     checkpoints, cluster = around.of(part)
     yield from check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)
     yield from check_uploads(part, reports.reports, summary.level)
+    yield from check_unsent(part, reports, summary.level, checkpoints, cluster, summary.not_checked)
 
 
 def _note_unchecked(disk: Disk, chosen: Sequence[Partition], summary: Summary) -> None:

@@ -133,6 +133,8 @@ REMEDIES = {
     "complete metadata does not know it",
     "tier-missing": "take the objects from a backup or an older version of the bucket: a broker answers reads of these "
     "offsets with an error",
+    "tier-unsent": "none if the broker was just about to; else look into its log for why it does not upload (plugins "
+    "can stop without a word), and keep the disk: nothing else has these records but the other replicas",
     "tier-unfinished": "look into the broker's log for why the upload failed; the segment stays on its disk until one "
     "succeeds",
     "tier-state": "none: a broker that runs goes on with it",

@@ -29,18 +29,19 @@ class Reports:
         self.reports: list[SegmentReport] = []
         #: Abort markers without an index entry whose data began in an earlier segment.
         self.unindexed_aborts: list[Finding] = []
-        self._ongoing: dict[int, int] = {}
+        #: Producers with an open transaction at the end, and its first offset.
+        self.ongoing: dict[int, int] = {}
         self._room = MAX_LISTED
 
     def add(self, segment: Segment, report: SegmentReport) -> None:
         for producer, offset in report.unindexed_aborts:
-            if producer in self._ongoing:
+            if producer in self.ongoing:
                 path = segment.path[: -len(FileKind.LOG.value)] + FileKind.TXN_INDEX.value
                 reason = f"no entry for the abort marker of producer {producer} at offset {offset}"
                 self.unindexed_aborts.append(Finding(path, "transaction-index", True, reason, None, offset))
         for producer in report.ended:
-            self._ongoing.pop(producer, None)
-        self._ongoing = {**report.ongoing, **self._ongoing} if report.ongoing else self._ongoing
+            self.ongoing.pop(producer, None)
+        self.ongoing = {**report.ongoing, **self.ongoing} if report.ongoing else self.ongoing
         missing = report.missing[: self._room]
         self._room -= len(missing)
         self.reports.append(replace(report, missing=missing, findings=[], unindexed_aborts=[], ended=[], ongoing={}))

@@ -206,10 +206,14 @@ def check_metadata(
     listed = {partition_folder_name(topic, partition) for topic, partition, _ in tier.by_partition}
     said = {row["segmentId"] for row in rows}
     known = {(row["topicId"], row["partition"]) for row in rows}
+    finished: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for row in rows:
+        if row["state"] == STATES[1]:
+            finished.setdefault((row["topicId"], row["partition"]), []).append((row["startOffset"], row["endOffset"]))
     for row in rows:
         name = partition_folder_name(row["topic"], row["partition"])
         if name in chosen or (name not in listed and asked(row["topic"], row["partition"])):
-            yield from _row(tier, row, there.get(row["segmentId"]))
+            yield from _row(tier, row, there.get(row["segmentId"]), finished)
     silent = set()
     for segment_id, upload in there.items():
         segment = upload.segment
@@ -224,7 +228,9 @@ def check_metadata(
         not_checked.append(f"{len(silent):,} partitions that the metadata given says nothing of, such as {min(silent)}")
 
 
-def _row(tier: Tier, row: dict[str, Any], upload: Upload | None) -> Iterator[Finding]:
+def _row(
+    tier: Tier, row: dict[str, Any], upload: Upload | None, others: dict[tuple[str, int], list[tuple[int, int]]]
+) -> Iterator[Finding]:
     name = f"{row['topic']}-{row['partition']}"
     what = f"{name}: segment {row['segmentId']}"
     first, last = row["startOffset"], row["endOffset"]
@@ -235,6 +241,9 @@ def _row(tier: Tier, row: dict[str, Any], upload: Upload | None) -> Iterator[Fin
             yield Finding(tier.url, "tier-missing", True, reason, None, first, last)
         elif row["state"] == STATES[0]:
             reason = f"{what}: its upload began at {row['eventTime']}, and never finished"
+            ranges = others.get((row["topicId"], row["partition"]), [])
+            again = any(start <= first and last <= end for start, end in ranges)
+            reason += ", but a later one did" if again else f"; no other has offsets {first} to {last}"
             yield Finding(tier.url, "tier-unfinished", False, reason, None, first, last)
         return
     if finished and not isinstance(upload, AivenUpload):
