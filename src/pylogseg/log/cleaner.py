@@ -40,7 +40,8 @@ class Cleaner:
     """Cleans logs, one at a time, with one map of keys.
 
     What `check` raises ends the cleaning. `crc=False` is a broker's cleaner: it does not look, and gives what it
-    changes of a bad batch a good CRC. A batch that decompresses to more than `limit_bytes` ends the cleaning.
+    changes of a bad batch a good CRC. A batch that decompresses to more than `limit_bytes` ends the cleaning, and so
+    does a record of a compressed batch above ``max.decompressed.message.bytes``, as in Kafka 4.4.
     """
 
     def __init__(
@@ -86,13 +87,15 @@ class Cleaner:
         txns = CleanedTxns()
         txns.add(_aborted(log, start, end))
         for i, segment in enumerate(dirty):
-            if not self._read_segment_keys(segment, start, txns, stats):
+            if not self._read_segment_keys(log, segment, start, txns, stats):
                 return
             behind = dirty[i + 1].base_offset if i + 1 < len(dirty) else end
             # Offsets may be missing at the end of a segment; the map covers them all the same.
             self._offsets.latest_offset = behind - 1
 
-    def _read_segment_keys(self, segment: LogSegment, start: int, txns: CleanedTxns, stats: CleanerStats) -> bool:
+    def _read_segment_keys(
+        self, log: Log, segment: LogSegment, start: int, txns: CleanedTxns, stats: CleanerStats
+    ) -> bool:
         """Put the keys of a segment into the map; return False if the map is full."""
         position = segment.offset_index.floor(start)[1]
         for window in whole_windows(segment, position, crc=self._crc):
@@ -104,7 +107,8 @@ class Cleaner:
             control = rows.is_control & (rows.magic == 2)
             data = ~skipped & ~control
             stats.map_bytes_read += size
-            for part, records in decoded_parts(rows, data, window.view, window.start, segment.path, self._limit):
+            limits = self._limit, log.config.max_decompressed_message_bytes
+            for part, records in decoded_parts(rows, data, window.view, window.start, segment.path, *limits):
                 count = self._offsets.put(records, start)
                 full = count < len(records)
                 if full:
@@ -159,6 +163,7 @@ class Cleaner:
                 last_records,
                 round_end,
                 self._limit,
+                log.config.max_decompressed_message_bytes,
             )
             return lambda window: filter_window(window, segment.path, txns, rule, stats)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.errors import CorruptionError, UncleanableError
+from pylogseg.errors import CorruptionError, InvalidRecordError, UncleanableError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.builder import CODEC_MASK, CONTROL, DELETE_HORIZON, LOG_APPEND, TRANSACTIONAL
 from pylogseg.format.control import ControlKind, decode_control_key
@@ -17,6 +17,7 @@ from pylogseg.format.records import REWRITE_LIMIT_BYTES, BatchDamage, RecordColu
 from pylogseg.format.scratch import Scratch
 from pylogseg.log.cleaner_transactions import CleanedTxns
 from pylogseg.log.offset_map import BEYOND, LAST, NO_KEY, OffsetMap
+from pylogseg.log.record_limit import NO_LIMIT_BYTES, oversized
 from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble, joined
 from pylogseg.walker.broker_windows import BrokerWindow
 
@@ -54,6 +55,7 @@ class Retention(NamedTuple):
     #: The batch that ends here is kept, empty if need be: the next cleaning begins where this one ended.
     round_end: int
     limit_bytes: int | None = None  #: Of a decompressed batch; `REWRITE_LIMIT_BYTES` if None.
+    record_limit: int = NO_LIMIT_BYTES  #: Of a record in a compressed batch.
 
 
 def decoded(batches: BatchTable, view: Any, start: int, path: str, limit_bytes: int | None = None) -> RecordColumns:
@@ -64,16 +66,26 @@ def decoded(batches: BatchTable, view: Any, start: int, path: str, limit_bytes: 
 
 
 def decoded_parts(
-    batches: BatchTable, which: _Mask, view: Any, start: int, path: str, limit_bytes: int | None = None
+    batches: BatchTable,
+    which: _Mask,
+    view: Any,
+    start: int,
+    path: str,
+    limit_bytes: int | None = None,
+    record_limit: int = NO_LIMIT_BYTES,
 ) -> Iterator[tuple[slice, RecordColumns]]:
     """Decode the batches of a mask, which have to be readable, in parts that bound the memory in use.
 
     Yields slices that cover all batches, with the records of the decoded ones: batch 0 is the first of these. They are
-    valid until the next part. `view` has the window's bytes, which lie at `start` in the file.
+    valid until the next part. A record above `record_limit` in a compressed batch is an InvalidRecordError. `view` has
+    the window's bytes, which lie at `start` in the file.
     """
     rows = np.flatnonzero(which)
     begin = done = 0
     limit = limit_bytes or REWRITE_LIMIT_BYTES
+    too_large = oversized(batches[rows[batches.codec[rows] != 0]], view, start, record_limit, limit)
+    if too_large is not None:
+        raise InvalidRecordError(f"{path}: {too_large}")
     parts = decode_parts(batches[rows], view, start, limit_bytes=limit, scratch=Scratch())
     for columns, damage in parts:
         _refuse(damage, columns.batches, path)
@@ -134,7 +146,8 @@ def filter_window(window: BrokerWindow, path: str, txns: CleanedTxns, rule: Rete
     discard = ended & (~control | due)
     kept_empty = _kept_empty(batches, control, rule)
     parts = []
-    for rows, columns in decoded_parts(batches, ~discard | kept_empty, view, start, path, rule.limit_bytes):
+    which, limits = ~discard | kept_empty, (rule.limit_bytes, rule.record_limit)
+    for rows, columns in decoded_parts(batches, which, view, start, path, *limits):
         part = _Part(window._replace(batches=batches[rows]), ended[rows], discard[rows], kept_empty[rows])
         parts.append(_filter_part(part, columns, path, rule, stats))
     return joined(parts)

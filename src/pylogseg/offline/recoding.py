@@ -79,7 +79,8 @@ def recode(
         log = part.open()
         merging = None if merge_bytes is None else Merging(merge_bytes, log.high_watermark)
         levels = level if level is not None else levels_of(part.config)
-        change = Recoding(codec, magic_2, level is not None, levels, merging, max_decompressed_bytes)
+        record_limit = part.config.max_decompressed_message_bytes
+        change = Recoding(codec, magic_2, level is not None, levels, merging, max_decompressed_bytes, record_limit)
         change_part(part, log, change, "batchesRewritten")
 
     return run(path, shared, work)

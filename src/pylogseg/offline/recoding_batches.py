@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.errors import RequestError
+from pylogseg.errors import InvalidRecordError, RequestError
 from pylogseg.format.batches import CODEC_NAMES, BatchTable
 from pylogseg.format.builder import CODEC_MASK, LOG_APPEND, Levels
 from pylogseg.format.records import RecordColumns
 from pylogseg.log.cleaner_filter import decoded
+from pylogseg.log.record_limit import NO_LIMIT_BYTES, oversized
 from pylogseg.log.segment_rewrite import GOES, STAYS, Filtered, assemble
 from pylogseg.walker.broker_windows import BrokerWindow
 
@@ -52,6 +53,7 @@ class Recoding:
     levels: Levels = None
     merging: Merging | None = field(default=None)  #: Without it each batch stays one.
     limit_bytes: int | None = None  #: A batch that decompresses to more is an error.
+    record_limit: int = NO_LIMIT_BYTES  #: A larger record, in a compressed batch or to be in one, is an error.
 
     def count(self, window: BrokerWindow, path: str) -> int:
         """Return the number of batches that would be rewritten or merged."""
@@ -80,6 +82,10 @@ class Recoding:
         stays = alone & ~to_rewrite[read]
         fate = np.full(len(rows), STAYS, np.int32)
         fate[read[~stays]] = GOES
+        limited = ~stays & ((rows.codec[read] != 0) | (new["attributes"] & CODEC_MASK != 0))
+        too_large = oversized(rows[read[limited]], window.view, window.start, self.record_limit, self.limit_bytes)
+        if too_large is not None:
+            raise InvalidRecordError(f"{path}: {too_large}")
         records = columns.take(~stays[columns.batch])
         new, begins = new[~stays], begins[~stays]
         firsts = np.flatnonzero(begins)
