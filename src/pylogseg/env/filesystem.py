@@ -296,9 +296,11 @@ class LocalFiles:
             for item in found:
                 try:
                     entries.append(_entry(item.name, item.stat()))
-                except FileNotFoundError:
-                    if item.is_symlink():  # to nowhere
+                except OSError as error:
+                    if item.is_symlink():  # to nowhere, or in a circle
                         entries.append(_entry(item.name, item.stat(follow_symlinks=False)))
+                    elif not isinstance(error, FileNotFoundError):
+                        raise
         entries.sort()
         return entries
 

@@ -67,6 +67,10 @@ class Choice(NamedTuple):
     replica: int  #: Its place in the list.
     rule: Rule
     is_outdated: bool = False  #: The metadata is older than the disks, and did not count.
+    #: Brokers that were in sync or eligible, if none of them has a replica here: theirs may have what was committed.
+    absent: tuple[int, ...] = ()
+    in_sync: tuple[int, ...] = ()  #: Brokers that had all that was committed; empty if it is not known.
+    leader_epoch: int = -1  #: By the metadata, if it counts; the newest one may have no records.
 
 
 class Alarm(NamedTuple):
@@ -121,11 +125,14 @@ def choose(replicas: Sequence[Replica], known: Known | None = None, named: int |
         for rule, ids in ((Rule.ISR, known.isr), (Rule.ELR, known.elr), (Rule.LAST_KNOWN_ELR, known.last_known_elr)):
             among = [number for number in every if replicas[number].node_id in ids]
             if among:
-                return Choice(_best(replicas, among, known.leader), rule)
-    best = _best(replicas, every)
+                absent = (*known.isr, *known.elr) if rule is Rule.LAST_KNOWN_ELR else ()
+                in_sync = () if absent else (*known.isr, *known.elr)
+                best = _best(replicas, among, known.leader)
+                return Choice(best, rule, False, absent, in_sync, known.leader_epoch)
+    absent = () if known is None or is_outdated else (*known.isr, *known.elr)
     with_newest = [replica for replica in replicas if replica.lineage.last_epoch == newest]
     rule = Rule.ONLY if len(replicas) == 1 else Rule.EPOCH if len(with_newest) == 1 else Rule.LENGTH
-    return Choice(best, rule, is_outdated)
+    return Choice(_best(replicas, every), rule, is_outdated, absent)
 
 
 def _best(replicas: Sequence[Replica], among: Sequence[int], leader: int | None = None) -> int:
@@ -141,13 +148,14 @@ def judge(replicas: Sequence[Replica], choice: Choice) -> Verdict:
     """Say what the log is, how much of it is committed, and what of the others contradicts it.
 
     Another replica continues the authoritative one, if its history is the same up to there and goes on in the same
-    epoch: up to its high watermark, or wholly if the authoritative one has lost its tail.
+    epoch: up to its high watermark, or wholly if the authoritative one has lost its tail. One that was in sync, and is
+    whole, has all that was committed: what a replica has that was not in sync does not continue it then.
     """
     lineage, extended_by = replicas[choice.replica].lineage, None
     for number, replica in enumerate(replicas):
-        if choice.rule is Rule.NAMED:
+        if choice.rule is Rule.NAMED and not replicas[choice.replica].lost_tail:
             break  # what was named is meant as it is
-        longer = _continued(replicas[choice.replica], replica)
+        longer = _continued(replicas[choice.replica], replica, choice)
         if longer is not None and longer.end > lineage.end:
             lineage, extended_by = longer, number
     committed, alarms = 0, []
@@ -162,12 +170,19 @@ def judge(replicas: Sequence[Replica], choice: Choice) -> Verdict:
     return Verdict(lineage, committed, alarms, extended_by)
 
 
-def _continued(chosen: Replica, other: Replica) -> Lineage | None:
+def _continued(chosen: Replica, other: Replica, choice: Choice) -> Lineage | None:
     """Return the history of the chosen replica with what another one has behind its end; None if there is nothing."""
     lineage = chosen.lineage
     if other.lineage.end <= lineage.end:
         return None
-    limit = other.lineage.end if chosen.lost_tail else max(other.high_watermark, chosen.high_watermark)
+    is_outside = bool(choice.in_sync) and other.node_id not in choice.in_sync
+    if is_outside and not chosen.lost_tail:
+        return None
+    # A leader that has written nothing yet, or whose records are gone, may have begun without what the other one has.
+    is_whole = chosen.lost_tail and not (is_outside and choice.leader_epoch > lineage.last_epoch)
+    limit = other.lineage.end if is_whole else max(other.high_watermark, chosen.high_watermark)
+    if choice.rule is Rule.NAMED:
+        limit = chosen.high_watermark
     same = parting(lineage._replace(end=_NO_END), other.lineage)
     if same.epoch != lineage.last_epoch or same.offset < lineage.end:
         return None

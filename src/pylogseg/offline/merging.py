@@ -10,7 +10,7 @@ from itertools import pairwise
 from pylogseg.catalog.target import Target, refuse_if_locked
 from pylogseg.config import LogConfig
 from pylogseg.env.pool import Advance, map_ordered
-from pylogseg.env.storage import LocalStorage
+from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.files.properties import parse_properties
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
@@ -18,14 +18,15 @@ from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_fold
 from pylogseg.internal_topics.cluster import FOLDER, ClusterMetadata, find_metadata
 from pylogseg.lineage.authority import Known
 from pylogseg.log.directory import LogDirectory, partition_of
-from pylogseg.log.identity import topic_id_of
 from pylogseg.offline import unfinished
 from pylogseg.offline.copying_into import Destination
 from pylogseg.offline.merging_partition import Plan, Writer, planned
-from pylogseg.offline.merging_replica import ReplicaScan, scan_replica
+from pylogseg.offline.merging_replica import ReplicaScan, noted_offsets, scan_replica
 from pylogseg.offline.merging_report import describe
 from pylogseg.offline.result import PartitionResult, Result, is_of_disk
+from pylogseg.restore.checkpoints import Entries
 from pylogseg.verify.missing import is_asked
+from pylogseg.walker.gaps import offsets_text
 
 _META = FileKind.META_PROPERTIES.value
 #: Names that a note lists.
@@ -44,6 +45,7 @@ def merge(
     jobs: int = 1,
     on_result: Callable[[PartitionResult], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
+    storage: Storage | None = None,
 ) -> Result:
     """Make one log directory of the disks of several brokers, of one cluster, that do not run.
 
@@ -74,6 +76,8 @@ def merge(
         Gets the result of each partition, in the order of names.
     on_bytes : callable, optional
         Gets the bytes that were read since its last call.
+    storage : Storage, optional
+        Where sources and target are; by default the disks of this machine.
 
     Returns
     -------
@@ -89,7 +93,7 @@ def merge(
     StorageError
         If a broker has the lock of a source, or the disk of the target fails.
     """
-    job = _Merge([os.fspath(path) for path in sources], dict(take or {}), cluster_metadata, on_result)
+    job = _Merge([os.fspath(path) for path in sources], dict(take or {}), cluster_metadata, storage, on_result)
     job.choose(topics, partitions)
     return job.run(os.fspath(into), dry_run, jobs, on_bytes)
 
@@ -101,6 +105,7 @@ class _Disk:
     path: str
     source: str  #: As it was given.
     names: tuple[str, ...]
+    noted: Entries  #: What its checkpoints say.
     properties: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -115,9 +120,11 @@ class _Merge:
         sources: Sequence[str],
         take: dict[str, str],
         cluster_metadata: str | None,
+        storage: Storage | None,
         on_result: Callable[[PartitionResult], None] | None,
     ) -> None:
-        self._storage, self._on_result = LocalStorage(), on_result or (lambda result: None)
+        self._storage: Storage = LocalStorage() if storage is None else storage
+        self._on_result = on_result or (lambda result: None)
         self._result = Result()
         self._disks = [disk for source in sources for disk in self._opened(source)]
         if not self._disks:
@@ -132,7 +139,8 @@ class _Merge:
 
     def _opened(self, source: str) -> list[_Disk]:
         places = Target.find_all(self._storage, source)
-        refuse_if_locked(places)
+        if isinstance(self._storage, LocalStorage):
+            refuse_if_locked(places)
         found = []
         for place in places:
             if place.error is not None:
@@ -141,7 +149,8 @@ class _Merge:
                 raise RequestError(f"{source}: the folder of one partition: name its log directory, and the partition")
             path = self._storage.join(place.log_dir, _META)
             properties = parse_properties(self._storage.read_all(path), path) if self._storage.exists(path) else {}
-            found.append(_Disk(place.log_dir, source, place.names, dict(properties)))
+            noted = noted_offsets(self._storage, place.log_dir, self._result.notes)
+            found.append(_Disk(place.log_dir, source, place.names, noted, dict(properties)))
         return found
 
     def _check_cluster(self) -> None:
@@ -298,17 +307,24 @@ class _Merge:
         disks = [disk for disk in self._disks if name in disk.names]
         topic, partition = partition_of(name)
         scans: list[ReplicaScan] = []
+        unread: list[StorageError] = []
         known_id = None if self._metadata is None else self._metadata.topic_ids.get(topic)
         for disk in disks:
-            topic_id = topic_id_of(self._storage, self._storage.join(disk.path, name))
-            if None not in (known_id, topic_id) and topic_id != known_id:
+            try:
+                scan = scan_replica(self._storage, disk.path, name, disk.noted, advance)
+            except StorageError as error:
+                unread.append(error)
+                result.notes.append(f"{error}: it does not count")
+                continue
+            if None not in (known_id, scan.topic_id) and scan.topic_id != known_id:
                 result.notes.append(
-                    f"{disk.path} has another topic of this name, with id {topic_id}: it does not count"
+                    f"{disk.path} has another topic of this name, with id {scan.topic_id}: it does not count"
                 )
                 continue
-            scan = scan_replica(self._storage, disk.path, name, advance)
-            scan.topic_id, scan.node_id = topic_id, disk.node_id
+            scan.node_id = disk.node_id
             scans.append(scan)
+        if not scans and unread:
+            raise unread[0]
         if not scans:
             raise RequestError(f"{name}: the cluster's topic has the id {known_id}, and no disk has a replica of it")
         ids = {scan.topic_id: scan for scan in scans if scan.topic_id is not None}
@@ -318,14 +334,39 @@ class _Merge:
                 f"{name} has topic id {one} in {first.log_dir}, and {other} in {second.log_dir}: the topic was "
                 "made again; name the metadata of the cluster (--cluster-metadata), or leave one of the sources out"
             )
+        self._begin(scans, topic, result)
         known: Known | None = None
         if self._metadata is not None and known_id is not None:
             known = self._metadata.leaders.get((known_id, partition))
         side = self._take.get(name)
         named = None if side is None else next((i for i, s in enumerate(scans) if s.log_dir == side.path), None)
+        if side is not None and named is None:
+            reason = (
+                "; ".join(map(str, unread)) or f"it is of another topic than the cluster's, which has id {known_id}"
+            )
+            raise RequestError(
+                f"{name} is to be taken from {side.path}, and its replica there does not count: {reason}"
+            )
         result.bytes_before = max(scan.size for scan in scans)
         result.segments_before = max(len(scan.bases) for scan in scans)
         return planned(scans, known, named)
+
+    def _begin(self, scans: Sequence[ReplicaScan], topic: str, result: PartitionResult) -> None:
+        """Let logs that have lost their first segments begin where they did; a tiered one has them elsewhere."""
+        lowest = min(base for scan in scans for base in scan.bases[:1] or [scan.log_start])
+        if self._metadata is not None and topic in self._metadata.topic_ids:
+            if self._metadata.of_topic(topic).get("remote.storage.enable") == "true":
+                return
+            lowest = 0
+        for scan in scans:
+            if scan.noted_start is not None:
+                if scan.noted_start < lowest:
+                    text = offsets_text(scan.noted_start, lowest)
+                    result.notes.append(
+                        f"{text} are in no segment, and {scan.folder} had them: they are missing, unless the topic is "
+                        "tiered"
+                    )
+                scan.log_start = min(scan.log_start, max(scan.noted_start, lowest))
 
     def _write(self, plan: Plan, name: str, result: PartitionResult, directory: LogDirectory, advance: Advance) -> None:
         storage, topic = self._storage, partition_of(name)[0]

@@ -20,12 +20,12 @@ from pylogseg.files.checkpoint import encode_leader_epochs
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind, segment_file_name
-from pylogseg.lineage.authority import Choice, Known, Verdict, choose, judge
+from pylogseg.lineage.authority import Choice, Known, Replica, Verdict, choose, judge
 from pylogseg.lineage.chains import Lineage, parting
 from pylogseg.lineage.parts import Assembly, assemble
 from pylogseg.log.log import Log
 from pylogseg.log.state import Start
-from pylogseg.offline.merging_replica import ReplicaScan, Run
+from pylogseg.offline.merging_replica import ReplicaScan, Run, Trust
 from pylogseg.walker.broker_windows import broker_windows
 
 #: Bytes of batches that are appended in one call.
@@ -34,6 +34,8 @@ _FOR_EVER_MS = 2**63 - 1
 _ANY_EPOCH = 2**31 - 1
 #: A broker counts positions in a segment by 32 bits.
 _MOST_BYTES = 2**31 - 1
+#: In place of a replica that has other records, or nothing shows that they are the same.
+_NOBODY = Replica(Lineage((), 0, 0))
 
 
 class Copied(NamedTuple):
@@ -58,6 +60,8 @@ class Plan:
     pieces : list of Copied
     missing : list of (int, int)
         Offsets, half-open, from the log start on, that no replica has.
+    trusts : list of Trust
+        Of each replica, whether it has the records of the authoritative one.
     """
 
     replicas: Sequence[ReplicaScan]
@@ -66,6 +70,7 @@ class Plan:
     lineage: Lineage
     pieces: list[Copied]
     missing: list[tuple[int, int]]
+    trusts: list[Trust]
 
     @property
     def chosen(self) -> ReplicaScan:
@@ -79,21 +84,25 @@ class Plan:
 
     def expected(self) -> tuple[int, int]:
         """Return segments and bytes that are written; of batches that are cut out of a run, bytes by their offsets."""
-        size, bases = 0.0, set()
+        size = 0.0
         for piece in self.pieces:
             for run in self.replicas[piece.replica].runs:
                 shared = min(run.end_offset, piece.end_offset) - max(run.first_offset, piece.first_offset)
                 if shared > 0:
-                    bases.add(run.base_offset)
                     size += (run.end_position - run.position) * shared / (run.end_offset - run.first_offset)
-        return max(len(bases), 1), round(size)  # a log without batches has a segment too
+        chosen = self.chosen
+        return 1 + sum(chosen.first_base < base <= self.lineage.end for base in chosen.bases), round(size)
 
 
 def planned(replicas: Sequence[ReplicaScan], known: Known | None, named: int | None) -> Plan:
     """Say what comes from where; nothing is written."""
     choice = choose([each.replica for each in replicas], known, named)
-    verdict = judge([each.replica for each in replicas], choice)
     chosen = replicas[choice.replica]
+    trusts = [Trust(None, True) if each is chosen else chosen.trust(each) for each in replicas]
+    shown = [each.replica if trust.is_shown else _NOBODY for each, trust in zip(replicas, trusts, strict=True)]
+    verdict = judge(shown, choice)
+    given = [each for each, trust in zip(replicas, trusts, strict=True) if trust.is_shown]
+    chosen.given_base = max((base for each in given for base in each.bases if base <= chosen.log_start), default=None)
     parts = []
     of: list[int] = []
     ranks = [2] * len(replicas)
@@ -101,6 +110,8 @@ def planned(replicas: Sequence[ReplicaScan], known: Known | None, named: int | N
     if verdict.extended_by is not None:
         ranks[verdict.extended_by] = 1
     for number, replica in enumerate(replicas):
+        if not trusts[number].is_shown:
+            continue
         found = replica.parts(verdict.lineage, ranks[number], is_own=number == choice.replica)
         parts += found
         of += [number] * len(found)
@@ -115,15 +126,13 @@ def planned(replicas: Sequence[ReplicaScan], known: Known | None, named: int | N
     start = chosen.log_start
     end = max([start, *(piece.end_offset for piece in pieces)])
     missing = [(max(first, start), until) for first, until in made.holes if until > start]
-    marks = [
-        each.high_watermark
-        for each in (replica.replica for replica in replicas)
-        if parting(verdict.lineage, each.lineage).offset >= each.lineage.end
-    ]
+    if pieces and missing and pieces[0].first_offset == missing[0][1]:
+        chosen.log_start = pieces[0].first_offset  # no replica has the beginning
+    marks = [each.high_watermark for each in shown if parting(verdict.lineage, each.lineage).offset >= each.lineage.end]
     known_end = max([verdict.lineage.end, *(missing[-1:] and missing[-1][1:])])
     if max(marks, default=0) > known_end:  # more was committed than any disk has
         missing.append((known_end, max(marks)))
-    return Plan(replicas, choice, verdict, verdict.lineage.cut(end), pieces, missing)
+    return Plan(replicas, choice, verdict, verdict.lineage.cut(end), pieces, missing, trusts)
 
 
 class Writer:
@@ -189,7 +198,9 @@ class Writer:
         except CorruptionError as error:
             self._plan.chosen.notes.append(f"{error}; producers are known from the first record on")
             return False
-        # The load keeps the snapshots of segments that are there.
+        # The load keeps the snapshots of segments that are there, with their indexes.
+        for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
+            storage.write_plain(storage.join(self._folder, segment_file_name(self._start, kind)), b"")
         storage.open_log(storage.join(self._folder, segment_file_name(self._start, FileKind.LOG))).close()
         storage.write_synced(storage.join(self._folder, name), data)
         return True

@@ -11,20 +11,23 @@ import numpy.typing as npt
 
 from pylogseg.env.pool import Advance
 from pylogseg.env.storage import Storage
-from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs
 from pylogseg.format.batches import BatchTable, joined_rows
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
 from pylogseg.lineage.authority import Replica
 from pylogseg.lineage.chains import Lineage, parting
 from pylogseg.lineage.parts import Part
+from pylogseg.log.directory import partition_of
+from pylogseg.log.identity import topic_id_of
+from pylogseg.offline.merging_agreement import Checksums
 from pylogseg.offline.repairing_salvage import ascending
-from pylogseg.restore.checkpoints import entries_of
+from pylogseg.restore.checkpoints import Entries, read_checkpoints
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window, walk
 
 #: Checkpoints that tell how far a log went.
-_REACHED = (FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS)
+REACHED = (FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS)
 
 
 class Run(NamedTuple):
@@ -35,6 +38,13 @@ class Run(NamedTuple):
     end_position: int
     first_offset: int
     end_offset: int
+
+
+class Trust(NamedTuple):
+    """Whether what another replica has may take the place of what is missing."""
+
+    differs_at: int | None  #: Where both have a batch of the same leader epoch, and not the same one.
+    is_shown: bool  #: The topic id, or a batch that both have, shows that they are replicas of one partition.
 
 
 @dataclass
@@ -49,6 +59,10 @@ class ReplicaScan:
     log_start, end, known_end : int
         Where the log begins by the checkpoint, or its first segment; the offset after the last good batch; where it
         ended, as its leader epochs say.
+    noted_start : int or None
+        Where the log began by its leader epochs, if that is below the first segment: deleting it would have moved them.
+    given_base : int or None
+        Of the segment of another replica that the log starts in, if this one has lost its own.
     epochs : tuple of EpochEntry
     runs : list of Run
         By offset.
@@ -68,6 +82,8 @@ class ReplicaScan:
         By the batches, of what lies below the first epoch of the checkpoint: records that were deleted, maybe long
         before its history became that of the others.
     notes : list of str
+    checksums : Checksums
+        Of the good batches.
     """
 
     log_dir: str
@@ -75,6 +91,8 @@ class ReplicaScan:
     topic_id: str | None = None
     node_id: int | None = None
     log_start: int = 0
+    noted_start: int | None = None
+    given_base: int | None = None
     end: int = 0
     known_end: int = 0
     epochs: tuple[EpochEntry, ...] = ()
@@ -87,11 +105,13 @@ class ReplicaScan:
     lost_tail: bool = False
     below: Lineage = field(default_factory=lambda: Lineage((), 0, 0))
     notes: list[str] = field(default_factory=list)
+    checksums: Checksums = field(default_factory=Checksums)
 
     @property
     def first_base(self) -> int:
         """Where the segment begins that the log starts in."""
-        return max((base for base in self.bases if base <= self.log_start), default=self.log_start)
+        given = self.log_start if self.given_base is None else self.given_base
+        return max((base for base in self.bases if base <= self.log_start), default=given)
 
     @property
     def lineage(self) -> Lineage:
@@ -119,6 +139,14 @@ class ReplicaScan:
             parts += [Part(first, end, log.epochs, rank) for first, end in ranges if first < end]
         return parts
 
+    def trust(self, other: ReplicaScan) -> Trust:
+        """Say whether another replica has the same records as this one, as far as leader epochs say so."""
+        first = max(self.below.end, other.below.end, self.log_start, other.log_start)
+        found = self.checksums.compared(other.checksums, first, parting(self.lineage, other.lineage).offset)
+        differs_at = None if self.is_compacted or other.is_compacted else found.differs_at
+        is_same_topic = self.topic_id is not None and self.topic_id == other.topic_id
+        return Trust(differs_at, differs_at is None and (is_same_topic or found.same > 0))
+
     def joined(self) -> None:
         """Let runs that follow each other count for what is between them, where the cleaner made the gap."""
         damaged = [gap.first_offset for gap in self.gaps]
@@ -135,21 +163,34 @@ class ReplicaScan:
             runs[0] = runs[0]._replace(first_offset=self.first_base)
 
 
-def scan_replica(storage: Storage, log_dir: str, name: str, advance: Advance) -> ReplicaScan:
-    """Read a replica.
+def noted_offsets(storage: Storage, log_dir: str, notes: list[str]) -> Entries:
+    """Read what the checkpoints of a log directory say; what cannot be read counts as empty, and is noted."""
+    try:
+        return read_checkpoints(storage, log_dir, notes)
+    except StorageError as error:
+        notes.append(f"{error}: what its broker knew as committed does not count")
+        return {}
+
+
+def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, advance: Advance) -> ReplicaScan:
+    """Read a replica; `noted` is what the checkpoints of its log directory say.
 
     Raises
     ------
     RequestError
         If a cleaning was interrupted: a broker, or `recover`, has to end it first.
-    CorruptionError
-        If `partition.metadata` or a checkpoint of the log directory cannot be read.
     StorageError
         If the folder cannot be listed.
     """
     found = ReplicaScan(log_dir, storage.join(log_dir, name))
-    found.entries = entries_of(storage, log_dir, name)
+    key = partition_of(name)
+    found.entries = {kind.value: offsets[key] for kind, offsets in noted.items() if key in offsets}
+    try:
+        found.topic_id = topic_id_of(storage, found.folder)
+    except (CorruptionError, StorageError) as error:
+        found.notes.append(f"{error}; which topic it is of is not known")
     sizes: dict[int, int] = {}
+    was_deleting = False
     for entry in storage.list_folder(found.folder):
         parsed = parse_file_name(entry.name)
         if parsed.kind is FileKind.LOG and parsed.suffix == ".swap":
@@ -159,19 +200,24 @@ def scan_replica(storage: Storage, log_dir: str, name: str, advance: Advance) ->
             )
         if parsed.kind is FileKind.LOG and parsed.is_live and parsed.offset is not None:
             sizes[parsed.offset] = entry.size
+        was_deleting |= parsed.kind is FileKind.LOG and parsed.suffix == ".deleted"
     found.bases, found.size = sorted(sizes), sum(sizes.values())
-    noted = found.entries.get(FileKind.LOG_STARTS.value, 0)
-    found.log_start = max(noted, found.bases[0] if found.bases else 0)
+    start = found.entries.get(FileKind.LOG_STARTS.value, 0)
+    found.log_start = max(start, found.bases[0] if found.bases else 0)
     found.end = found.log_start
     found.is_compacted = FileKind.CLEANER_OFFSETS.value in found.entries
     seen: list[EpochEntry] = []
     for number, base in enumerate(found.bases):
         end = found.bases[number + 1] if number + 1 < len(found.bases) else None
-        if end is not None and end <= noted:
+        if end is not None and end <= start:
             advance(sizes[base])  # all of it was deleted
             continue
         _scan_segment(storage, found, base, end, seen, advance)
     noted_epochs = _noted_epochs(storage, found)
+    if noted_epochs and not found.bases:
+        found.log_start = found.end = max(start, noted_epochs[0].start_offset)
+    elif noted_epochs and not was_deleting and max(start, noted_epochs[0].start_offset) < found.bases[0]:
+        found.noted_start = max(start, noted_epochs[0].start_offset)
     found.known_end = max([found.end, *(entry.start_offset for entry in noted_epochs)])
     first, last = (noted_epochs[0], noted_epochs[-1]) if noted_epochs else (EpochEntry(-1, -1), EpochEntry(-1, -1))
     found.below = Lineage.of(seen, found.first_base, found.end).cut(first.start_offset)
@@ -179,7 +225,7 @@ def scan_replica(storage: Storage, log_dir: str, name: str, advance: Advance) ->
     found.epochs = Lineage.of([*noted_epochs, *behind], found.log_start, found.known_end).epochs
     if found.is_compacted:
         found.joined()
-    noted_end = max(found.entries.get(kind.value, 0) for kind in _REACHED)
+    noted_end = max(found.entries.get(kind.value, 0) for kind in REACHED)
     found.lost_tail |= max(found.known_end, noted_end) > found.end
     return found
 
@@ -188,10 +234,17 @@ def _scan_segment(
     storage: Storage, found: ReplicaScan, base: int, end: int | None, seen: list[EpochEntry], advance: Advance
 ) -> None:
     path = storage.join(found.folder, segment_file_name(base, FileKind.LOG))
-    file = storage.open_log(path, create=False)
+    tables: list[npt.NDArray[Any]] = []
+    damage: list[Gap] = []
     try:
-        tables: list[npt.NDArray[Any]] = []
-        damage: list[Gap] = []
+        file = storage.open_log(path, create=False)
+    except StorageError as error:
+        reason = f"cannot {error.operation}: {error.reason}"
+        found.gaps.append(Gap(path, GapKind.UNREADABLE, 0, 0, base, end, reason, True))
+        found.lost_tail |= end is None
+        found.end = max(found.end, base)
+        return
+    try:
         for item in walk(file, lowest_offset=base, is_last=end is None):
             if isinstance(item, Window):
                 tables.append(item.batches.rows)
@@ -209,6 +262,7 @@ def _scan_segment(
         reason = f"a batch of offsets {rows.base_offset[row]} to {rows.last_offset[row]} does not fit in here"
         damage.append(Gap(path, GapKind.ORDER, position, position + size, base, None, reason, True))
     rows = rows[chosen]
+    found.checksums.add(rows)
     found.gaps += [_with_offsets(gap, rows, base, end) for gap in sorted(damage, key=lambda gap: gap.position)]
     if end is None:
         found.lost_tail = any(not len(rows) or gap.position > int(rows.position[-1]) for gap in damage)

@@ -34,15 +34,31 @@ def describe(plan: Plan, name: str, result: PartitionResult) -> None:
     }  # fmt: skip
     _add_rows(plan, result)
     _add_notes(plan, result)
-    if plan.verdict.alarms and plan.choice.rule is not Rule.NAMED:
+    differing = [number for number, trust in enumerate(plan.trusts) if trust.differs_at is not None]
+    if differing and plan.choice.rule is not Rule.NAMED:
+        reason = "; ".join(_difference_text(plan, number) for number in differing)
+        result.leave(reason, _choose_text(plan, name, differing), undone=True)
+    elif plan.verdict.alarms and plan.choice.rule is not Rule.NAMED:
         reason = "; ".join(_alarm_text(plan, alarm) for alarm in plan.verdict.alarms)
-        sides = ", or ".join(
-            f"--take {name}={plan.replicas[number].log_dir}"
-            for number in dict.fromkeys([plan.choice.replica, *(alarm.replica for alarm in plan.verdict.alarms)])
-        )
-        result.leave(reason, f"look at both, and say which one counts: {sides}", undone=True)
-    elif missing:
+        sides = [alarm.replica for alarm in plan.verdict.alarms]
+        result.leave(reason, _choose_text(plan, name, sides), undone=True)
+    elif missing or plan.choice.absent:
         result.is_undone = True
+
+
+def _choose_text(plan: Plan, name: str, others: list[int]) -> str:
+    sides = [plan.replicas[number].log_dir for number in dict.fromkeys([plan.choice.replica, *others])]
+    return "look at both, and say which one counts: " + ", or ".join(f"--take {name}={side}" for side in sides)
+
+
+def _difference_text(plan: Plan, number: int) -> str:
+    offset = plan.trusts[number].differs_at
+    assert offset is not None
+    epoch = plan.chosen.lineage.epoch_at(offset)
+    return (
+        f"{plan.replicas[number].log_dir} and {plan.chosen.log_dir} have different batches at offset {offset}, both of "
+        f"leader epoch {epoch}: they are not replicas of one partition, or one was changed"
+    )
 
 
 def _add_rows(plan: Plan, result: PartitionResult) -> None:
@@ -85,6 +101,20 @@ def _add_notes(plan: Plan, result: PartitionResult) -> None:
     notes = [f"the log is that of {plan.chosen.log_dir}: {_WHY[plan.choice.rule]}"]
     if plan.choice.is_outdated:
         notes.append("the metadata of the cluster is older than the disks, and does not count")
+    if plan.choice.absent:
+        ids = ", ".join(map(str, dict.fromkeys(plan.choice.absent)))
+        notes.append(
+            f"no disk of broker {ids} is here with a replica of it, and no other was in sync: committed records "
+            "may be missing"
+        )
+    for number, trust in enumerate(plan.trusts):
+        if trust.differs_at is not None and plan.choice.rule is Rule.NAMED:
+            notes.append(f"nothing comes from there: {_difference_text(plan, number)}")
+        elif trust.differs_at is None and not trust.is_shown:
+            notes.append(
+                f"nothing comes from {plan.replicas[number].folder}: neither a topic id nor a batch that both have "
+                "shows that it is a replica of the same partition"
+            )
     pieces = [piece for piece in plan.pieces if piece.replica != plan.choice.replica]
     notes += [
         f"{offsets_text(first, end)} come from {plan.replicas[number].log_dir}" for number, first, end in pieces[:_FEW]

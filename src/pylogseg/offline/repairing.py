@@ -16,6 +16,7 @@ from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import check_topic_id
 from pylogseg.log.recovery_keep import FolderKeeper, Keeper, PlannedKeeper, check_keep_folder
 from pylogseg.log.recovery_loss import of_tail
@@ -25,9 +26,10 @@ from pylogseg.log.segment_removal import Remover
 from pylogseg.log.segment_replace import replace_segments
 from pylogseg.log.segment_rewrite import Filtered, SegmentWriter
 from pylogseg.log.segments import Segments
+from pylogseg.offline.merging_replica import REACHED, noted_offsets
 from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import Part
-from pylogseg.offline.repairing_from import OtherDisk, OtherReplica
+from pylogseg.offline.repairing_from import OtherDisk, OtherReplica, holes
 from pylogseg.offline.repairing_salvage import Survey, kept_batches, survey
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.offline.running import run
@@ -85,7 +87,7 @@ def repair(
     """
     shared = Options.of(options)
     keeper: Keeper = _NoCopies()
-    disk = None if other is None else OtherDisk(os.fspath(other))
+    disk = None if other is None else OtherDisk(os.fspath(other), shared.storage)
     if keep is not None:
         for place in Target.find_all(shared.storage, os.fspath(path)):
             check_keep_folder(keep, place.parent, None if place.log_dir is not None else place.names[0])
@@ -116,7 +118,7 @@ def repair(
 def _report_gaps(result: PartitionResult, repairer: _Repairer) -> None:
     result.rows = [_row(result.name, gap) for gap in repairer.gaps]
     left = [gap for gap in repairer.gaps if gap not in repairer.healed]
-    missing = {(gap.first_offset, gap.next_offset) for gap in left if gap.next_offset is not None}
+    missing = {(gap.first_offset, gap.next_offset) for gap in [*left, *repairer.missing] if gap.next_offset is not None}
     healed = {(gap.first_offset, end) for gap, end in repairer.healed.items()}
     result.numbers = {
         "gaps": len(repairer.gaps),
@@ -125,6 +127,7 @@ def _report_gaps(result: PartitionResult, repairer: _Repairer) -> None:
         **({} if repairer.other is None else {"offsetsFromOthers": sum(end - first for first, end in healed)}),
     }
     result.loses_records |= result.report.is_damage
+    result.is_undone |= bool(repairer.missing)
     result.notes = [*dict.fromkeys(result.notes), *repairer.notes()]
     if not result.report.actions:
         result.state = "unchanged"
@@ -157,6 +160,7 @@ class _Repairer:
         self._disk = disk
         self.other: OtherReplica | None = None  #: From the first damage on.
         self.gaps: list[Gap] = []
+        self.missing: list[Gap] = []  #: Offsets that are in no segment, and not in the other replica.
         self.healed: dict[Gap, int] = {}  #: Where the offsets end that came from the other replica.
 
     def notes(self) -> list[str]:
@@ -166,6 +170,7 @@ class _Repairer:
             for gap, end in list(self.healed.items())[:_FEW]
             if self.other is not None
         ]
+        notes += [f"not in the other replica: {gap}" for gap in dict.fromkeys(self.missing)]
         if self._keep_behind:
             return notes
         notes += [f"gap: {gap}" for gap in self.gaps[:_FEW] if gap not in self.healed]
@@ -211,6 +216,7 @@ class _Repairer:
                 raise foreign[0].as_error()
         ends = [*bases[1:], None]
         self._ask_other([(gap, end) for found, end in zip(surveys, ends, strict=False) for gap in found.gaps])
+        surveys = self._fill_holes(bases, surveys)
         for number, (base, found) in enumerate(zip(bases, surveys, strict=True)):
             alarms = [gap for gap in found.gaps if gap.is_damage]
             cuts = (
@@ -228,14 +234,48 @@ class _Repairer:
             if cuts:
                 return
 
+    def _find_other(self) -> OtherReplica | None:
+        if self.other is None and self._disk is not None:
+            self.other = self._disk.replica_of(self._part)
+            if self.other is None:
+                self._part.result.notes.append(f"there is no replica of it in {self._disk.path}")
+        return self.other
+
+    def _fill_holes(self, bases: list[int], surveys: list[Survey]) -> list[Survey]:
+        """Make gaps of offsets that are in no segment and that the other replica has; note those that it has not."""
+        part = self._part
+        if self._disk is None:
+            return surveys
+        paths = [part.storage.join(part.folder, segment_file_name(base, FileKind.LOG)) for base in bases]
+        found = holes(surveys, paths, self._noted_end())
+        other = self._find_other() if found else None
+        made = list(surveys)
+        for number, gap in found:
+            if other is not None and other.own_is_compacted and gap.next_offset is not None:
+                continue  # the cleaner may have left it
+            end = None if other is None else other.heals(gap.first_offset, gap.next_offset)
+            if end is None:
+                self.missing.append(gap)
+                continue
+            behind = [each for each in made[number].gaps if each.position < gap.position]  # not a torn end
+            made[number] = made[number]._replace(gaps=[*behind, gap])
+            self.gaps = [each for each in self.gaps if each not in surveys[number].gaps or each in behind] + [gap]
+            self.healed[gap] = end
+        return made
+
+    def _noted_end(self) -> int:
+        """How far the log went, by the checkpoints of its directory; 0 if they do not say."""
+        part = self._part
+        if part.directory is None:
+            return 0
+        noted = noted_offsets(part.storage, part.directory.path, part.result.notes)
+        key = partition_of(part.name)
+        return max((offsets.get(key, 0) for kind, offsets in noted.items() if kind in REACHED), default=0)
+
     def _ask_other(self, found: list[tuple[Gap, int | None]]) -> None:
         """Find out what the other replica can give for gaps, each with the offset that its segment ends at."""
         damage = [(gap, end) for gap, end in found if gap.is_damage]
-        if not damage or self._disk is None:
-            return
-        self.other = self._disk.replica_of(self._part)
-        if self.other is None:
-            self._part.result.notes.append(f"there is no replica of it in {self._disk.path}")
+        if not damage or self._find_other() is None or self.other is None:
             return
         for gap, segment_end in damage:
             if gap.kind is GapKind.RECORDS_BAD:

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from pylogseg.catalog.target import Target, refuse_if_locked
-from pylogseg.env.storage import LocalStorage
+from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
+from pylogseg.files.properties import parse_properties
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.lineage.chains import parting
 from pylogseg.log.identity import topic_id_of
 from pylogseg.log.segment_rewrite import Filtered
-from pylogseg.offline.merging_replica import scan_replica
+from pylogseg.offline.merging_replica import ReplicaScan, noted_offsets, scan_replica
 from pylogseg.offline.partition import Part
-from pylogseg.offline.repairing_salvage import kept_batches
+from pylogseg.offline.repairing_salvage import Survey, kept_batches
+from pylogseg.walker.gaps import Gap, GapKind, offsets_text
 
 
 class OtherDisk:
     """The log directories of the broker with the other replicas; nothing is written to them."""
 
-    def __init__(self, path: str) -> None:
-        self.path, self._storage = path, LocalStorage()
-        self._places = Target.find_all(self._storage, path)
-        refuse_if_locked(self._places)
+    def __init__(self, path: str, storage: Storage) -> None:
+        self.path, self._storage = path, storage
+        self._places = Target.find_all(storage, path)
+        if isinstance(storage, LocalStorage):
+            refuse_if_locked(self._places)
 
     def replica_of(self, part: Part) -> OtherReplica | None:
         """Return the replica of a partition; None if it is not there.
@@ -38,22 +41,73 @@ class OtherDisk:
         ids = topic_id_of(part.storage, part.folder), topic_id_of(self._storage, folder)
         if None not in ids and ids[0] != ids[1]:
             raise RequestError(f"{folder}: it has topic id {ids[1]}, and {part.folder} has {ids[0]}: another topic")
-        return OtherReplica(part, place.parent)
+        above = part.storage.split(part.folder)[0]
+        clusters = _cluster_of(part.storage, above), _cluster_of(self._storage, place.parent)
+        if None not in clusters and clusters[0] != clusters[1]:
+            raise RequestError(f"{place.parent} is of cluster {clusters[1]}, and {above} of cluster {clusters[0]}")
+        return OtherReplica(part, place.parent, self._storage)
+
+
+def _cluster_of(storage: Storage, log_dir: str) -> str | None:
+    path = storage.join(log_dir, FileKind.META_PROPERTIES.value)
+    return parse_properties(storage.read_all(path), path).get("cluster.id") if storage.exists(path) else None
+
+
+def _scanned(storage: Storage, log_dir: str, part: Part) -> ReplicaScan:
+    noted = noted_offsets(storage, log_dir, part.result.notes)
+    return scan_replica(storage, log_dir, part.name, noted, lambda size: part.advance(0))
+
+
+def holes(surveys: Sequence[Survey], paths: Sequence[str], noted_end: int) -> list[tuple[int, Gap]]:
+    """Return the offsets between segments, and behind the last, that no damage stands for, each with its segment.
+
+    `noted_end` is how far the log went by the checkpoints.
+    """
+    found = []
+    following = [*(survey.offsets for survey in surveys[1:]), (noted_end, noted_end)]
+    for number, (survey, after) in enumerate(zip(surveys, following, strict=True)):
+        if survey.offsets is None or after is None or after[0] <= survey.offsets[1]:
+            continue
+        is_last = number + 1 == len(surveys)
+        end = survey.runs[-1][1]
+        begins_damaged = not is_last and any(
+            gap.is_damage and gap.position < surveys[number + 1].runs[0][0] for gap in surveys[number + 1].gaps
+        )
+        if begins_damaged or any(gap.is_damage and gap.position >= end for gap in survey.gaps):
+            continue
+        size = max([end, *(gap.end_position for gap in survey.gaps)])
+        reason = f"{offsets_text(survey.offsets[1], after[0])} are not here"
+        until = None if is_last else after[0]
+        found.append((number, Gap(paths[number], GapKind.ORDER, end, size, survey.offsets[1], until, reason, True)))
+    return found
 
 
 class OtherReplica:
     """Another replica of a damaged partition, as far as both have the same history."""
 
-    def __init__(self, part: Part, log_dir: str) -> None:
-        self._storage = LocalStorage()
-        own = scan_replica(part.storage, part.storage.split(part.folder)[0], part.name, lambda size: None)
-        self._other = scan_replica(self._storage, log_dir, part.name, lambda size: None)
+    def __init__(self, part: Part, log_dir: str, storage: Storage) -> None:
+        self._storage = storage
+        above = part.storage.split(part.folder)[0]
+        own = _scanned(part.storage, above, part)
+        self._other = _scanned(self._storage, log_dir, part)
         self.folder = self._other.folder
+        self.own_is_compacted = own.is_compacted
         # What lies behind the damaged end of this one may be the other's alone.
         lineage = own.lineage._replace(end=max(own.lineage.end, self._other.end)) if own.lost_tail else own.lineage
         self.same_up_to = parting(lineage, self._other.lineage).offset
         self._own_end = max(own.known_end, own.entries.get(FileKind.HIGH_WATERMARKS.value, 0))
-        self._ranges = sorted(self._other.parts(lineage, 0, is_own=False))
+        trust = own.trust(self._other)
+        self._ranges = sorted(self._other.parts(lineage, 0, is_own=False)) if trust.is_shown else []
+        if trust.differs_at is not None:
+            part.result.notes.append(
+                f"nothing comes from {self.folder}: it has another batch at offset {trust.differs_at}, of the same "
+                "leader epoch: it is no replica of this partition, or one of them was changed"
+            )
+        elif not trust.is_shown:
+            part.result.notes.append(
+                f"nothing comes from {self.folder}: neither a topic id nor a batch that both have shows that it is a "
+                "replica of the same partition"
+            )
 
     def end_of(self, first: int) -> int:
         """Return up to where it has all that follows an offset."""

@@ -32,6 +32,7 @@ class Survey(NamedTuple):
 
     gaps: list[Gap]  #: In the order of the file; each with the offsets that may be missing for it.
     runs: list[tuple[int, int]]  #: Positions, half-open, of the batches that can be kept.
+    offsets: tuple[int, int] | None = None  #: From the first of these batches to the end of the last; None without any.
 
 
 def survey(
@@ -66,7 +67,7 @@ def survey(
     gaps += [_gap(file, rows, row, GapKind.ORDER, _misplaced(rows, row, chosen)) for row in left_out.tolist()]
     kept = rows[chosen]
     gaps = [_with_offsets(file, gap, kept, base_offset) for gap in sorted(gaps, key=lambda gap: gap.position)]
-    return Survey(gaps, _runs(kept))
+    return Survey(gaps, _runs(kept), (int(kept.base_offset[0]), int(kept.last_offset[-1]) + 1) if len(kept) else None)
 
 
 def _good_batches(
