@@ -43,8 +43,8 @@ class Batch(NamedTuple):
 class Broker:
     """One of the three."""
 
-    def __init__(self, folder: Path, node_id: int) -> None:
-        self.folder, self.node_id = folder, node_id
+    def __init__(self, folder: Path, node_id: int, config: LogConfig = CONFIG) -> None:
+        self.folder, self.node_id, self.config = folder, node_id, config
         self.in_order = True
         folder.mkdir(parents=True)
         (folder / "meta.properties").write_text(META.format(node_id))
@@ -54,7 +54,7 @@ class Broker:
         self.directory = LogDirectory(LocalStorage(), str(self.folder))
         begin = self.directory.claim(NAME)
         environment = Environment(self.directory.storage, SystemClock(), CollectingScheduler())
-        self.log = Log.open(environment, str(self.folder / NAME), CONFIG, begin, topic_id=TOPIC_ID)
+        self.log = Log.open(environment, str(self.folder / NAME), self.config, begin, topic_id=TOPIC_ID)
         self.log.update_high_watermark(min(begin.high_watermark, self.log.log_end_offset))
         self.directory.attach(NAME, self.log)
         if not self.directory.was_clean:

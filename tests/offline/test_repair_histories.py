@@ -1,0 +1,13 @@
+"""A few of the histories of `repair_histories.py`: a damaged replica gets from another one what belongs to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import repair_histories
+
+
+@pytest.mark.parametrize("index", range(12))
+def test_nothing_comes_that_does_not_belong(index: int, tmp_path: Path) -> None:
+    repair_histories.check(index, 20_261_123, tmp_path)
