@@ -68,3 +68,24 @@ class OfflineChanging(_OnALog):
     def time_compact(self) -> None:
         """All of it."""
         offline.compact(self.log, include_active=True, config={"cleanup.policy": "compact"}, **_OPTIONS)
+
+
+class OfflineMerging(_OnALog):
+    """Three replicas of a log; the first has lost half of its segments."""
+
+    def setup(self) -> None:
+        """On three disks."""
+        super().setup()
+        self.disks = [self.folder / f"b{number}" for number in (1, 2, 3)]
+        for disk in self.disks:
+            shutil.copytree(self.log, disk / self.log.name)
+        for path in sorted((self.disks[0] / self.log.name).glob("*.log"))[1::2]:
+            path.unlink()
+
+    def time_merge(self) -> None:
+        """All read, one written."""
+        offline.merge(self.disks, self.folder / "merged")
+
+    def time_merge_plan(self) -> None:
+        """Nothing is written."""
+        offline.merge(self.disks, self.folder / "merged", dry_run=True)

@@ -340,8 +340,11 @@ def _total(result: Result) -> str:
     """Return the total: partitions, records, bytes."""
     sums, would = result.totals(), "would be " if result.dry_run else ""
     before, after = sums["bytesBefore"], sums["bytesAfter"]
-    parts = [f"{sums['changed']:,} of {count_text(len(result.partitions), 'partition')} {would}changed"]
+    done = "merged" if result.sources else "changed"
+    parts = [f"{sums['changed']:,} of {count_text(len(result.partitions), 'partition')} {would}{done}"]
     parts += [f"{count_text(sums[name], one)} {what}" for name, (one, what) in _COUNTED.items() if sums.get(name)]
+    if result.sources:  # nothing shrinks: something new is made
+        return f"TOTAL: {', '.join(parts)}; segments {size_text(after)}"
     moved = f"{size_text(abs(before - after))} {'freed' if after <= before else 'more'}"
     return f"TOTAL: {', '.join(parts)}; segments {size_text(before)} to {size_text(after)}, {moved}"
 
