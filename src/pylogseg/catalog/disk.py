@@ -82,6 +82,10 @@ class Segment:
     next_base: int | None = field(default=None, repr=False, compare=False)
     largest_ms: int | None = field(default=None, repr=False, compare=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process is sent: of a tier, only what it has of this segment."""
+        return {**self.__dict__, "files": _only(self.files, [self.path, *self.companions.values()])}
+
     @property
     def name(self) -> str:
         """Last part of the path."""
@@ -118,6 +122,12 @@ class Segment:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
             raise
+
+
+def _only(files: FileSystem, paths: Iterable[str]) -> FileSystem:
+    """Return a file system with no more than some paths of it, if it would send another process all that it knows."""
+    only = getattr(files, "only", None)
+    return files if only is None else only(paths)
 
 
 class OtherFile(NamedTuple):
@@ -157,6 +167,10 @@ class Partition:
     others: tuple[OtherFile, ...] = field(repr=False)
     log_start_offset: int
     error: StorageError | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process is sent: of a tier, only what it has of this partition."""
+        return {**self.__dict__, "files": _only(self.files, [self.path])}
 
     @property
     def name(self) -> str:

@@ -47,6 +47,9 @@ class Cache:
         self._chunks: OrderedDict[_Key, Future[Opened]] = OrderedDict()
         self._pool: ThreadPoolExecutor | None = None
 
+    def __reduce__(self) -> Any:
+        return Cache, (self._most,)
+
     def get(self, path: str, first: int, last: int, load: Callable[[list[int]], list[Opened]], cost: Chunks) -> None:
         """Begin to load the chunks of a range that are not here, several neighbours by one call of `load`."""
         with self._lock:

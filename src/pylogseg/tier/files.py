@@ -9,8 +9,8 @@ from __future__ import annotations
 import errno
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from pylogseg.env.filesystem import Entry, FileView
 from pylogseg.errors import StorageError
@@ -27,8 +27,23 @@ class File(NamedTuple):
     """A file of a partition's folder."""
 
     entry: Entry
-    read: Callable[[], bytes]
-    segment: Slice | None = None  #: Of a `.log`.
+    kind: FileKind
+    source: Slice | None  #: The uploaded segment that it belongs to.
+    data: bytes = b""  #: Its bytes, if it belongs to none.
+
+    @property
+    def segment(self) -> Slice | None:
+        """Of a `.log`, the uploaded segment."""
+        return self.source if self.kind is FileKind.LOG else None
+
+    def read(self) -> bytes:
+        """Return all bytes."""
+        if self.source is None:
+            return self.data
+        if self.kind is not FileKind.LOG:
+            return self.source.read_small(self.kind)
+        with self.source.open() as view:
+            return bytes(view.read(0, view.size))
 
 
 class TierFiles:
@@ -36,7 +51,8 @@ class TierFiles:
 
     Attributes
     ----------
-    tier : Tier
+    tier : Tier or None
+        None of a part of it, see `only`.
     url : str
         Of the tier, without a slash at its end.
     logs : dict of str to TieredLog
@@ -45,10 +61,22 @@ class TierFiles:
         What readers should know: uploads that are left out.
     """
 
-    def __init__(self, tier: Tier) -> None:
-        self.tier, self.url, self.notes = tier, tier.url, list(tier.notes())
-        self.logs = {partition_folder_name(log.topic, log.partition): log for log in tier.logs}
-        self._folders: dict[str, dict[str, File]] = {}
+    def __init__(self, url: str, tier: Tier | None, folders: dict[str, dict[str, File]] | None = None) -> None:
+        self.tier, self.url = tier, url
+        self.notes = [] if tier is None else list(tier.notes())
+        self.logs = {partition_folder_name(log.topic, log.partition): log for log in tier.logs} if tier else {}
+        self._folders = folders or {}
+
+    def only(self, paths: Iterable[str]) -> TierFiles:
+        """Return the file system of some files or partitions alone, which is small to be sent to another process."""
+        folders: dict[str, dict[str, File]] = {}
+        for path in paths:
+            folder, name = self.split(path)
+            if folder == self.url:
+                folders[path] = self._folder(path)
+            elif name in self._folder(folder):
+                folders.setdefault(folder, {})[name] = self._folders[folder][name]
+        return TierFiles(self.url, None, folders)
 
     def list_folder(self, path: str) -> list[Entry]:
         if path.rstrip("/") == self.url:
@@ -120,10 +148,27 @@ class TierFiles:
         return self._folders[path]
 
 
+_Files = TypeVar("_Files")
 #: Partitions that were opened by the paths in them, the latest ones: a task of a plan opens several ranges of each.
 _MOST_OPENED = 16
-_opened: OrderedDict[tuple[str, str, str], TierFiles] = OrderedDict()
+_opened: OrderedDict[tuple[str, str, str], Any] = OrderedDict()
 _lock = threading.Lock()
+
+
+def opened_once(
+    url: str, name: str, storage: Mapping[str, Any] | None, make: Callable[[], _Files], has: Callable[[_Files], bool]
+) -> _Files:
+    """Return what was made for a partition of a tier before, if it has what is asked for, or make it."""
+    key = url, name, repr(sorted((storage or {}).items(), key=lambda item: item[0]))
+    with _lock:
+        files = _opened.get(key)
+    if files is None or not has(files):
+        files = make()
+        with _lock:
+            _opened[key] = files
+            while len(_opened) > _MOST_OPENED:
+                _opened.popitem(last=False)
+    return files
 
 
 def partition_files(url: str, path: str, storage: Mapping[str, Any] | None) -> TierFiles:
@@ -132,16 +177,11 @@ def partition_files(url: str, path: str, storage: Mapping[str, Any] | None) -> T
     Uploads do not change. A path that was not there is looked for again.
     """
     name = path[len(url) + len(INSIDE) :].partition("/")[0]
-    key = url, name, repr(sorted((storage or {}).items(), key=lambda item: item[0]))
-    with _lock:
-        files = _opened.get(key)
-    if files is None or not files.has(path):
-        files = TierFiles(Tier.open(url, storage, name))
-        with _lock:
-            _opened[key] = files
-            while len(_opened) > _MOST_OPENED:
-                _opened.popitem(last=False)
-    return files
+
+    def make() -> TierFiles:
+        return TierFiles(url, Tier.open(url, storage, name))
+
+    return opened_once(url, name, storage, make, lambda files: files.has(path))
 
 
 def files_of(log: TieredLog) -> Iterator[tuple[str, File]]:
@@ -156,22 +196,11 @@ def files_of(log: TieredLog) -> Iterator[tuple[str, File]]:
                 continue
             is_log, largest = kind is FileKind.LOG, segment.upload.segment.max_timestamp_ms
             entry = Entry(name, False, size, segment.upload.modified_ms, largest if is_log and largest >= 0 else None)
-            yield name, File(entry, _reader(segment, kind), segment if is_log else None)
+            yield name, File(entry, kind, segment)
     whole = [s for s in log.segments if FileKind.LEADER_EPOCHS in s.upload.small_files]
     if whole:
         last = max(whole, key=lambda s: s.end_offset)
         size, name = last.upload.small_files[FileKind.LEADER_EPOCHS], FileKind.LEADER_EPOCHS.value
-        yield name, File(Entry(name, False, size, last.upload.modified_ms), _reader(last, FileKind.LEADER_EPOCHS))
+        yield name, File(Entry(name, False, size, last.upload.modified_ms), FileKind.LEADER_EPOCHS, last)
     metadata, name = encode_partition_metadata(PartitionMetadata(log.topic_id)), FileKind.PARTITION_METADATA.value
-    yield name, File(Entry(name, False, len(metadata), -1), lambda: metadata)
-
-
-def _reader(segment: Slice, kind: FileKind) -> Callable[[], bytes]:
-    if kind is not FileKind.LOG:
-        return lambda: segment.read_small(kind)
-
-    def read() -> bytes:
-        with segment.open() as view:
-            return bytes(view.read(0, view.size))
-
-    return read
+    yield name, File(Entry(name, False, len(metadata), -1), FileKind.PARTITION_METADATA, None, metadata)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from pylogseg.env.filesystem import Entry, FileView, LocalFiles
 from pylogseg.errors import CorruptionError, StorageError
@@ -17,7 +18,7 @@ from pylogseg.format.names import (
     partition_folder_name,
 )
 from pylogseg.lineage.chains import Lineage
-from pylogseg.tier.files import File, files_of
+from pylogseg.tier.files import File, files_of, opened_once
 from pylogseg.tier.slices import Slice, whole_log
 from pylogseg.tier.tier import Tier
 
@@ -29,11 +30,15 @@ class DiskWithTier(LocalFiles):
 
     Which uploaded segments these are, the leader epochs in the folder say, as for the broker. Where a folder and the
     tier have a file of one name, the folder's is taken.
+
+    Attributes
+    ----------
+    tier : Tier or None
+        None of a part of it, see `only`.
     """
 
-    def __init__(self, tier: Tier) -> None:
-        self.tier = tier
-        self._remote: dict[str, File] = {}
+    def __init__(self, tier: Tier | None, remote: dict[str, dict[str, File]] | None = None) -> None:
+        self.tier, self._remote = tier, remote or {}
         self._listed: set[tuple[str, int]] = set()
         self._told: dict[str, str] = {}
 
@@ -42,6 +47,8 @@ class DiskWithTier(LocalFiles):
 
         With `of_all`, the partitions count too that have no folder.
         """
+        if self.tier is None:
+            return
         yield from self.tier.notes()
         yield from self._told.values()
         others = {name[:2] for name in self.tier.by_partition} - self._listed
@@ -52,13 +59,27 @@ class DiskWithTier(LocalFiles):
                 f" {such}; to read them, name the tier itself"
             )
 
+    def only(self, paths: Iterable[str]) -> DiskWithTier:
+        """Return the file system of some files or partitions alone, which is small to be sent to another process."""
+        remote: dict[str, dict[str, File]] = {}
+        for path in map(os.path.abspath, paths):
+            folder, name = os.path.split(path)
+            if path in self._remote:
+                remote[path] = self._remote[path]
+            elif name in self._remote.get(folder, {}):
+                remote.setdefault(folder, {})[name] = self._remote[folder][name]
+        return DiskWithTier(None, remote)
+
     def list_folder(self, path: str) -> list[Entry]:
         entries = super().list_folder(path)
         folder = parse_partition_folder(self.split(path)[1])
         if folder is None or folder.state:
             return entries
         own = {entry.name for entry in entries}
-        name = self._uploaded(path, folder)
+        if self.tier is None:
+            known = self._remote.get(os.path.abspath(path), {})
+            return sorted([*entries, *(file.entry for each, file in known.items() if each not in own)])
+        name = self._uploaded(self.tier, path, folder)
         if name is None:
             return entries
         uploads = self.tier.by_partition[name]
@@ -66,20 +87,22 @@ class DiskWithTier(LocalFiles):
                  and not found.suffix and found.offset is not None]  # fmt: skip
         first = min(bases, default=_UNENDING)
         lineage = self._lineage(path, min(upload.segment.start_offset for upload in uploads), first)
-        for file_name, file in files_of(whole_log(name, uploads, lineage, first)):
-            is_of_end = bool(bases) and file_name == FileKind.LEADER_EPOCHS.value  # which the folder has
-            if file_name not in own and not is_of_end:
-                entries.append(file.entry)
-                self._remote[os.path.abspath(self.join(path, file_name))] = file
-        return sorted(entries)
+        hidden = own | ({FileKind.LEADER_EPOCHS.value} if bases else set())  # the folder has those of the end
+        remote = {each: file for each, file in files_of(whole_log(name, uploads, lineage, first)) if each not in hidden}
+        self._remote[os.path.abspath(path)] = remote
+        return sorted([*entries, *(file.entry for file in remote.values())])
 
-    def _uploaded(self, path: str, folder: PartitionFolder) -> tuple[str, int, str] | None:
+    def _file(self, path: str) -> File | None:
+        folder, name = os.path.split(os.path.abspath(path))
+        return self._remote.get(folder, {}).get(name)
+
+    def _uploaded(self, tier: Tier, path: str, folder: PartitionFolder) -> tuple[str, int, str] | None:
         """Return topic, partition and topic id of the uploads of a folder; None if there are none.
 
         Raises StorageError if several topics may be meant.
         """
         self._listed.add((folder.topic, folder.partition))
-        there = [name for name in self.tier.by_partition if name[:2] == (folder.topic, folder.partition)]
+        there = [name for name in tier.by_partition if name[:2] == (folder.topic, folder.partition)]
         if not there:
             return None
         file = self.join(path, FileKind.PARTITION_METADATA.value)
@@ -114,17 +137,35 @@ class DiskWithTier(LocalFiles):
 
     def slice_of(self, path: str) -> Slice | None:
         """Return the uploaded segment that a path of a `.log` means; None if it lies on the disk."""
-        file = self._remote.get(os.path.abspath(path))
+        file = self._file(path)
         return None if file is None else file.segment
 
     def stat(self, path: str) -> Entry:
-        file = self._remote.get(os.path.abspath(path))
+        file = self._file(path)
         return super().stat(path) if file is None else file.entry
 
     def read_all(self, path: str) -> bytes:
-        file = self._remote.get(os.path.abspath(path))
+        file = self._file(path)
         return super().read_all(path) if file is None else file.read()
 
     def open(self, path: str, *, sealed: bool) -> FileView:
-        file = self._remote.get(os.path.abspath(path))
+        file = self._file(path)
         return super().open(path, sealed=sealed) if file is None or file.segment is None else file.segment.open()
+
+
+def joined_files(tier: str, path: str, storage: Mapping[str, Any] | None) -> DiskWithTier:
+    """Return the disks with a tier for a file of a partition: only that is listed in the tier, once for all its files.
+
+    A path that was not there is looked for again.
+    """
+    folder, name = os.path.split(os.path.dirname(os.path.abspath(path)))
+
+    def make() -> DiskWithTier:
+        files = DiskWithTier(Tier.open(tier, storage, name))
+        files.list_folder(os.path.join(folder, name))
+        return files
+
+    def has(files: DiskWithTier) -> bool:
+        return files.slice_of(path) is not None or os.path.exists(path)
+
+    return opened_once(tier, os.path.join(folder, name), storage, make, has)

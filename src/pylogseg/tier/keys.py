@@ -91,6 +91,12 @@ class KeyRing:
             samples.append(wrapped)
             self._is_right.pop(key_id, None)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process is sent: where the keys are, and none of them."""
+        paths = {key_id: os.path.abspath(path) for key_id, path in self._paths.items()}
+        nothing: dict[str, Any] = {"_keys": {}, "_unwrapped": OrderedDict(), "_is_right": {}}
+        return {**self.__dict__, **nothing, "_paths": paths}
+
     def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
         """Return a segment's key from its wrapped form.
 

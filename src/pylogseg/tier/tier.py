@@ -15,6 +15,8 @@ from pylogseg.tier.slices import TieredLog, whole_log
 from pylogseg.tier.uploads import BrokenUpload, Shared, Upload
 from pylogseg.tier.urls import KEYS_OPTION
 
+#: The name of a topic's folder in a tier.
+_FOLDER = re.compile(".+-[A-Za-z0-9_-]{22}")
 #: By the scheme of a URL, what finds the uploads in a tier, and what it looks for.
 _LAYOUTS: dict[str, tuple[Callable[[Shared, Iterable[Stored]], Found], str]] = {
     "aiven": (find_aiven, "TOPIC-TOPICID/PARTITION/OFFSET-SEGMENTID.rsm-manifest"),
@@ -68,7 +70,7 @@ class Tier:
         Raises
         ------
         RequestError
-            If there is no upload in it.
+            If there is no upload in it; not if it has none of that partition.
         StorageError
             If the store fails.
         """
@@ -77,10 +79,9 @@ class Tier:
         layout, _, place = url.partition("+")
         find, form = _LAYOUTS[layout]
         objects = Objects(place, options)
-        folders = [] if only is None else _folders_of(objects, layout, only)
-        listed = [stored for folder in folders for stored in objects.find(folder)] if folders else objects.find()
-        found = find(Shared(objects, keys), listed)
-        if not found.uploads and not found.orphans:
+        folders = [None] if only is None else _folders_of(objects, layout, only)
+        found = find(Shared(objects, keys), [stored for folder in folders for stored in objects.find(folder)])
+        if None in folders and not found.uploads and not found.orphans:
             raise RequestError(f"{url}: no uploaded segment here (objects named {form})")
         return cls(url, objects, found)
 
@@ -101,8 +102,8 @@ class Tier:
                 )
 
 
-def _folders_of(objects: Objects, layout: str, name: str) -> list[str]:
-    """Return the folders with the uploads of a partition; none if they are not where they are looked for.
+def _folders_of(objects: Objects, layout: str, name: str) -> list[str | None]:
+    """Return the folders with the uploads of a partition; None for all, if they may be elsewhere.
 
     If there were several topics of this name, all of their folders: only these together tell which is the latest.
     """
@@ -114,6 +115,9 @@ def _folders_of(objects: Objects, layout: str, name: str) -> list[str]:
     if len({match[2] for _, match in found}) > 1:
         return [folder for folder, _ in found]
     if layout == "localtier":
-        return [folder for folder, match in found if match[1] == partition]
-    there = [folder for folder, _ in found if any(entry.name == partition for entry in files.list_folder(folder))]
-    return [files.join(folder, partition) for folder in there]
+        there = [folder for folder, match in found if match[1] == partition]
+    else:
+        there = [folder for folder, _ in found if any(entry.name == partition for entry in files.list_folder(folder))]
+        there = [files.join(folder, partition) for folder in there]
+    is_top = bool(named) and all(_FOLDER.fullmatch(each) for each in named)
+    return [*there] if there or is_top else [None]

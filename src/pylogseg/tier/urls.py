@@ -41,7 +41,7 @@ def file_system(path: str | os.PathLike[str], storage: Mapping[str, Any] | None 
     url, _, inside = text.partition(INSIDE)
     if inside:
         return partition_files(url, text, storage), text
-    return TierFiles(Tier.open(text, storage)), text
+    return TierFiles(text, Tier.open(text, storage)), text
 
 
 def check_layout(text: str) -> None:
