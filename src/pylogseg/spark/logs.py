@@ -39,7 +39,7 @@ def find_logs(paths: Sequence[str], options: SourceOptions) -> list[Partition]:
     StorageError
         If a folder cannot be listed.
     """
-    disk = open_dir(paths, storage=options.storage)
+    disk = open_dir(paths, storage=options.storage, tier=options.tier)
     logs = [log for log in disk.partitions if not log.state] or list(disk.partitions)
     logs += [_of_file(segment) for segment in disk.loose]
     chosen = _chosen(logs, options)

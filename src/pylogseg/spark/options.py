@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from pylogseg.errors import RequestError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.tier.urls import KEYS_OPTION, KEYS_VARIABLE, is_tier
 
 EARLIEST, LATEST = -2, -1
 TopicPartition = tuple[str, int]
@@ -48,7 +50,7 @@ _NAMES = (
     "minPartitions", "maxRecordsPerPartition", *_ONLY_IN_STREAMS,
     "failOnDataLoss", "includeHeaders", "kafka.isolation.level", "isolationLevel", "endingAt",
     "rangeBytes", "batchRows", "checkCrc", "maxDecompressedBytes", "onCorrupt", "columns", "includeMetadata",
-    "includeActive", "pushFilters", "storageOptions", "decode", "schema", "registry", "onUndecoded", "message",
+    "includeActive", "pushFilters", "storageOptions", "tier", "decode", "schema", "registry", "onUndecoded", "message",
     "showSecrets",
 )  # fmt: skip
 _BYTES = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30}
@@ -107,6 +109,7 @@ class SourceOptions:
     include_active: bool = True
     push_filters: bool = False
     storage: dict[str, Any] = field(default_factory=dict, repr=False)
+    tier: str | None = field(default=None, repr=False)
     decode: tuple[str, ...] = ()
     schema: str = ""
     registry: str = field(default="", repr=False)
@@ -174,9 +177,26 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
         include_metadata=values.read("includeMetadata", _boolean, False),
         include_active=values.read("includeActive", _boolean, True),
         push_filters=values.read("pushFilters", _boolean, False),
-        storage=values.read("storageOptions", _object, {}),
+        storage=_storage(values),
+        tier=values.read("tier", _tier, None),
         **_typed(values),
     )
+
+
+def _storage(values: _Values) -> dict[str, Any]:
+    """Return the options of the store, with the place of a tier's keys: executors may have another environment."""
+    nothing: dict[str, Any] = {}
+    none: list[str] = []
+    found, keys = values.read("storageOptions", _object, nothing), os.environ.get(KEYS_VARIABLE)
+    paths = [*values.read("path", _paths, none), *values.read("paths", _paths, none)]
+    reads_tier = "tier" in values or any(map(is_tier, paths))
+    return {KEYS_OPTION: os.path.abspath(keys), **found} if keys and reads_tier else found
+
+
+def _tier(text: str) -> str:
+    if not is_tier(text):
+        raise ValueError("not the URL of a tier, such as aiven+s3://bucket/prefix")
+    return text
 
 
 def _typed(values: _Values) -> dict[str, Any]:
@@ -201,14 +221,17 @@ def _typed(values: _Values) -> dict[str, Any]:
 def paths_of(given: Mapping[str, Any]) -> list[str]:
     """Return the paths of `load(path)` or of option ``path`` or ``paths``, a comma-separated or a JSON list."""
     values = _Values(given)
-    text = values.read("paths", str, "") or values.read("path", str, "")
-    paths = _strings(text, "path") if text.lstrip().startswith("[") else [part.strip() for part in text.split(",")]
-    paths = [re.sub("^file:/+", "/", path) for path in paths]  # as Spark writes paths of this machine
+    paths = _paths(values.read("paths", str, "") or values.read("path", str, ""))
     if not paths or not all(paths):
         raise RequestError(
             'no path: load("/var/lib/kafka/data") needs a log directory, a partition\'s folder, or a URL of one'
         )
     return paths
+
+
+def _paths(text: str) -> list[str]:
+    paths = _strings(text, "path") if text.lstrip().startswith("[") else [part.strip() for part in text.split(",")]
+    return [re.sub("^file:/+", "/", path) for path in paths]  # as Spark writes paths of this machine
 
 
 def for_table(given: Mapping[str, Any]) -> dict[str, str] | None:
@@ -225,7 +248,7 @@ def for_table(given: Mapping[str, Any]) -> dict[str, str] | None:
         return None
     kept = {name: value for name, value in options.items() if not _BROKER_ONLY.fullmatch(name)}
     kept.update({name: values[name] for name in ("path", "paths") if name in values})
-    for name in ("path", "paths", "registry", "storageoptions"):
+    for name in ("path", "paths", "registry", "tier", "storageoptions"):
         if name in kept and (name == "storageoptions" or _SECRETS.search(kept[name])):
             raise RequestError(
                 f"{'storageOptions' if name == 'storageoptions' else name}: a table cannot keep credentials: "
@@ -301,7 +324,7 @@ def as_text(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, str):
         return value
-    return json.dumps(list(value) if isinstance(value, tuple) else value)
+    return json.dumps(list(value) if isinstance(value, tuple) else value, default=os.fspath)
 
 
 def check_names(given: Mapping[str, Any]) -> None:

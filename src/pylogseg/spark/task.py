@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from pylogseg.arrow import columns as arrow
+from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import StorageError
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.partition import Chunk, ReadOptions
@@ -75,7 +76,15 @@ def chunks(task: Iterable[Range], options: SourceOptions, columns: Sequence[str]
 
 def planned_logs(options: SourceOptions) -> PlannedLogs:
     """Return the logs of ranges that name their files by paths and URLs."""
-    return PlannedLogs(options.isolation_level, lambda part: file_system(part.path, options.storage))
+
+    def place(part: Range) -> tuple[FileSystem, str]:
+        if options.tier is None:
+            return file_system(part.path, options.storage)
+        from pylogseg.tier.joined import joined_files
+
+        return joined_files(options.tier, part.path, options.storage), part.path
+
+    return PlannedLogs(options.isolation_level, place)
 
 
 def _on_loss(options: SourceOptions) -> Callable[[Range, str], None]:

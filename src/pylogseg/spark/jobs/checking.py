@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pylogseg.catalog.disk import Segment, open_dir
@@ -35,7 +35,8 @@ def verify(spark: Any, path: Any, names: Sequence[str] | None = None, *, level: 
     level : {"headers", "crc", "records", "indexes"}
         How much to check; each level includes those before it.
     **options
-        ``progress=True`` shows progress even if stderr is not a terminal.
+        ``progress=True`` shows progress even if stderr is not a terminal. ``storage`` and ``tier`` are those of
+        `pylogseg.open_dir`: options of the store, with ``tier_keys`` for encrypted tiers, and the tier of the disks.
 
     Returns
     -------
@@ -52,10 +53,17 @@ def verify(spark: Any, path: Any, names: Sequence[str] | None = None, *, level: 
 
 
 def verified(
-    spark: Any, path: Any, names: Sequence[str], summary: Summary, *, progress: bool | None = None
+    spark: Any,
+    path: Any,
+    names: Sequence[str],
+    summary: Summary,
+    *,
+    storage: Mapping[str, Any] | None = None,
+    tier: str | None = None,
+    progress: bool | None = None,
 ) -> list[Finding]:
     """Return the findings of `verify`, in the order of the disk, and fill the summary."""
-    disk = open_dir(path)
+    disk = open_dir(path, storage=storage, tier=tier)
     disk = disk.select(names) if names else disk
     chosen = [part for part in disk.partitions if names or not part.state]
     segments, level = segments_of(disk, chosen), summary.level

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -37,6 +37,8 @@ def stats(
     names: Sequence[str] | None = None,
     *,
     by: str = "partition",
+    storage: Mapping[str, Any] | None = None,
+    tier: str | None = None,
     progress: bool | None = None,
     top: int = 0,
 ) -> Any:
@@ -53,6 +55,9 @@ def stats(
     by : {"partition", "topic", "all", "hour", "key"}
         What each row counts. ``hour`` counts records and bytes of keys and values by topic and hour of the timestamp;
         ``key`` counts them by topic and key, largest first.
+    storage, tier : mapping, str, optional
+        As for `pylogseg.open_dir`: options of the store, with ``tier_keys`` for encrypted tiers, and the tier of the
+        disks in `path`.
     progress : bool, optional
         Whether to show progress; by default only if stderr is a terminal.
     top : int
@@ -66,23 +71,31 @@ def stats(
     """
     names = asked_for(names)
     if by == "hour":
-        return _by_hour(spark, path, names)
+        return _by_hour(spark, path, names, _reading(storage, tier))
     if by == "key":
-        return _by_key(spark, path, names, top)
+        return _by_key(spark, path, names, top, _reading(storage, tier))
     if by not in ("partition", "topic", "all"):
         raise RequestError(f"by: expected partition, topic, all, hour or key, not {by!r}")
-    rows = [_row(*each) for each in counted(spark, path, names, by, progress=progress)]
+    found = counted(spark, path, names, by, storage=storage, tier=tier, progress=progress)
+    rows = [_row(*each) for each in found]
     return spark.createDataFrame(rows, COUNTS)
 
 
 def counted(
-    spark: Any, path: Any, names: Sequence[str], by: str, *, progress: bool | None = None
+    spark: Any,
+    path: Any,
+    names: Sequence[str],
+    by: str,
+    *,
+    storage: Mapping[str, Any] | None = None,
+    tier: str | None = None,
+    progress: bool | None = None,
 ) -> list[tuple[_Counted, float | None]]:
     """Return the counts of each group, with its dirty ratio.
 
     The keys and sizes of a segment take about 64 KB. The workers merge them, and do not send them to the driver.
     """
-    disk = open_dir(path)
+    disk = open_dir(path, storage=storage, tier=tier)
     disk = disk.select(names) if names else disk
     units = units_of(disk, partitions_of(disk, by_name=bool(names)))
     segments: list[Segment] = [segment for unit in units for segment in unit.segments]
@@ -187,19 +200,25 @@ def _moment(timestamp_ms: int | None) -> datetime.datetime | None:
 # ---- of records ----
 
 
-def _by_hour(spark: Any, path: Any, names: Sequence[str]) -> Any:
+def _reading(storage: Mapping[str, Any] | None, tier: str | None) -> dict[str, Any]:
+    """Return the options of a read."""
+    options = {"storageOptions": dict(storage) if storage else None, "tier": tier}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _by_hour(spark: Any, path: Any, names: Sequence[str], options: dict[str, Any]) -> Any:
     schema = "topic string, hour timestamp, records bigint, bytes bigint"
     columns = ["topic", "timestamp", "key", "value"]
-    partial = read_segments(spark, path, columns, batch_fn=_hours, schema=schema, **_only(path, names))
+    partial = read_segments(spark, path, columns, batch_fn=_hours, schema=schema, **_only(path, names, options))
     return partial.groupBy("topic", "hour").agg({"records": "sum", "bytes": "sum"}).select(
         "topic", "hour", _sum("records"), _sum("bytes")
     ).orderBy("topic", "hour")  # fmt: skip
 
 
-def _by_key(spark: Any, path: Any, names: Sequence[str], top: int) -> Any:
+def _by_key(spark: Any, path: Any, names: Sequence[str], top: int, options: dict[str, Any]) -> Any:
     schema = "topic string, key binary, records bigint, bytes bigint"
     columns = ["topic", "key", "value"]
-    partial = read_segments(spark, path, columns, batch_fn=_keys, schema=schema, **_only(path, names))
+    partial = read_segments(spark, path, columns, batch_fn=_keys, schema=schema, **_only(path, names, options))
     grouped = partial.groupBy("topic", "key").agg({"records": "sum", "bytes": "sum"}).select(
         "topic", "key", _sum("records"), _sum("bytes")
     ).orderBy("records", "topic", "key", ascending=[False, True, True])  # fmt: skip
@@ -212,14 +231,15 @@ def _sum(name: str) -> Any:
     return col(f"sum({name})").alias(name)
 
 
-def _only(path: Any, names: Sequence[str]) -> dict[str, Any]:
-    """Return the option that selects the partitions of names and patterns."""
+def _only(path: Any, names: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a read, with the one that selects the partitions of names and patterns."""
     if not names:
-        return {}
+        return options
     assigned: dict[str, list[int]] = {}
-    for part in open_dir(path).select(names).partitions:
+    disk = open_dir(path, storage=options.get("storageOptions"), tier=options.get("tier"))
+    for part in disk.select(names).partitions:
         assigned.setdefault(part.topic, []).append(part.partition)
-    return {"assign": json.dumps(assigned)}
+    return {**options, "assign": json.dumps(assigned)}
 
 
 def _sizes(batch: pa.RecordBatch) -> pa.Array:

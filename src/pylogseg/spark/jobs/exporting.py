@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ def export(
     keep_deleted: bool = True,
     overwrite: bool = False,
     dry_run: bool = False,
+    storage: Mapping[str, Any] | None = None,
+    tier: str | None = None,
     progress: bool | None = None,
 ) -> Any:
     """Write records as files ``OUT/topic=NAME/date=YYYY-MM-DD/...``, which Spark and others read as one table.
@@ -77,6 +79,9 @@ def export(
         Whether to delete everything that earlier runs wrote to the table first.
     dry_run : bool
         Return what would be done, and write nothing.
+    storage, tier : mapping, str, optional
+        As for `pylogseg.open_dir`: options of the store, with ``tier_keys`` for encrypted tiers, and the tier of the
+        disks in `path`.
     progress : bool, optional
         Whether to show progress; by default only if stderr is a terminal.
 
@@ -94,7 +99,7 @@ def export(
         )
     target, layout = Path(out).absolute(), Form(form, tuple(columns), compression)
     options = ReadOptions(isolation_level, on_corrupt, limit_bytes=max_decompressed_bytes, scratch=Scratch)
-    names, disk = asked_for(names), open_dir(path)
+    names, disk = asked_for(names), open_dir(path, storage=storage, tier=tier)
     logs = logs_of(disk.select(names) if names else disk, by_name=bool(names))
     table = Table(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite)
 

@@ -28,6 +28,8 @@ def report(
     sample: int = 0,
     config: Mapping[str, str] | None = None,
     now_ms: int | None = None,
+    storage: Mapping[str, Any] | None = None,
+    tier: str | None = None,
     progress: bool | None = None,
 ) -> Report:
     """Look at a disk like `pylogseg.report`, with the segments read by the workers.
@@ -48,6 +50,9 @@ def report(
         Settings of topics by Kafka's names, for what would be freed.
     now_ms : int, optional
         The time to assume, milliseconds since 1970.
+    storage, tier : mapping, str, optional
+        As for `pylogseg.open_dir`: options of the store, with ``tier_keys`` for encrypted tiers, and the tier of the
+        disks in `path`.
     progress : bool, optional
         Whether to show progress; by default only if stderr is a terminal.
 
@@ -58,7 +63,7 @@ def report(
         transactions.
     """
     given = asked_for(names)
-    disk = open_dir(path)
+    disk = open_dir(path, storage=storage, tier=tier)
     disk = disk.select(given) if given else disk
     shown = [str(each) for each in (path if isinstance(path, (list, tuple)) else [path])]
     words = [*shown, *given, *(["--full"] if full else []), "-o", "report.html"]
