@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from pylogseg.catalog.disk import open_dir
@@ -49,6 +49,7 @@ def restore(
     committed: bool = False,
     without_transactions: bool = False,
     cluster_metadata: str | None = None,
+    storage: Mapping[str, Any] | None = None,
     tier: str | None = None,
     until: Until | None = None,
     on_corrupt: Literal["raise", "skip"] = "raise",
@@ -83,6 +84,8 @@ def restore(
         Leave out records that were part of a transaction; the table needs the column ``isTransactional``.
     cluster_metadata : str, optional
         The folder ``__cluster_metadata-0`` of the cluster, for the ids of topics; looked for in the target if None.
+    storage : mapping, optional
+        For a tier, options of its store, and ``tier_keys``, as `open_dir` takes them.
     tier : str, optional
         The URL of the tier of the log directories in `path`: what was uploaded and what is on the disk are restored as
         one log.
@@ -111,14 +114,13 @@ def restore(
     StorageError
         If a broker has the lock, or a disk fails.
     """
-    source, into = os.fspath(path), os.path.abspath(target)
-    check_log_dir(LocalStorage(), into)
+    source, into = os.fspath(path), checked_target(target)
     options = RestoreOptions(**table)
     given: _FromTable | _FromLogs | FromTier
     if tier is not None or is_tier(source):
         if committed or without_transactions or table:
             raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
-        disk = open_dir(source, tier=tier)
+        disk = open_dir(source, storage=storage, tier=tier)
         given = FromTier(disk, topics, partitions, until or Until(), skips_damage=on_corrupt == "skip")
     elif until is not None or on_corrupt != "raise":
         raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
@@ -128,8 +130,19 @@ def restore(
         if committed or without_transactions or table:
             raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
         given = _FromLogs(source, topics, partitions)
-    job = _Restore(given, into, cluster_metadata, on_result or (lambda result: None), on_bytes or (lambda size: None))
+    job = Restoring(given, into, cluster_metadata, on_result, on_bytes)
     return job.plan(overwrite) if dry_run else job.run(overwrite)
+
+
+def checked_target(target: str | os.PathLike[str]) -> str:
+    """Return the path of a log directory, or of an empty folder that becomes one."""
+    if "://" in os.fspath(target):
+        raise RequestError(
+            f"{target}: partitions appear by renames, which object stores do not have; restore into a folder"
+        )
+    found = os.path.abspath(target)
+    check_log_dir(LocalStorage(), found)
+    return found
 
 
 def comes_from_table(path: str) -> bool:
@@ -184,11 +197,11 @@ class _FromTable:
             )
         return result
 
-    def content(self, name: str) -> Content:
-        """Return the contents of the log to write."""
-        part = self._parts[name]
-        left = (part.transactional or 0) if self._without else 0
-        return Content(part.first_offset, part.end_offset, part.records - left)
+    def contents(self, names: Iterable[str]) -> dict[str, Content]:
+        """Return the contents of the logs to write."""
+        parts = {name: self._parts[name] for name in names}
+        left = {name: (part.transactional or 0) if self._without else 0 for name, part in parts.items()}
+        return {n: Content(each.first_offset, each.end_offset, each.records - left[n]) for n, each in parts.items()}
 
     def topic_id(self, name: str) -> str | None:
         """Return None: a table has no topic ids."""
@@ -250,9 +263,10 @@ class _FromLogs:
     def _folder(self, name: str) -> str:
         return os.path.join(self._places[name].parent, name)
 
-    def content(self, name: str) -> Content:
-        (found,) = open_dir(self._folder(name)).partitions
-        return content_of(found)
+    def contents(self, names: Iterable[str]) -> dict[str, Content]:
+        """Return offsets and number of records, by the headers of all batches."""
+        parts = {name: open_dir(self._folder(name)).partitions for name in names}
+        return {name: content_of(found) for name, (found,) in parts.items()}
 
     def topic_id(self, name: str) -> str | None:
         return topic_id_of(LocalStorage(), self._folder(name))
@@ -285,16 +299,19 @@ class _FromLogs:
         return Written(topic, number, copy, start, end, -1, len(sizes), sum(sizes), -1)
 
 
-class _Restore:
+class Restoring:
+    """What is given, on its way into a log directory that `checked_target` found to be one."""
+
     def __init__(
         self,
         given: _FromTable | _FromLogs | FromTier,
         target: str,
-        cluster_metadata: str | None,
-        on_result: Callable[[PartitionResult], None],
-        on_bytes: Callable[[int], None],
+        cluster_metadata: str | None = None,
+        on_result: Callable[[PartitionResult], None] | None = None,
+        on_bytes: Callable[[int], None] | None = None,
     ) -> None:
-        self._given, self._target, self._tell, self._advance = given, target, on_result, on_bytes
+        self._given, self._target = given, target
+        self._tell, self._advance = on_result or (lambda result: None), on_bytes or (lambda size: None)
         self._storage = LocalStorage()
         folder = find_metadata([target], cluster_metadata)
         self._ids = None if folder is None else ClusterMetadata.read(folder).topic_ids
@@ -310,6 +327,7 @@ class _Restore:
         return self._end()
 
     def run(self, overwrite: bool) -> Result:
+        """Restore; a partition that `given` writes as failed stays as it is in the target."""
         check_unlocked(self._target)
         sweep(self._target)  # what died after its commit began is finished first
         before = read_checkpoints(self._storage, self._target)
@@ -320,14 +338,15 @@ class _Restore:
         staging.begin()
         try:
             done = self._given.write(staging, names, self._topic_ids(names), self._advance)
-            self._match_markers()
-            staging.commit(done, overwrite=True)
-            staging.forget()
+            if done:
+                self._match_markers()
+                staging.commit(done, overwrite=True)
+                staging.forget()
         finally:
             staging.abort()
         written = {each.name: each for each in done}
         for result in self._result:
-            if result.name in names and result.name not in written:
+            if result.state == "done" and result.name in names and result.name not in written:
                 result.leave("all of its records were part of transactions", undone=True)
             elif each := written.get(result.name):
                 result.log_start, result.log_end = each.first_offset, each.end_offset
@@ -337,14 +356,18 @@ class _Restore:
 
     def _chosen(self, overwrite: bool) -> list[str]:
         """Partitions that are to be written."""
-        names = []
-        for result in self._given.partitions:
-            self._result.partitions.append(result)
+        self._result.partitions += self._given.partitions
+        found: dict[str, Content] = {}
+        for result in self._result:
             result.path = os.path.join(self._target, result.name)
+            if result.state == "done" and (content := self._there(result)) is not None:
+                found[result.name] = content
+        names, wanted = [], self._given.contents(found)
+        for result in self._result:
             if result.state != "done":
                 continue
-            there = self._there(result)
-            if there is not None and there == self._given.content(result.name):
+            there = found.get(result.name)
+            if there is not None and there == wanted[result.name]:
                 result.state = "unchanged"
                 result.notes.append("it already exists, with the same offsets and as many records")
                 result.bytes_after, result.segments_after = result.bytes_before, result.segments_before

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -76,9 +76,9 @@ class FromTier:
         result.log_start = part.log_start_offset
         return result
 
-    def content(self, name: str) -> Content:
-        """Return offsets and number of records, by the headers of all batches."""
-        return content_of(self._parts[name])
+    def contents(self, names: Iterable[str]) -> dict[str, Content]:
+        """Return offsets and number of records of what is to be written, by the headers of all batches."""
+        return {name: content_of(self._parts[name], self._end_of(self._parts[name])) for name in names}
 
     def topic_id(self, name: str) -> str | None:
         part = self._parts[name]

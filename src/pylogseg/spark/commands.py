@@ -14,20 +14,23 @@ import click
 
 from pylogseg import __version__
 from pylogseg.cli import common
+from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.spark import _compat
+from pylogseg.tier.urls import is_tier
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _EPILOG = """\b
 PATH is a log directory, a folder of log directories, a partition folder, a file
-or a URL; the workers must see it under the same name. A NAME is a topic (orders),
+or a URL, also of tiered storage; the workers must see it under the same name. A NAME is a topic (orders),
 a partition (orders-3) or a pattern ('orders-*').
 
 \b
   python -m pylogseg.spark verify /data/kafka
   python -m pylogseg.spark --master spark://host:7077 export /data/kafka /lake/kafka
   python -m pylogseg.spark restore /lake/kafka /restored --dry-run
+  python -m pylogseg.spark restore aiven+s3://bucket/prefix /data/kafka orders
   spark-submit --master yarn .../pylogseg/spark/__main__.py stats /data/kafka
 
 \b
@@ -110,6 +113,11 @@ def _job(function: F) -> F:
     return common.decorated(function, [common.json_option, click.pass_obj])
 
 
+def _reading(function: F) -> F:
+    """Add the options of the jobs that read tiers."""
+    return common.decorated(function, [tier_option, keys_option, _job])
+
+
 def _rewriting(function: F) -> F:
     """Add the options of the jobs that rewrite partitions."""
     add = [
@@ -130,7 +138,7 @@ def _rewriting(function: F) -> F:
     show_default=True,
     help="How much to check; each level includes those before it.",
 )
-@_job
+@_reading
 def verify(session: Any, path: str, names: tuple[str, ...], level: str, as_json: bool) -> None:
     """Check logs, indexes and small files for damage, as `pylogseg verify`."""
     from pylogseg.cli.verify import end_with_summary, print_finding, print_summary
@@ -140,7 +148,7 @@ def verify(session: Any, path: str, names: tuple[str, ...], level: str, as_json:
 
     summary = Summary(Level[level.upper()])
     with session() as spark:
-        findings = verified(spark, path, names, summary)
+        findings = verified(spark, path, names, summary, tier=tier_of_command())
     for finding in findings:
         print_finding(finding, as_json)
     print_summary(summary, as_json, False)
@@ -160,13 +168,13 @@ def verify(session: Any, path: str, names: tuple[str, ...], level: str, as_json:
 @click.option(
     "--top", type=click.IntRange(min=1), metavar="N", help="With --by key: only the N keys with the most records."
 )
-@_job
+@_reading
 def stats(session: Any, path: str, names: tuple[str, ...], by: str, top: int | None, as_json: bool) -> None:
     """Count batches, records, keys and bytes; show dirty ratio, rates by hour, and why offsets are missing."""
     from pylogseg.spark import jobs
 
     with session() as spark:
-        frame = jobs.stats(spark, path, names or None, by=by, top=top or 0)
+        frame = jobs.stats(spark, path, names or None, by=by, top=top or 0, tier=tier_of_command())
         _print(frame if as_json or by in ("hour", "key") else frame.drop("detail"), as_json)
 
 
@@ -177,7 +185,7 @@ def stats(session: Any, path: str, names: tuple[str, ...], by: str, top: int | N
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--full", is_flag=True, help="Read and check every byte, instead of headers and a sample.")
 @click.option("--sample", type=click.IntRange(min=0), default=0, metavar="N", help="Show N records of each partition.")
-@_job
+@_reading
 def report(
     session: Any,
     path: str,
@@ -196,7 +204,7 @@ def report(
 
     check_free(Path(output), overwrite)
     with session() as spark:
-        found = jobs.report(spark, path, names or None, full=full, sample=sample)
+        found = jobs.report(spark, path, names or None, full=full, sample=sample, tier=tier_of_command())
     found.write(output)
     if as_json:
         common.print_json(found.to_dict())
@@ -222,7 +230,7 @@ def report(
     help="Where to search: key, value, headers.",
 )
 @click.option("--out", metavar="FOLDER", help="Write the records to FOLDER as Parquet instead of printing them.")
-@_job
+@_reading
 def grep(
     session: Any,
     pattern: str,
@@ -238,7 +246,8 @@ def grep(
     """Find records that contain a text or match an expression. Exit code 1 if there are none."""
     from pylogseg.spark import jobs
 
-    options = {} if subscribe is None else {"subscribe": subscribe}
+    given = {"subscribe": subscribe, "tier": tier_of_command()}
+    options = {name: value for name, value in given.items() if value is not None}
     with session() as spark:
         found = jobs.grep(
             spark,
@@ -282,14 +291,14 @@ def grep(
 )
 @click.option("--overwrite", is_flag=True, help="Delete everything that earlier runs wrote to OUT first.")
 @click.option("--dry-run", is_flag=True, help=_DRY_RUN)
-@_job
+@_reading
 def export(
     session: Any, path: str, out: str, names: tuple[str, ...], columns: str | None, as_json: bool, **options: Any
 ) -> None:
     """Export records as Parquet to OUT/topic=NAME/date=DAY; unchanged files are skipped."""
     from pylogseg.spark import jobs
 
-    options["keep_deleted"] = not options.pop("drop_deleted")
+    options["keep_deleted"], options["tier"] = not options.pop("drop_deleted"), tier_of_command()
 
     if columns is not None:
         options["columns"] = [name.strip() for name in columns.split(",")]
@@ -303,15 +312,16 @@ def export(
     common.end_with(partial)
 
 
-@shell.command(short_help="Write Parquet files back as partitions.")
+@shell.command(short_help="Write Parquet files, or a tier, back as partitions.")
 @click.argument("source")
 @click.argument("path")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option(
     "--option",
     "-o",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Set an option of the write: offsets=assign, compression=zstd, topic=...; repeatable.",
+    help="Of a table, set an option of the write: offsets=assign, compression=zstd, topic=...; repeatable.",
 )
 @click.option("--overwrite", is_flag=True, help="Overwrite existing partitions.")
 @click.option(
@@ -320,15 +330,84 @@ def export(
 @click.option(
     "--without-transactions", is_flag=True, help="Leave out records of transactions; needs the column isTransactional."
 )
+@tier_option
+@keys_option
+@click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    multiple=True,
+    type=int,
+    metavar="N",
+    help="From a tier: only partition N; repeatable.",
+)
+@click.option(
+    "--cluster-metadata",
+    metavar="FOLDER",
+    help="From a tier: the __cluster_metadata-0 folder with the topic ids; default: the one in PATH.",
+)
+@click.option(
+    "--to", type=click.IntRange(min=0), metavar="OFFSET", help="From a tier: leave out this offset and all after it."
+)
+@click.option(
+    "--until",
+    metavar="TIME",
+    callback=common.parsed(common.parse_moment),
+    help="From a tier: end before the first record since this time (2h ago, 2026-01-31T12:00:00Z).",
+)
+@click.option(
+    "--on-corrupt",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    show_default=True,
+    help="From a tier: at damage a partition fails, or all of it but what is damaged or missing is restored.",
+)
 @click.option("--dry-run", is_flag=True, help=_DRY_RUN)
 @_job
-def restore(session: Any, source: str, path: str, option: tuple[str, ...], as_json: bool, **flags: bool) -> None:
-    """Write the Parquet files of SOURCE as partitions to PATH; either all of them appear, or none."""
+def restore(
+    session: Any, source: str, path: str, names: tuple[str, ...], option: tuple[str, ...], as_json: bool, **rest: Any
+) -> None:
+    """Write SOURCE as partitions to PATH: Parquet files, all of them or none; or a tier, one task per partition."""
     from pylogseg.spark import jobs
 
+    shared = {name: rest.pop(name) for name in ("overwrite", "dry_run")}
+    of_table = {name: rest.pop(name) for name in ("committed", "without_transactions")}
+    if is_tier(source) or tier_of_command() is not None:
+        if option or any(of_table.values()):
+            raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
+        _restore_tier(session, source, path, names, as_json, **shared, **rest)
+        return
+    if rest.pop("on_corrupt") != "raise" or names or any(value not in (None, ()) for value in rest.values()):
+        raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
     options: dict[str, Any] = dict(_setting("--option", text) for text in option)
     with session() as spark:
-        _print(jobs.restore(spark, source, path, **flags, **options), as_json)
+        _print(jobs.restore(spark, source, path, **shared, **of_table, **options), as_json)
+
+
+def _restore_tier(
+    session: Any,
+    source: str,
+    path: str,
+    names: tuple[str, ...],
+    as_json: bool,
+    *,
+    to: int | None,
+    until: int | None,
+    **options: Any,
+) -> None:
+    from pylogseg.offline.restoring_tier import Until
+    from pylogseg.spark.jobs.restoring_tier import restored
+    from pylogseg.spark.jobs.results import frame_of
+
+    end = None if to is None and until is None else Until(to, until)
+    with session() as spark:
+        result = restored(spark, source, path, names, tier=tier_of_command(), until=end, **options)
+        frame = frame_of(spark, result)
+        _print(frame if as_json else frame.drop("detail"), as_json)
+    of_partitions = [] if as_json else [f"{each.name}: {note}" for each in result for note in each.notes]
+    for note in [*of_partitions, *result.notes]:
+        click.echo(note, err=True)
+    click.get_current_context().exit(result.exit_code)
 
 
 @shell.command(short_help="Keep the last record of each key, in a copy.")
@@ -376,6 +455,7 @@ def redact(session: Any, path: str, out: str, names: tuple[str, ...], keys: tupl
 @click.argument("a")
 @click.argument("b")
 @click.argument("names", nargs=-1, metavar="[NAME...]")
+@keys_option
 @_job
 def diff(session: Any, a: str, b: str, names: tuple[str, ...], as_json: bool) -> None:
     """Compare two directories, or a directory A and an exported table B; exit code 1 if their records differ."""

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pylogseg.spark.jobs.exporting import export
     from pylogseg.spark.jobs.reporting import report
     from pylogseg.spark.jobs.restoring import restore
+    from pylogseg.spark.jobs.restoring_tier import restore_tier
     from pylogseg.spark.jobs.rewriting import compact, redact
     from pylogseg.spark.jobs.searching import grep
 
@@ -21,11 +22,12 @@ _HOMES = {
     "redact": "pylogseg.spark.jobs.rewriting",
     "report": "pylogseg.spark.jobs.reporting",
     "restore": "pylogseg.spark.jobs.restoring",
+    "restore_tier": "pylogseg.spark.jobs.restoring_tier",
     "stats": "pylogseg.spark.jobs.counting",
     "verify": "pylogseg.spark.jobs.checking",
 }
 
-__all__ = ["compact", "diff", "export", "grep", "redact", "report", "restore", "stats", "verify"]
+__all__ = ["compact", "diff", "export", "grep", "redact", "report", "restore", "restore_tier", "stats", "verify"]
 
 
 def __getattr__(name: str) -> Any:

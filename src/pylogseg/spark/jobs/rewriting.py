@@ -26,11 +26,8 @@ from pylogseg.restore.partition import Written
 from pylogseg.restore.staging import Staging, sweep
 from pylogseg.spark.distribute import run
 from pylogseg.spark.jobs.names import asked_for
+from pylogseg.spark.jobs.results import MANIFEST, row_of
 
-MANIFEST = (
-    "topic string, `partition` int, state string, reason string, path string, logStart bigint, logEnd bigint, "
-    "bytesBefore bigint, bytesAfter bigint, segmentsBefore int, segmentsAfter int, detail string"
-)
 #: Notes on the input of each partition in a folder, so that another run finds nothing left to do.
 _NOTES = ".pylogseg-made-of.json"
 
@@ -118,7 +115,7 @@ def _rewritten(
     sizes = [sum(size for _, size, _ in made_of[name]["files"]) for name in todo]
     if dry_run:
         tried = run(spark, todo, lambda name: _tried(work, place.parent, name), sizes, label=command, progress=progress)
-        return spark.createDataFrame(sorted(rows + [_row(row) for row in tried]), MANIFEST)
+        return spark.createDataFrame(sorted(rows + [row_of(row) for row in tried]), MANIFEST)
     if todo:
         rows += _into(spark, work, place, out, todo, sizes, command, overwrite, progress, {**notes, **made_of})
     return spark.createDataFrame(sorted(rows), MANIFEST)
@@ -158,7 +155,7 @@ def _into(
         staging.forget()
     finally:
         staging.abort()
-    return [_row(each.row) for each in made]
+    return [row_of(each.row) for each in made]
 
 
 def _as_they_are(place: Target, root: str) -> dict[str, bytes]:
@@ -205,18 +202,6 @@ def _read_notes(out: str) -> dict[str, Any]:
     return found
 
 
-def _key(name: str) -> tuple[str, int]:
-    folder = parse_partition_folder(name)
-    assert folder is not None
-    return folder.topic, folder.partition
-
-
 def _unchanged(name: str, path: str) -> tuple[Any, ...]:
     result = PartitionResult(name, path, "unchanged", "an earlier run made it from the same files")
-    return _row(result.as_row())
-
-
-def _row(row: dict[str, Any]) -> tuple[Any, ...]:
-    values = (row["reason"], row["path"], row["logStart"], row["logEnd"], row["bytesBefore"], row["bytesAfter"])
-    counts = (row["segmentsBefore"], row["segmentsAfter"], json.dumps(row, default=str))
-    return (*_key(row["partition"]), row["state"], *values, *counts)
+    return row_of(result.as_row())
