@@ -73,7 +73,14 @@ not be read; 130 interrupted: no file is left.
 @click.option("--csv", "csv_folder", metavar="FOLDER", help="Write the tables to FOLDER, as CSV.")
 @common.decompressed_option("counts as damaged")
 @common.rate_option
-@common.jobs_option
+@click.option(
+    "--jobs",
+    "-j",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=common.cores,
+    help="Threads with --full, and for object stores; one reads the headers of local disks. Default: one per processor.",
+)
 def report(
     arguments: tuple[str, ...],
     topic: tuple[str, ...],
