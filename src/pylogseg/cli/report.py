@@ -79,7 +79,7 @@ not be read; 130 interrupted: no file is left.
     type=click.IntRange(min=1),
     metavar="N",
     default=common.cores,
-    help="Threads with --full, and for object stores; one reads the headers of local disks. Default: one per processor.",
+    help="Threads with --full, and for object stores; one reads headers of local disks. Default: one per processor.",
 )
 def report(
     arguments: tuple[str, ...],

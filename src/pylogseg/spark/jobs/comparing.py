@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,14 @@ _COMPARED = ("key", "value", "timestamp")
 
 
 def diff(
-    spark: Any, a: str, b: str, names: Sequence[str] | None = None, *, progress: bool | None = None, **options: Any
+    spark: Any,
+    a: str,
+    b: str,
+    names: Sequence[str] | None = None,
+    *,
+    storage: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+    **options: Any,
 ) -> Any:
     """Compare the records of two directories, a task for each partition, or of a directory and an exported table.
 
@@ -44,6 +51,8 @@ def diff(
         offset are compared, if it has them, with the records at the isolation level of the table.
     names : sequence of str
         Topics, partitions or patterns; all if left out. An empty sequence is refused.
+    storage : mapping, optional
+        As for `pylogseg.open_dir`: options of the store of `a` and `b`, with ``tier_keys`` for encrypted tiers.
     progress : bool, optional
         Whether to show progress; by default only if stderr is a terminal.
     **options
@@ -60,16 +69,25 @@ def diff(
     if os.path.isdir(os.path.join(b, NOTES)):
         if options:
             raise RequestError(f"{b} is an exported table: {', '.join(options)} are for two directories")
-        return _with_table(spark, a, b, names)
-    rows = [_row(each) for each in compared(spark, a, b, names, progress=progress, **options)]
+        return _with_table(spark, a, b, names, storage)
+    found = compared(spark, a, b, names, storage=storage, progress=progress, **options)
+    rows = [_row(each) for each in found]
     return spark.createDataFrame(rows, DIFFERENCES)
 
 
 def compared(
-    spark: Any, a: str, b: str, names: Sequence[str], *, progress: bool | None = None, **options: Any
+    spark: Any,
+    a: str,
+    b: str,
+    names: Sequence[str],
+    *,
+    storage: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+    **options: Any,
 ) -> list[Difference]:
     """Return the differences of two directories, by partition."""
-    left, right = (_by_key(disk, names) for disk in named_on_either(open_dir(a), open_dir(b), names or None))
+    one, other = (open_dir(each, storage=storage) for each in (a, b))
+    left, right = (_by_key(disk, names) for disk in named_on_either(one, other, names or None))
     pairs = [(left.get(key), right.get(key)) for key in sorted({*left, *right})]
     sizes = [sum(side.size for side in pair if side is not None) for pair in pairs]
     work = functools.partial(_compared, options=options)
@@ -92,11 +110,11 @@ def _row(found: Difference) -> tuple[Any, ...]:
     return (topic, int(number), found.is_same, *counts, 0, json.dumps(found.as_row()))
 
 
-def _with_table(spark: Any, path: str, table: str, names: Sequence[str]) -> Any:
+def _with_table(spark: Any, path: str, table: str, names: Sequence[str], storage: Mapping[str, Any] | None) -> Any:
     """Join the records of both sides by partition and offset, and count the differences."""
     from pyspark.sql import functions as sql
 
-    disk = open_dir(path)
+    disk = open_dir(path, storage=storage)
     chosen = sorted(_by_key(disk.select(names) if names else disk, names))
     assigned: dict[str, list[int]] = {}
     for topic, number in chosen:
@@ -106,7 +124,8 @@ def _with_table(spark: Any, path: str, table: str, names: Sequence[str]) -> Any:
     fields = tuple(name for name in _COMPARED if name in right.columns) + headers
     # A table without the records of aborted transactions is compared with a log without them.
     isolation_level = (state_of(Path(table)) or {}).get("isolation_level", "read_uncommitted")
-    left = read_segments(spark, path, [*_KEY, *fields], assign=json.dumps(assigned), isolationLevel=isolation_level)
+    how = {"isolationLevel": isolation_level, "storageOptions": dict(storage) if storage else None}
+    left = read_segments(spark, path, [*_KEY, *fields], assign=json.dumps(assigned), **how)
     if names:
         keys = spark.createDataFrame(chosen, "topic string, `partition` int")
         right = right.join(sql.broadcast(keys), ["topic", "partition"], "left_semi")
