@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from pylogseg.catalog.disk import Disk, Partition, Segment
-from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.reporting.assembly import Assembly
 from pylogseg.reporting.facts import Facts
 from pylogseg.reporting.partitions import TOP
-from pylogseg.reporting.scanning import Sampling, Scan, Task, scan
+from pylogseg.reporting.scanning import Sampling, Scan, Task, is_local, scan
 from pylogseg.reporting.wishes import Wishes
 from pylogseg.stats.groups import Unit, units_of, units_since
 from pylogseg.stats.segment import Times
@@ -98,7 +97,7 @@ def _threads(wishes: Wishes, on_bytes: Callable[[int], None] | None) -> Scanner:
 
     def scanned(tasks: list[Task]) -> Iterator[Scan]:
         # Headers of local files are many small reads with little work in between: threads would wait for each other.
-        is_small = not wishes.full and all(isinstance(task.segment.files, LocalFiles) for task in tasks)
+        is_small = not wishes.full and all(is_local(task.segment) for task in tasks)
         return map_ordered(work, tasks, 1 if is_small else wishes.jobs, on_bytes)
 
     return scanned

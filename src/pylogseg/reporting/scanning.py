@@ -107,6 +107,12 @@ def scan(task: Task, advance: Advance, throttle: Throttle | None = None) -> Scan
     return result
 
 
+def is_local(segment: Segment) -> bool:
+    """Check whether a segment lies on a disk of this machine, and not in the tier of that disk."""
+    slice_of = getattr(segment.files, "slice_of", None)
+    return isinstance(segment.files, LocalFiles) and (slice_of is None or slice_of(segment.path) is None)
+
+
 def _is_written(segment: Segment) -> bool:
     """Check whether a file of a segment's folder has just changed."""
     try:
@@ -126,7 +132,7 @@ def _scan(task: Task, advance: Advance, throttle: Throttle | None) -> Scan:
     segment = task.segment
     found = check = None
     if not task.is_full:
-        check = HeaderCheck(segment) if isinstance(segment.files, LocalFiles) else None
+        check = HeaderCheck(segment) if is_local(segment) else None
         try:
             opened = open_unless_removed(segment)
         except StorageError as error:
