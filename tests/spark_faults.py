@@ -13,7 +13,8 @@ A cluster of two executors on this machine (`local-cluster[2,1,1024]`) does each
 6. a scan whose segments retention removes: an error that names the offsets, or all other rows, as the option says;
 7. a stream under which a byte changes: an error that names the place, and nothing lost or doubled once the byte is
    as it was; with `onCorrupt=skip` all other records;
-8. a write with `spark.speculation` on two hosts, in which a task stalls: its second copy counts, the first leaves
+8. `restore_tier`, while an executor is killed: the bytes of the command on one machine, nothing beside them;
+9. a write with `spark.speculation` on two hosts, in which a task stalls: its second copy counts, the first leaves
    nothing.
 
 A line for each; exit code 0 if all is well. Takes some minutes on two free cores.
@@ -40,6 +41,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 from helpers.spark_sessions import small_session
+from helpers.tiers import Uploader
 
 import pylogseg
 import pylogseg.spark
@@ -149,6 +151,23 @@ def exported_while_killed(spark: Any, root: Path, scratch: Path) -> None:
     assert table.sort_by(order).equals(expected.sort_by(order)), "the table is not what the log is"
     assert not list(out.rglob("*.tmp")), "something half was left"
     assert {row.state for row in jobs.export(spark, root, str(out)).collect()} == {"unchanged"}
+
+
+def restored_while_killed(spark: Any, root: Path, scratch: Path) -> None:
+    by_spark, alone = scratch / "by-spark", scratch / "alone"
+    for path in (by_spark, alone):
+        path.mkdir()
+    uploader = Uploader(scratch / "tier", 256 << 10, is_compressed=True)
+    for folder in sorted(root.glob("orders-*")):
+        uploader.partition(folder)
+    url = f"aiven+file://{scratch / 'tier'}"
+    thread = killing(lambda: any(by_spark.glob("*-delete/*/*/*.log")))
+    rows = jobs.restore_tier(spark, url, str(by_spark)).collect()
+    thread.join()
+    assert {row.state for row in rows} == {"done"}, rows
+    pylogseg.offline.restore(url, alone)
+    files = [{str(f.relative_to(p)): f.read_bytes() for f in p.rglob("*") if f.is_file()} for p in (by_spark, alone)]
+    assert files[0] == files[1], "what was restored is not what the local command restores"
 
 
 def slowly(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -407,6 +426,7 @@ def run_faults(root: Path, scratch: Path, only: str) -> None:
             again: write_again,
             "an executor is killed during export": exported_while_killed,
             "an executor is killed during a write": written_while_killed,
+            "an executor is killed during a restore of a tier": restored_while_killed,
             "a task fails in the middle and is tried again": written_twice,
             "a segment vanishes during verify": verified_while_deleted,
             "retention removes segments under a scan": scanned_while_deleted,
