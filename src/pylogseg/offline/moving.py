@@ -19,6 +19,7 @@ from pylogseg.offline.copying_files import check_batches, copy_folder, first_dif
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_leave
 from pylogseg.restore.checkpoints import entries_of, note_entries, read_checkpoints
+from pylogseg.restore.staging import is_left_behind
 
 #: Folder for unfinished copies, named like a partition that is pending deletion: readers skip it, a broker removes it.
 _ARRIVING = partition_folder_name("pylogseg-arriving", 0, "delete", "0" * 32)
@@ -100,7 +101,11 @@ def check_log_dir(storage: Storage, path: str) -> None:
     """Refuse to put partitions into what is neither a log directory nor an empty folder."""
     if not storage.exists(path) or not storage.stat(path).is_dir:
         raise RequestError(f"{path}: there is no such folder")
-    entries = [entry for entry in storage.list_folder(path) if entry.name not in (_ARRIVING, FileKind.LOCK.value)]
+    entries = [
+        entry
+        for entry in storage.list_folder(path)
+        if entry.name not in (_ARRIVING, FileKind.LOCK.value) and not is_left_behind(entry.name)
+    ]
     found = look(storage, path, storage.split(path)[1], entries)
     if entries and (not found.is_log_dir or found.is_ambiguous or found.log_dirs):
         raise RequestError(f"{path}: neither a log directory nor an empty folder")

@@ -203,6 +203,11 @@ class Staging:
         return placed
 
 
+def is_left_behind(name: str) -> bool:
+    """Check whether a name in a log directory is that of a staging folder or of a commit's mark."""
+    return name.startswith((f"{_TOPIC}-0.", _MARKER))
+
+
 def sweep(root: str, storage: Storage | None = None, now_ms: Callable[[], int] | None = None) -> list[str]:
     """Finish commits that a crash interrupted, and remove forgotten staging folders and markers.
 
