@@ -294,6 +294,13 @@ def _findings(text: str) -> list[Fields]:
     return [row for row in rows if row["type"] == "finding" and row["level"] == "damage"]
 
 
+def _is_of(row: Fields, victim: Victim) -> bool:
+    """Check whether a finding is of a victim: of one of its objects, of a file made of them, a hole in its place."""
+    names = (os.path.basename(victim.stem), f"!/orders-{victim.partition}/{victim.first:020d}.")
+    is_hole = row["kind"] == "tier-hole" and victim.first <= row["offset"] < victim.end
+    return is_hole or any(name in row["path"] for name in names)
+
+
 def _lost(case: Case, missing: Offsets, victim: Victim, there: Offsets) -> str:
     own = victim.offsets & there
     if not missing <= own:
@@ -326,10 +333,10 @@ def check_damage(place: Place, ring: Path, chance: random.Random, said: Said) ->
             text, memory = run(said, verify, (1,))
             missing = there - offsets_of(said, place, ring)
         damage = _findings(text)
-        named = [row for row in damage if os.path.basename(victim.stem) in row["path"] + row["reason"]
-                 or (row["kind"] == "tier-hole" and row["offset"] == victim.first)]  # fmt: skip
+        named = [row for row in damage if _is_of(row, victim)]
         fitting = [row for row in named if re.search(case.says, row["reason"])]
-        placed = [row for row in fitting if row["position"] is not None or row["offset"] is not None]
+        is_whole = case.loses == "all"  # then the object's name says where
+        placed = [row for row in fitting if is_whole or row["position"] is not None or row["offset"] is not None]
         problem = _lost(case, missing, victim, there)
         if not placed:
             problem += f"; not named with its place: {[(r['path'], r['position'], r['reason']) for r in damage[:3]]}"

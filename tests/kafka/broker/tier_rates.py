@@ -6,9 +6,9 @@
 DIR has the jars of Aiven's plugin (README.md). A broker uploads a topic in plain chunks of 4 MiB and, restarted with
 other settings, one by zstd and AES; local retention deletes what was uploaded. The same records are then read in turn
 by `read_arrow` of the tier, by Kafka's own consumer-perf-test and by librdkafka, which get them from the broker. The
-best round of each counts: by the clock, and by the processors' time of all that takes part (Linux; that of Java has its
-start). The broker has a chunk cache that reads ahead, and consumers may fetch 8 MiB at once. Some minutes on an idle
-machine. Needs confluent-kafka and cryptography.
+best round of each counts: by the clock, and by the processors' time of all that takes part (Linux; that of Java has
+its start). The broker has a chunk cache that reads 16 MiB ahead and is smaller than the topic, and consumers may fetch
+8 MiB at once. Some minutes on an idle machine. Needs confluent-kafka and cryptography.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def measure(plugin: Path, scratch: Path, of: list[str], records: int, rounds: in
     """Upload, read in turn, print."""
     place, ring, folder = in_folder(scratch / "tier"), make_keys(scratch / "keys", "k"), scratch / "broker"
     more = {"rlmm.config.remote.log.metadata.topic.replication.factor": 1, "log.index.size.max.bytes": 10 << 20}
-    cache = ["chunk.size=4194304", f"fetch.chunk.cache.class={_CACHE}", f"fetch.chunk.cache.size={256 << 20}",
+    cache = ["chunk.size=4194304", f"fetch.chunk.cache.class={_CACHE}", f"fetch.chunk.cache.size={48 << 20}",
              f"fetch.chunk.cache.prefetch.max.size={16 << 20}"]  # fmt: skip
     os.environ["BROKER_OPTIONS"] = "-Xms2g -Xmx2g -XX:+UseG1GC"
     try:
