@@ -149,10 +149,11 @@ def _sizes(text: Any, at: str) -> npt.NDArray[np.int64]:
     try:
         packed = base64.b64decode(text, validate=True)
         return decode_sizes(decompress(memoryview(packed), SIZES_LIMIT_BYTES), at)
+    except CodecError as error:  # a ValueError too
+        reason = f"it becomes more than {SIZES_LIMIT_BYTES} bytes" if error.is_limit else str(error)
+        raise CorruptionError(at, 0, f"transformedChunks: {reason}") from None
     except (ValueError, binascii.Error) as error:
         raise CorruptionError(at, 0, f"transformedChunks is no base64: {error}") from None
-    except CodecError as error:
-        raise CorruptionError(at, 0, f"transformedChunks: {error}") from None
 
 
 def decode_sizes(data: bytes, at: str) -> npt.NDArray[np.int64]:
