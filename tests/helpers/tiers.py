@@ -178,21 +178,34 @@ class Uploader:
 COPIED = ("log", "index", "timeindex", "txnindex", "leader_epoch_checkpoint", "snapshot")
 
 
-def copy_locally(root: Path, folder: Path, *, active: bool = False) -> list[Path]:
-    """Copy the segments of a partition as `LocalTieredStorage` does; the paths of the copied segments."""
+def copy_locally(root: Path, folder: Path) -> list[Path]:
+    """Copy the sealed segments of a partition as `LocalTieredStorage` does; the paths of the copies."""
     (part,) = pylogseg.open_dir(folder).partitions
-    lines = Uploader._epoch_lines(folder)
-    copied = []
-    for segment in part.segments if active else part.segments[:-1]:
-        base, end = segment.base_offset, segment.next_base or pylogseg.reading.seek.end_offset(part.segments)
-        stem = root / f"{folder.name}-{TOPIC_ID}" / f"{base:020d}-{format_uuid(os.urandom(16))}"
-        stem.parent.mkdir(parents=True, exist_ok=True)
-        chain = [line for line in lines if int(line.split()[1]) < end]
-        files = {suffix: folder / f"{base:020d}.{suffix}" for suffix in COPIED[:4]}
-        files["snapshot"] = folder / f"{end:020d}.snapshot"
-        for suffix, path in files.items():
-            if path.exists():
-                Path(f"{stem}.{suffix}").write_bytes(path.read_bytes())
-        Path(f"{stem}.leader_epoch_checkpoint").write_text("".join(f"{line}\n" for line in ["0", len(chain), *chain]))
-        copied.append(Path(f"{stem}.log"))
-    return copied
+    return [copy_segment(root, folder, each.base_offset, each.next_base or 0) for each in part.segments[:-1]]
+
+
+def copy_segment(
+    root: Path, folder: Path, base: int, end: int, topic_id: str = TOPIC_ID, epochs: Iterable[Any] = ()
+) -> Path:
+    """Copy one segment, of `base` up to before `end`; the path of the copy."""
+    known = [f"{epoch} {start}" for epoch, start in epochs] or Uploader._epoch_lines(folder)
+    lines = [line for line in known if int(line.split()[1]) < end]
+    stem = root / f"{folder.name}-{topic_id}" / f"{base:020d}-{format_uuid(os.urandom(16))}"
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    files = {suffix: folder / f"{base:020d}.{suffix}" for suffix in COPIED[:4]}
+    files["snapshot"] = folder / f"{end:020d}.snapshot"
+    for suffix, path in files.items():
+        if path.exists():
+            Path(f"{stem}.{suffix}").write_bytes(path.read_bytes())
+    Path(f"{stem}.leader_epoch_checkpoint").write_text("".join(f"{line}\n" for line in ["0", str(len(lines)), *lines]))
+    return Path(f"{stem}.log")
+
+
+def break_off(copied: Path, done: int) -> None:
+    """Leave so many files of a copied segment, and a half of the next."""
+    for number, suffix in enumerate(COPIED):
+        path = copied.with_suffix(f".{suffix}")
+        if number == done and path.exists():
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        elif number > done:
+            path.unlink(missing_ok=True)

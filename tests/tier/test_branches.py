@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers import shell
 from helpers.tiered_logs import write_log
-from helpers.tiers import COPIED, Uploader, copy_locally
+from helpers.tiers import COPIED, TOPIC_ID, Uploader, break_off, copy_locally, copy_segment
 
 import pylogseg
 from pylogseg import offline
@@ -116,6 +116,52 @@ def test_a_lost_object_of_a_part(tmp_path: Path, kind: str) -> None:
     assert {Path(path).stem for path in named} == {manifest.stem}
 
 
+# ---- logs that begin inside an upload ----
+
+
+def test_epochs_of_deleted_records(folder: Path, tmp_path: Path) -> None:
+    """Records were deleted up to the middle of a segment: the leader no longer knows who wrote what lies below."""
+    bases = [segment.base_offset for segment in pylogseg.open_dir(folder).partitions[0].segments]
+    assert bases[1] < 300 < bases[2]  # where epoch 1 begins
+    up = Uploader(tmp_path / "tier")
+    up.segment(folder, bases[1], bases[2], epochs=[(1, 300)])
+    assert damage(shell.pylogseg("verify", f"aiven+file://{tmp_path / 'tier'}", "--json")) == []
+    up.segment(folder, bases[1], bases[2], epochs=[(2, 300)])  # and this is no such manifest
+    assert {kind for kind, _ in damage(shell.pylogseg("verify", f"aiven+file://{tmp_path / 'tier'}", "--json"))}
+
+
+def test_what_was_deleted_is_not_mixed_with_another_branch(tmp_path: Path) -> None:
+    """What a lost leader uploaded below the first known epoch may be of any branch: the log begins at that epoch."""
+    lost, log = branches(tmp_path)
+    copy_locally(tmp_path / "tier", lost)
+    entries = [(1, 110)]  # of its leader, after records were deleted up to 110
+    copy_segment(tmp_path / "tier", log, 100, 161, epochs=entries)
+    copy_segment(tmp_path / "tier", log, 100, 161, epochs=entries)
+    disk = pylogseg.open_tier(f"localtier+file://{tmp_path / 'tier'}")
+    assert rows(disk) == [row for row in rows(pylogseg.open_dir(log)) if row[0] >= 110]
+
+
+def test_a_hole_below_the_log_is_not_restored(folder: Path, tmp_path: Path) -> None:
+    """What was uploaded below the start of the log, and is not deleted yet, is no part of it."""
+    copied = copy_locally(tmp_path / "tier", folder)
+    for path in copied[1].parent.glob(f"{copied[1].stem}.*"):
+        path.unlink()
+    disk = tmp_path / "disk" / "orders-0"
+    shutil.copytree(folder, disk)
+    (disk / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}")
+    bases = [segment.base_offset for segment in pylogseg.open_dir(disk).partitions[0].segments]
+    for base in bases[:2]:
+        for path in disk.glob(f"{base:020d}.*"):
+            path.unlink()
+    (tmp_path / "disk" / "log-start-offset-checkpoint").write_text(f"0\n1\norders 0 {bases[2] + 10}\n")
+    (tmp_path / "new").mkdir()
+    done = offline.restore(tmp_path / "disk", tmp_path / "new", tier=f"localtier+file://{tmp_path / 'tier'}")
+    assert done.exit_code == 0
+    assert rows(pylogseg.open_dir(tmp_path / "new")) == [
+        r for r in rows(pylogseg.open_dir(folder)) if r[0] >= bases[2] + 10
+    ]
+
+
 # ---- copies that broke off ----
 
 
@@ -136,12 +182,7 @@ def test_a_copy_broke_off(folder: Path, tmp_path: Path, done: int, again: bool) 
             if half.with_suffix(f".{suffix}").exists():
                 shutil.copy(half.with_suffix(f".{suffix}"), other.with_suffix(f".{suffix}"))
         half = other
-    for number, suffix in enumerate(COPIED):
-        path = half.with_suffix(f".{suffix}")
-        if number == done and path.exists():
-            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        elif number > done:
-            path.unlink(missing_ok=True)
+    break_off(half, done)
     url = f"localtier+file://{tmp_path / 'tier'}"
     done_ = shell.pylogseg("verify", url, "--json")
     assert damage(done_) == []

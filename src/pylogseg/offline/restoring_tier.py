@@ -95,7 +95,8 @@ class FromTier:
         storage, folder, result = self._storage, os.path.join(above, part.name), self._results[part.name]
         storage.make_folder(folder)
         end = self._end_of(part)
-        segments = [segment for segment in part.segments if segment.base_offset < end]
+        start = part.log_start_offset  # what was uploaded below it is not deleted at once, and no part of the log
+        segments = [s for s in part.segments if s.base_offset < end and (s.next_base is None or s.next_base > start)]
         if not segments:
             raise RequestError(
                 f"{part.name}: nothing of it lies below offset {end}: it begins at {part.log_start_offset}"

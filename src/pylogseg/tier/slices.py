@@ -213,4 +213,6 @@ def _lineage(uploads: Sequence[Upload], parts: Sequence[Part]) -> Lineage:
         epochs = tuple(parse_leader_epochs(data, uploads[last].name))
     except PylogsegError:
         return lineage_of(parts)
-    return lineage_of([*parts, parts[last]._replace(epochs=epochs)])
+    lineage = lineage_of([*parts, parts[last]._replace(epochs=epochs)])
+    # What lies below the first epoch was deleted: other leaders may have written it, and nobody knows how far.
+    return lineage._replace(start=max(lineage.start, min(epochs[0].start_offset, lineage.end))) if epochs else lineage

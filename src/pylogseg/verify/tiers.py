@@ -69,7 +69,9 @@ def _compared(found: Slice, report: SegmentReport) -> Iterator[Finding]:
     if whole and said.leader_epochs and report.epochs:
         written = [epoch for epoch, _ in report.epochs]
         listed = [epoch for epoch, _ in said.leader_epochs]
-        foreign = [epoch for epoch in written if epoch not in listed]
+        # A log that begins inside the segment no longer knows the epochs of what was deleted below.
+        begins_inside = said.leader_epochs[0][1] > said.start_offset
+        foreign = [e for e in written if e not in listed and not (begins_inside and e < listed[0])]
         if foreign:
             reason = f"its batches have leader epoch {foreign[0]}, and its manifest only {', '.join(map(str, listed))}"
             yield Finding(name, "tier-manifest", True, reason, None, said.start_offset)
