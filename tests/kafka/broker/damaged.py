@@ -20,6 +20,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 #: What a broker gives a partition anew (topic id, leader epoch), and what it will delete.
 ITS_OWN = (".deleted", "checkpoint", ".metadata")
+#: Cases in which a Kafka from 4.4 on leaves other indexes (docs/fidelity.md): a stop cuts those of odd size to whole
+#: entries in the active segment only.
+OTHER_INDEXES = ("bad-index-clean",)
 
 
 def left(case: Path) -> dict[str, bytes]:
@@ -38,6 +41,7 @@ def main(arguments: list[str]) -> int:
     from conftest import GOLDEN, unpack
 
     wrong = 0
+    is_44 = tuple(map(int, os.environ.get("KAFKA_VERSION", "4.3").split(".")[:2])) >= (4, 4)
     with tempfile.TemporaryDirectory(prefix="pylogseg-damaged-") as scratch:
         golden, fresh = Path(scratch, "golden"), Path(scratch, "fresh")
         archives = sorted((GOLDEN / "broker-4.3").glob("*.tar.xz"))
@@ -52,6 +56,9 @@ def main(arguments: list[str]) -> int:
         for case in cases:
             before, now = (left(folder / "damage" / case) for folder in (golden, fresh))
             names = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+            if is_44 and case in OTHER_INDEXES and names and all(name.endswith(".index") for name in names):
+                print(f"{case}: equal, but for indexes of odd size", flush=True)
+                continue
             wrong += bool(names)
             print(f"{case}: {'DIFFERENT: ' + ', '.join(names) if names else 'equal'}", flush=True)
     print(f"{len(cases)} cases, {wrong} differ")
