@@ -413,7 +413,7 @@ def test_passwords_that_others_can_read(tmp_path: Path, caplog: pytest.LogCaptur
 def test_stored_passwords(tmp_path: Path) -> None:
     """Nothing of the password is in the file, and clients may still use PLAIN."""
     path = tmp_path / "users"
-    path.write_text(f"# staff\n\ncarol:{stored('SCRAM-SHA-512', 'open sesame')}\n")
+    path.write_text(f"carol:{stored('SCRAM-SHA-512', 'open sesame')}\n\n# staff\n", encoding="utf-8-sig")
     path.chmod(0o600)
     with pylogseg.serve(DATA, security=Security(users=path)) as server:
         for mechanism in ("PLAIN", "SCRAM-SHA-512"):

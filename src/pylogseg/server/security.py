@@ -87,7 +87,7 @@ def _load_users(users: Path | Mapping[str, str]) -> Mapping[str, str]:
         return users
     path = os.fspath(users)
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8-sig") as file:  # editors of Windows put a mark at its beginning
             others = os.name != "nt" and os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO)
             text = file.read()
     except OSError as error:
