@@ -82,4 +82,4 @@ def test_nothing_to_compare(tier: Path) -> None:
     assert "no partition of __remote_log_metadata here" in done.err
     done = shell.pylogseg("verify", disk, "--remote-metadata", tier.parent / "noted")
     assert done.code == 2
-    assert "there is no tier" in done.err
+    assert "--tier" in done.err
