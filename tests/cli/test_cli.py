@@ -363,8 +363,9 @@ import abc, os, signal, sys
 register, sent = abc.ABCMeta.register, []
 
 def interrupt(self, subclass):
-    if subclass.__module__.startswith("pylogseg._"):
-        sent.append(os.kill(os.getpid(), signal.SIGINT))
+    if subclass.__module__.startswith("pylogseg._") and not sent:
+        sent.append(subclass)
+        os.kill(os.getpid(), signal.SIGINT)
     return register(self, subclass)
 
 abc.ABCMeta.register = interrupt
