@@ -10,6 +10,7 @@ from typing import Any
 
 from pylogseg._codec import decode_varint
 from pylogseg.format.batches import BatchTable
+from pylogseg.format.buffers import byte_view
 from pylogseg.format.compression import fill_bodies
 from pylogseg.format.records import REWRITE_LIMIT_BYTES
 
@@ -34,7 +35,7 @@ def oversized(
         if errors or size <= most_bytes:
             continue
         source, place = divmod(int(bodies["place"][0]), 1 << 40)
-        body = bytes(memoryview(arena if source else buffer)[place : place + size])
+        body = bytes(byte_view(arena if source else buffer)[place : place + size])
         for number, found in enumerate(_sizes(body, is_legacy=batch.magic[0] < 2)):
             if found > most_bytes:
                 return (

@@ -29,7 +29,7 @@ MAX_ORPHANS = 1000
 def tiers_of(partitions: Iterable[Partition]) -> list[Tier]:
     """Return the tiers that partitions lie in, each once."""
     found = [part.files.tier for part in partitions if isinstance(part.files, (TierFiles, DiskWithTier))]
-    return list({id(tier): tier for tier in found}.values())
+    return list({id(tier): tier for tier in found if tier is not None}.values())
 
 
 def slice_of(part: Partition, number: int) -> Slice | None:

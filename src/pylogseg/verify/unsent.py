@@ -40,7 +40,7 @@ def check_unsent(
     transaction, as soon as ``remote.copy.lag.ms`` or ``remote.copy.lag.bytes`` (Kafka 4.4) has passed.
     """
     files = part.files
-    if not isinstance(files, DiskWithTier) or part.state:
+    if not isinstance(files, DiskWithTier) or files.tier is None or part.state:
         return
     topic_id = readable_topic_id(files, part.path)
     uploads = files.tier.by_partition.get((part.topic, part.partition, topic_id or ""), [])

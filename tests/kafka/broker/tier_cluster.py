@@ -21,7 +21,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError as PlainError
 
 # Neighbours, which are no package:
-from merges import Node
+from merging_cluster import CONTROLLER, Node
 from tiers import jars
 
 HERE = Path(__file__).resolve().parent
@@ -38,7 +38,6 @@ _SETTINGS = {
     "index.interval.bytes": "1000",
     "file.delete.delay.ms": "500",
 }
-_CONTROLLER = 100  # by this a node knows that it is one
 _SECONDS, _UPLOAD_SECONDS = 120, 40
 _EARLIEST, _LATEST, _LATEST_TIERED = -2, -1, -5
 
@@ -112,7 +111,7 @@ class Cluster:
             "transaction.state.log.replication.factor=3",
             "transaction.state.log.min.isr=1",
         ]
-        self.controller = Node(root / "controller", _CONTROLLER, port, port)
+        self.controller = Node(root / "controller", CONTROLLER, port, port)
         self.controller.lines += lines[:1]
         self.brokers = [Node(root / f"b{i}", i, ports[i - 1], port) for i in (1, 2, 3)]
         for node in self.brokers:

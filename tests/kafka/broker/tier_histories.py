@@ -33,7 +33,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient, NewTopic
 
 # Neighbours, which are no package:
-from merges import Node
+from merging_cluster import Node
 from tier_cluster import TOPICS, Cluster, Leader, Name, data_of, folder_of
 from tiers import broker, server
 
@@ -427,7 +427,7 @@ class Judge:
         csv.unlink(missing_ok=True)
         shell("groups", data_of(self.cluster.brokers[0]), "--export", csv)
         classes = subprocess.run(
-            ["bash", HERE.parent / "kafka.sh", "classpath"], check=True, capture_output=True, encoding="utf-8"
+            ["bash", HERE.parent / "kafka.sh", "tools"], check=True, capture_output=True, encoding="utf-8"
         ).stdout.strip()
         words = [word for group in groups for word in ("--group", group)]
         tool = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"

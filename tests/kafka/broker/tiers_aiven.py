@@ -37,7 +37,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from aiven_plugin import Place, broker_lines, free_ports, in_folder, in_store, key_lines, make_keys
-from merges import _CONTROLLER, Node
+from merging_cluster import CONTROLLER, Node
 from tier_damage import Said, check_damage, check_keys, run, secrets
 from tiers import ISOLATIONS, Rows, broker, check, consumed, fill, make_topic, read, server
 
@@ -126,7 +126,7 @@ class Cluster:
     def __init__(self, root: Path, lines: Callable[[str], list[str]]) -> None:
         one, two, three = free_ports(3)
         self._lines = lines
-        self.controller = Node(root / "controller", _CONTROLLER, two, one)
+        self.controller = Node(root / "controller", CONTROLLER, two, one)
         self.controller.lines.append("remote.log.storage.system.enable=true")
         self.brokers = [Node(root / f"b{number}", number, port, one) for number, port in ((1, two), (2, three))]
         self._own = {node.number: list(node.lines) for node in self.brokers}
@@ -233,7 +233,7 @@ def play(
     until("all in sync", cluster.in_sync)
 
     def is_local(base: int) -> bool:
-        folders = [node.data / f"orders-{n}" for node in cluster.brokers for n in range(PARTITIONS)]
+        folders = [node.disks[0] / f"orders-{n}" for node in cluster.brokers for n in range(PARTITIONS)]
         return any((folder / f"{base:020d}.log").exists() for folder in folders)
 
     until("the disks lost what was uploaded", lambda: not is_local(0))
@@ -244,7 +244,7 @@ def play(
     ).values():
         changed.result(60)
     fill(cluster.one, chance)
-    before = ends(pylogseg.open_dir(cluster.brokers[0].data))
+    before = ends(pylogseg.open_dir(cluster.brokers[0].disks[0]))
     pad(cluster.one)
 
     def has_pad() -> bool:
@@ -264,11 +264,11 @@ def judge(cluster: Cluster, place: Place, ring: Path, wanted: dict[str, Rows], s
     tier = pylogseg.open_tier(place.url, ring, storage=place.storage)
     end = ends(tier)
     for node in cluster.brokers:
-        disk = pylogseg.open_dir(node.data, tier=place.url, storage={**place.storage, "tier_keys": str(ring)})
+        disk = pylogseg.open_dir(node.disks[0], tier=place.url, storage={**place.storage, "tier_keys": str(ring)})
         for isolation in ISOLATIONS:
             check(f"{place.name}: disk {node.number} and tier, {isolation}", read(disk, isolation), wanted[isolation])
-        for words in ([node.data, "orders", "--tier", place.url], [place.url]):
-            text, _ = run(said, ["verify", *words, "--keys", ring, "--remote-metadata", node.data], (0,))
+        for words in ([node.disks[0], "orders", "--tier", place.url], [place.url]):
+            text, _ = run(said, ["verify", *words, "--keys", ring, "--remote-metadata", node.disks[0]], (0,))
             (found,) = (line for line in text.splitlines() if line.startswith("no damage"))
             print(f"verify {' '.join(map(str, words))}: {found}", flush=True)
     alone = {}
@@ -326,7 +326,7 @@ def drill(plugin: Path, scratch: Path, is_s3: bool, chance: random.Random, round
         cluster.end()
     alone = judge(cluster, place, ring, wanted, said)
     tier = ["--tier", place.url, "--keys", ring]
-    serve_restored(scratch / "restored", wanted, said, cluster.brokers[0].data, *tier)
+    serve_restored(scratch / "restored", wanted, said, cluster.brokers[0].disks[0], *tier)
     serve_restored(scratch / "restored-alone", alone, said, place.url, "--keys", ring)
     wrong = check_damage(place, ring, chance, said) + check_keys(place, ring, scratch, said)
     said.check(secrets(place, ring))
