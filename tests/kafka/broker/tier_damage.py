@@ -378,9 +378,10 @@ def check_keys(place: Place, ring: Path, scratch: Path, said: Said) -> list[str]
             if how == "another":
                 Key.make(name, folder)
             found = offsets_of(said, place, folder)
-            text, _ = run(said, ["verify", place.url, "--keys", folder, "--json"], (1, 2))
-            reasons = {row["reason"] for row in _findings(text) if repr(name) in row["reason"]}
-            print(f"  key {name} {how}: {len(there - found)} lost: {sorted(reasons)[:1]}", flush=True)
+            run(said, ["verify", place.url, "--keys", folder, "--json"], (1, 2))
+            # Bytes that no key opens are not looked at; they are no damage.
+            reasons = [line for text in said.texts[-2:] for line in text.splitlines() if repr(name) in line]
+            print(f"  key {name} {how}: {len(there - found)} lost: {reasons[:1]}", flush=True)
             if found != by_key[other] or not reasons:
                 wrong.append(f"{place.name}: key {name} {how}: {len(found)} read, not {len(by_key[other])}; {reasons}")
     return wrong
