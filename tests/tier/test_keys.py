@@ -152,3 +152,19 @@ def test_restore(world: World) -> None:
     assert done.code == 2
     assert "key 'second'" in done.text
     assert {record.offset for record in pylogseg.read(target)} == world.all - world.locked
+
+
+def test_dump(world: World) -> None:
+    path = f"{world.url}!/orders-0/{0:020d}.log"
+    done = shell.pylogseg("dump", path, "--json", "--keys", world.folder / "keys")
+    assert (done.code, done.rows[-1]["lastOffset"] > 0) == (0, True)
+    locked = f"{world.url}!/orders-0/{min(world.locked):020d}.log"
+    done = shell.pylogseg("dump", locked, "--keys", world.folder / "first")
+    assert done.code == 2
+    assert "key 'second' is not in the key ring" in done.err
+
+
+def test_follow_needs_a_disk(world: World) -> None:
+    done = world.run("cat", "--follow", keys="keys")
+    assert done.code == 2
+    assert "--follow needs a broker's disk" in done.err

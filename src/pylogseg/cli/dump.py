@@ -9,6 +9,7 @@ import click
 
 from pylogseg.cli import completion
 from pylogseg.cli.common import complain, decompressed_option, end_with, end_with_unreadable, json_option, write
+from pylogseg.cli.tiers import keys_option
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 
 _EPILOG = """\b
@@ -58,6 +59,7 @@ Kafka's, or a disk error; 130 interrupted. A closed pipe is not an error.
 )
 @click.option("--share-group-state-decoder", is_flag=True, help="kafka style: decode records of __share_group_state.")
 @decompressed_option("counts as damaged")
+@keys_option
 def dump(
     paths: tuple[str, ...],
     files: str | None,

@@ -17,6 +17,7 @@ from pylogseg.cli.tail import Followed, Following
 from pylogseg.errors import RequestError
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import Chunk
+from pylogseg.tier.files import TierFiles
 from pylogseg.walker.gaps import Gap
 
 follow_option = click.option(
@@ -76,6 +77,11 @@ def follow(
         raise RequestError("--follow has no end: it cannot be combined with --until or an end of --offset")
     if query.latest:
         raise RequestError("--follow has no end: it cannot be combined with --latest")
+    if any(isinstance(log_dir.files, TierFiles) for log_dir in chosen.disk.log_dirs):
+        raise RequestError(
+            "--follow needs a broker's disk: a tier gets new records only when segments are sealed; give the disk, and"
+            " --tier for what lies before it"
+        )
     if chosen.disk.loose:
         raise RequestError("--follow needs a partition's folder, not a file: give the folder")
     parts = [Followed(part, of) for part, of in zip(readers, chosen.live_partitions(), strict=True)]

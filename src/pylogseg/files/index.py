@@ -23,6 +23,7 @@ from pylogseg.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Structu
 _MAX_INT32 = 2**31 - 1
 #: An entry of KIP-1333, which is under discussion.
 _WIDE = np.dtype([("offset", ">i4"), ("position", ">i8")])
+WIDE_ENTRY_BYTES = _WIDE.itemsize
 _LOOK_ENTRIES = 64
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 
@@ -169,11 +170,15 @@ class OffsetIndex(_Index):
         Raises CorruptionError also for an index whose entries ascend only as those of KIP-1333, for segments above 2
         GiB, which no release of Kafka writes yet.
         """
+        self.refuse_wide()
+        super().check()
+
+    def refuse_wide(self) -> None:
+        """Raise CorruptionError for an index whose entries ascend only as those of KIP-1333."""
         if self.is_wide:
             self._refuse(
                 0, f"its entries ascend only as entries of {_WIDE.itemsize} bytes (KIP-1333), which are not read"
             )
-        super().check()
 
     @property
     def is_wide(self) -> bool:

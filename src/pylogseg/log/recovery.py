@@ -17,6 +17,7 @@ from pylogseg._native import _append
 from pylogseg.env.storage import AppendFile, Storage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import EpochEntry
+from pylogseg.files.index import WIDE_ENTRY_BYTES, OffsetIndex
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.escape import printable
@@ -76,7 +77,11 @@ class Loader:
         self._read: dict[LogSegment, int] = {}  # position up to which it was read without finding producers
 
     def load(self) -> None:
-        """Run all passes."""
+        """Run all passes.
+
+        Raises CorruptionError, before anything is changed, for an offset index of a Kafka that is yet to come.
+        """
+        self._refuse_wide_indexes()
         epochs = self._epochs.entries
         self._complete_swap(self._remove_temporary_files())
         if self._repair is not None:
@@ -153,6 +158,16 @@ class Loader:
         end = next_offset_of(segment.log, base)
         offsets = (base, end) if end > base else (None, None)
         self._add(Action(kind, segment.path, why, segment.size > 0, 0, segment.size, *offsets), segment.log)
+
+    def _refuse_wide_indexes(self) -> None:
+        """Refuse offset indexes of KIP-1333: to rebuild them would take the log from the Kafka that wrote them."""
+        for name in self._files():
+            if not name.endswith(FileKind.OFFSET_INDEX.value):
+                continue
+            path = self._path(name)
+            size = (self._known or {}).get(name) or self._storage.stat(path).size
+            if size and size % WIDE_ENTRY_BYTES == 0:
+                OffsetIndex(self._storage.read_all(path), _offset_of(name), path).refuse_wide()
 
     # ---- unfinished operations ----
 

@@ -7,6 +7,7 @@ Paths are the URL of the tier, then ``!/``, then names as on a broker's disk:
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +19,7 @@ from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import FileKind, partition_folder_name, segment_file_name
 from pylogseg.tier.slices import Slice, TieredLog
 from pylogseg.tier.tier import Tier
-from pylogseg.tier.urls import INSIDE
+from pylogseg.tier.urls import INSIDE, KEYS_OPTION, KEYS_VARIABLE
 
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
@@ -159,7 +160,9 @@ def opened_once(
     url: str, name: str, storage: Mapping[str, Any] | None, make: Callable[[], _Files], has: Callable[[_Files], bool]
 ) -> _Files:
     """Return what was made for a partition of a tier before, if it has what is asked for, or make it."""
-    key = url, name, repr(sorted((storage or {}).items(), key=lambda item: item[0]))
+    # Who gives other keys does not get what those before opened.
+    given = {KEYS_OPTION: os.environ.get(KEYS_VARIABLE), **(storage or {})}
+    key = url, name, repr(sorted(given.items(), key=lambda item: item[0]))
     with _lock:
         files = _opened.get(key)
     if files is None or not has(files):
