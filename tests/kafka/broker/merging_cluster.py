@@ -460,9 +460,10 @@ def _consumed(
     consumer = Consumer(settings)
     found: dict[Key, list[tuple[Any, ...]]] = {key: [] for key in keys}
     ends: dict[Key, tuple[int, int]] = {}
-    for key in keys:
-        with contextlib.suppress(KafkaException):
-            ends[key] = consumer.get_watermark_offsets(TopicPartition(*key), timeout=10, cached=False)
+    for key in keys * 3:  # a leader may have been elected a moment ago
+        if key not in ends:
+            with contextlib.suppress(KafkaException):
+                ends[key] = consumer.get_watermark_offsets(TopicPartition(*key), timeout=10, cached=False)
     consumer.assign([TopicPartition(*key, low) for key, (low, _) in ends.items()])
     waiting = set(ends)
     limit = time.monotonic() + 120
