@@ -102,7 +102,7 @@ class _Made(NamedTuple):
     """What a task did for a partition: `value` is None if it failed."""
 
     value: Any
-    notes: list[str]
+    result: PartitionResult  #: What it notes.
     error: PylogsegError | None
 
 
@@ -149,7 +149,9 @@ class _FromTier(FromTier):
         parts = [self._parts[name] for name in names]
         made = dict(zip(names, self.spread(parts, work, [part.size for part in parts]), strict=True))
         for name, each in made.items():
-            self._results[name].notes += each.notes
+            known, told = self._results[name], each.result
+            known.notes += told.notes
+            known.is_undone, known.is_locked = told.is_undone, told.is_locked
             if each.error is not None:
                 _fail(self._results[name], each.error)
         return {name: each.value for name, each in made.items() if each.error is None}
@@ -159,9 +161,9 @@ def _tried(part: Partition, until: Until, skips_damage: bool, work: Callable[[Fr
     """Do something with a partition alone; an error of this package is its result."""
     given = FromTier(Disk((), (part,)), [part.name], (), until, skips_damage=skips_damage)
     try:
-        return _Made(work(given), given.partitions[0].notes, None)
+        return _Made(work(given), given.partitions[0], None)
     except PylogsegError as error:
-        return _Made(None, [], error)
+        return _Made(None, given.partitions[0], error)
 
 
 def _fail(result: PartitionResult, error: PylogsegError) -> None:
