@@ -205,7 +205,7 @@ def _partition_findings(
     part: Partition, results: Iterator[SegmentReport], summary: Summary, around: _Around
 ) -> Iterator[Finding]:
     summary.partitions += 1
-    reports = Reports()
+    reports = Reports(part.log_start_offset)
     for segment in part.segments:
         report = next(results)
         summary.add_segment(report)

@@ -24,7 +24,8 @@ MAX_LISTED = 10_000
 class Reports:
     """The reports of a partition's segments, in order, reduced to what the checks across segments need."""
 
-    def __init__(self) -> None:
+    def __init__(self, log_start_offset: int) -> None:
+        self._start = log_start_offset
         #: Without findings and transactions; with at most `MAX_LISTED` missing ranges in total.
         self.reports: list[SegmentReport] = []
         #: Abort markers without an index entry whose data began in an earlier segment.
@@ -35,7 +36,8 @@ class Reports:
 
     def add(self, segment: Segment, report: SegmentReport) -> None:
         for producer, offset in report.unindexed_aborts:
-            if producer in self.ongoing:
+            # A replica that began at the log start does not know of data below it, which a tier may still have.
+            if self.ongoing.get(producer, -1) >= self._start:
                 path = segment.path[: -len(FileKind.LOG.value)] + FileKind.TXN_INDEX.value
                 reason = f"no entry for the abort marker of producer {producer} at offset {offset}"
                 self.unindexed_aborts.append(Finding(path, "transaction-index", True, reason, None, offset))
