@@ -160,10 +160,10 @@ def test_merging_is_counting_together(examples: Path) -> None:
 
 
 def test_nothing() -> None:
-    assert MissingOffsets("t-0", 0, False).finish() == ((0, 0, 0, 0, 0, 0), [], 0)
+    assert MissingOffsets("t-0", 0, False).finish() == ((0, 0, 0, 0, 0, 0, 0), [], 0)
     deleted = MissingOffsets("t-0", 17, False)
     deleted.add(Stats(segments=1))
-    assert deleted.finish() == ((0, 17, 0, 0, 0, 0), [("t-0", 0, 17, "log start")], 0)
+    assert deleted.finish() == ((0, 17, 0, 0, 0, 0, 0), [("t-0", 0, 17, "log start")], 0)
 
 
 def test_report_of_an_empty_partition(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def answered(line: str, shell: str = "bash") -> list[str]:
     ("line", "expected"),
     [
         ("pylogseg sta", ["plain,stats"]),
-        ("pylogseg grep --col", ["plain,--color"]),
+        ("pylogseg grep --colo", ["plain,--color"]),
         ("pylogseg stats --sort ", ["plain,name", "plain,size", "plain,records"]),
         ("pylogseg cat examples/da", ["file,examples/da"]),
         ("pylogseg cat ", ["file,"]),

@@ -12,8 +12,8 @@ import pytest
 import zstandard
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from helpers import shell
 from helpers.checks import some
+from helpers.damaged_tiers import CHUNK, World, damage_of, metadata
 from helpers.tiered_logs import write_log
 from helpers.tiers import TOPIC_ID, Key, Uploader, encoded_sizes
 
@@ -22,46 +22,12 @@ from pylogseg.format.uuids import format_uuid
 from pylogseg.tier.keys import KeyRing
 from pylogseg.tier.manifest import MANIFEST_LIMIT_BYTES, parse_manifest
 
-CHUNK = 2000
 OTHER_ID = format_uuid(b"another topic id")
-
-
-class World:
-    """An encrypted, compressed tier of one partition."""
-
-    def __init__(self, folder: Path) -> None:
-        disk = write_log(folder / "disk" / "orders-0")
-        self.keys = folder / "keys"
-        key = Key.make("k", self.keys)
-        self.manifests = Uploader(folder / "tier", CHUNK, True, key).partition(disk)
-        self.url = f"aiven+file://{folder / 'tier'}"
-        self.bases = [segment.base_offset for segment in pylogseg.open_dir(disk).partitions[0].segments]
-
-    def object(self, number: int, kind: str) -> Path:
-        return self.manifests[number].with_suffix(f".{kind}")
-
-    def change(self, number: int, change: Callable[[dict[str, Any]], object]) -> None:
-        fields = json.loads(self.manifests[number].read_text())
-        change(fields)
-        self.manifests[number].write_text(json.dumps(fields))
-
-    def offsets(self) -> list[int]:
-        reader = pylogseg.read(pylogseg.open_tier(self.url, self.keys), on_corrupt="skip")
-        return [record.offset for record in reader]
-
-    def verify(self, *more: str) -> shell.Done:
-        done = shell.pylogseg("verify", self.url, "--keys", self.keys, "--json", *more)
-        assert "Traceback" not in done.err
-        return done
 
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
-
-
-def damage_of(done: shell.Done) -> list[dict[str, Any]]:
-    return [row for row in done.rows if row["type"] == "finding" and row["level"] == "damage"]
 
 
 def test_no_damage(world: World) -> None:
@@ -159,11 +125,6 @@ def test_manifest_is_garbage(world: World, text: str) -> None:
     assert done.code == 1
     said = [row["path"] for row in damage_of(done) if row["kind"] == "tier-manifest"]
     assert said == [str(world.manifests[1])]
-
-
-def metadata(fields: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = fields["remoteLogSegmentMetadata"]
-    return found
 
 
 @pytest.mark.parametrize(

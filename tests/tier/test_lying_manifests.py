@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tier.test_damage import World, damage_of, metadata
+from helpers.damaged_tiers import World, damage_of, metadata
 
 import pylogseg
 
