@@ -153,6 +153,19 @@ def test_a_lost_branch_is_named() -> None:
     assert left.reason == "at offset 40 it has leader epoch 5; the log has epoch 4, from offset 0 on"
 
 
+def test_another_epoch_below_a_common_one() -> None:
+    """A part gives nothing where it has another leader epoch than the log: so the broker looks it up."""
+    other, own = Part(0, 27, epochs((1, 3), (5, 6))), Part(3, 20, epochs((0, 3), (5, 6)))
+    log = Lineage.of([(0, 3), (5, 6)], 3, 27)
+    made = assemble([other, own], log)
+    assert made.pieces == [Piece(1, 3, 20), Piece(0, 20, 27)]
+    assert [(left[:3], left.kind) for left in made.left] == [
+        ((0, 0, 3), LeftKind.OUTSIDE), ((0, 3, 6), LeftKind.BRANCH), ((0, 6, 20), LeftKind.COPY)
+    ]  # fmt: skip
+    assert made.left[1].reason == "at offset 3 it has leader epoch 1; the log has epoch 0, from offset 3 on"
+    assert assemble([other], log).holes == [(3, 6)]
+
+
 @pytest.mark.parametrize(
     ("a", "b", "found"),
     [

@@ -28,6 +28,29 @@ def damage(done: shell.Done) -> list[tuple[str, str]]:
 # ---- records of another leader in the middle of an upload ----
 
 
+@pytest.mark.parametrize("scheme", ["aiven", "localtier"])
+def test_another_leader_below_a_common_one(tmp_path: Path, scheme: str) -> None:
+    """Replicas that differ where deleted records came back by a crash: the disk's leader epochs say whose are read."""
+    disk, other = tmp_path / "disk" / "orders-0", tmp_path / "other" / "orders-0"
+    for folder, epoch, rolls in ((disk, 0, (9, 19)), (other, 1, (19,))):
+        for n in range(30):
+            with pylogseg.open_log(folder, leader_epoch=epoch if n < 6 else 5, segment_ms=1 << 60) as writer:
+                writer.append([(n, None, b"epoch %d" % epoch if n < 6 else b"both")])
+                if n in rolls:
+                    writer.roll()
+        if scheme == "aiven":
+            Uploader(tmp_path / "tier").partition(folder)
+        else:
+            copy_locally(tmp_path / "tier", folder)
+    expected = rows(pylogseg.open_dir(disk.parent))
+    assert expected[:6] == [(n, b"epoch 0") for n in range(6)]
+    for base in (0, 10):
+        for path in disk.glob(f"{base:020d}.*"):
+            path.unlink()
+    joined = pylogseg.open_dir(disk.parent, tier=f"{scheme}+file://{tmp_path / 'tier'}")
+    assert rows(joined) == expected
+
+
 def branches(folder: Path) -> tuple[Path, Path]:
     """Two logs that part at offset 100: the lost one aborts a transaction there, the other one commits it."""
     lost, log = folder / "lost" / "orders-0", folder / "disk" / "orders-0"

@@ -10,10 +10,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 from enum import Enum
+from itertools import pairwise
 from typing import NamedTuple
 
 from pylogseg.files.checkpoint import EpochEntry
-from pylogseg.lineage.chains import Lineage, parting
+from pylogseg.lineage.chains import UNKNOWN_EPOCH, Lineage, parting
 
 
 class Part(NamedTuple):
@@ -141,16 +142,33 @@ def assemble(parts: Sequence[Part], lineage: Lineage) -> Assembly:
             reason = f"the log begins at offset {lineage.start}"
             left.append(LeftOut(number, part.first_offset, min(low, part.end_offset), LeftKind.OUTSIDE, reason))
         same = low if within.epoch is None else max(low, min(high, within.offset))
-        if low < same:
-            ranges.append((low, same, number))
-        if same < high:
-            left.append(LeftOut(number, same, high, LeftKind.BRANCH, _why(part.lineage, lineage, same)))
+        agreed = _agreed(part.lineage, lineage, low, same)
+        ranges += [(start, end, number) for start, end in agreed]
+        ends, starts = [low, *(end for _, end in agreed)], [*(start for start, _ in agreed), max(low, high)]
+        for start, end in zip(ends, starts, strict=True):
+            if start < end:
+                left.append(LeftOut(number, start, end, LeftKind.BRANCH, _why(part.lineage, lineage, start)))
         if max(high, part.first_offset) < part.end_offset:
             reason = f"the log ends at offset {lineage.end}"
             left.append(LeftOut(number, max(high, part.first_offset), part.end_offset, LeftKind.OUTSIDE, reason))
     pieces, holes = _swept(sorted(ranges), [part.rank for part in parts], lineage)
     left += _copies(ranges, pieces)
     return Assembly(pieces, sorted(left, key=lambda each: (each.part, each.first_offset)), holes)
+
+
+def _agreed(part: Lineage, lineage: Lineage, low: int, high: int) -> list[tuple[int, int]]:
+    """Return the offsets in a range where a part has no other leader epoch than the log, as ranges.
+
+    Below a common epoch it has, where deleted records came back by a crash: nobody could compare these any more.
+    """
+    begins = {entry.start_offset for entry in (*part.epochs, *lineage.epochs) if low < entry.start_offset < high}
+    found: list[tuple[int, int]] = []
+    for start, end in pairwise(sorted({low, *begins, high})):
+        known = {part.epoch_at(start), lineage.epoch_at(start)} - {UNKNOWN_EPOCH}
+        if len(known) < 2:
+            first = found.pop()[0] if found and found[-1][1] == start else start
+            found.append((first, end))
+    return found
 
 
 def _swept(
@@ -191,7 +209,8 @@ def _copies(ranges: Iterable[tuple[int, int, int]], pieces: Iterable[Piece]) -> 
         taken.setdefault(piece.part, []).append(piece)
     left = []
     for low, high, number in ranges:
-        for piece in [*taken.get(number, ()), Piece(number, high, high)]:
+        within = [piece for piece in taken.get(number, ()) if low <= piece.first_offset < high]
+        for piece in [*within, Piece(number, high, high)]:
             if low < piece.first_offset:
                 reason = "these offsets come from another part"
                 left.append(LeftOut(number, low, piece.first_offset, LeftKind.COPY, reason))
