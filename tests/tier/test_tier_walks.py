@@ -8,8 +8,9 @@ import pytest
 import tier_walks
 
 
-@pytest.mark.parametrize("index", [0, 1, 2, 3, 20])  # 20: a disk whose log begins inside a transaction
-def test_a_tier_is_what_the_last_leader_has(tmp_path: Path, index: int) -> None:
-    wrong, counts = tier_walks.run(index, 1, tmp_path)
+# 1-20: a disk whose log begins inside a transaction; 2-26: copies that broke off, below where records were deleted.
+@pytest.mark.parametrize(("seed", "index"), [(1, 0), (1, 1), (1, 2), (1, 3), (1, 20), (2, 26)])
+def test_a_tier_is_what_the_last_leader_has(tmp_path: Path, seed: int, index: int) -> None:
+    wrong, counts = tier_walks.run(index, seed, tmp_path)
     assert wrong == []
     assert counts["uploads"] > 2

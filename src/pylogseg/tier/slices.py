@@ -203,9 +203,9 @@ def _lineage(uploads: Sequence[Upload], parts: Sequence[Part]) -> Lineage:
     """Return the lineage of the newest upload, from its epochs since the beginning of the log if they can be read.
 
     A manifest has only the epochs of its segment: where one uploaded segment follows another, these tell enough, and
-    nothing else is read.
+    nothing else is read; not where a segment in the middle does not know its own first epoch, which was deleted.
     """
-    if all(one.end_offset == two.first_offset for one, two in itertools.pairwise(parts)):
+    if all(one.end_offset == two.first_offset and _knows_its_start(two) for one, two in itertools.pairwise(parts)):
         return lineage_of(parts)
     last = max(range(len(parts)), key=lambda i: (parts[i].lineage.last_epoch, parts[i].end_offset))
     try:
@@ -216,3 +216,7 @@ def _lineage(uploads: Sequence[Upload], parts: Sequence[Part]) -> Lineage:
     lineage = lineage_of([*parts, parts[last]._replace(epochs=epochs)])
     # What lies below the first epoch was deleted: other leaders may have written it, and nobody knows how far.
     return lineage._replace(start=max(lineage.start, min(epochs[0].start_offset, lineage.end))) if epochs else lineage
+
+
+def _knows_its_start(part: Part) -> bool:
+    return not part.epochs or part.epochs[0].start_offset <= part.first_offset
