@@ -109,6 +109,9 @@ class Cluster:
         self.leader, self.epoch, self.number = self.brokers[0], 0, 0
         self.in_sync = list(self.brokers)
         self.open_txns: set[int] = set()
+        #: Below it, records were deleted and came back by a crash, without their leader epochs: a follower that is cut
+        #: there keeps what it has, so replicas may differ. A broker of Kafka does the same.
+        self.came_back = 0
         self.leader.log.epochs.assign(0, 0)
 
     def step(self) -> None:
@@ -227,8 +230,11 @@ class Cluster:
     def kill(self) -> None:
         """One crashes, and starts again at once, or after an election."""
         broker = self.chance.choice(self.brokers)
+        start = broker.log.log_start_offset
         broker.kill()
         broker.start()
+        if broker.log.log_start_offset < start:
+            self.came_back = max(self.came_back, start)
         if broker is self.leader:
             others = [each for each in self.in_sync if each is not broker]
             self.elect(self.chance.choice(others or [broker]))
