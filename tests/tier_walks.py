@@ -141,6 +141,11 @@ def rows(disk: pylogseg.Disk, isolation: Any, **more: Any) -> list[Row]:
     return [(r.offset, r.timestamp, r.key, r.value) for r in pylogseg.read(disk, isolation_level=isolation, **more)]
 
 
+def since(start: int, records: list[Row]) -> list[Row]:
+    """The records from an offset on."""
+    return [row for row in records if row[0] >= start]
+
+
 def damaged(disk: pylogseg.Disk) -> list[Finding]:
     """The findings of damage in a disk."""
     found = [found for found in verify(disk, Summary(Level.INDEXES)) if found.is_damage]
@@ -173,28 +178,27 @@ def run(index: int, seed: int, folder: Path) -> tuple[list[str], Counter[str]]:
     wanted = {isolation: rows(whole, isolation) for isolation in ISOLATIONS}
     # A crash may bring deleted records back, which the leader epochs no longer know: the tier does not show these.
     start = max(whole.partitions[0].log_start_offset, cluster.leader.log.epochs.entries[0].start_offset)
+    # What a leader deleted, and another one still has, is uploaded by no one: each takes it for uploaded by the other.
+    start = max(start, cluster.deleted)
     url = f"{cluster.layout}+file://{cluster.tier}"
     equal = [each for each in cluster.brokers if starts[each.node_id] == starts[cluster.leader.node_id]]
-    wrong = _joined(cluster, equal, url, wanted, folder)
+    wrong = _joined(cluster, equal, url, wanted, start, folder)
     if cluster.copied and max(copied.end for copied in cluster.copied) > start:
         wrong += _alone(cluster, url, wanted, start, folder)
-        wrong += _harmed(cluster, url)
+        wrong += _harmed(cluster, url, start)
     return wrong, cluster.counts
 
 
-def _joined(cluster: Tiered, brokers: list[Broker], url: str, wanted: dict[Any, list[Row]], folder: Path) -> list[str]:
+def _joined(
+    cluster: Tiered, brokers: list[Broker], url: str, wanted: dict[Any, list[Row]], start: int, folder: Path
+) -> list[str]:
     """Disks without segments that were uploaded, and the tier."""
     wrong = []
     for broker in brokers:
         own = pylogseg.open_dir(broker.folder)
-        unlike = [
-            line for each in ISOLATIONS for line in differs(f"disk {broker.node_id}", rows(own, each), wanted[each])
-        ]
-        unlike += [f"disk {broker.node_id}: {found}" for found in damaged(own)]
-        if unlike and cluster.came_back:
+        if cluster.came_back and (damaged(own) or any(rows(own, each) != wanted[each] for each in ISOLATIONS)):
             cluster.counts["disks that differ where a crash brought deleted records back"] += 1
             continue
-        wrong += unlike
         cluster.counts["disks joined with the tier"] += 1
         copy = Path(shutil.copytree(broker.folder, folder / f"copy{broker.node_id}"))
         highest = cluster.highest(broker)
@@ -206,14 +210,18 @@ def _joined(cluster: Tiered, brokers: list[Broker], url: str, wanted: dict[Any, 
                 path.unlink()
         disk = pylogseg.open_dir(copy, tier=url) if cluster.copied else pylogseg.open_dir(copy)
         for isolation, records in wanted.items():
-            wrong += differs(f"disk {broker.node_id} and tier, {isolation}", rows(disk, isolation), records)
+            found = since(start, rows(disk, isolation))
+            wrong += differs(f"disk {broker.node_id} and tier, {isolation}", found, since(start, records))
         if cluster.copied:
-            wrong += [f"disk {broker.node_id} and tier: {found}" for found in damaged(disk)]
+            for each in damaged(disk):
+                if each.kind not in ("tier-hole", "missing") or (each.last_offset or start) >= start:
+                    wrong.append(f"disk {broker.node_id} and tier: {each}")
             (target := folder / f"joined{broker.node_id}").mkdir()
-            offline.restore(copy, target, tier=url)
+            offline.restore(copy, target, tier=url, on_corrupt="skip")  # of holes below the log
             for isolation, records in wanted.items():
-                found = rows(pylogseg.open_dir(target), isolation)
-                wrong += differs(f"restored of disk {broker.node_id} and tier, {isolation}", found, records)
+                found = since(start, rows(pylogseg.open_dir(target), isolation))
+                what = f"restored of disk {broker.node_id} and tier, {isolation}"
+                wrong += differs(what, found, since(start, records))
     return wrong
 
 
@@ -249,10 +257,10 @@ def _alone(cluster: Tiered, url: str, wanted: dict[Any, list[Row]], start: int, 
     return wrong
 
 
-def _harmed(cluster: Tiered, url: str) -> list[str]:
+def _harmed(cluster: Tiered, url: str, start: int) -> list[str]:
     """Damage a segment: it is named, and no record of the others is lost."""
     chance, disk = cluster.chance, pylogseg.open_tier(url)
-    before = rows(disk, ISOLATIONS[0])
+    before = since(start, rows(disk, ISOLATIONS[0]))
     files = disk.partitions[0].files
     assert isinstance(files, TierFiles)
     harmed = chance.choice(files.tier.logs[0].segments)
@@ -264,7 +272,7 @@ def _harmed(cluster: Tiered, url: str) -> list[str]:
     else:
         path.unlink()
     lost = [row for row in before if harmed.first_offset <= row[0] < harmed.end_offset]
-    after = rows(pylogseg.open_tier(url), ISOLATIONS[0], on_corrupt="skip")
+    after = since(start, rows(pylogseg.open_tier(url), ISOLATIONS[0], on_corrupt="skip"))
     kept = [row for row in after if not harmed.first_offset <= row[0] < harmed.end_offset]
     what = f"{how} of {path.name}, offsets {harmed.first_offset} to {harmed.end_offset}"
     wrong = differs(f"others after {what}", kept, [row for row in before if row not in lost])

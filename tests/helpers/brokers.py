@@ -112,6 +112,7 @@ class Cluster:
         #: Below it, records were deleted and came back by a crash, without their leader epochs: a follower that is cut
         #: there keeps what it has, so replicas may differ. A broker of Kafka does the same.
         self.came_back = 0
+        self.deleted = 0  #: Up to where a leader deleted records, which another one may still have.
         self.leader.log.epochs.assign(0, 0)
 
     def step(self) -> None:
@@ -248,3 +249,4 @@ class Cluster:
         if ends:
             log.increment_log_start(self.chance.choice(ends))
             log.delete_below_start()
+            self.deleted = max(self.deleted, log.log_start_offset)
