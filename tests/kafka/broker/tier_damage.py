@@ -296,7 +296,9 @@ def _findings(text: str) -> list[Fields]:
 
 def _is_of(row: Fields, victim: Victim) -> bool:
     """Check whether a finding is of a victim: of one of its objects, of a file made of them, a hole in its place."""
-    names = (os.path.basename(victim.stem), f"!/orders-{victim.partition}/{victim.first:020d}.")
+    folder = f"!/orders-{victim.partition}"
+    snapshot = f"{folder}/{victim.end:020d}.snapshot"  # the state of producers behind it
+    names = (os.path.basename(victim.stem), f"{folder}/{victim.first:020d}.", snapshot)
     is_hole = row["kind"] == "tier-hole" and victim.first <= row["offset"] < victim.end
     return is_hole or any(name in row["path"] for name in names)
 
