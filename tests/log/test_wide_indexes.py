@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "orders-0"
 
 
-@pytest.mark.parametrize("zeros", [0, 1200])
+@pytest.mark.parametrize("zeros", [0, 1200, 12 * 10_001])
 def test_loading(folder: Path, zeros: int) -> None:
     """Clean or not: nothing is rebuilt over them."""
     (path, *_) = sorted(folder.glob("*.index"))

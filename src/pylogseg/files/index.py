@@ -23,7 +23,6 @@ from pylogseg.format.layout import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY, Structu
 _MAX_INT32 = 2**31 - 1
 #: An entry of KIP-1333, which is under discussion.
 _WIDE = np.dtype([("offset", ">i4"), ("position", ">i8")])
-WIDE_ENTRY_BYTES = _WIDE.itemsize
 _LOOK_ENTRIES = 64
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
 
@@ -258,6 +257,14 @@ class TimeIndex(_Index):
         hits = slots >= 0
         found[hits] += self.entries["relative_offset"][slots[hits]]
         return found
+
+
+def wide_head_bytes(size: int) -> int:
+    """Return how many bytes at the head of an offset index of `size` bytes show `OffsetIndex.is_wide`; 0 if it is not.
+
+    As many are left after the last whole slot as in the whole file.
+    """
+    return 0 if size % _WIDE.itemsize else min(size, _LOOK_ENTRIES * _WIDE.itemsize + size % (2 * _WIDE.itemsize))
 
 
 def encode_offset_index(base_offset: int, offsets: npt.ArrayLike, positions: npt.ArrayLike) -> bytes:

@@ -17,7 +17,7 @@ from pylogseg._native import _append
 from pylogseg.env.storage import AppendFile, Storage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import EpochEntry
-from pylogseg.files.index import WIDE_ENTRY_BYTES, OffsetIndex
+from pylogseg.files.index import OffsetIndex, wide_head_bytes
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.escape import printable
@@ -166,8 +166,12 @@ class Loader:
                 continue
             path = self._path(name)
             size = (self._known or {}).get(name) or self._storage.stat(path).size
-            if size and size % WIDE_ENTRY_BYTES == 0:
-                OffsetIndex(self._storage.read_all(path), _offset_of(name), path).refuse_wide()
+            if head := wide_head_bytes(size):
+                file = self._storage.open_index(path)
+                try:
+                    OffsetIndex(file.read(0, head), _offset_of(name), path).refuse_wide()
+                finally:
+                    file.close()
 
     # ---- unfinished operations ----
 
