@@ -126,6 +126,13 @@ def test_above_an_open_transaction(tmp_path: Path) -> None:
     assert end == max(base for base in bases if base <= opened) < bases[-1]
 
 
+def test_by_name(world: World) -> None:
+    """A folder that lost its topic id: as for readers, its uploads are those of its name."""
+    world.upload(*range(len(world.bases) - 2))
+    (world.folder / "partition.metadata").unlink()
+    assert world.unsent() == [(world.bases[-2], world.bases[-1])]
+
+
 def test_not_tiered(world: World) -> None:
     world.upload(0)
     world.metadata({})

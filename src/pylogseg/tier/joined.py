@@ -19,7 +19,7 @@ from pylogseg.format.names import (
 )
 from pylogseg.lineage.chains import Lineage
 from pylogseg.tier.files import File, files_of, opened_once
-from pylogseg.tier.slices import Slice, whole_log
+from pylogseg.tier.slices import Slice, TieredLog, whole_log
 from pylogseg.tier.tier import Tier
 
 _UNENDING = 2**63 - 1
@@ -51,7 +51,7 @@ class DiskWithTier(LocalFiles):
             return
         yield from self.tier.notes()
         yield from self._told.values()
-        others = {name[:2] for name in self.tier.by_partition} - self._listed
+        others = self.tier.topic_ids.keys() - self._listed
         if of_all and others:
             such = partition_folder_name(*min(others))
             yield (
@@ -79,16 +79,13 @@ class DiskWithTier(LocalFiles):
         if self.tier is None:
             known = self._remote.get(os.path.abspath(path), {})
             return sorted([*entries, *(file.entry for each, file in known.items() if each not in own)])
-        name = self._uploaded(self.tier, path, folder)
-        if name is None:
-            return entries
-        uploads = self.tier.by_partition[name]
         bases = [found.offset for entry in entries if (found := parse_file_name(entry.name)).kind is FileKind.LOG
                  and not found.suffix and found.offset is not None]  # fmt: skip
-        first = min(bases, default=_UNENDING)
-        lineage = self._lineage(path, min(upload.segment.start_offset for upload in uploads), first)
+        log = self.uploaded_log(path, min(bases, default=_UNENDING))
+        if log is None:
+            return entries
         hidden = own | ({FileKind.LEADER_EPOCHS.value} if bases else set())  # the folder has those of the end
-        remote = {each: file for each, file in files_of(whole_log(name, uploads, lineage, first)) if each not in hidden}
+        remote = {each: file for each, file in files_of(log) if each not in hidden}
         self._remote[os.path.abspath(path)] = remote
         return sorted([*entries, *(file.entry for file in remote.values())])
 
@@ -96,13 +93,31 @@ class DiskWithTier(LocalFiles):
         folder, name = os.path.split(os.path.abspath(path))
         return self._remote.get(folder, {}).get(name)
 
+    def uploaded_log(self, path: str, end: int = _UNENDING) -> TieredLog | None:
+        """Return what was uploaded of the log in a folder, below an offset; None if nothing was.
+
+        Which uploads are of this log, the leader epochs in the folder say. Raises StorageError as `list_folder`.
+        """
+        folder = parse_partition_folder(self.split(path)[1])
+        name = None if self.tier is None or folder is None else self._uploaded(self.tier, path, folder)
+        if self.tier is None or name is None:
+            return None
+        file = self.join(path, FileKind.LEADER_EPOCHS.value)
+        try:
+            epochs = parse_leader_epochs(super().read_all(file), file)
+        except (CorruptionError, StorageError):
+            epochs = []
+        uploads = self.tier.by_partition[name]
+        start = min(upload.segment.start_offset for upload in uploads)
+        return whole_log(name, uploads, Lineage.of(epochs, start, end) if epochs else None, end)
+
     def _uploaded(self, tier: Tier, path: str, folder: PartitionFolder) -> tuple[str, int, str] | None:
         """Return topic, partition and topic id of the uploads of a folder; None if there are none.
 
         Raises StorageError if several topics may be meant.
         """
         self._listed.add((folder.topic, folder.partition))
-        there = [name for name in tier.by_partition if name[:2] == (folder.topic, folder.partition)]
+        there = tier.topic_ids.get((folder.topic, folder.partition))
         if not there:
             return None
         file = self.join(path, FileKind.PARTITION_METADATA.value)
@@ -110,30 +125,20 @@ class DiskWithTier(LocalFiles):
             topic_id = parse_partition_metadata(super().read_all(file), file).topic_id
         except (CorruptionError, StorageError) as error:
             if len(there) > 1:
-                ids = ", ".join(name[2] for name in there)
+                ids = ", ".join(there)
                 reason = (
                     f"{error.reason}, and the tier has several topics of this name: write it again with one of {ids}"
                 )
                 raise StorageError(file, "read", reason) from None
             self._told[path] = f"{file}: {error.reason}: its uploads are found by the name alone"
-            return there[0]
-        found = folder.topic, folder.partition, topic_id
-        if found in there:
-            return found
+            return folder.topic, folder.partition, there[0]
+        if topic_id in there:
+            return folder.topic, folder.partition, topic_id
         self._told[path] = (
-            f"{path}: it has topic id {topic_id}, and the uploads of this name have {there[0][2]}: they are of another"
+            f"{path}: it has topic id {topic_id}, and the uploads of this name have {there[0]}: they are of another"
             " topic, and left out"
         )
         return None
-
-    def _lineage(self, path: str, start: int, end: int) -> Lineage | None:
-        """Return what the folder knows of the log below its first segment; None if it has no leader epochs."""
-        file = self.join(path, FileKind.LEADER_EPOCHS.value)
-        try:
-            epochs = parse_leader_epochs(super().read_all(file), file)
-        except (CorruptionError, StorageError):
-            return None
-        return Lineage.of(epochs, start, end) if epochs else None
 
     def slice_of(self, path: str) -> Slice | None:
         """Return the uploaded segment that a path of a `.log` means; None if it lies on the disk."""

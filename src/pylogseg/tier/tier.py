@@ -34,6 +34,8 @@ class Tier:
         Uploads, orphans and other objects.
     by_partition : dict of (str, int, str) to list of Upload
         By topic, partition and topic id.
+    topic_ids : dict of (str, int) to list of str
+        The ids of the topics of one name that have uploads of a partition.
     logs : list of TieredLog
         The partitions; of a topic that was made anew, only those of its latest id.
     older : dict of str to int
@@ -49,6 +51,9 @@ class Tier:
             segment = upload.segment
             topic = names.get(segment.topic_id, segment.topic)
             self.by_partition.setdefault((topic, segment.partition, segment.topic_id), []).append(upload)
+        self.topic_ids: dict[tuple[str, int], list[str]] = {}
+        for topic, partition, topic_id in self.by_partition:
+            self.topic_ids.setdefault((topic, partition), []).append(topic_id)
         latest: dict[str, tuple[int, int, str]] = {}
         for (topic, _, topic_id), uploads in self.by_partition.items():
             # By the time of the upload, where manifests tell it: a bucket that was copied has other times of objects.

@@ -109,11 +109,11 @@ def check_tier(tier: Tier, chosen: Collection[str], not_checked: list[str]) -> I
         name = partition_folder_name(log.topic, log.partition)
         if name not in chosen:
             continue
-        uploads = tier.by_partition[log.topic, log.partition, log.topic_id]
-        for upload in uploads:
+        inside = {segment.upload.name for segment in log.segments[1:-1]}
+        for upload in tier.by_partition[log.topic, log.partition, log.topic_id]:
             yield from _objects(upload)
             if isinstance(upload, FileUpload):
-                yield from _files(upload, {segment.upload.name for segment in log.segments[1:-1]})
+                yield from _files(upload, inside)
         for first, end in log.holes:
             reason = f"{name}: {offsets_text(first, end)} of the log are in no upload"
             yield Finding(tier.url, "tier-hole", True, reason, None, first, end - 1)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 
 from pylogseg.catalog.disk import Partition, Segment
-from pylogseg.catalog.folders import readable_topic_id
 from pylogseg.config import LogConfig
-from pylogseg.errors import CorruptionError, PylogsegError, StorageError
-from pylogseg.files.checkpoint import parse_leader_epochs
+from pylogseg.errors import PylogsegError
 from pylogseg.format.names import FileKind
 from pylogseg.internal_topics.cluster import ClusterMetadata
-from pylogseg.lineage.chains import Lineage
 from pylogseg.tier.joined import DiskWithTier
-from pylogseg.tier.slices import whole_log
-from pylogseg.tier.uploads import BrokenUpload, Upload
+from pylogseg.tier.slices import TieredLog
+from pylogseg.tier.uploads import BrokenUpload
 from pylogseg.verify.findings import Finding, Level
 from pylogseg.verify.missing import Checkpoints
 from pylogseg.verify.partition import Reports
@@ -40,12 +39,11 @@ def check_unsent(
     transaction, as soon as ``remote.copy.lag.ms`` or ``remote.copy.lag.bytes`` (Kafka 4.4) has passed.
     """
     files = part.files
-    if not isinstance(files, DiskWithTier) or files.tier is None or part.state:
+    if not isinstance(files, DiskWithTier) or files.tier is None or part.state or part.error is not None:
         return
-    topic_id = readable_topic_id(files, part.path)
-    uploads = files.tier.by_partition.get((part.topic, part.partition, topic_id or ""), [])
+    log = files.uploaded_log(part.path)
     config = _config(part, cluster)
-    if config is None and not uploads:
+    if config is None and log is None:
         not_checked.append(f"whether {part.name} should have been uploaded: its settings are not known")
         return
     if config is not None and (not config.remote_storage_enable or config.remote_log_copy_disable):
@@ -60,11 +58,10 @@ def check_unsent(
               if files.slice_of(segment.path) is None and segment.next_base is not None]  # fmt: skip
     pairs = [pair for pair in sealed if (pair[0].next_base or 0) <= end]
     if config is not None:
-        newer = {
-            id(pair[0]): sum(s.size for s in part.segments if s.base_offset > pair[0].base_offset) for pair in pairs
-        }
-        pairs = [pair for pair in pairs if _is_due(pair, newer[id(pair[0])], config)]
-    covered = list(_covered(part, uploads))
+        sizes = itertools.accumulate((segment.size for segment in reversed(part.segments)), initial=0)
+        newer = {segment.base_offset: size for segment, size in zip(reversed(part.segments), sizes, strict=False)}
+        pairs = [pair for pair in pairs if _is_due(pair, newer[pair[0].base_offset], config)]
+    covered = _covered(log)
     reached = max((last for _, last in covered), default=0)
     for run in _runs([pair for pair in pairs if not _is_covered(pair[0], covered)]):
         yield _finding(part, run, reached)
@@ -92,27 +89,22 @@ def _is_due(pair: _Sealed, newer_bytes: int, config: LogConfig) -> bool:
     return is_old or (lag_bytes >= 0 and newer_bytes >= lag_bytes)
 
 
-def _covered(part: Partition, uploads: Sequence[Upload]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of offsets of this log that were uploaded, half-open and ascending."""
-    file = part.files.join(part.path, FileKind.LEADER_EPOCHS.value)
-    try:
-        epochs = parse_leader_epochs(part.files.read_all(file), file)
-    except (CorruptionError, StorageError):
-        epochs = []
-    start = min((upload.segment.start_offset for upload in uploads), default=0)
-    lineage = Lineage.of(epochs, start, _UNENDING) if epochs else None
-    name = part.topic, part.partition, uploads[0].segment.topic_id if uploads else ""
-    for piece in whole_log(name, uploads, lineage).segments:
+def _covered(log: TieredLog | None) -> list[tuple[int, int]]:
+    """Return the ranges of offsets of a log that were uploaded, half-open and ascending, with others in between."""
+    covered: list[tuple[int, int]] = []
+    for piece in [] if log is None else log.segments:
         # What an upload with a damaged manifest has is not known; that it is damaged is a finding by itself.
-        yield piece.first_offset, _UNENDING if isinstance(piece.upload, BrokenUpload) else piece.end_offset
+        end = _UNENDING if isinstance(piece.upload, BrokenUpload) else piece.end_offset
+        if covered and piece.first_offset <= covered[-1][1]:
+            covered[-1] = covered[-1][0], max(covered[-1][1], end)
+        else:
+            covered.append((piece.first_offset, end))
+    return covered
 
 
 def _is_covered(segment: Segment, covered: Sequence[tuple[int, int]]) -> bool:
-    reached = segment.base_offset
-    for first, end in covered:
-        if first <= reached < end:
-            reached = end
-    return reached >= (segment.next_base or 0)
+    place = bisect.bisect_right(covered, segment.base_offset, key=lambda each: each[0]) - 1
+    return place >= 0 and covered[place][1] >= (segment.next_base or 0)
 
 
 def _runs(pairs: Sequence[_Sealed]) -> Iterator[list[_Sealed]]:
