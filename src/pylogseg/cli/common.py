@@ -344,6 +344,17 @@ def on_corrupt_option(default: str = "raise") -> Callable[[F], F]:
     )
 
 
+def tier_end_options(command: F) -> F:
+    """Add ``--to`` and ``--until``, where a log that is restored from a tier ends."""
+    to = "From a tier: leave out this offset and all after it."
+    until = "From a tier: end before the first record since this time (2h ago, 2026-01-31T12:00:00Z, or milliseconds)."
+    options = [
+        click.option("--to", type=click.IntRange(min=0), metavar="OFFSET", help=to),
+        click.option("--until", metavar="TIME", callback=parsed(parse_moment), help=until),
+    ]
+    return decorated(command, options)
+
+
 def decompressed_option(consequence: str) -> Callable[[F], F]:
     """``--max-decompressed-bytes``: parameter ``max_decompressed_bytes``."""
     return click.option(

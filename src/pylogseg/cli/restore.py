@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pylogseg.catalog.disk import open_dir
-from pylogseg.cli.common import json_option, parse_moment, parse_size, parsed, target_folder, topic_option
+from pylogseg.cli.common import json_option, parse_size, parsed, target_folder, tier_end_options, topic_option
 from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.errors import RequestError
@@ -85,15 +85,7 @@ def _source(ctx: click.Context, param: click.Parameter, value: str) -> str:
 )
 @tier_option
 @keys_option
-@click.option(
-    "--to", type=click.IntRange(min=0), metavar="OFFSET", help="From a tier: leave out this offset and all after it."
-)
-@click.option(
-    "--until",
-    metavar="TIME",
-    callback=parsed(parse_moment),
-    help="From a tier: end before the first record since this time (2h ago, ISO 8601 with a zone, or milliseconds).",
-)
+@tier_end_options
 @click.option(
     "--on-corrupt",
     type=click.Choice(["raise", "skip"]),

@@ -27,7 +27,6 @@ from pylogseg.internal_topics.remote import TOPIC as REMOTE_METADATA
 from pylogseg.verify import disk as verify_disk
 from pylogseg.verify.disk import Summary
 from pylogseg.verify.findings import Finding, Level
-from pylogseg.verify.tiers import tiers_of
 
 _EPILOG = """\b
 Examples:
@@ -86,8 +85,6 @@ def verify(
     chosen = select(arguments, topic, partition, from_log_start=False)  # which has findings of its own for that
     partitions = _partitions(chosen.disk, chosen.names, chosen.partitions)
     summary = Summary(Level[level.upper()])
-    if remote_metadata is not None and not tiers_of(partitions):
-        raise RequestError("--remote-metadata says what is in a tier: give its URL, as the path or by --tier")
     segments = [s for p in partitions for s in p.segments] + list(chosen.disk.loose)
     is_read = True
     with progress(sum(s.size for s in segments), "verify") as advance:

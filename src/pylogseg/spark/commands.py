@@ -346,15 +346,7 @@ def export(
     metavar="FOLDER",
     help="From a tier: the __cluster_metadata-0 folder with the topic ids; default: the one in PATH.",
 )
-@click.option(
-    "--to", type=click.IntRange(min=0), metavar="OFFSET", help="From a tier: leave out this offset and all after it."
-)
-@click.option(
-    "--until",
-    metavar="TIME",
-    callback=common.parsed(common.parse_moment),
-    help="From a tier: end before the first record since this time (2h ago, 2026-01-31T12:00:00Z).",
-)
+@common.tier_end_options
 @click.option(
     "--on-corrupt",
     type=click.Choice(["raise", "skip"]),

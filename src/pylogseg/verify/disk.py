@@ -104,7 +104,9 @@ def verify(
 
     tiers = tiers_of(chosen)
     if remote_metadata is not None and not tiers:
-        raise RequestError("there is no tier to compare with __remote_log_metadata: name its URL (--tier)")
+        raise RequestError(
+            "there is no tier to compare with __remote_log_metadata: name its URL, as the path or as tier (--tier)"
+        )
 
     def check(segment: Segment, advance: Advance) -> SegmentReport:
         return verify_segment(segment, level, limit_bytes=limit_bytes, advance=advance)
