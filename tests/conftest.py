@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import lzma
@@ -194,3 +195,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session = small_session(SparkSession.builder.master("local[2]").appName("pylogseg"), scratch, settings)
     yield session
     session.stop()
+
+
+@pytest.fixture
+def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a command of the shell in the session of the tests."""
+    from click.testing import CliRunner
+
+    from pylogseg.spark import commands
+
+    @contextlib.contextmanager
+    def session(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
+        yield spark
+
+    monkeypatch.setattr(commands, "_session", session)
+    return lambda *words: CliRunner().invoke(commands.shell, [str(word) for word in words])

@@ -11,15 +11,13 @@ is made from the seed and its index alone. `test_repair_histories.py` runs a few
 
 from __future__ import annotations
 
-import argparse
 import random
-import shutil
 import sys
-import tempfile
 from collections import Counter
 from pathlib import Path
 
 from helpers.brokers import CONFIG, NAME, Batch, Broker, Cluster
+from helpers.seeded_runs import main
 from helpers.trees import tree
 from merge_histories import Left
 
@@ -177,27 +175,5 @@ def batches_in(folder: Path) -> dict[int, bytes]:
     return found
 
 
-def main() -> int:
-    """Run histories; exit code 1 at the first that fails."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--histories", type=int, default=300)
-    parser.add_argument("--only", type=int, metavar="INDEX")
-    parser.add_argument("--folder", type=Path, help="for the logs; those of a failure stay")
-    options = parser.parse_args()
-    counts: Counter[str] = Counter()
-    indexes = range(options.histories) if options.only is None else [options.only]
-    for index in indexes:
-        folder = Path(tempfile.mkdtemp(prefix=f"repair-{index}-", dir=options.folder))
-        try:
-            counts += check(index, options.seed, folder)
-        except BaseException:
-            print(f"--seed {options.seed} --only {index} failed, see {folder}", file=sys.stderr)
-            raise
-        shutil.rmtree(folder)
-    print(f"{len(indexes)} histories repaired: {dict(sorted(counts.items()))}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, check, "repaired"))

@@ -250,3 +250,16 @@ class Cluster:
             log.increment_log_start(self.chance.choice(ends))
             log.delete_below_start()
             self.deleted = max(self.deleted, log.log_start_offset)
+
+
+def replicas(folder: Path, seed: int = 7, segments: int = 4) -> tuple[list[Path], list[Batch]]:
+    """The disks of three brokers that were stopped, with the same log of so many segments; and its batches."""
+    cluster = Cluster(folder, random.Random(seed), unclean=False)
+    while len({batch.segment for batch in cluster.leader.batches()}) < segments:
+        cluster.write()
+    for broker in cluster.brokers[1:]:
+        cluster.follow(broker, 1 << 30)
+    batches = cluster.leader.batches()
+    for broker in cluster.brokers:
+        broker.stop()
+    return [broker.folder for broker in cluster.brokers], batches

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import errno
 import functools
-import random
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from helpers.brokers import NAME, Batch, Cluster
+from helpers.brokers import NAME, Batch, replicas
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import scan
 from pylogseg.testing.faults import FaultyStorage
@@ -34,14 +33,7 @@ class Disks:
 def disks(damage: Callable[[Path, list[Batch]], None]) -> Disks:
     """Some segments of one partition on three disks; `damage` gets their folder and the batches."""
     with tempfile.TemporaryDirectory() as folder:
-        cluster = Cluster(Path(folder), random.Random(5), unclean=False)
-        while len({batch.segment for batch in cluster.leader.batches()}) < 3:
-            cluster.write()
-        for broker in cluster.brokers[1:]:
-            cluster.follow(broker, 1 << 30)
-        batches = cluster.leader.batches()
-        for broker in cluster.brokers:
-            broker.stop()
+        _, batches = replicas(Path(folder), 5, segments=3)
         damage(Path(folder), batches)
         storage = MemoryStorage()
         for path in sorted(Path(folder).rglob("*")):

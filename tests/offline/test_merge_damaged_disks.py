@@ -6,25 +6,12 @@ import random
 from pathlib import Path
 
 import pytest
-from helpers.brokers import NAME, TOPIC_ID, Batch, Cluster
+from helpers.brokers import NAME, TOPIC_ID, Cluster, replicas
 
 from pylogseg import offline
 from pylogseg.errors import RequestError
 from pylogseg.internal_topics.cluster import ClusterMetadata
 from pylogseg.lineage.authority import Known
-
-
-def written(tmp_path: Path, seed: int = 7) -> tuple[list[Path], list[Batch]]:
-    """Three disks with the same log of some segments, of brokers that were stopped; and its batches."""
-    cluster = Cluster(tmp_path, random.Random(seed), unclean=False)
-    while len({batch.segment for batch in cluster.leader.batches()}) < 4:
-        cluster.write()
-    for broker in cluster.brokers[1:]:
-        cluster.follow(broker, 1 << 30)
-    batches = cluster.leader.batches()
-    for broker in cluster.brokers:
-        broker.stop()
-    return [broker.folder for broker in cluster.brokers], batches
 
 
 def segments(disk: Path) -> list[Path]:
@@ -42,7 +29,7 @@ def with_metadata(monkeypatch: pytest.MonkeyPatch, disk: Path, known: Known) -> 
 
 
 def test_what_cannot_be_opened_comes_from_the_others(tmp_path: Path) -> None:
-    disks, _ = written(tmp_path)
+    disks, _ = replicas(tmp_path)
     whole = log(disks[0])
     path = segments(disks[0])[1]
     path.unlink()
@@ -61,7 +48,7 @@ def test_what_cannot_be_opened_comes_from_the_others(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [0, 1, -1])
 def test_a_lost_segment_comes_from_another(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also the first one: deleting it in order would have moved the first leader epoch."""
-    disks, batches = written(tmp_path)
+    disks, batches = replicas(tmp_path)
     with_metadata(monkeypatch, disks[0], Known(1, 9, (1, 2, 3)))
     whole, path = log(disks[0]), segments(disks[0])[number]
     lost = path.name
@@ -79,7 +66,7 @@ def test_a_lost_segment_comes_from_another(tmp_path: Path, number: int, monkeypa
 
 
 def test_a_lost_beginning_is_said_without_metadata(tmp_path: Path) -> None:
-    disks, _ = written(tmp_path)
+    disks, _ = replicas(tmp_path)
     for disk in disks:
         segments(disk)[0].unlink()
     (result,) = offline.merge(disks, tmp_path / "out")
@@ -114,7 +101,7 @@ def test_a_side_whose_end_is_damaged_is_continued(tmp_path: Path) -> None:
 
 def test_a_start_inside_a_batch_of_another_is_kept(tmp_path: Path) -> None:
     """The first disk has lost its segments; records were deleted up to the middle of a batch."""
-    disks, batches = written(tmp_path)
+    disks, batches = replicas(tmp_path)
     batch = next(batch for batch in batches[2:] if batch.end - batch.first > 1)
     for disk in disks:
         (disk / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {batch.first + 1}\n")
@@ -127,7 +114,7 @@ def test_a_start_inside_a_batch_of_another_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_side_that_does_not_count_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disks, _ = written(tmp_path)
+    disks, _ = replicas(tmp_path)
     with_metadata(monkeypatch, disks[0], Known(1, 9, (1, 2, 3)))
     (disks[1] / NAME / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
     (result,) = offline.merge(disks, tmp_path / "out", take={NAME: str(disks[1])})
@@ -136,7 +123,7 @@ def test_a_side_that_does_not_count_is_not_taken(tmp_path: Path, monkeypatch: py
 
 
 def test_who_was_in_sync_and_is_not_here_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    disks, _ = written(tmp_path)
+    disks, _ = replicas(tmp_path)
     with_metadata(monkeypatch, disks[0], Known(4, 9, (4,)))
     (result,) = done = offline.merge(disks, tmp_path / "out")
     assert (result.state, done.exit_code) == ("done", 1)
@@ -165,14 +152,14 @@ def test_one_that_was_out_of_sync_does_not_continue_one_that_was_in_sync(
 
 def strange(tmp_path: Path) -> Path:
     """A disk of another cluster with a topic of the same name, and nothing that says so."""
-    disks, _ = written(tmp_path / "strange", seed=8)
+    disks, _ = replicas(tmp_path / "strange", seed=8)
     (disks[0] / NAME / "partition.metadata").unlink()
     (disks[0] / "meta.properties").unlink()
     return disks[0]
 
 
 def test_records_of_something_else_do_not_come(tmp_path: Path) -> None:
-    disks, _ = written(tmp_path)
+    disks, _ = replicas(tmp_path)
     other = strange(tmp_path)
     (result,) = done = offline.merge([disks[0], other], tmp_path / "out")
     assert (result.state, done.exit_code) == ("left", 1)
@@ -187,7 +174,7 @@ def test_records_of_something_else_do_not_come(tmp_path: Path) -> None:
 
 
 def test_another_cluster_is_refused(tmp_path: Path) -> None:
-    disks, _ = written(tmp_path)
+    disks, _ = replicas(tmp_path)
     path = disks[1] / "meta.properties"
     path.write_text(path.read_text().replace("3Db5QLSqSZieL3rJBUUegA", "xxxxQLSqSZieL3rJBUUegA"))
     segments(disks[0])[1].unlink()
@@ -198,7 +185,7 @@ def test_another_cluster_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [1, -1])
 def test_repair_fills_what_is_in_no_segment(tmp_path: Path, number: int) -> None:
-    disks, _ = written(tmp_path)
+    disks, _ = replicas(tmp_path)
     whole = log(disks[0])
     segments(disks[0])[number].unlink()
     (dry,) = offline.repair(disks[0], other=disks[1], dry_run=True)
@@ -216,7 +203,7 @@ def test_repair_fills_what_is_in_no_segment(tmp_path: Path, number: int) -> None
 
 
 def test_the_names_of_sources_are_checked(tmp_path: Path) -> None:
-    disks, _ = written(tmp_path)
+    disks, _ = replicas(tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(RequestError, match="neither a log directory"):
         offline.merge([*disks, tmp_path / "empty"], tmp_path / "out")

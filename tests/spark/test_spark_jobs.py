@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from helpers.shell import pylogseg as run
 from helpers.spark_logs import needs_sources
 
 import pylogseg
 from pylogseg.arrow.columns import read_arrow
-from pylogseg.spark import commands, distribute, jobs
+from pylogseg.spark import distribute, jobs
 from pylogseg.spark.distribute import shares
 
 
@@ -274,18 +271,6 @@ def test_a_task_that_fails_leaves_nothing(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="a topic is null"):
         rows.coalesce(1).write.format("pylogseg").mode("append").save(str(tmp_path / "data"))
     assert os.listdir(tmp_path / "data") == []
-
-
-@pytest.fixture
-def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs a command of the shell in the session of the tests."""
-
-    @contextlib.contextmanager
-    def session(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
-        yield spark
-
-    monkeypatch.setattr(commands, "_session", session)
-    return lambda *words: CliRunner().invoke(commands.shell, [str(word) for word in words])
 
 
 def test_the_shell(command: Any, examples: Path, tmp_path: Path) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pickle
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from helpers import shell
 from helpers.counted_reads import count_reads
 from helpers.spark_logs import needs_sources
@@ -22,7 +19,7 @@ import pylogseg
 import pylogseg.spark
 from pylogseg.offline.restoring_tier import Until
 from pylogseg.restore.staging import Staging
-from pylogseg.spark import commands, distribute, jobs
+from pylogseg.spark import distribute, jobs
 from pylogseg.spark.jobs import restoring_tier
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
@@ -108,18 +105,6 @@ def rest(disk: Path, tmp_path: Path) -> Path:
         for segment in pylogseg.open_dir(folder).partitions[0].segments[:2]:
             (folder / segment.name).unlink()
     return root
-
-
-@pytest.fixture
-def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs a command of the shell in the session of the tests."""
-
-    @contextlib.contextmanager
-    def session(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
-        yield spark
-
-    monkeypatch.setattr(commands, "_session", session)
-    return lambda *words: CliRunner().invoke(commands.shell, [str(word) for word in words])
 
 
 # ---- restore ----
