@@ -49,12 +49,12 @@ class Left:
 
     def damage(self, chance: random.Random) -> str:
         """Damage a range of batches; a leader's epochs stay to be seen."""
-        segments = sorted({batch.segment for batch in self.every})
+        segments = sorted({batch.segment for batch in self.every if self._path(batch.segment).exists()})
         if not segments:
             return "nothing"
         kind, segment = chance.choice(["flip", "flip", "middle", "zeros", "cut", "index"]), chance.choice(segments)
         inside = [batch for batch in self.every if batch.segment == segment]
-        path = self.folder / f"{segment:020d}.log"
+        path = self._path(segment)
         if kind == "middle" and segment not in (segments[0], segments[-1]):
             path.unlink()
             self.bad |= {batch.first for batch in inside}
@@ -81,6 +81,9 @@ class Left:
         else:
             return "nothing"
         return kind
+
+    def _path(self, segment: int) -> Path:
+        return self.folder / f"{segment:020d}.log"
 
     def is_told(self, inside: list[Batch]) -> bool:
         return len(inside) > 1

@@ -99,6 +99,54 @@ def test_a_side_whose_end_is_damaged_is_continued(tmp_path: Path) -> None:
     assert log(tmp_path / "out") == whole, result.notes
 
 
+def test_what_one_knew_as_committed_and_another_still_has_is_an_alarm(tmp_path: Path) -> None:
+    """The leader of that time has lost its end, a follower that knew nothing of it has all, and another one leads."""
+    cluster = Cluster(tmp_path, random.Random(3), unclean=True)
+    one, other, third = cluster.brokers
+    for _ in range(5):
+        cluster.write()
+    cluster.follow(other, 1 << 30)
+    start = other.log.log_end_offset
+    cluster.in_sync = [one, third]
+    cluster.write()
+    cluster.follow(third, 1 << 30)
+    batches = [batch for batch in one.batches() if batch.first >= start]
+    end = batches[-1].end
+    one.directory.checkpoint()
+    assert (one.folder / "replication-offset-checkpoint").read_text().split()[-1] == str(end)
+    cluster.elect(other)
+    for broker in (one, third):
+        broker.kill()
+    other.stop()
+    path = one.folder / NAME / f"{batches[0].segment:020d}.log"
+    path.write_bytes(path.read_bytes()[: batches[0].position])
+    for lost in segments(one.folder):
+        if int(lost.stem) > batches[0].segment:
+            lost.unlink()
+    disks = [broker.folder for broker in cluster.brokers]
+    (result,) = done = offline.merge(disks, tmp_path / "out")
+    assert (result.state, done.exit_code) == ("left", 1), result.notes
+    assert f"{disks[2]} has offsets {start} to {end - 1}, which {disks[0]} knew as committed" in result.reason
+    assert f"--take {NAME}={disks[2]}" in result.remedy
+    (result,) = done = offline.merge(disks, tmp_path / "out", take={NAME: str(disks[2])})
+    assert (result.log_end, done.exit_code) == (end, 0), result.notes
+    assert result.numbers["committed"] == end
+
+
+def test_damage_in_what_was_deleted_is_not_missing(tmp_path: Path) -> None:
+    """The longest log has lost where it starts; another disk knows."""
+    disks, batches = replicas(tmp_path)
+    start = batches[1].first
+    for disk in disks:
+        path = segments(disk)[0]
+        path.write_bytes(bytes(len(batches[0].data)) + path.read_bytes()[len(batches[0].data) :])
+    (result,) = done = offline.merge(disks, tmp_path / "out")
+    assert (result.numbers["offsetsMissing"], done.exit_code) == (start, 1)
+    (disks[2] / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {start}\n")
+    (result,) = done = offline.merge(disks, tmp_path / "out2")
+    assert (result.log_start, result.numbers["offsetsMissing"], done.exit_code) == (start, 0, 0), result.notes
+
+
 def test_a_start_inside_a_batch_of_another_is_kept(tmp_path: Path) -> None:
     """The first disk has lost its segments; records were deleted up to the middle of a batch."""
     disks, batches = replicas(tmp_path)

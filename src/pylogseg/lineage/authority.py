@@ -78,9 +78,10 @@ class Alarm(NamedTuple):
 
     replica: int
     first_offset: int  #: From where on it differs, or the log ends.
-    high_watermark: int  #: Up to where it knew them committed.
+    high_watermark: int  #: Up to where they were committed.
     epoch: int  #: Of its record at the first offset.
     log_epoch: int  #: Of the log there; the last one if the log ends.
+    known_by: int  #: The replica that knew it: this one, or one that has lost what it knew.
 
 
 class Verdict(NamedTuple):
@@ -160,14 +161,30 @@ def judge(replicas: Sequence[Replica], choice: Choice) -> Verdict:
             lineage, extended_by = longer, number
     committed, alarms = 0, []
     for number, replica in enumerate(replicas):
+        reached = parting(lineage, _as_noted(replica))
+        if reached.epoch is not None:
+            committed = max(committed, min(replica.high_watermark, reached.offset))
         same = parting(lineage, replica.lineage)
-        if same.epoch is not None:
-            committed = max(committed, min(replica.high_watermark, same.offset))
-        lost_up_to = min(replica.high_watermark, replica.lineage.end)
+        known_by = max(range(len(replicas)), key=lambda each: (_known_of(replica, replicas[each]), each == number))
+        lost_up_to = _known_of(replica, replicas[known_by])
         if same.offset < lost_up_to and number != choice.replica:
             epoch, log_epoch = replica.lineage.epoch_at(same.offset), lineage.epoch_at(min(same.offset, lineage.end))
-            alarms.append(Alarm(number, same.offset, lost_up_to, epoch, log_epoch))
+            alarms.append(Alarm(number, same.offset, lost_up_to, epoch, log_epoch, known_by))
     return Verdict(lineage, committed, alarms, extended_by)
+
+
+def _as_noted(replica: Replica) -> Lineage:
+    """The history of a replica as far as its broker knew it committed: it may have lost its end since."""
+    return replica.lineage._replace(end=max(replica.lineage.end, replica.high_watermark))
+
+
+def _known_of(replica: Replica, other: Replica) -> int:
+    """Up to where a replica has what was committed, as it knew itself, or another one that has lost what it knew."""
+    if other is replica:
+        return min(replica.high_watermark, replica.lineage.end)
+    same = parting(replica.lineage, _as_noted(other))
+    has_lost = other.high_watermark > other.lineage.end and same.epoch == other.lineage.last_epoch >= 0
+    return min(same.offset, other.high_watermark) if has_lost else 0
 
 
 def _continued(chosen: Replica, other: Replica, choice: Choice) -> Lineage | None:

@@ -128,6 +128,9 @@ def planned(replicas: Sequence[ReplicaScan], known: Known | None, named: int | N
     missing = [(max(first, start), until) for first, until in made.holes if until > start]
     if pieces and missing and pieces[0].first_offset == missing[0][1]:
         chosen.log_start = pieces[0].first_offset  # no replica has the beginning
+        deleted = max(each.entries.get(FileKind.LOG_STARTS.value, 0) for each in given)
+        first, until = missing[0]
+        missing[:1] = [(max(first, deleted), until)] if until > deleted else []
     marks = [each.high_watermark for each in shown if parting(verdict.lineage, each.lineage).offset >= each.lineage.end]
     known_end = max([verdict.lineage.end, *(missing[-1:] and missing[-1][1:])])
     if max(marks, default=0) > known_end:  # more was committed than any disk has

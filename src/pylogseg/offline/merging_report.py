@@ -142,7 +142,8 @@ def _alarm_text(plan: Plan, alarm: Alarm) -> str:
         if alarm.first_offset >= plan.verdict.lineage.end
         else f"{chosen.log_dir} has leader epoch {alarm.log_epoch} there"
     )
-    return (
-        f"{side.log_dir} knew {offsets_text(alarm.first_offset, alarm.high_watermark)} as committed, with leader epoch "
-        f"{alarm.epoch}, and {where}"
-    )
+    offsets = offsets_text(alarm.first_offset, alarm.high_watermark)
+    known = f"{side.log_dir} knew {offsets} as committed"
+    if alarm.known_by != alarm.replica:
+        known = f"{side.log_dir} has {offsets}, which {plan.replicas[alarm.known_by].log_dir} knew as committed"
+    return f"{known}, with leader epoch {alarm.epoch}, and {where}"
