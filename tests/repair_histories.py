@@ -133,7 +133,8 @@ def check(index: int, seed: int, folder: Path) -> Counter[str]:
     lost_tail = mine.every[-1].first in mine.bad
     # A compacted one may have had there what the cleaner removed, and a damaged range brings it back.
     assert lost_tail or was_compacted[0] or not beyond, f"more than it had: {beyond} {result.notes}"
-    good = [first for first in original if first not in mine.bad]
+    # What was deleted and is in its files yet may go with them.
+    good = [batch.first for batch in mine.every if batch.first not in mine.bad and batch.end > mine.start]
     if keep_behind:
         assert all(found.get(first) == original[first] for first in good), "good batches went"
     gone = [first for first in original if first not in found]

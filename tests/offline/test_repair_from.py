@@ -104,6 +104,40 @@ def test_what_both_have_lost_goes_as_without_the_other(tmp_path: Path) -> None:
     assert logs(mine) == kept
 
 
+def test_of_a_lost_end_comes_what_the_other_still_has(tmp_path: Path) -> None:
+    """And the rest is told."""
+    cluster = written(tmp_path, steps=42)
+    before = stopped(cluster)[0]
+    mine, other, _ = cluster.brokers
+    (last,) = {batch.segment for batch in before[-1:]}
+    inside = [batch for batch in before if batch.segment == last]
+    for broker, kept in ((mine, 1), (other, 3)):
+        path = broker.folder / NAME / f"{last:020d}.log"
+        path.write_bytes(path.read_bytes()[: inside[kept].position])
+    there = b"".join(batch.data for batch in before[: -len(inside)] + inside[:3])
+    missing = f"offsets {inside[3].first} to {before[-1].end - 1} are not here"
+    done = shell("repair", mine.folder, "--from", other.folder, "--no-keep")
+    assert (done.code, logs(mine) == there) == (1, True), done.text
+    assert missing in done.text
+
+
+def test_what_the_cleaner_removed_from_the_other_does_not_come(tmp_path: Path) -> None:
+    cluster = written(tmp_path)
+    before = stopped(cluster)[0]
+    mine, other, _ = cluster.brokers
+    inner, _ = ends_of_segments(before)
+    path = other.folder / NAME / f"{inner.segment:020d}.log"
+    path.write_bytes(path.read_bytes()[: inner.position])
+    (other.folder / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {inner.end}\n")
+    flip(mine, inner)
+    (result,) = done = offline.repair(mine.folder, other=other.folder)
+    assert (result.numbers["offsetsFromOthers"], done.exit_code) == (0, 0)
+    assert any("which was compacted" in note for note in result.notes)
+    assert logs(mine) == b"".join(batch.data for batch in before if batch is not inner)
+    (result,) = offline.repair(mine.folder, other=other.folder)
+    assert (result.state, result.numbers["gaps"]) == ("unchanged", 0)
+
+
 def test_records_of_a_lost_branch_do_not_come(tmp_path: Path) -> None:
     """The other one has other records there, which its leader wrote without the first one."""
     cluster = written(tmp_path, steps=10)

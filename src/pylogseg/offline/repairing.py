@@ -119,7 +119,7 @@ def _report_gaps(result: PartitionResult, repairer: _Repairer) -> None:
     result.rows = [_row(result.name, gap) for gap in repairer.gaps]
     left = [gap for gap in repairer.gaps if gap not in repairer.healed]
     missing = {(gap.first_offset, gap.next_offset) for gap in [*left, *repairer.missing] if gap.next_offset is not None}
-    healed = {(gap.first_offset, end) for gap, end in repairer.healed.items()}
+    healed = {(gap.first_offset, end) for gap, end in repairer.healed.items() if gap not in repairer.cleaned}
     result.numbers = {
         "gaps": len(repairer.gaps),
         "gapBytes": sum(gap.end_position - gap.position for gap in repairer.gaps),
@@ -162,13 +162,13 @@ class _Repairer:
         self.gaps: list[Gap] = []
         self.missing: list[Gap] = []  #: Offsets that are in no segment, and not in the other replica.
         self.healed: dict[Gap, int] = {}  #: Where the offsets end that came from the other replica.
+        self.cleaned = set[Gap]()  #: Of those, the ones where the cleaner had left nothing there.
 
     def notes(self) -> list[str]:
         """Return notes about the gaps that were not cut out here."""
         notes = [
-            f"{offsets_text(gap.first_offset, end)} come from {self.other.folder}"
-            for gap, end in list(self.healed.items())[:_FEW]
-            if self.other is not None
+            f"{offsets_text(gap.first_offset, end)} {self._whence(gap, 'come')}"
+            for gap, end in [*self.healed.items()][:_FEW]
         ]
         notes += [f"not in the other replica: {gap}" for gap in dict.fromkeys(self.missing)]
         if self._keep_behind:
@@ -177,6 +177,10 @@ class _Repairer:
         if len(self.gaps) > _FEW:
             notes.append(f"{len(self.gaps) - _FEW:,} more gaps: the rows of --json have all of them")
         return notes
+
+    def _whence(self, gap: Gap, come: str) -> str:
+        folder = "" if self.other is None else self.other.folder
+        return f"{come} from {folder}" if gap not in self.cleaned else f"gone from {folder} too, which was compacted"
 
     def repair_epochs(self) -> None:
         """Remove a checkpoint of leader epochs that cannot be read: the batches say them too."""
@@ -257,10 +261,12 @@ class _Repairer:
             if end is None:
                 self.missing.append(gap)
                 continue
+            if other is not None and not other.has_any(gap.first_offset, end):
+                continue  # or has removed it there
             behind = [each for each in made[number].gaps if each.position < gap.position]  # not a torn end
             made[number] = made[number]._replace(gaps=[*behind, gap])
             self.gaps = [each for each in self.gaps if each not in surveys[number].gaps or each in behind] + [gap]
-            self.healed[gap] = end
+            self._heal(gap, end, is_last=gap.next_offset is None)
         return made
 
     def _noted_end(self) -> int:
@@ -280,9 +286,19 @@ class _Repairer:
         for gap, segment_end in damage:
             if gap.kind is GapKind.RECORDS_BAD:
                 continue  # what has a good checksum and cannot be read is the same on all disks
-            end = self.other.heals(gap.first_offset, segment_end if gap.next_offset is None else gap.next_offset)
+            asked = segment_end if gap.next_offset is None else gap.next_offset
+            end = self.other.heals(gap.first_offset, asked)
             if end is not None:
-                self.healed[gap] = end
+                self._heal(gap, end, is_last=asked is None)
+                if not self.other.has_any(gap.first_offset, end):
+                    self.cleaned.add(gap)
+
+    def _heal(self, gap: Gap, end: int, *, is_last: bool) -> None:
+        """Note what comes from the other replica; the log may have ended behind it."""
+        self.healed[gap] = end
+        if is_last and self.other is not None and end < self.other.own_end:
+            reason = f"{offsets_text(end, self.other.own_end)} are not here"
+            self.missing.append(gap._replace(first_offset=end, next_offset=self.other.own_end, reason=reason))
 
     @contextlib.contextmanager
     def _opened(self, base: int) -> Iterator[LogSegment]:
@@ -325,8 +341,8 @@ class _Repairer:
         part = self._part
         for gap in found.gaps:
             action = _action(gap)
-            if gap in self.healed and self.other is not None:
-                action = replace(action, is_damage=False, reason=f"{gap.reason}; it comes from {self.other.folder}")
+            if gap in self.healed:
+                action = replace(action, is_damage=False, reason=f"{gap.reason}; {self._whence(gap, 'it comes')}")
             self._report(action, segment.log)
         writer = SegmentWriter(part, segment.base_offset, max(part.config.segment_bytes, segment.size), leaps=True)
         scheduler, segments = CollectingScheduler(), Segments()

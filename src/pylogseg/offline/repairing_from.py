@@ -95,7 +95,8 @@ class OtherReplica:
         # What lies behind the damaged end of this one may be the other's alone.
         lineage = own.lineage._replace(end=max(own.lineage.end, self._other.end)) if own.lost_tail else own.lineage
         self.same_up_to = parting(lineage, self._other.lineage).offset
-        self._own_end = max(own.known_end, own.entries.get(FileKind.HIGH_WATERMARKS.value, 0))
+        #: Where the damaged log ended, as far as that is known.
+        self.own_end = max(own.known_end, own.entries.get(FileKind.HIGH_WATERMARKS.value, 0))
         trust = own.trust(self._other)
         self._ranges = sorted(self._other.parts(lineage, 0, is_own=False)) if trust.is_shown else []
         if trust.differs_at is not None:
@@ -120,12 +121,16 @@ class OtherReplica:
     def heals(self, first: int, end: int | None) -> int | None:
         """Return where a missing range ends that it has whole; None if it has not.
 
-        Without an end, the log ended there: the range then goes as far as this replica does.
+        Without an end, the log ended there: the range then goes as far as this replica does, maybe not to `own_end`.
         """
         reached = self.end_of(first)
         if end is None:
-            return reached if reached > first and reached >= self._own_end else None
+            return reached if reached > first else None
         return end if reached >= end > first else None
+
+    def has_any(self, first: int, end: int) -> bool:
+        """Check whether it has a batch in a range; the cleaner may have left none."""
+        return next(self.batches(first, end), None) is not None
 
     def batches(self, first: int, end: int) -> Iterator[Filtered]:
         """Yield its batches of a range."""
