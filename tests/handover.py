@@ -32,7 +32,7 @@ class Broker:
 
     def __call__(self, command: str, *arguments: str) -> str:
         call = ["bash", BROKER, command, self.folder, *arguments]
-        done = subprocess.run(call, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(call, capture_output=True, text=True, timeout=900, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
 

@@ -25,7 +25,7 @@ import pylogseg
 
 HERE = Path(__file__).resolve().parent
 #: Within so many seconds after the last transaction a reader that follows has all of it.
-_PATIENCE_SECONDS = 30
+_PATIENCE_SECONDS = 180
 
 
 # ---- writers: each prints "abort ID" or "commit ID" for each transaction ----
@@ -104,6 +104,12 @@ class Found:
         self.wrong: list[str] = []
 
 
+def rows(folder: Path, isolation_level: str, first: int = 0) -> list[tuple[int, int]]:
+    """Offsets of the records from `first` on, and the transactions that they are of."""
+    found = pylogseg.read(folder, offset=first, isolation_level=isolation_level)
+    return [(record.offset, int((record.value or b"").split()[0])) for record in found]
+
+
 def one(seed: int, root: Path, places: list[Path], writer: list[str], found: Found) -> None:
     """Let a writer write to one of some places, and read meanwhile."""
     rng = random.Random(seed)
@@ -120,30 +126,26 @@ def one(seed: int, root: Path, places: list[Path], writer: list[str], found: Fou
         last = 0
         while writing.poll() is None:
             first = rng.choice((0, max(0, last - rng.randrange(300))))
-            seen = [
-                (record.offset, int((record.value or b"").split()[0]))
-                for record in pylogseg.read(folder, offset=first, isolation_level="read_committed")
-            ]
+            seen = rows(folder, "read_committed", first)
             last = max([last, *(offset for offset, _ in seen)])
             reads.append([(first, -1), *seen])
         if writing.returncode:
             found.wrong.append(f"seed {seed}: the writer ended with {writing.returncode}")
-        time.sleep(2)  # a broker writes its markers a moment after the producer's last call
-        whole = [
-            (record.offset, int((record.value or b"").split()[0]))
-            for record in pylogseg.read(folder, isolation_level="read_committed")
-        ]
+        ends = dict(reversed(line.split()) for line in (root / f"told-{seed}").read_text().splitlines())
+        aborted = {int(number) for number, kind in ends.items() if kind == "abort"}
         end = time.monotonic() + _PATIENCE_SECONDS
+        while True:
+            # What must be there, by what the writer said.
+            expected = [row for row in rows(folder, "read_uncommitted") if row[1] not in aborted]
+            whole = rows(folder, "read_committed")
+            # A broker writes its markers a moment after the producer's last call.
+            if whole == expected or time.monotonic() > end:
+                break
+            time.sleep(0.2)
         while len(followed.read_bytes().splitlines()) < len(whole) and time.monotonic() < end:
             time.sleep(0.2)
         follower.terminate()
         follower.wait(60)
-    ends = dict(reversed(line.split()) for line in (root / f"told-{seed}").read_text().splitlines())
-    aborted = {int(number) for number, kind in ends.items() if kind == "abort"}
-    everything = [
-        (record.offset, int((record.value or b"").split()[0])) for record in pylogseg.read(folder)
-    ]  # what must be there, by what the writer said
-    expected = [row for row in everything if row[1] not in aborted]
     if whole != expected:
         found.wrong.append(f"seed {seed}: at the end {len(whole)} records, {len(expected)} were committed")
     lines = [(int(line.split()[0]), int(line.split()[1])) for line in followed.read_text().splitlines()]

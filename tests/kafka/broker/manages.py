@@ -39,7 +39,7 @@ QUIET = ["log.cleaner.enable=false", "log.retention.check.interval.ms=86400000"]
 
 def broker(folder, *arguments):
     command = ["bash", HERE / "broker.sh", arguments[0], folder, *arguments[1:]]
-    done = subprocess.run(list(map(str, command)), capture_output=True, encoding="utf-8", check=False, timeout=300)
+    done = subprocess.run(list(map(str, command)), capture_output=True, encoding="utf-8", check=False, timeout=900)
     if done.returncode:
         sys.exit(f"broker.sh {arguments[0]}: {done.stderr[-3000:]}")
     return done.stdout

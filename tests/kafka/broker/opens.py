@@ -323,7 +323,7 @@ class Broker:
 
     def __call__(self, *arguments):
         command = ["bash", HERE / "broker.sh", arguments[0], self.folder, *arguments[1:]]
-        done = subprocess.run(list(map(str, command)), capture_output=True, encoding="utf-8", check=False, timeout=300)
+        done = subprocess.run(list(map(str, command)), capture_output=True, encoding="utf-8", check=False, timeout=900)
         if done.returncode:
             sys.exit(f"broker.sh {arguments[0]}: {done.stderr[-3000:]}")
         return done.stdout

@@ -22,6 +22,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ from offline import Broker  # noqa: E402  (a neighbour, which is no package)
 
 SCENARIOS = ["txn", "compact-3-cleaned", "retention", "codecs"]
 ISOLATIONS = ("read_uncommitted", "read_committed")
-PATIENCE_S = 30.0
+PATIENCE_S = 180.0
 SETTLE_S = 5.0
 #: Classes of Kafka's tools, with their arguments. {topic} is a topic, {group} a group of the copy.
 TOOLS = {
@@ -54,13 +56,13 @@ TOOLS = {
     "log-dirs": "org.apache.kafka.tools.LogDirsCommand --describe",
     "producers": "org.apache.kafka.tools.TransactionsCommand describe-producers --topic {topic} --partition 0",
     "console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer --topic {topic} --partition 0"
-    " --offset earliest --timeout-ms 5000 --formatter-property print.offset=true"
+    " --offset earliest --timeout-ms 30000 --formatter-property print.offset=true"
     " --formatter-property print.timestamp=true",
     "console-consumer committed": "org.apache.kafka.tools.consumer.ConsoleConsumer --topic {topic} --from-beginning"
-    " --timeout-ms 5000 --isolation-level read_committed --formatter-property print.offset=true",
+    " --timeout-ms 30000 --isolation-level read_committed --formatter-property print.offset=true",
     "console-consumer, new protocol": "org.apache.kafka.tools.consumer.ConsoleConsumer --topic {topic} --from-beginning"
-    " --timeout-ms 8000 --command-property group.protocol=consumer --formatter-property print.offset=true",
-    "perf-test": "org.apache.kafka.tools.ConsumerPerformance --topic {topic} --num-records 10 --timeout 5000"
+    " --timeout-ms 30000 --command-property group.protocol=consumer --formatter-property print.offset=true",
+    "perf-test": "org.apache.kafka.tools.ConsumerPerformance --topic {topic} --num-records 10 --timeout 60000"
     " --hide-header",
 }
 
@@ -211,7 +213,7 @@ def tool(classpath: str, bootstrap: str, words: str) -> list[str]:
     """What a tool prints, without what has to differ: addresses, times of a run, the names of consoles' groups."""
     command = ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", classpath, *words.split()]
     done = subprocess.run(
-        [*command, "--bootstrap-server", bootstrap], capture_output=True, encoding="utf-8", timeout=300, check=False
+        [*command, "--bootstrap-server", bootstrap], capture_output=True, encoding="utf-8", timeout=900, check=False
     )
     text = done.stdout if done.returncode == 0 else f"{done.stdout}\nexit {done.returncode}\n{done.stderr[-500:]}"
     text = re.sub(r"127\.0\.0\.1:\d+|localhost:\d+", "ADDRESS", text)
@@ -305,7 +307,8 @@ def scenario(name: str, source: Path, folder: Path, classpath: str) -> int:
                 wrong += not compare(client, *answers)
             for what, words in TOOLS.items() if name in ("txn", "codecs") else ():
                 given = words.format(topic=chosen[0])
-                found = [tool(classpath, each, given) for each in (theirs, ours)]
+                with ThreadPoolExecutor(2) as pool:  # one wait for both: consoles end when nothing has come for a while
+                    found = list(pool.map(tool, repeat(classpath), (theirs, ours), repeat(given)))
                 skip = _EXPECTED.get(what, lambda line: False)
                 wrong += not compare(what, *([line for line in lines if not skip(line)] for lines in found))
     finally:

@@ -71,7 +71,7 @@ class Broker:
     def __call__(self, command: str, *arguments: object) -> str:
         """Run a command of broker.sh; what it prints."""
         parts = ["bash", HERE / "broker.sh", command, self.folder, *arguments]
-        done = subprocess.run(list(map(str, parts)), capture_output=True, encoding="utf-8", check=False, timeout=600)
+        done = subprocess.run(list(map(str, parts)), capture_output=True, encoding="utf-8", check=False, timeout=900)
         if done.returncode:
             sys.exit(f"broker.sh {command}: {done.stderr[-3000:]}")
         return done.stdout

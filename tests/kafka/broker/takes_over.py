@@ -30,7 +30,7 @@ from confluent_kafka import admin
 HERE = Path(__file__).resolve().parent
 TOPICS = {"orders": 3, "payments": 1}
 SETTINGS = {"orders": {"retention.ms": "-1", "max.message.bytes": "77777"}, "payments": {"cleanup.policy": "compact"}}
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 Places = dict[tuple[str, int], int]
 

@@ -24,7 +24,7 @@ CACHE = Path(os.environ.get("ORACLE_HOME") or Path.home() / ".cache" / "pylogseg
 #: A program that prints no answer for so long is killed.
 SILENT_S = 300.0
 #: Members of a group share all partitions within so many seconds; those of the new protocol are missed after 45.
-SHARED_S = 120.0
+SHARED_S = 300.0
 SPARK = "4.2.0"
 
 
