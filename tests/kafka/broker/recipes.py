@@ -149,7 +149,7 @@ def adopt(broker: Broker, root: Path, log_dirs: list[Path], *, is_clean: bool) -
             if re.fullmatch(r"__.*-\d+", path.name):
                 shutil.rmtree(path)
             elif re.fullmatch(r".*-\d+", path.name) and path.is_dir():
-                (path / "partition.metadata").write_bytes(ids[path.name])
+                rename(root, path, ids[path.name])
             elif path.is_file() and path.stat().st_size:
                 path.unlink()
         if not is_clean:
@@ -158,6 +158,16 @@ def adopt(broker: Broker, root: Path, log_dirs: list[Path], *, is_clean: bool) -
             if not (log_dir / path.name).exists():
                 shutil.move(path, log_dir / path.name)
         shutil.rmtree(own)
+
+
+def rename(root: Path, part: Path, metadata: bytes) -> None:
+    """Give a partition another topic id, and the same to its replicas: all of a topic have one."""
+    mine = part / "partition.metadata"
+    before = mine.read_bytes() if mine.exists() else None
+    for path in root.rglob(f"{part.name}/{mine.name}"):
+        if path.read_bytes() == before:
+            path.write_bytes(metadata)
+    mine.write_bytes(metadata)
 
 
 def settle(broker: Broker, log_dirs: list[Path], topics: list[str]) -> None:
