@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 import pylogseg
+from pylogseg.server import wire
 
 pytest.importorskip("kio", reason="kio, which decodes the answers, needs Python 3.11")
-from clients import replays
+from clients import recorder, replays
 
 RECORDED = Path(__file__).resolve().parent / "recorded"
 EXCHANGES = replays.load(RECORDED / "requests.jsonl.xz")
@@ -57,6 +58,18 @@ def test_a_difference_is_found(server: pylogseg.Server) -> None:
     assert len(found) == 4
 
 
+def test_offsets_of_a_group_that_beats_are_not_recorded() -> None:
+    """Its heartbeats are not asked again; without them it is not there, on a broker either."""
+    answer = b"\0\0\0\1\0" + b"\0\0\0\0\1\0"  # of a commit without topics
+    requests = [
+        wire.request(68, 0, 1, "me", {"groupId": "beats", "memberEpoch": 0}),
+        wire.request(8, 9, 1, "me", {"groupId": "beats"}),
+        wire.request(8, 9, 1, "me", {"groupId": "classic"}),
+    ]
+    exchanges = [recorder.Exchange("me", 0, request[4:], answer) for request in requests]
+    assert [each.request for each in replays.recorded(exchanges)] == [requests[2][4:]]
+
+
 def one_more(value: object, name: str) -> object:
     """The same with fields of that name raised by one."""
     if isinstance(value, dict):
@@ -67,8 +80,6 @@ def one_more(value: object, name: str) -> object:
 
 def test_requests_are_written_as_they_came() -> None:
     """Our codec reads what eleven clients have written, and writes the same bytes."""
-    from pylogseg.server import wire
-
     for each in EXCHANGES:
         header = wire.read_header(each.request)
         of = wire.request_of(each.key)

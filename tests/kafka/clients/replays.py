@@ -52,6 +52,8 @@ UNORDERED = {
 }
 #: Answers of these depend on the moment: KIP-848 assigns from beat to beat, and telemetry is not offered.
 LEFT_OUT = {68, 71, 72, 0, 22}
+#: Commits and fetches of a group's offsets, and a beat of a member of the new protocol.
+OFFSETS, HEARTBEAT = (8, 9), 68
 #: A client's fetch waits so long at most: nothing comes.
 WAIT_MS = 5
 PATIENCE_S = 20.0
@@ -70,17 +72,32 @@ class Recorded(NamedTuple):
 
 
 def recorded(exchanges: Iterable[Any]) -> Iterator[Recorded]:
-    """Decode what a recorder has kept, but for versions that kio does not know: 4.4 has some, our server none."""
-    for each in exchanges:
+    """Decode what a recorder has kept, but for versions that kio does not know: 4.4 has some, our server none.
+
+    Offsets of a group that heartbeats hold together are left out with these: without them there is no such group.
+    """
+    kept = [each for each in exchanges if each.client and each.answer]
+    held = {group for each in kept for group in groups(each.request, (HEARTBEAT,))}
+    for each in kept:
         key, version = struct.unpack_from(">hh", each.request)
         try:
             kio.index.load_response_schema(key, version)
         except kio.index.UnknownEntity:
             continue
-        if each.client and each.answer and key not in LEFT_OUT:
+        if key not in LEFT_OUT and not held & groups(each.request, OFFSETS):
             yield Recorded(
                 each.client, each.connection, key, version, each.request, fields_of(key, version, each.answer)
             )
+
+
+def groups(request: bytes, keys: tuple[int, ...]) -> set[str]:
+    """The groups that a request with one of these keys is for."""
+    header = wire.read_header(request)
+    of = wire.request_of(header.key)
+    if header.key not in keys or of is None or header.end < 0:
+        return set()
+    values, _ = wire.decode(of, header.version, request, header.end)
+    return {one["groupId"] for one in (values, *values.get("groups", ())) if one.get("groupId")}
 
 
 def save(path: Path, exchanges: Iterable[Recorded]) -> None:
