@@ -29,9 +29,9 @@ class Key(NamedTuple):
     private: rsa.RSAPrivateKey
 
     @classmethod
-    def make(cls, name: str, folder: Path) -> Key:
+    def make(cls, name: str, folder: Path, bits: int = 2048) -> Key:
         """Make a key, and write it into a folder as a key ring has it."""
-        private = rsa.generate_private_key(65537, 2048)
+        private = rsa.generate_private_key(65537, bits)
         folder.mkdir(exist_ok=True)
         text = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         (folder / f"{name}.pem").write_bytes(text)

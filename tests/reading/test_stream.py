@@ -122,7 +122,10 @@ def test_a_folder_that_is_roots_alone_is_passed_over(examples, tmp_path, monkeyp
     assert [p.name for p in pylogseg.open_dir(tmp_path).partitions] == ["txn-b-0"]
 
 
-@pytest.mark.parametrize("wrong", [lambda base: base | 1 << 40, lambda base: base - 2**63, lambda base: base - 100])
+WRONG = [lambda base: base | 1 << 40, lambda base: base - 2**63, lambda base: base - 100, lambda base: base + 1]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_base_offset_is_damage(examples, tmp_path, wrong):
     """No check sum covers it; what is believed to lie out of the range would be left out in silence."""
     whole = list(pylogseg.read(examples / "codec-none-1"))

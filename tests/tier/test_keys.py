@@ -109,8 +109,11 @@ def test_readers(world: World) -> None:
     reader = pylogseg.read(disk, on_corrupt="skip")
     assert {record.offset for record in reader} == world.all - world.locked
     assert {gap.kind.value for gap in reader.gaps} == {"locked"}
-    table = pylogseg.read_arrow(disk, on_corrupt="skip", threads=2).read_all()
-    assert set(table["offset"].to_pylist()) == world.all - world.locked
+    for isolation in ("read_uncommitted", "read_committed"):
+        committed = pylogseg.read(disk, on_corrupt="skip", isolation_level=isolation)  # type: ignore[arg-type]
+        assert {record.offset for record in committed} == world.all - world.locked
+        table = pylogseg.read_arrow(disk, on_corrupt="skip", isolation_level=isolation, threads=2).read_all()  # type: ignore[arg-type]
+        assert set(table["offset"].to_pylist()) == world.all - world.locked
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ class LogScan:
         """Where a log ended when it was first asked for."""
         found = self._ends.get(log.path)
         if found is None:
-            end = consumer_end(log, self._options.isolation_level)
+            end = consumer_end(log, self._options.isolation_level, skips=self._options.on_corrupt == "skip")
             how = replace(self._options, gaps=[])
             check_tail(log, end, how)
             self._add_gaps(how.gaps)
@@ -223,7 +223,7 @@ class LogScan:
             self._add_gaps(how.gaps)
 
     def _chunks(self, task: Task, how: ReadOptions, columns: Sequence[str]) -> Iterator[Chunk]:
-        logs = PlannedLogs(how.isolation_level, self._place, self._known)
+        logs = PlannedLogs(how.isolation_level, self._place, self._known, skips=how.on_corrupt == "skip")
         is_told = self._are_told(columns)
         for part in task:
             told = header_reader.header_chunks(part, how, logs, with_offsets="offset" in columns) if is_told else None

@@ -59,7 +59,7 @@ class Segment:
         Size in bytes when the folder was listed.
     modified_ms : int
     is_last : bool
-        Whether no segment follows it: the active one, which a broker may be writing.
+        Whether it is the active one, which a broker may be writing: no segment follows it, and it is not of a tier.
     topic, partition : str, int
         ``""`` and -1 if the folder's name is not that of a partition.
     companions : dict of FileKind to str
@@ -122,6 +122,12 @@ class Segment:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
             raise
+
+
+def is_uploaded(files: FileSystem, path: str) -> bool:
+    """Check whether a segment lies in a tier: then it is sealed, also if no other follows it."""
+    slice_of = getattr(files, "slice_of", None)
+    return slice_of is not None and slice_of(path) is not None
 
 
 def _only(files: FileSystem, paths: Iterable[str]) -> FileSystem:
@@ -605,7 +611,7 @@ def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_off
             base,
             logs[base].size,
             logs[base].modified_ms,
-            following is None,
+            following is None and not is_uploaded(files, files.join(path, logs[base].name)),
             topic,
             number,
             companions.get(base, {}),

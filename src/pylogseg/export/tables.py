@@ -233,7 +233,8 @@ def _parts_of_log(
     reader, end = LogReader.of(log, (0, OPEN_END), times, options), OPEN_END
     if options.isolation_level == "read_committed":
         # Below it all transactions are decided forever, so each segment can be read by itself, now and later.
-        stable = last_stable_offset(list(log.segments), log.snapshots)
+        skips = options.on_corrupt == "skip"
+        stable = last_stable_offset(list(log.segments), log.snapshots, {} if skips else None)
         end = OPEN_END if stable is None else stable
         log = _Decided(*log)
     head = log.segments[0]
@@ -280,7 +281,8 @@ class _Decided(LogFiles):
     def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
         """See `LogFiles`."""
         segments = list(self.segments)
-        outcomes = Transactions(segments, self.snapshots, first_offset, ends_stable=True)
+        skips = options.on_corrupt == "skip"
+        outcomes = Transactions(segments, self.snapshots, first_offset, ends_stable=True, skips=skips)
         number = max(0, bisect_right([segment.base_offset for segment in segments], first_offset) - 1)
         yield from PartitionReader(
             segments[number : number + 1], first_offset, end_offset, options, transactions=outcomes

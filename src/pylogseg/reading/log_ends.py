@@ -11,15 +11,16 @@ from pylogseg.reading.stable_offset import last_stable_offset
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES
 
 
-def consumer_end(log: LogFiles, isolation_level: IsolationLevel) -> LogEnd:
+def consumer_end(log: LogFiles, isolation_level: IsolationLevel, *, skips: bool = False) -> LogEnd:
     """Return the end of a log, or with ``read_committed`` its last stable offset.
 
-    For ``read_committed`` the headers after the newest producer snapshot are read.
+    For ``read_committed`` the headers after the newest producer snapshot are read. A segment that cannot be opened is
+    then an error, or with `skips` passed by.
     """
     found = end_of(log.segments)
     if isolation_level == "read_uncommitted" or not log.segments:
         return found
-    stable = last_stable_offset(list(log.segments), log.snapshots)
+    stable = last_stable_offset(list(log.segments), log.snapshots, {} if skips else None)
     end = found.offset if stable is None else min(found.offset, stable)
     return LogEnd(end, found.is_at_file_end and end == found.offset)
 

@@ -52,6 +52,18 @@ def are_overfull(rows: BatchTable) -> npt.NDArray[np.bool_]:
     return found
 
 
+def _contradicts(following: int | None, expected: int, base: int, end: int) -> bool:
+    """Check whether the offset of the batch after one shows that its base offset is higher than the expected one."""
+    return following is not None and (expected <= following < base or following == expected + end - base + 1 <= end)
+
+
+def _end_of_upload(segment: Segment) -> int:
+    """Return where an uploaded segment ends by its manifest: a batch behind that, after a jump, has a false offset."""
+    slice_of = getattr(segment.files, "slice_of", None)
+    found = None if slice_of is None else slice_of(segment.path)
+    return _NONE if found is None or found.end_offset < 0 else int(found.end_offset)
+
+
 class Order:
     """Checks the offsets of a segment's batches, window by window.
 
@@ -61,6 +73,7 @@ class Order:
     def __init__(self, segment: Segment, view: Readable, *, starts_inside: bool = False) -> None:
         self._view = Patched(view)
         self._segment, self._limit = segment, _NONE if segment.next_base is None else segment.next_base
+        self._uploaded = _end_of_upload(segment)
         self._expected = segment.base_offset
         self._is_first, self._trusts = True, starts_inside
         self._open: Gap | None = None
@@ -71,7 +84,7 @@ class Order:
         if (
             found.ascends
             and found.first_base_offset >= self._expected
-            and found.last_offset < self._limit
+            and found.last_offset < min(self._limit, self._uploaded)
             and self._open is None
             and not are_overfull(rows).any()
         ):
@@ -87,7 +100,7 @@ class Order:
             return False
         base = int(rows.base_offset[-1])
         following = self._following(rows.summary().end_position, expected, base)
-        return following is not None and expected <= following < base
+        return _contradicts(following, expected, base, int(rows.last_offset[-1]))
 
     def _following(self, position: int, expected: int, base: int) -> int | None:
         """Return the offset of the batch after a window whose last batch has `base` and not the expected offset.
@@ -159,8 +172,10 @@ class Order:
             )
         if base == self._expected or trusts:
             return None
+        if end >= self._uploaded:
+            return f"base offset {base} is too high: the batch ends at {end}, and its upload at {self._uploaded - 1}"
         following = following_of()
-        if following is not None and self._expected <= following < base:
+        if _contradicts(following, self._expected, base, end):
             return f"base offset {base} is too high: {following} follows"
         return None
 

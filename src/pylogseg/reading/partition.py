@@ -29,8 +29,9 @@ from pylogseg.format.scratch import Scratch
 from pylogseg.reading.offset_order import Order
 from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.stable_offset import Tail
+from pylogseg.reading.transaction_markers import Unopened
 from pylogseg.reading.transactions import Transactions, TxnIndexView
-from pylogseg.reading.vanished import open_or_gap
+from pylogseg.reading.vanished import open_or_gap, unreadable_gap
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import MEDIUM_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES, Window, walk
 
@@ -244,10 +245,13 @@ class PartitionReader:
         self._is_from_segment_start = bool(self._segments) and first_offset <= self._segments[0].base_offset
         # The end may not fit into the type of the columns that it is compared with.
         self._last = min(end_offset, OPEN_END) - 1
+        self._unopened: Unopened | None = None
         memory = None if options.scratch is None else options.scratch()
         self._one_pass = OnePass(options.limit_bytes, memory, first_offset, self._last)
         if transactions is None and options.isolation_level == "read_committed":
-            transactions = Transactions(list(segments), snapshots or {}, first_offset, tail=tail)
+            skips = options.on_corrupt == "skip"
+            known = Transactions(list(segments), snapshots or {}, first_offset, tail=tail, skips=skips)
+            transactions, self._unopened = known, known.unopened
         self._transactions = transactions
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -309,11 +313,20 @@ class PartitionReader:
                 rows, undecided = self._selected(rows, segment)
                 if len(rows):
                     yield from self._decode(segment, rows, item)
+                if undecided:
+                    self._note_unopened(segment)
                 if undecided or is_done:
                     yield None
                     return
             if self._ends_at_any(order.finish()):
                 yield None
+
+    def _note_unopened(self, segment: Segment) -> None:
+        """Note the segments behind one that could not be opened: the end of a transaction may lie in them."""
+        for later in self._segments:
+            error = (self._unopened or {}).get(later.base_offset)
+            if later.base_offset > segment.base_offset and error is not None:
+                self._ends_at(unreadable_gap(later, error, later.base_offset, later.next_base))
 
     def _account(self, view: FileView, window: Window, done: int, dropped: int) -> tuple[int, int]:
         """Count the bytes of a window, wait for the throttle, and drop the pages before it from the cache."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pylogseg.catalog.disk import Disk, Segment, open_folder
+from pylogseg.catalog.disk import Disk, Segment, is_uploaded, open_folder
 from pylogseg.env.filesystem import FileSystem, FileView
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.layout import OFFSET_INDEX_ENTRY
@@ -62,6 +62,8 @@ def only_if_missing(error: StorageError) -> None:
 class PlannedLogs:
     """The logs of some ranges; one thread reads each range once.
 
+    With `skips`, segments that cannot be opened are no evidence of transactions, else they are errors.
+
     `place` returns the file system of a range's segment, and its path there. `known` are logs by folder, as they were
     listed for the plan; others are listed when transactions are asked for.
     """
@@ -71,8 +73,10 @@ class PlannedLogs:
         isolation_level: IsolationLevel,
         place: Callable[[Range], tuple[FileSystem, str]],
         known: Mapping[str, LogFiles] | None = None,
+        *,
+        skips: bool = False,
     ) -> None:
-        self._isolation_level, self._place = isolation_level, place
+        self._isolation_level, self._place, self._skips = isolation_level, place, skips
         self._known = {} if known is None else known
         self._transactions: dict[str, Transactions] = {}
 
@@ -85,7 +89,7 @@ class PlannedLogs:
         name = (part.topic, part.partition)
         entry = (part.entry_offset - part.base_offset, part.start)
         index = None if part.entry_offset < 0 else OFFSET_INDEX_ENTRY.struct.pack(*entry)
-        is_last = next_base is None
+        is_last = next_base is None and not is_uploaded(files, path)
         return [
             PlannedSegment(
                 files, path, part.base_offset, part.end, -1, is_last, *name, companions, next_base, index=index
@@ -104,7 +108,7 @@ class PlannedLogs:
             there.setdefault(part.base_offset, self.segments(part)[0])
             segments = [there[base] for base in sorted(there)]
             snapshots = {} if log is None else log.snapshots
-            found = Transactions(segments, snapshots, part.first_offset, ends_stable=True)
+            found = Transactions(segments, snapshots, part.first_offset, ends_stable=True, skips=self._skips)
             self._transactions[part.folder] = found
         return found
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from pylogseg.catalog.disk import Segment
 from pylogseg.format.batches import BatchTable
-from pylogseg.reading.transaction_markers import marker_rows, open_at, windows
+from pylogseg.reading.transaction_markers import Unopened, marker_rows, open_at, windows
 from pylogseg.walker.windows import Window
 
 
@@ -31,19 +31,29 @@ class EndState(NamedTuple):
     open_first: dict[int, int]  #: Producers with an open transaction there, and its first offset.
 
 
-def last_stable_offset(segments: list[Segment], snapshots: dict[int, str]) -> int | None:
-    """Return the first offset of the oldest transaction that is open at the end of the log; None if none is."""
-    return min(end_of_log(segments, snapshots).open_first.values(), default=None)
+def last_stable_offset(
+    segments: list[Segment], snapshots: dict[int, str], unopened: Unopened | None = None
+) -> int | None:
+    """Return the first offset of the oldest transaction that is open at the end of the log; None if none is.
+
+    `unopened` as of `end_of_log`.
+    """
+    return min(end_of_log(segments, snapshots, unopened=unopened).open_first.values(), default=None)
 
 
-def end_of_log(segments: list[Segment], snapshots: dict[int, str], tail: Tail | None = None) -> EndState:
-    """Return the end of the log and the open transactions there; reads headers after the newest snapshot or `tail`."""
+def end_of_log(
+    segments: list[Segment], snapshots: dict[int, str], tail: Tail | None = None, unopened: Unopened | None = None
+) -> EndState:
+    """Return the end of the log and the open transactions there; reads headers after the newest snapshot or `tail`.
+
+    Segments that cannot be opened are errors, or passed by and noted in `unopened`.
+    """
     if tail is not None and tail.last_offset >= 0:
-        found = _read_on(segments, EndState(tail.last_offset, dict(tail.open_first)), tail, tail.crc)
+        found = _read_on(segments, EndState(tail.last_offset, dict(tail.open_first)), tail, tail.crc, unopened=unopened)
         if found is not None:
             return found
     start = newest_snapshot(segments, snapshots) or EndState(segments[0].base_offset if segments else 0, {})
-    found = _read_on(segments, start, tail)
+    found = _read_on(segments, start, tail, unopened=unopened)
     assert found is not None
     return found
 
@@ -57,7 +67,14 @@ def newest_snapshot(segments: list[Segment], snapshots: dict[int, str]) -> EndSt
     return None
 
 
-def _read_on(segments: list[Segment], state: EndState, tail: Tail | None, crc: int | None = None) -> EndState | None:
+def _read_on(
+    segments: list[Segment],
+    state: EndState,
+    tail: Tail | None,
+    crc: int | None = None,
+    *,
+    unopened: Unopened | None,
+) -> EndState | None:
     """Follow open transactions from an offset to the end; None if the batch that ends there has another CRC."""
     start, open_first = state
     end, last_crc = start + (crc is not None), -1 if crc is None else crc
@@ -66,7 +83,7 @@ def _read_on(segments: list[Segment], state: EndState, tail: Tail | None, crc: i
         if i + 1 < len(segments) and segments[i + 1].base_offset <= start:
             continue
         # A damaged batch does not open a transaction, as for a reader from the start of the log.
-        for window in windows(segment, start, crc=True):
+        for window in windows(segment, start, crc=True, unopened=unopened):
             rows = window.batches
             if not is_known:
                 same = rows.last_offset == start

@@ -12,6 +12,7 @@ from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
 from pylogseg.format.layout import END_TXN_MARKER
+from pylogseg.format.names import parse_file_name
 from pylogseg.format.records import decode
 from pylogseg.messages.control import control_kinds
 from pylogseg.reading.offset_order import Order
@@ -20,10 +21,22 @@ from pylogseg.reading.vanished import open_unless_removed
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window, walk
 
+#: Segments that could not be opened, by base offset, and why.
+Unopened = dict[int, StorageError]
 
-def windows(segment: Segment, first_offset: int, *, crc: bool) -> Iterator[Window]:
-    """Yield the headers of a segment from about an offset on, without batches with an impossible base offset."""
-    opened = open_unless_removed(segment)
+
+def windows(segment: Segment, first_offset: int, *, crc: bool, unopened: Unopened | None = None) -> Iterator[Window]:
+    """Yield the headers of a segment from about an offset on, without batches with an impossible base offset.
+
+    A segment that cannot be opened is a StorageError, or noted in `unopened` and like one without batches.
+    """
+    try:
+        opened = open_unless_removed(segment)
+    except StorageError as error:
+        if unopened is None:
+            raise
+        unopened[segment.base_offset] = error
+        return
     if opened is None:
         return
     with opened as view:
@@ -50,9 +63,11 @@ def windows_between(segments: Sequence[Segment], first_offset: int, end_offset: 
             yield from windows(segment, first_offset, crc=crc)
 
 
-def markers_of(segment: Segment, first_offset: int) -> Iterator[tuple[int, int, bool]]:
+def markers_of(
+    segment: Segment, first_offset: int, *, unopened: Unopened | None = None
+) -> Iterator[tuple[int, int, bool]]:
     """Yield the markers of a segment from about an offset on: producer id, offset, whether it aborts."""
-    for window in windows(segment, first_offset, crc=False):
+    for window in windows(segment, first_offset, crc=False, unopened=unopened):
         rows = window.batches
         for marker in marker_rows(rows[rows.is_transactional & rows.is_control], window):
             yield marker.producer_id, marker.offset, marker.kind is ControlKind.ABORT
@@ -82,10 +97,17 @@ def marker_rows(rows: BatchTable, window: Window) -> Iterator[Marker]:
 
 
 def open_at(files: FileSystem, path: str | None) -> dict[int, int] | None:
-    """Return producers with an open transaction and its first offset from a snapshot; None if it is not readable."""
+    """Return producers with an open transaction and its first offset from a snapshot; None if it is not readable.
+
+    Nor if it is that of a later offset than its name has.
+    """
     if path is None:
         return None
     try:
-        return {p.producer_id: p.first_txn_offset for p in parse_snapshot(files.read_all(path), path) if p.has_open_txn}
+        entries = parse_snapshot(files.read_all(path), path)
     except (CorruptionError, StorageError):
         return None
+    offset = parse_file_name(files.split(path)[1]).offset
+    if offset is not None and any(max(p.last_offset, p.first_txn_offset) >= offset for p in entries):
+        return None
+    return {p.producer_id: p.first_txn_offset for p in entries if p.has_open_txn}

@@ -42,7 +42,7 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind
 from pylogseg.reading.offset_order import has_next
 from pylogseg.reading.stable_offset import Tail, end_of_log, newest_snapshot
-from pylogseg.reading.transaction_markers import markers_of, open_at
+from pylogseg.reading.transaction_markers import Unopened, markers_of, open_at
 
 _NEVER = 2**63
 
@@ -76,6 +76,12 @@ class Transactions:
     For a reader from the start of the log the only cost before the first transactional batch is to read one snapshot.
     With `ends_stable`, the reader ends before any open transaction, so these need not be searched; `tail` is reused by
     repeated readings. All segments of the partition are given, not opened yet.
+
+    Attributes
+    ----------
+    unopened : dict of int to StorageError, or None
+        With `skips`, the segments that could not be opened so far, by base offset: they are no evidence. Else they are
+        errors.
     """
 
     def __init__(
@@ -86,8 +92,10 @@ class Transactions:
         *,
         ends_stable: bool = False,
         tail: Tail | None = None,
+        skips: bool = False,
     ) -> None:
         self._segments, self._snapshots, self._tail = segments, snapshots, tail
+        self.unopened: Unopened | None = {} if skips else None
         self._bases = [segment.base_offset for segment in segments]
         # A reader in the middle of the log may begin after the first batch of an open transaction.
         self._starts_inside = bool(segments) and first_offset > segments[0].base_offset
@@ -110,7 +118,7 @@ class Transactions:
         transactional batch.
         """
         if not self._knows_end and (rows.is_transactional.any() or (self._is_first and self._may_begin_after_open())):
-            end = end_of_log(self._segments, self._snapshots, self._tail)
+            end = end_of_log(self._segments, self._snapshots, self._tail, self.unopened)
             self._knows_end, self._stable = True, min([end.offset, *end.open_first.values()])
         self._is_first = False
         kept = np.ones(len(rows), np.bool_)
@@ -168,7 +176,7 @@ class Transactions:
         if known is None:
             known = {}
             # All later queries for this segment are about offsets from here on.
-            for producer, position, is_abort in markers_of(self._segments[number], offset):
+            for producer, position, is_abort in markers_of(self._segments[number], offset, unopened=self.unopened):
                 known.setdefault(producer, []).append((position, is_abort))
             self._markers[number] = known
         markers = known.get(producer_id, ())
@@ -201,7 +209,7 @@ def _parse(data: bytes, segment: Segment) -> _Aborted | None:
     except CorruptionError:
         return None
     entries = index.entries
-    if not len(entries):
+    if not len(entries) or index.odd_bytes:
         return None
     first, last = entries["first_offset"].astype(np.int64), entries["last_offset"].astype(np.int64)
     stable = entries["last_stable_offset"].astype(np.int64)

@@ -259,7 +259,8 @@ def latest_end(log: Partition, options: SourceOptions) -> LogEnd:
 
     For ``read_committed`` the headers after the newest producer snapshot are read.
     """
-    found = log_ends.consumer_end(_files_of(log), options.isolation_level)
+    skips = options.on_corrupt == "skip"
+    found = log_ends.consumer_end(_files_of(log), options.isolation_level, skips=skips)
     if not options.at_high_watermark:
         return found
     end = min(found.offset, _high_watermark(log))

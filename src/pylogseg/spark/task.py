@@ -84,7 +84,7 @@ def planned_logs(options: SourceOptions) -> PlannedLogs:
 
         return joined_files(options.tier, part.path, options.storage), part.path
 
-    return PlannedLogs(options.isolation_level, place)
+    return PlannedLogs(options.isolation_level, place, skips=options.on_corrupt == "skip")
 
 
 def _on_loss(options: SourceOptions) -> Callable[[Range, str], None]:

@@ -14,9 +14,9 @@ from pylogseg.errors import PylogsegError
 from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind
 from pylogseg.lineage.parts import LeftKind, LeftOut
-from pylogseg.tier.layouts import MANIFEST_THREADS, end_offset_of, leaders_within
+from pylogseg.tier.layouts import MANIFEST_THREADS, end_offset_of, leaders_within, proved_end_of
 from pylogseg.tier.manifest import UploadedSegment
-from pylogseg.tier.uploads import AivenUpload, Upload
+from pylogseg.tier.uploads import AivenUpload, FileUpload, Upload
 
 
 def settled(uploads: Sequence[Upload]) -> tuple[list[Upload], list[LeftOut]]:
@@ -29,7 +29,15 @@ def settled(uploads: Sequence[Upload]) -> tuple[list[Upload], list[LeftOut]]:
     with ThreadPoolExecutor(min(MANIFEST_THREADS, len(doubtful)), thread_name_prefix="pylogseg-tier") as pool:
         for number, segment in zip(doubtful, pool.map(lambda i: _asked(uploads[i]), doubtful), strict=True):
             upload, said = uploads[number], uploads[number].segment
-            if segment is None or not isinstance(upload, AivenUpload):
+            if segment is None:
+                continue
+            if isinstance(upload, FileUpload):
+                found[number] = replace(upload, segment=segment)
+                reason = (
+                    f"a batch in it ends at offset {said.end_offset}, and by the others it ends at {segment.end_offset}"
+                )
+                claims.append(LeftOut(number, segment.end_offset + 1, said.end_offset + 1, LeftKind.CLAIM, reason))
+            if not isinstance(upload, AivenUpload):
                 continue
             found[number] = replace(upload, manifest=replace(upload.manifest, segment=segment))
             if segment.end_offset < said.end_offset:
@@ -64,7 +72,15 @@ def _last_epoch(segment: UploadedSegment) -> int:
 def _asked(upload: Upload) -> UploadedSegment | None:
     """Return what a segment has, if its manifest claims more; None also if that cannot be told."""
     said = upload.segment
-    if not isinstance(upload, AivenUpload):  # known from the segment already
+    if isinstance(upload, FileUpload):  # all but its end is known from the segment
+        try:
+            end = proved_end_of(upload)
+        except PylogsegError:
+            return None
+        is_less = said.start_offset < end <= said.end_offset
+        leaders = tuple((epoch, start) for epoch, start in said.leader_epochs if start < end)
+        return said._replace(end_offset=end - 1, leader_epochs=leaders) if is_less else None
+    if not isinstance(upload, AivenUpload):
         return None
     try:
         end = end_offset_of(upload)

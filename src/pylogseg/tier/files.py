@@ -18,7 +18,7 @@ from pylogseg.errors import StorageError
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import FileKind, partition_folder_name, segment_file_name
 from pylogseg.tier.slices import Slice, TieredLog
-from pylogseg.tier.tier import Tier
+from pylogseg.tier.tier import Tier, hole_notes
 from pylogseg.tier.urls import INSIDE, KEYS_OPTION, KEYS_VARIABLE
 
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
@@ -59,12 +59,12 @@ class TierFiles:
     logs : dict of str to TieredLog
         By the names of the folders.
     notes : list of str
-        What readers should know: uploads that are left out.
+        What readers should know: uploads that are left out, offsets that no upload has.
     """
 
     def __init__(self, url: str, tier: Tier | None, folders: dict[str, dict[str, File]] | None = None) -> None:
         self.tier, self.url = tier, url
-        self.notes = [] if tier is None else list(tier.notes())
+        self.notes = [] if tier is None else [*tier.notes(), *hole_notes(self.url, tier.logs)]
         self.logs = {partition_folder_name(log.topic, log.partition): log for log in tier.logs} if tier else {}
         self._folders = folders or {}
 

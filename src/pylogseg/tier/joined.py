@@ -20,7 +20,7 @@ from pylogseg.format.names import (
 from pylogseg.lineage.chains import Lineage
 from pylogseg.tier.files import File, files_of, opened_once
 from pylogseg.tier.slices import Slice, TieredLog, whole_log
-from pylogseg.tier.tier import Tier
+from pylogseg.tier.tier import Tier, hole_notes
 
 _UNENDING = 2**63 - 1
 
@@ -85,6 +85,7 @@ class DiskWithTier(LocalFiles):
         if log is None:
             return entries
         hidden = own | ({FileKind.LEADER_EPOCHS.value} if bases else set())  # the folder has those of the end
+        self._told |= {f"{path} {note}": note for note in hole_notes(self.tier.url, [log])}
         remote = {each: file for each, file in files_of(log) if each not in hidden}
         self._remote[os.path.abspath(path)] = remote
         return sorted([*entries, *(file.entry for file in remote.values())])

@@ -158,12 +158,50 @@ def _file_upload(shared: Shared, name: tuple[str, ...], files: dict[FileKind, St
     except StorageError:
         pass  # who reads it will meet that
     try:
-        end = end_offset_of(upload)
-        epochs = parse_leader_epochs(upload.read_small(FileKind.LEADER_EPOCHS), upload.name)
+        end, last_epoch = _end_of(upload)
+        if end <= int(offset):
+            raise CorruptionError(
+                upload.name, 0, f"no batch in it has an offset from {int(offset)} on, as its name says"
+            )
+        _check_start(upload)
+        leaders = _leaders_of(upload, end, last_epoch)
     except (CorruptionError, StorageError) as error:
-        return BrokenUpload(segment, upload.size, upload.modified_ms, upload.name, error, missing=upload.missing)
-    leaders = leaders_within(epochs, int(offset), end)
+        known = segment, upload.size, upload.modified_ms, upload.name
+        return BrokenUpload(*known, error, missing=upload.missing, has_manifest=False)
     return FileUpload(shared, segment._replace(end_offset=end - 1, leader_epochs=leaders), files)
+
+
+def _check_start(upload: FileUpload) -> None:
+    """Raise CorruptionError if a segment begins at a later offset than its name says: it is another one."""
+    rows = next(_headers(upload, upload.segment.start_offset), None)
+    if rows is None or len(rows) < 2 or (first := int(rows.base_offset[0])) == upload.segment.start_offset:
+        return
+    # No checksum covers one base offset; the batches behind it have theirs.
+    if first > upload.segment.start_offset and rows.base_offset[1] == rows.last_offset[0] + 1 and not rows.position[0]:
+        reason = f"its first batch begins at offset {first}, and its name says {upload.segment.start_offset}"
+        raise CorruptionError(upload.name, 0, reason)
+
+
+def _leaders_of(upload: FileUpload, end: int, last_epoch: int) -> tuple[tuple[int, int], ...]:
+    """Return the leader epochs of a copied segment; those of its batches if the file beside it cannot be theirs."""
+    start, name = upload.segment.start_offset, upload.small_name(FileKind.LEADER_EPOCHS)
+    try:
+        leaders = leaders_within(parse_leader_epochs(upload.read_small(FileKind.LEADER_EPOCHS), name), start, end)
+        if last_epoch < 0 or (leaders and leaders[-1][0] == last_epoch):
+            return leaders
+    except CorruptionError:
+        if upload.missing:  # its copy broke off in this file
+            raise
+        leaders = ()
+    found: dict[int, int] = {}
+    fitting = count = 0
+    for rows in _headers(upload, start):
+        for epoch, first in zip(rows.leader_epoch.tolist(), rows.base_offset.tolist(), strict=True):
+            found.setdefault(epoch, first)
+            fitting += next((known for known, since in reversed(leaders) if since <= first), -1) == epoch
+            count += 1
+    # No checksum covers the epoch of a batch, either: it is the file that is wrong if most batches have others.
+    return leaders if 2 * fitting > count else tuple(sorted(each for each in found.items() if each[0] >= 0))
 
 
 def leaders_within(epochs: Sequence[EpochEntry], start: int, end: int) -> tuple[tuple[int, int], ...]:
@@ -175,8 +213,40 @@ def leaders_within(epochs: Sequence[EpochEntry], start: int, end: int) -> tuple[
 
 def end_offset_of(upload: Upload) -> int:
     """Return the offset after the last batch: the headers from the last entry of the offset index on are read."""
-    ends = [int(rows.last_offset.max()) + 1 for rows in _headers(upload, _NEVER)]
-    return max(ends, default=upload.segment.start_offset)
+    return _end_of(upload)[0]
+
+
+def _end_of(upload: Upload) -> tuple[int, int]:
+    """Return the offset after the last batch, and the leader epoch of that one; -1 if there is none."""
+    ends = [(upload.segment.start_offset, -1)]
+    for rows in _headers(upload, _NEVER):
+        last = int(rows.last_offset.argmax())
+        ends.append((int(rows.last_offset[last]) + 1, int(rows.leader_epoch[last])))
+    return max(ends, key=lambda each: each[0])
+
+
+def proved_end_of(upload: FileUpload) -> int:
+    """Return the offset after the last batch, as all batches together show it: all are read, and their checksums.
+
+    No checksum covers base offsets: a batch begins where the one before it ends, unless the one after it contradicts.
+    Of a damaged batch at the end the offset index may know the last offset.
+    """
+    expected, after_gap, behind = upload.segment.start_offset, False, 0
+    with upload.open() as view:
+        for item in walk(view, lowest_offset=expected):
+            if isinstance(item, Gap):
+                after_gap, behind = True, item.position
+                continue
+            bases, lasts = item.batches.base_offset.tolist(), item.batches.last_offset.tolist()
+            for row, (base, last) in enumerate(zip(bases, lasts, strict=True)):
+                following = bases[row + 1] if row + 1 < len(bases) else None
+                is_base = base == expected or (base > expected and (after_gap or following == last + 1))
+                expected, after_gap = (last + 1 if is_base else expected + max(0, last - base) + 1), False
+    if after_gap and FileKind.OFFSET_INDEX in upload.small_files:
+        index = OffsetIndex(upload.read_small(FileKind.OFFSET_INDEX), upload.segment.start_offset)
+        at = np.flatnonzero(index.positions == behind)
+        expected = max([expected, *(int(offset) + 1 for offset in index.offsets[at])])
+    return expected
 
 
 def position_of(upload: Upload, offset: int) -> int:

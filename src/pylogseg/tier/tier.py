@@ -14,9 +14,12 @@ from pylogseg.tier.objects import Objects, Stored
 from pylogseg.tier.slices import TieredLog, whole_log
 from pylogseg.tier.uploads import BrokenUpload, Shared, Upload
 from pylogseg.tier.urls import KEYS_OPTION
+from pylogseg.walker.gaps import offsets_text
 
 #: The name of a topic's folder in a tier.
 _FOLDER = re.compile(".+-[A-Za-z0-9_-]{22}")
+#: Ranges of offsets that one note names.
+_NAMED = 5
 #: By the scheme of a URL, what finds the uploads in a tier, and what it looks for.
 _LAYOUTS: dict[str, tuple[Callable[[Shared, Iterable[Stored]], Found], str]] = {
     "aiven": (find_aiven, "TOPIC-TOPICID/PARTITION/OFFSET-SEGMENTID.rsm-manifest"),
@@ -105,6 +108,15 @@ class Tier:
                     f"{self.url}: {log.topic}-{log.partition}: {len(branches)} uploads have records of other leaders,"
                     f" which are not in the log: {branches[0].reason}"
                 )
+
+
+def hole_notes(url: str, logs: Iterable[TieredLog]) -> Iterable[str]:
+    """Yield what readers should know of offsets that are in no upload: they go on behind them."""
+    for log in logs:
+        if log.holes:
+            what = ", ".join(offsets_text(first, end) for first, end in log.holes[:_NAMED])
+            what += f" and {len(log.holes) - _NAMED} more ranges" if len(log.holes) > _NAMED else ""
+            yield f"{url}: {log.topic}-{log.partition}: {what} of the log are in no upload"
 
 
 def _folders_of(objects: Objects, layout: str, name: str) -> list[str | None]:

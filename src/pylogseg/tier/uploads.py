@@ -39,6 +39,8 @@ class Upload(Protocol):
         Why it cannot be read, as far as that is known before it is opened.
     ``small_files``
         Sizes of the small files that there are.
+    ``small_name``
+        The name of the object with a small file, for messages.
     ``missing``
         Names of the objects that are not there, and belong to it: its copy or its deletion broke off, or they are lost.
     """
@@ -59,6 +61,7 @@ class Upload(Protocol):
     def missing(self) -> list[str]: ...
     def open(self) -> FileView: ...
     def read_small(self, kind: FileKind) -> bytes: ...
+    def small_name(self, kind: FileKind) -> str: ...
 
 
 class Shared:
@@ -77,7 +80,7 @@ def unreadable(name: str, operation: str, reason: str) -> StorageError:
 
 @dataclass(frozen=True)
 class BrokenUpload:
-    """An upload with a manifest that cannot be read: only its name is known."""
+    """An upload with a manifest, or a segment without one, that cannot be read: only its name is known."""
 
     segment: UploadedSegment
     size: int
@@ -86,14 +89,23 @@ class BrokenUpload:
     error: CorruptionError | StorageError
     small_files: dict[FileKind, int] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
+    has_manifest: bool = True
 
     def open(self) -> FileView:
         """Raise the error."""
-        raise unreadable(self.name, "read", f"its manifest is damaged: {self.error}")
+        raise self._failure()
+
+    def small_name(self, kind: FileKind) -> str:
+        """Return the name of the segment."""
+        return self.name
 
     def read_small(self, kind: FileKind) -> bytes:
         """Raise the error."""
-        raise unreadable(self.name, "read", f"its manifest is damaged: {self.error}")
+        raise self._failure()
+
+    def _failure(self) -> StorageError:
+        what = "its manifest is damaged: " if self.has_manifest else "it is not whole: "
+        return unreadable(self.name, "read", f"{what}{self.error}")
 
 
 @dataclass(frozen=True)
@@ -133,7 +145,7 @@ class AivenUpload:
     @property
     def missing(self) -> list[str]:
         gone = [self.name] if self.log.size < 0 else []
-        return gone if self.indexes is not None else [*gone, self.name.removesuffix(FileKind.LOG.value) + ".indexes"]
+        return gone if self.indexes is not None else [*gone, self.small_name(FileKind.OFFSET_INDEX)]
 
     @property
     def small_files(self) -> dict[FileKind, int]:
@@ -175,6 +187,10 @@ class AivenUpload:
             raise LockedError(self.name, "read", str(error)) from None
         except NotOpened as error:
             raise unreadable(self.manifest_name, "read", str(error)) from None
+
+    def small_name(self, kind: FileKind) -> str:
+        """Return the name of the object with the indexes."""
+        return self.name.removesuffix(FileKind.LOG.value) + ".indexes"
 
     def read_small(self, kind: FileKind) -> bytes:
         """Return an index, a snapshot or the leader epochs; CorruptionError if it cannot be opened."""
@@ -231,6 +247,10 @@ class FileUpload:
     def open(self) -> FileView:
         """Open the copy of the segment."""
         return self.shared.objects.open(self.files[FileKind.LOG])
+
+    def small_name(self, kind: FileKind) -> str:
+        """Return the name of a small file's object, for messages."""
+        return self.shared.objects.name(self.files[kind].path)
 
     def read_small(self, kind: FileKind) -> bytes:
         """Return a small file."""

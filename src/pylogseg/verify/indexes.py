@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pylogseg.catalog.disk import Segment
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.index import OffsetIndex, TimeIndex
-from pylogseg.files.txnindex import TxnIndex
+from pylogseg.files.txnindex import AbortedTxn, TxnIndex
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
 from pylogseg.format.names import FileKind, parse_file_name
@@ -221,15 +223,23 @@ class TimeIndexCheck:
         ]
 
 
+class _Abort(NamedTuple):
+    """An abort marker, by the log."""
+
+    producer: int
+    first: int | None  #: Where its transaction begins; None: below the segment, or it has no data.
+    ended: int | None  #: The marker of the producer before it, in this segment.
+    stable: int  #: The last stable offset behind it; less, if a transaction is open since an earlier segment.
+
+
 class TransactionCheck:
     """Checks that the abort markers of a segment are those in its transaction index."""
 
     def __init__(self, segment: Segment, findings: list[Finding]) -> None:
         self._segment, self._findings = segment, findings
         self._ongoing: dict[int, int] = {}
-        self._ended: set[int] = set()
-        #: Offset to producer, whether its data was seen, whether no marker of the producer comes before.
-        self._aborts: dict[int, tuple[int, bool, bool]] = {}
+        self._ended: dict[int, int] = {}  # producer to its last marker
+        self._aborts: dict[int, _Abort] = {}
         self._gap = False
 
     def window(self, rows: BatchTable, window: Window) -> None:
@@ -243,10 +253,11 @@ class TransactionCheck:
             if not is_control:
                 self._ongoing.setdefault(producer, offset)
                 continue
-            seen = self._ongoing.pop(producer, None) is not None
+            first = self._ongoing.pop(producer, None)
             if markers.get(offset) is ControlKind.ABORT:
-                self._aborts[offset] = (producer, seen, producer not in self._ended)
-            self._ended.add(producer)
+                stable = min([offset + 1, *self._ongoing.values()])
+                self._aborts[offset] = _Abort(producer, first, self._ended.get(producer), stable)
+            self._ended[producer] = offset
 
     def gap(self, gap: Gap) -> None:
         """Note a gap: its markers are not known."""
@@ -258,22 +269,38 @@ class TransactionCheck:
         report.ongoing, report.ended = self._ongoing, sorted(self._ended)
         if entries is None:
             return
-        for offset, (producer, seen, is_first) in self._aborts.items():
+        for offset, abort in self._aborts.items():
+            producer = abort.producer
             if offset in entries:
-                named = entries.pop(offset)
-                if named != producer:
-                    self._finding(
-                        f"the entry for offset {offset} names producer {named}, the marker {producer}", offset
-                    )
-            elif seen:
+                reason = self._against(entries.pop(offset), abort)
+                if reason:
+                    self._finding(reason, offset)
+            elif abort.first is not None:
                 self._finding(f"no entry for the abort marker of producer {producer} at offset {offset}", offset)
-            elif is_first:  # its data may be in an earlier segment; else compaction has removed all of it
+            elif abort.ended is None:  # its data may be in an earlier segment; else compaction has removed all of it
                 report.unindexed_aborts.append((producer, offset))
         if not self._gap:
-            for offset, producer in entries.items():
-                self._finding(f"an entry for producer {producer}, but no abort marker at offset {offset}", offset)
+            for offset, txn in entries.items():
+                reason = f"an entry for producer {txn.producer_id}, but no abort marker at offset {offset}"
+                self._finding(reason, offset)
 
-    def _entries(self) -> dict[int, int] | None:
+    def _against(self, txn: AbortedTxn, abort: _Abort) -> str:
+        """Return what of an entry makes readers hide or show other records than the log does."""
+        at = f"the entry for offset {txn.last_offset}"
+        if txn.producer_id != abort.producer:
+            return f"{at} names producer {txn.producer_id}, the marker {abort.producer}"
+        if self._gap:
+            return ""
+        first = txn.last_offset if abort.first is None else abort.first
+        if txn.first_offset > first:
+            return f"{at} begins at offset {txn.first_offset}, and the transaction at {first} or before"
+        if abort.ended is not None and txn.first_offset <= abort.ended:
+            return f"{at} begins at offset {txn.first_offset}, and the producer ended one before it at {abort.ended}"
+        if txn.last_stable_offset > abort.stable:
+            return f"{at} has the last stable offset {txn.last_stable_offset}, and by the log it was {abort.stable}"
+        return ""
+
+    def _entries(self) -> dict[int, AbortedTxn] | None:
         known = len(self._findings)
         data = _index_bytes(self._segment, FileKind.TXN_INDEX, "transaction-index", self._findings)
         if data is None:
@@ -287,7 +314,7 @@ class TransactionCheck:
         if index.odd_bytes:
             reason = f"{index.odd_bytes} bytes after the last entry: an entry is cut off"
             self._findings.append(Finding(index.path, "transaction-index", True, reason, len(data) - index.odd_bytes))
-        return {txn.last_offset: txn.producer_id for txn in index}
+        return {txn.last_offset: txn for txn in index}
 
     def _finding(self, reason: str, offset: int) -> None:
         path = self._segment.path[: -len(FileKind.LOG.value)] + FileKind.TXN_INDEX.value

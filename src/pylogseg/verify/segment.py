@@ -17,6 +17,7 @@ from pylogseg.format.scratch import Scratch
 from pylogseg.reading.vanished import open_unless_removed, removed_gap
 from pylogseg.verify.findings import Finding, Level, of_failure, of_gap
 from pylogseg.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
+from pylogseg.verify.producers import ProducersCheck
 from pylogseg.verify.records import RecordsCheck
 from pylogseg.verify.segment_report import MAX_MISSING, SegmentReport
 from pylogseg.walker.gaps import Gap, GapKind
@@ -102,12 +103,14 @@ class _SegmentCheck:
         self._counts: Counter[tuple[str, str, bool]] = Counter()
         self._indexes: list[OffsetIndexCheck | TimeIndexCheck] = []
         self._transactions: TransactionCheck | None = None
+        self._producers: ProducersCheck | None = None
 
     def run(self, advance: Callable[[int], None]) -> None:
         segment, report = self._segment, self._report
         if self._level >= Level.INDEXES:
             self.open_entries()
             self._transactions = TransactionCheck(segment, report.findings)
+            self._producers = ProducersCheck(segment)
         done = 0
         opened = open_unless_removed(segment)
         if opened is None:
@@ -140,6 +143,8 @@ class _SegmentCheck:
             report.findings += index.finish(self._next)
         if self._transactions is not None:
             self._transactions.finish(report)
+        if self._producers is not None and not report.is_damaged:
+            report.findings += self._producers.finish(self._next)
 
     def take_headers(self, rows: BatchTable, end_position: int) -> None:
         """Check batches whose records are not at hand."""
@@ -176,6 +181,8 @@ class _SegmentCheck:
             index.window(rows)
         if self._transactions is not None:
             self._transactions.window(rows, window)
+        if self._producers is not None:
+            self._producers.window(rows)
 
     # ---- headers ----
 
@@ -236,6 +243,8 @@ class _SegmentCheck:
         known = self._report.epochs
         last = known[-1][0] if known else -1
         changes = np.flatnonzero(epochs != np.concatenate(([last], epochs[:-1])))
+        for row in np.flatnonzero((epochs < -1) & (rows.magic == 2)).tolist():
+            self._finding("header", rows, row, f"leader epoch {epochs[row]} is below -1, which stands for none")
         for row in changes.tolist():
             if epochs[row] >= 0:
                 known.append((int(epochs[row]), int(rows.base_offset[row])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from pylogseg.catalog.disk import Disk, Partition
@@ -24,6 +25,8 @@ from pylogseg.walker.gaps import offsets_text
 
 #: Orphans that are listed one by one.
 MAX_ORPHANS = 1000
+#: Small files that each manifest of Aiven's plugin names.
+_NAMED = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.PRODUCER_SNAPSHOT, FileKind.LEADER_EPOCHS)
 
 
 def tiers_of(partitions: Iterable[Partition]) -> list[Tier]:
@@ -49,7 +52,7 @@ def check_uploads(part: Partition, reports: Sequence[SegmentReport], level: Leve
             continue
         yield from _compared(found, report)
         if level >= Level.INDEXES:
-            yield from _epochs(found.upload)
+            yield from _epochs(found, report)
 
 
 def _compared(found: Slice, report: SegmentReport) -> Iterator[Finding]:
@@ -77,12 +80,14 @@ def _compared(found: Slice, report: SegmentReport) -> Iterator[Finding]:
             yield Finding(name, "tier-manifest", True, reason, None, said.start_offset)
 
 
-def _epochs(upload: Upload) -> Iterator[Finding]:
-    """Compare the leader epochs beside a segment with those in its manifest."""
+def _epochs(found: Slice, report: SegmentReport) -> Iterator[Finding]:
+    """Compare the leader epochs beside a segment with those in its manifest, and both with its batches."""
+    upload = found.upload
     if FileKind.LEADER_EPOCHS not in upload.small_files:
         return
     try:
-        beside = parse_leader_epochs(upload.read_small(FileKind.LEADER_EPOCHS), upload.name)
+        name = upload.small_name(FileKind.LEADER_EPOCHS)
+        beside = parse_leader_epochs(upload.read_small(FileKind.LEADER_EPOCHS), name)
     except CorruptionError as error:
         yield of_error("leader-epoch", error)
         return
@@ -94,6 +99,38 @@ def _epochs(upload: Upload) -> Iterator[Finding]:
     if missing:
         reason = f"leader epoch {missing[0]} is in its manifest, and not in the leader epochs beside the segment"
         yield Finding(upload.name, "tier-manifest", True, reason, None, upload.segment.start_offset)
+    for before, after in pairwise(beside):
+        if after.epoch <= before.epoch or after.start_offset <= before.start_offset:
+            reason = f"epoch {after.epoch} from offset {after.start_offset} on follows {before.epoch}"
+            yield Finding(name, "leader-epoch", True, f"{reason} from {before.start_offset} on", None)
+            return
+    if report.is_damaged or report.is_sampled:
+        return
+    if report.epochs and not beside:
+        reason = f"it has no leader epoch, and the batches of its segment have {report.epochs[0][0]}"
+        yield Finding(name, "leader-epoch", True, reason, None, upload.segment.start_offset)
+    for what, where, epochs in (
+        ("the leader epochs beside it", name, [(entry.epoch, entry.start_offset) for entry in beside]),
+        ("its manifest", upload.name, list(upload.segment.leader_epochs)),
+    ):
+        wrong = _unlike(epochs, report, upload.segment.end_offset)
+        if wrong is not None:
+            kind = "leader-epoch" if where == name else "tier-manifest"
+            reason = f"its batch at offset {wrong[0]} has leader epoch {wrong[1]}, and {what} {wrong[2]}"
+            yield Finding(where, kind, True, reason, None, wrong[0])
+
+
+def _unlike(epochs: list[tuple[int, int]], report: SegmentReport, last: int) -> tuple[int, int, str] | None:
+    """Return an offset where a segment has another leader epoch than is listed: that epoch, and what is listed."""
+    own = report.epochs
+    for number, (epoch, first) in enumerate(own):
+        end = own[number + 1][1] if number + 1 < len(own) else min(report.next_offset, last + 1)
+        for offset in (first, end - 1):
+            listed = max((entry for entry in epochs if entry[1] <= offset), key=lambda entry: entry[1], default=None)
+            # What lies below the first one may have been deleted.
+            if listed is not None and listed[0] != epoch:
+                return offset, epoch, str(listed[0])
+    return None
 
 
 # ---- objects against manifests ----
@@ -143,7 +180,8 @@ def check_tier(tier: Tier, chosen: Collection[str], not_checked: list[str]) -> I
 def _objects(upload: Upload) -> Iterator[Finding]:
     if isinstance(upload, BrokenUpload):
         error = upload.error
-        yield of_error("tier-manifest", error) if isinstance(error, CorruptionError) else of_failure(error)
+        kind = "tier-manifest" if upload.has_manifest else "tier-object"
+        yield of_error(kind, error) if isinstance(error, CorruptionError) else of_failure(error)
     if not isinstance(upload, AivenUpload):
         return
     start, last = upload.segment.start_offset, upload.segment.end_offset
@@ -152,6 +190,10 @@ def _objects(upload: Upload) -> Iterator[Finding]:
     elif upload.log.size != (expected := upload.manifest.chunks.object_size):
         reason = f"the object has {upload.log.size:,} bytes, and its manifest says {expected:,}"
         yield Finding(upload.name, "tier-object", True, reason, min(upload.log.size, expected), start, last)
+    unnamed = [kind.value for kind in _NAMED if kind not in upload.manifest.indexes]
+    if unnamed:
+        reason = f"it does not say where {' and '.join(unnamed)} of its segment are"
+        yield Finding(upload.manifest_name, "tier-manifest", True, reason, None, start, last)
     places = upload.manifest.indexes.values()
     end = max((position + size for position, size in places), default=0)
     if upload.indexes is None:
