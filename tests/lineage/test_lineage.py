@@ -195,3 +195,11 @@ def test_the_lowest_rank_is_taken() -> None:
     parts = [Part(0, 10, chain, 1), Part(3, 5, chain, 0), Part(20, 30, chain, 0), Part(0, 30, chain, 2)]
     made = assemble(parts, Lineage(chain, 0, 30))
     assert made.pieces == [Piece(0, 0, 3), Piece(1, 3, 5), Piece(0, 5, 10), Piece(3, 10, 20), Piece(2, 20, 30)]
+
+
+def test_a_part_that_knows_the_epoch_is_taken_first() -> None:
+    """As a broker, which finds a segment by the epoch of an offset: what lost that epoch from its list has others."""
+    lineage = Lineage.of(epochs((2, 19), (4, 33), (5, 47)), 19, 50)
+    parts = [Part(0, 33, epochs((0, 0), (2, 14))), Part(19, 50, epochs((4, 33), (5, 47)))]
+    assert assemble(parts, lineage).pieces == [Piece(0, 19, 33), Piece(1, 33, 50)]
+    assert assemble(parts[1:], lineage).pieces == [Piece(0, 19, 50)]

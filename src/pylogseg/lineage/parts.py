@@ -130,10 +130,10 @@ def assemble(parts: Sequence[Part], lineage: Lineage) -> Assembly:
     Returns
     -------
     Assembly
-        Of several parts with an offset, that of the lowest rank is taken. Among the same rank, the one before goes on
-        as far as it can, and then the one follows that reaches furthest.
+        Of several parts with an offset, that of the lowest rank is taken, and of these one that knows its leader epoch
+        there. Then the one before goes on as far as it can, and the one follows that reaches furthest.
     """
-    ranges: list[tuple[int, int, int]] = []
+    ranges: list[_Range] = []
     left: list[LeftOut] = []
     for number, part in enumerate(parts):
         within = parting(part.lineage, lineage)
@@ -143,37 +143,46 @@ def assemble(parts: Sequence[Part], lineage: Lineage) -> Assembly:
             left.append(LeftOut(number, part.first_offset, min(low, part.end_offset), LeftKind.OUTSIDE, reason))
         same = low if within.epoch is None else max(low, min(high, within.offset))
         agreed = _agreed(part.lineage, lineage, low, same)
-        ranges += [(start, end, number) for start, end in agreed]
-        ends, starts = [low, *(end for _, end in agreed)], [*(start for start, _ in agreed), max(low, high)]
+        ranges += [_Range(start, end, number, 2 * part.rank + is_unknown) for start, end, is_unknown in agreed]
+        ends, starts = [low, *(each[1] for each in agreed)], [*(each[0] for each in agreed), max(low, high)]
         for start, end in zip(ends, starts, strict=True):
             if start < end:
                 left.append(LeftOut(number, start, end, LeftKind.BRANCH, _why(part.lineage, lineage, start)))
         if max(high, part.first_offset) < part.end_offset:
             reason = f"the log ends at offset {lineage.end}"
             left.append(LeftOut(number, max(high, part.first_offset), part.end_offset, LeftKind.OUTSIDE, reason))
-    pieces, holes = _swept(sorted(ranges), [part.rank for part in parts], lineage)
+    pieces, holes = _swept(sorted(ranges), lineage)
     left += _copies(ranges, pieces)
     return Assembly(pieces, sorted(left, key=lambda each: (each.part, each.first_offset)), holes)
 
 
-def _agreed(part: Lineage, lineage: Lineage, low: int, high: int) -> list[tuple[int, int]]:
+class _Range(NamedTuple):
+    """Offsets that could come from a part."""
+
+    start: int
+    end: int
+    part: int
+    rank: int  #: The lowest one is taken.
+
+
+def _agreed(part: Lineage, lineage: Lineage, low: int, high: int) -> list[tuple[int, int, bool]]:
     """Return the offsets in a range where a part has no other leader epoch than the log, as ranges.
 
-    Below a common epoch it has, where deleted records came back by a crash: nobody could compare these any more.
+    And whether the part does not know the epoch there: it was deleted from its list. Below a common epoch it has
+    another, where deleted records came back by a crash: nobody could compare these any more.
     """
     begins = {entry.start_offset for entry in (*part.epochs, *lineage.epochs) if low < entry.start_offset < high}
-    found: list[tuple[int, int]] = []
+    found: list[tuple[int, int, bool]] = []
     for start, end in pairwise(sorted({low, *begins, high})):
-        known = {part.epoch_at(start), lineage.epoch_at(start)} - {UNKNOWN_EPOCH}
-        if len(known) < 2:
-            first = found.pop()[0] if found and found[-1][1] == start else start
-            found.append((first, end))
+        own, theirs = part.epoch_at(start), lineage.epoch_at(start)
+        is_unknown = own == UNKNOWN_EPOCH != theirs
+        if len({own, theirs} - {UNKNOWN_EPOCH}) < 2:
+            first = found.pop()[0] if found and found[-1][1:] == (start, is_unknown) else start
+            found.append((first, end, is_unknown))
     return found
 
 
-def _swept(
-    ranges: list[tuple[int, int, int]], ranks: list[int], lineage: Lineage
-) -> tuple[list[Piece], list[tuple[int, int]]]:
+def _swept(ranges: list[_Range], lineage: Lineage) -> tuple[list[Piece], list[tuple[int, int]]]:
     pieces: list[Piece] = []
     holes: list[tuple[int, int]] = []
     there: list[tuple[int, int, int]] = []  # rank, end (negative: the furthest first), part
@@ -181,12 +190,12 @@ def _swept(
     position, following = lineage.start, 0
     while position < lineage.end:
         while following < len(ranges) and ranges[following][0] <= position:
-            _, end, number = ranges[following]
-            heapq.heappush(there, (ranks[number], -end, number))
+            _, end, number, rank = ranges[following]
+            heapq.heappush(there, (rank, -end, number))
             following += 1
         while there and -there[0][1] <= position:
             heapq.heappop(there)
-        until = ranges[following][0] if following < len(ranges) else lineage.end
+        until = ranges[following].start if following < len(ranges) else lineage.end
         if not there:
             holes.append((position, until))
             position, taken = until, None
@@ -202,13 +211,13 @@ def _swept(
     return pieces, holes
 
 
-def _copies(ranges: Iterable[tuple[int, int, int]], pieces: Iterable[Piece]) -> list[LeftOut]:
+def _copies(ranges: Iterable[_Range], pieces: Iterable[Piece]) -> list[LeftOut]:
     """Return what could have been taken from a part, and was taken from another."""
     taken: dict[int, list[Piece]] = {}
     for piece in pieces:
         taken.setdefault(piece.part, []).append(piece)
     left = []
-    for low, high, number in ranges:
+    for low, high, number, _ in ranges:
         within = [piece for piece in taken.get(number, ()) if low <= piece.first_offset < high]
         for piece in [*within, Piece(number, high, high)]:
             if low < piece.first_offset:
