@@ -196,9 +196,14 @@ def _joined(
     wrong = []
     for broker in brokers:
         own = pylogseg.open_dir(broker.folder)
-        if cluster.came_back and (damaged(own) or any(rows(own, each) != wanted[each] for each in ISOLATIONS)):
+        unlike = [
+            line for each in ISOLATIONS for line in differs(f"disk {broker.node_id}", rows(own, each), wanted[each])
+        ]
+        unlike += [f"disk {broker.node_id}: {found}" for found in damaged(own)]
+        if unlike and cluster.came_back:
             cluster.counts["disks that differ where a crash brought deleted records back"] += 1
             continue
+        wrong += unlike
         cluster.counts["disks joined with the tier"] += 1
         copy = Path(shutil.copytree(broker.folder, folder / f"copy{broker.node_id}"))
         highest = cluster.highest(broker)

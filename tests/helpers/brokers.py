@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from helpers.descriptions import described
 from pylogseg.config import LogConfig
-from pylogseg.env.clock import SystemClock
 from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import LocalStorage
@@ -20,6 +19,7 @@ from pylogseg.errors import OffsetOutOfRangeError, OffsetsOutOfOrderError
 from pylogseg.format.batches import scan
 from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import Log
+from pylogseg.testing.clock import ManualClock
 
 NOW = 1_700_000_000_000
 NAME = "t-0"
@@ -53,7 +53,9 @@ class Broker:
     def start(self) -> None:
         self.directory = LogDirectory(LocalStorage(), str(self.folder))
         begin = self.directory.claim(NAME)
-        environment = Environment(self.directory.storage, SystemClock(), CollectingScheduler())
+        # The time of the records: a broker forgets producers that were silent for a day, and with all gone it takes
+        # the state of an older snapshot as it is after a truncation: replicas would differ.
+        environment = Environment(self.directory.storage, ManualClock(NOW), CollectingScheduler())
         self.log = Log.open(environment, str(self.folder / NAME), self.config, begin, topic_id=TOPIC_ID)
         self.log.update_high_watermark(min(begin.high_watermark, self.log.log_end_offset))
         self.directory.attach(NAME, self.log)
