@@ -123,3 +123,17 @@ def test_an_end_that_a_header_claims(worlds: dict[str, World], field: tuple[int,
     assert found.said == "damage"
     assert found.wrong == []
     assert found.lost["read_uncommitted"] == 1
+
+
+@pytest.mark.parametrize("upload", [FIRST, MIDDLE])
+@pytest.mark.parametrize("harm", [(b"\n0 0", b"\n8 0"), (b"0\n", b""), (b"1 26", b"9 26")])
+def test_leader_epochs_that_are_not_those_of_the_batches(
+    worlds: dict[str, World], upload: int, harm: tuple[bytes, bytes]
+) -> None:
+    """A file beside a copied segment that lies: the batches have their epochs too, and nothing is lost."""
+    world = worlds[LOCAL]
+    before = world.object(upload, "leader_epoch_checkpoint").read_bytes()
+    found = judge(world, upload, "leader_epoch_checkpoint", before.replace(*harm) if harm[1] else b"")
+    assert found.wrong == []
+    assert not any(found.lost.values())
+    assert found.said == "damage"

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -183,25 +183,43 @@ def _check_start(upload: FileUpload) -> None:
 
 
 def _leaders_of(upload: FileUpload, end: int, last_epoch: int) -> tuple[tuple[int, int], ...]:
-    """Return the leader epochs of a copied segment; those of its batches if the file beside it cannot be theirs."""
+    """Return the leader epochs of a copied segment; those of its batches where the file beside it cannot be theirs.
+
+    Neither has a checksum. An epoch of the file that a batch confirms is taken; if none does, that of its batches.
+    """
     start, name = upload.segment.start_offset, upload.small_name(FileKind.LEADER_EPOCHS)
+    leaders: tuple[tuple[int, int], ...] = ()
     try:
         leaders = leaders_within(parse_leader_epochs(upload.read_small(FileKind.LEADER_EPOCHS), name), start, end)
-        if last_epoch < 0 or (leaders and leaders[-1][0] == last_epoch):
-            return leaders
     except CorruptionError:
         if upload.missing:  # its copy broke off in this file
             raise
-        leaders = ()
+    if _ascend(leaders) and (last_epoch < 0 or leaders[-1][0] == last_epoch):
+        return leaders
+    own = [
+        (first, epoch)
+        for rows in _headers(upload, start)
+        for first, epoch in zip(rows.base_offset.tolist(), rows.leader_epoch.tolist(), strict=True)
+        if epoch >= 0
+    ]
+    ends = [first for _, first in leaders[1:]] + [end]
+    settled = []
+    for (epoch, first), stop in zip(leaders, ends, strict=False):
+        there = [each for base, each in own if first <= base < stop]
+        if there and epoch not in there:
+            epoch = min(there[0], epoch) if len(there) == 1 else there[0] if len(set(there)) == 1 else -1
+        settled.append((epoch, first))
+    if _ascend(settled) and settled[0][0] >= 0:
+        return tuple(settled)
     found: dict[int, int] = {}
-    fitting = count = 0
-    for rows in _headers(upload, start):
-        for epoch, first in zip(rows.leader_epoch.tolist(), rows.base_offset.tolist(), strict=True):
-            found.setdefault(epoch, first)
-            fitting += next((known for known, since in reversed(leaders) if since <= first), -1) == epoch
-            count += 1
-    # No checksum covers the epoch of a batch, either: it is the file that is wrong if most batches have others.
-    return leaders if 2 * fitting > count else tuple(sorted(each for each in found.items() if each[0] >= 0))
+    for first, epoch in own:
+        found.setdefault(epoch, first)
+    return tuple(sorted(found.items()))
+
+
+def _ascend(leaders: Sequence[tuple[int, int]]) -> bool:
+    """Check whether there are leader epochs, in order."""
+    return bool(leaders) and all(after[0] > before[0] for before, after in pairwise(leaders))
 
 
 def leaders_within(epochs: Sequence[EpochEntry], start: int, end: int) -> tuple[tuple[int, int], ...]:

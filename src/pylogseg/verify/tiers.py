@@ -82,11 +82,13 @@ def _compared(found: Slice, report: SegmentReport) -> Iterator[Finding]:
 
 def _epochs(found: Slice, report: SegmentReport) -> Iterator[Finding]:
     """Compare the leader epochs beside a segment with those in its manifest, and both with its batches."""
-    upload = found.upload
+    upload, name = found.upload, found.upload.small_name(FileKind.LEADER_EPOCHS)
     if FileKind.LEADER_EPOCHS not in upload.small_files:
+        if report.epochs:
+            reason = f"no leader epoch is in it, and the batches of its segment have {report.epochs[0][0]}"
+            yield Finding(name, "leader-epoch", True, reason, None, upload.segment.start_offset)
         return
     try:
-        name = upload.small_name(FileKind.LEADER_EPOCHS)
         beside = parse_leader_epochs(upload.read_small(FileKind.LEADER_EPOCHS), name)
     except CorruptionError as error:
         yield of_error("leader-epoch", error)
@@ -106,9 +108,6 @@ def _epochs(found: Slice, report: SegmentReport) -> Iterator[Finding]:
             return
     if report.is_damaged or report.is_sampled:
         return
-    if report.epochs and not beside:
-        reason = f"it has no leader epoch, and the batches of its segment have {report.epochs[0][0]}"
-        yield Finding(name, "leader-epoch", True, reason, None, upload.segment.start_offset)
     for what, where, epochs in (
         ("the leader epochs beside it", name, [(entry.epoch, entry.start_offset) for entry in beside]),
         ("its manifest", upload.name, list(upload.segment.leader_epochs)),
