@@ -200,15 +200,24 @@ def last_owned(lines: Any, owned: list[list[int]]) -> list[list[int]]:
 
 
 def until_shared(step: str, programs: list[Any], owned: dict[int, Any], partitions: int, members: int) -> list[int]:
-    """Wait until every partition has one owner and every member a partition; how many each member has."""
+    """Wait until every partition has one owner and every member a partition; how many each member has.
+
+    The new protocol hands partitions over one by one, as members give them up: shares are told once they are even, or
+    have not become so in time.
+    """
     until = time.monotonic() + SHARED_S
-    while time.monotonic() < until:
+    while True:
         for number, lines in enumerate(programs):
             owned[number] = last_owned(lines, owned.get(number, []))
         all_members = [each for number in range(len(programs)) for each in owned[number]]
         held = sorted(partition for each in all_members for partition in each)
+        shares = sorted(map(len, all_members))
+        is_over = time.monotonic() > until
         if held == list(range(partitions)) and len(all_members) == members and all(all_members):
-            return sorted(map(len, all_members))
+            if is_over or shares[-1] - shares[0] <= 1:
+                return shares
+        elif is_over:
+            break
         time.sleep(0.05)
     raise Unshared(f"{step}: {owned}")
 
