@@ -124,10 +124,17 @@ class Segment:
             raise
 
 
-def is_uploaded(files: FileSystem, path: str) -> bool:
-    """Check whether a segment lies in a tier: then it is sealed, also if no other follows it."""
+def uploaded_end(files: FileSystem, path: str) -> int | None:
+    """Return where a segment of a tier ends by its manifest, -1 if it is not known; None of a segment on a disk.
+
+    One of a tier is sealed, also if no other follows it.
+    """
     slice_of = getattr(files, "slice_of", None)
-    return slice_of is not None and slice_of(path) is not None
+    try:
+        found = None if slice_of is None else slice_of(path)
+    except StorageError:  # it is not there any more
+        return None
+    return None if found is None else int(found.end_offset)
 
 
 def _only(files: FileSystem, paths: Iterable[str]) -> FileSystem:
@@ -611,7 +618,7 @@ def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_off
             base,
             logs[base].size,
             logs[base].modified_ms,
-            following is None and not is_uploaded(files, files.join(path, logs[base].name)),
+            following is None and uploaded_end(files, files.join(path, logs[base].name)) is None,
             topic,
             number,
             companions.get(base, {}),

@@ -168,8 +168,8 @@ class _Range(NamedTuple):
 def _agreed(part: Lineage, lineage: Lineage, low: int, high: int) -> list[tuple[int, int, bool]]:
     """Return the offsets in a range where a part has no other leader epoch than the log, as ranges.
 
-    And whether the part does not know the epoch there: it was deleted from its list. Below a common epoch it has
-    another, where deleted records came back by a crash: nobody could compare these any more.
+    With each, whether the part does not know the epoch there, since that was deleted from its list. A part has another
+    one below a common epoch where deleted records came back by a crash: nobody could compare these any more.
     """
     begins = {entry.start_offset for entry in (*part.epochs, *lineage.epochs) if low < entry.start_offset < high}
     found: list[tuple[int, int, bool]] = []

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.catalog.disk import Segment
+from pylogseg.catalog.disk import Segment, uploaded_end
 from pylogseg.env.filesystem import Readable
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
@@ -57,13 +57,6 @@ def _contradicts(following: int | None, expected: int, base: int, end: int) -> b
     return following is not None and (expected <= following < base or following == expected + end - base + 1 <= end)
 
 
-def _end_of_upload(segment: Segment) -> int:
-    """Return where an uploaded segment ends by its manifest: a batch behind that, after a jump, has a false offset."""
-    slice_of = getattr(segment.files, "slice_of", None)
-    found = None if slice_of is None else slice_of(segment.path)
-    return _NONE if found is None or found.end_offset < 0 else int(found.end_offset)
-
-
 class Order:
     """Checks the offsets of a segment's batches, window by window.
 
@@ -73,7 +66,9 @@ class Order:
     def __init__(self, segment: Segment, view: Readable, *, starts_inside: bool = False) -> None:
         self._view = Patched(view)
         self._segment, self._limit = segment, _NONE if segment.next_base is None else segment.next_base
-        self._uploaded = _end_of_upload(segment)
+        uploaded = uploaded_end(segment.files, segment.path)
+        #: A batch that ends behind it, after a jump, has a false offset.
+        self._uploaded = _NONE if uploaded is None or uploaded < 0 else uploaded
         self._expected = segment.base_offset
         self._is_first, self._trusts = True, starts_inside
         self._open: Gap | None = None

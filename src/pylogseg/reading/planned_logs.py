@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pylogseg.catalog.disk import Disk, Segment, is_uploaded, open_folder
+from pylogseg.catalog.disk import Disk, Segment, open_folder, uploaded_end
 from pylogseg.env.filesystem import FileSystem, FileView
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.layout import OFFSET_INDEX_ENTRY
@@ -89,7 +89,7 @@ class PlannedLogs:
         name = (part.topic, part.partition)
         entry = (part.entry_offset - part.base_offset, part.start)
         index = None if part.entry_offset < 0 else OFFSET_INDEX_ENTRY.struct.pack(*entry)
-        is_last = next_base is None and not is_uploaded(files, path)
+        is_last = next_base is None and uploaded_end(files, path) is None
         return [
             PlannedSegment(
                 files, path, part.base_offset, part.end, -1, is_last, *name, companions, next_base, index=index
