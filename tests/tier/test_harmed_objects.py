@@ -126,7 +126,7 @@ def test_an_end_that_a_header_claims(worlds: dict[str, World], field: tuple[int,
 
 
 @pytest.mark.parametrize("upload", [FIRST, MIDDLE])
-@pytest.mark.parametrize("harm", [(b"\n0 0", b"\n8 0"), (b"0\n", b""), (b"1 26", b"9 26")])
+@pytest.mark.parametrize("harm", [(b"\n0 0", b"\n8 0"), (b"0\n", b""), (b"1 26", b"9 26"), (b"0 0", b"1 0")])
 def test_leader_epochs_that_are_not_those_of_the_batches(
     worlds: dict[str, World], upload: int, harm: tuple[bytes, bytes]
 ) -> None:

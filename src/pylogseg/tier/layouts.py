@@ -163,26 +163,29 @@ def _file_upload(shared: Shared, name: tuple[str, ...], files: dict[FileKind, St
             raise CorruptionError(
                 upload.name, 0, f"no batch in it has an offset from {int(offset)} on, as its name says"
             )
-        _check_start(upload)
-        leaders = _leaders_of(upload, end, last_epoch)
+        leaders = _leaders_of(upload, end, _first_epoch(upload), last_epoch)
     except (CorruptionError, StorageError) as error:
         known = segment, upload.size, upload.modified_ms, upload.name
         return BrokenUpload(*known, error, missing=upload.missing, has_manifest=False)
     return FileUpload(shared, segment._replace(end_offset=end - 1, leader_epochs=leaders), files)
 
 
-def _check_start(upload: FileUpload) -> None:
-    """Raise CorruptionError if a segment begins at a later offset than its name says: it is another one."""
-    rows = next(_headers(upload, upload.segment.start_offset), None)
-    if rows is None or len(rows) < 2 or (first := int(rows.base_offset[0])) == upload.segment.start_offset:
-        return
+def _first_epoch(upload: FileUpload) -> int:
+    """Return the leader epoch of the first batch; -1 without one at the beginning.
+
+    Raises CorruptionError if it begins at a later offset than the name of the segment says: it is another one.
+    """
+    start, rows = upload.segment.start_offset, next(_headers(upload, upload.segment.start_offset), None)
+    if rows is None or rows.position[0]:
+        return -1
+    first = int(rows.base_offset[0])
     # No checksum covers one base offset; the batches behind it have theirs.
-    if first > upload.segment.start_offset and rows.base_offset[1] == rows.last_offset[0] + 1 and not rows.position[0]:
-        reason = f"its first batch begins at offset {first}, and its name says {upload.segment.start_offset}"
-        raise CorruptionError(upload.name, 0, reason)
+    if first > start and len(rows) > 1 and rows.base_offset[1] == rows.last_offset[0] + 1:
+        raise CorruptionError(upload.name, 0, f"its first batch begins at offset {first}, and its name says {start}")
+    return int(rows.leader_epoch[0])
 
 
-def _leaders_of(upload: FileUpload, end: int, last_epoch: int) -> tuple[tuple[int, int], ...]:
+def _leaders_of(upload: FileUpload, end: int, first_epoch: int, last_epoch: int) -> tuple[tuple[int, int], ...]:
     """Return the leader epochs of a copied segment; those of its batches where the file beside it cannot be theirs.
 
     Neither has a checksum. An epoch of the file that a batch confirms is taken; if none does, that of its batches.
@@ -194,7 +197,9 @@ def _leaders_of(upload: FileUpload, end: int, last_epoch: int) -> tuple[tuple[in
     except CorruptionError:
         if upload.missing:  # its copy broke off in this file
             raise
-    if _ascend(leaders) and (last_epoch < 0 or leaders[-1][0] == last_epoch):
+    # Below the first one of the list, records were deleted.
+    fits = _ascend(leaders) and (first_epoch < 0 or leaders[0][1] > start or leaders[0][0] == first_epoch)
+    if fits and (last_epoch < 0 or leaders[-1][0] == last_epoch):
         return leaders
     own = [
         (first, epoch)
