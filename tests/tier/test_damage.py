@@ -21,6 +21,7 @@ import pylogseg
 from pylogseg.format.uuids import format_uuid
 from pylogseg.tier.keys import KeyRing
 from pylogseg.tier.manifest import MANIFEST_LIMIT_BYTES, parse_manifest
+from pylogseg.walker.unreadable import Patched
 
 OTHER_ID = format_uuid(b"another topic id")
 
@@ -248,3 +249,20 @@ def test_names_that_are_no_topics(world: World, tmp_path: Path, layout: str) -> 
     assert world.offsets() == list(range(world.bases[-1]))
     (summary,) = world.verify().rows[-1:]
     assert any("names of another kind" in text for text in summary["notChecked"])
+
+
+def test_bytes_before_a_lost_chunk_are_read_again_as_they_are(tmp_path: Path) -> None:
+    """The last upload of a log is cut inside a batch: who looks again sees the same, and comes to an end."""
+    world = World(tmp_path)
+    path = world.object(-1, "log")
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
+    segment = pylogseg.open_tier(world.url, world.keys).partitions[0].segments[-1]
+    with segment.open() as view:
+        patched = Patched(view)
+        whole = bytes(patched.read(0, view.size))
+        ((first, _),) = patched.lost
+        assert first % 4096
+        assert any(whole[first - 50 : first])
+        assert bytes(patched.read(first - 50, 100)) == whole[first - 50 : first + 50]
+    assert segment.is_last
+    assert max(world.offsets()) >= segment.base_offset

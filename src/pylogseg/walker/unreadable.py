@@ -87,7 +87,10 @@ class Patched:
             stop = min(end, start - start % step + step)
             if step > _PAGE_BYTES and self._touches(start, stop):
                 self._fill(data, origin, start, stop, _PAGE_BYTES)
-            elif not self._touches(start, stop):
+            elif self._touches(start, stop):  # a range of an object need not begin with a page
+                for first, last in self._readable(start, stop):
+                    self._fill(data, origin, first, last, step)
+            else:
                 try:
                     data[start - origin : stop - origin] = self._view.read(start, stop - start)
                 except StorageError as error:
@@ -103,6 +106,15 @@ class Patched:
                     else:
                         self._lose(start - start % step, min(self.size, start - start % step + step))
             start = stop
+
+    def _readable(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return what lies between the lost ranges."""
+        found = []
+        for first, last in sorted(self.lost):
+            if start < min(first, end):
+                found.append((start, min(first, end)))
+            start = max(start, last)
+        return [*found, (start, end)] if start < end else found
 
     def _known(self, start: int, end: int) -> tuple[int, int] | None:
         """Return the first lost range that a view of several pieces knows; pages are tried where it knows none.
