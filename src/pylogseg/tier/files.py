@@ -62,22 +62,29 @@ class TierFiles:
         What readers should know: uploads that are left out, offsets that no upload has.
     """
 
-    def __init__(self, url: str, tier: Tier | None, folders: dict[str, dict[str, File]] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        tier: Tier | None,
+        folders: dict[str, dict[str, File]] | None = None,
+        copies: dict[str, list[Slice]] | None = None,
+    ) -> None:
         self.tier, self.url = tier, url
         self.notes = [] if tier is None else [*tier.notes(), *hole_notes(self.url, tier.logs)]
         self.logs = {partition_folder_name(log.topic, log.partition): log for log in tier.logs} if tier else {}
-        self._folders = folders or {}
+        self._folders, self._copies = folders or {}, copies or {}
 
     def only(self, paths: Iterable[str]) -> TierFiles:
         """Return the file system of some files or partitions alone, which is small to be sent to another process."""
         folders: dict[str, dict[str, File]] = {}
+        copies: dict[str, list[Slice]] = {}
         for path in paths:
             folder, name = self.split(path)
             if folder == self.url:
-                folders[path] = self._folder(path)
+                folders[path], copies[path] = self._folder(path), self.copies(path)
             elif name in self._folder(folder):
                 folders.setdefault(folder, {})[name] = self._folders[folder][name]
-        return TierFiles(self.url, None, folders)
+        return TierFiles(self.url, None, folders, copies)
 
     def list_folder(self, path: str) -> list[Entry]:
         if path.rstrip("/") == self.url:
@@ -115,6 +122,12 @@ class TierFiles:
     def slice_of(self, path: str) -> Slice | None:
         """Return the uploaded segment that the path of a `.log` means."""
         return self._file(path, "stat").segment
+
+    def copies(self, path: str) -> list[Slice]:
+        """Return what of the log of a partition's folder other uploads have too."""
+        path = path.rstrip("/")
+        log = self.logs.get(self.split(path)[1])
+        return log.copies if log is not None else self._copies.get(path, [])
 
     def join(self, path: str, name: str) -> str:
         return f"{path}{INSIDE}{name}" if path == self.url else f"{path}/{name}"

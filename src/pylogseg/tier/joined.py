@@ -8,7 +8,7 @@ from typing import Any
 
 from pylogseg.env.filesystem import Entry, FileView, LocalFiles
 from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.files.checkpoint import parse_leader_epochs
+from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs
 from pylogseg.files.status import parse_partition_metadata
 from pylogseg.format.names import (
     FileKind,
@@ -37,8 +37,14 @@ class DiskWithTier(LocalFiles):
         None of a part of it, see `only`.
     """
 
-    def __init__(self, tier: Tier | None, remote: dict[str, dict[str, File]] | None = None) -> None:
-        self.tier, self._remote = tier, remote or {}
+    def __init__(
+        self,
+        tier: Tier | None,
+        remote: dict[str, dict[str, File]] | None = None,
+        copies: dict[str, list[Slice]] | None = None,
+    ) -> None:
+        self.tier, self._remote, self._copies = tier, remote or {}, copies or {}
+        self._firsts: dict[str, int] = {}  # where the disk's own segments begin, by folder
         self._listed: set[tuple[str, int]] = set()
         self._told: dict[str, str] = {}
 
@@ -62,13 +68,14 @@ class DiskWithTier(LocalFiles):
     def only(self, paths: Iterable[str]) -> DiskWithTier:
         """Return the file system of some files or partitions alone, which is small to be sent to another process."""
         remote: dict[str, dict[str, File]] = {}
+        copies: dict[str, list[Slice]] = {}
         for path in map(os.path.abspath, paths):
             folder, name = os.path.split(path)
             if path in self._remote:
-                remote[path] = self._remote[path]
+                remote[path], copies[path] = self._remote[path], self.copies(path)
             elif name in self._remote.get(folder, {}):
                 remote.setdefault(folder, {})[name] = self._remote[folder][name]
-        return DiskWithTier(None, remote)
+        return DiskWithTier(None, remote, copies)
 
     def list_folder(self, path: str) -> list[Entry]:
         entries = super().list_folder(path)
@@ -81,9 +88,11 @@ class DiskWithTier(LocalFiles):
             return sorted([*entries, *(file.entry for each, file in known.items() if each not in own)])
         bases = [found.offset for entry in entries if (found := parse_file_name(entry.name)).kind is FileKind.LOG
                  and not found.suffix and found.offset is not None]  # fmt: skip
-        log = self.uploaded_log(path, min(bases, default=_UNENDING))
+        first = min(bases, default=_UNENDING)
+        log = self.uploaded_log(path, first)
         if log is None:
             return entries
+        self._firsts[os.path.abspath(path)] = first
         hidden = own | ({FileKind.LEADER_EPOCHS.value} if bases else set())  # the folder has those of the end
         self._told |= {f"{path} {note}": note for note in hole_notes(self.tier.url, [log])}
         remote = {each: file for each, file in files_of(log) if each not in hidden}
@@ -103,14 +112,18 @@ class DiskWithTier(LocalFiles):
         name = None if self.tier is None or folder is None else self._uploaded(self.tier, path, folder)
         if self.tier is None or name is None:
             return None
-        file = self.join(path, FileKind.LEADER_EPOCHS.value)
-        try:
-            epochs = parse_leader_epochs(super().read_all(file), file)
-        except (CorruptionError, StorageError):
-            epochs = []
+        epochs = self._epochs(path)
         uploads = self.tier.by_partition[name]
         start = min(upload.segment.start_offset for upload in uploads)
         return whole_log(name, uploads, Lineage.of(epochs, start, end) if epochs else None, end)
+
+    def _epochs(self, path: str) -> list[EpochEntry]:
+        """Return the leader epochs in a folder; none if they cannot be read."""
+        file = self.join(path, FileKind.LEADER_EPOCHS.value)
+        try:
+            return parse_leader_epochs(super().read_all(file), file)
+        except (CorruptionError, StorageError):
+            return []
 
     def _uploaded(self, tier: Tier, path: str, folder: PartitionFolder) -> tuple[str, int, str] | None:
         """Return topic, partition and topic id of the uploads of a folder; None if there are none.
@@ -145,6 +158,16 @@ class DiskWithTier(LocalFiles):
         """Return the uploaded segment that a path of a `.log` means; None if it lies on the disk."""
         file = self._file(path)
         return None if file is None else file.segment
+
+    def copies(self, path: str) -> list[Slice]:
+        """Return what the tier has of the log in a folder, whether it is read from there or not."""
+        path = os.path.abspath(path)
+        if path not in self._copies and path in self._firsts:
+            # Without its leader epochs nobody knows whether what the disk has is the same.
+            log = self.uploaded_log(path, _UNENDING if self._epochs(path) else self._firsts[path])
+            there = [] if log is None else [*log.segments, *log.copies]
+            self._copies[path] = [each for each in there if each.end_offset >= 0]
+        return self._copies.get(path, [])
 
     def stat(self, path: str) -> Entry:
         file = self._file(path)

@@ -272,13 +272,21 @@ def proved_end_of(upload: FileUpload) -> int:
     return expected
 
 
-def position_of(upload: Upload, offset: int) -> int:
-    """Return where the first batch lies that begins at or after an offset; the segment's size if there is none."""
+def cut_at(upload: Upload, offset: int) -> tuple[int, int]:
+    """Return where the batches below an offset end, and where those from it on begin: bytes of the segment.
+
+    Damage beside the cut is left out where the batch before it ends with the offset, and else belongs to both.
+    """
+    reached, end, begin = upload.segment.start_offset, 0, upload.size
     for rows in _headers(upload, offset):
         behind = np.flatnonzero(rows.base_offset >= offset)
+        count = int(behind[0]) if len(behind) else len(rows)
+        if count:
+            reached, end = int(rows.last_offset[count - 1]) + 1, int(rows.position[count - 1] + rows.size[count - 1])
         if len(behind):
-            return int(rows.position[behind[0]])
-    return upload.size
+            begin = int(rows.position[count])
+            break
+    return (end if reached >= offset else begin), end
 
 
 def _headers(upload: Upload, offset: int) -> Iterator[BatchTable]:

@@ -19,7 +19,7 @@ from pylogseg.format.names import FileKind
 from pylogseg.lineage.chains import Lineage
 from pylogseg.lineage.parts import LeftKind, LeftOut, Part, assemble, lineage_of
 from pylogseg.tier.claims import settled
-from pylogseg.tier.layouts import position_of
+from pylogseg.tier.layouts import cut_at
 from pylogseg.tier.uploads import BrokenUpload, Upload
 
 _UNENDING = 2**63 - 1
@@ -54,8 +54,8 @@ class Slice:
     def place(self) -> tuple[int, int]:
         """Where it begins and ends in the upload; all of it if it cannot be read, so that a reader meets why."""
         try:
-            start = 0 if self.starts_whole else position_of(self.upload, self.first_offset)
-            end = self.upload.size if self.ends_whole else position_of(self.upload, self.end_offset)
+            start = 0 if self.starts_whole else cut_at(self.upload, self.first_offset)[1]
+            end = self.upload.size if self.ends_whole else cut_at(self.upload, self.end_offset)[0]
         except PylogsegError:
             return 0, self.upload.size
         return start, max(start, end)
@@ -150,6 +150,8 @@ class TieredLog(NamedTuple):
         What of the uploads is not in the log, and why.
     holes : list of (int, int)
         Offsets of the log that no upload has, half-open.
+    copies : list of Slice
+        What other uploads have of the log too.
     """
 
     topic: str
@@ -158,6 +160,7 @@ class TieredLog(NamedTuple):
     segments: list[Slice]
     left: list[tuple[Upload, LeftOut]]
     holes: list[tuple[int, int]]
+    copies: list[Slice]
 
 
 def whole_log(
@@ -170,7 +173,7 @@ def whole_log(
     """
     good: list[Upload] = sorted((u for u in uploads if not isinstance(u, BrokenUpload)), key=_order)
     good, claims = settled(good)
-    parts = [_part(upload) for upload in good]
+    parts = _parts(good)
     if parts and lineage is None:
         lineage = _lineage(good, parts)
     segments: list[Slice] = []
@@ -187,16 +190,28 @@ def whole_log(
         else:
             segments.append(Slice(broken, first, -1))
     segments.sort(key=lambda each: each.first_offset)
-    return TieredLog(*name, segments, left, holes)
+    copies = [Slice(upload, each.first_offset, each.end_offset) for upload, each in left
+              if each.kind is LeftKind.COPY and each.end_offset >= 0]  # fmt: skip
+    return TieredLog(*name, segments, left, holes, copies)
 
 
 def _order(upload: Upload) -> tuple[int, int, str]:
     return upload.segment.start_offset, upload.segment.event_timestamp_ms, upload.segment.segment_id
 
 
-def _part(upload: Upload) -> Part:
-    segment, epochs = upload.segment, tuple(EpochEntry(*entry) for entry in upload.segment.leader_epochs)
-    return Part(segment.start_offset, segment.end_offset + 1, epochs, rank=1 if upload.missing else 0)
+def _parts(uploads: Sequence[Upload]) -> list[Part]:
+    """Return the parts that uploads are, in their order; of those that overlap it is known which are flawed."""
+    parts: list[Part] = []
+    furthest, shared = 0, set()
+    for number, upload in enumerate(uploads):
+        segment = upload.segment
+        epochs = tuple(EpochEntry(*entry) for entry in segment.leader_epochs)
+        parts.append(Part(segment.start_offset, segment.end_offset + 1, epochs))
+        if number and segment.start_offset < parts[furthest].end_offset:
+            shared |= {number, furthest}
+        if parts[number].end_offset > parts[furthest].end_offset:
+            furthest = number
+    return [part._replace(rank=uploads[i].flaw) if i in shared else part for i, part in enumerate(parts)]
 
 
 def _lineage(uploads: Sequence[Upload], parts: Sequence[Part]) -> Lineage:

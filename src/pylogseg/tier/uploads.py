@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pylogseg.env.filesystem import FileView
-from pylogseg.errors import CorruptionError, LockedError, StorageError
+from pylogseg.errors import CorruptionError, LockedError, PylogsegError, StorageError
 from pylogseg.format.names import FileKind
 from pylogseg.tier.chunk_view import Cache, ChunkView, Source
 from pylogseg.tier.chunks import FixedChunks
@@ -43,6 +43,9 @@ class Upload(Protocol):
         The name of the object with a small file, for messages.
     ``missing``
         Names of the objects that are not there, and belong to it: its copy or its deletion broke off, or they are lost.
+    ``flaw``
+        What is known to be wrong with it before it is read: 0 nothing; 1 small files are not whole; 2 nor is the
+        segment; 3 it cannot be opened. Of uploads that have an offset, the one with the least is read.
     """
 
     @property
@@ -59,6 +62,8 @@ class Upload(Protocol):
     def small_files(self) -> dict[FileKind, int]: ...
     @property
     def missing(self) -> list[str]: ...
+    @property
+    def flaw(self) -> int: ...
     def open(self) -> FileView: ...
     def read_small(self, kind: FileKind) -> bytes: ...
     def small_name(self, kind: FileKind) -> str: ...
@@ -90,6 +95,7 @@ class BrokenUpload:
     small_files: dict[FileKind, int] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
     has_manifest: bool = True
+    flaw: int = 3
 
     def open(self) -> FileView:
         """Raise the error."""
@@ -146,6 +152,21 @@ class AivenUpload:
     def missing(self) -> list[str]:
         gone = [self.name] if self.log.size < 0 else []
         return gone if self.indexes is not None else [*gone, self.small_name(FileKind.OFFSET_INDEX)]
+
+    @property
+    def flaw(self) -> int:
+        try:
+            self._opener()
+        except PylogsegError:
+            return 3
+        if self.log.size < self.manifest.chunks.object_size:
+            return 3 if self.log.size < 0 else 2
+        return int(self.indexes is None or self.indexes.size < self.indexes_size)
+
+    @property
+    def indexes_size(self) -> int:
+        """Bytes that the object with the indexes should have."""
+        return max((position + size for position, size in self.manifest.indexes.values()), default=0)
 
     @property
     def small_files(self) -> dict[FileKind, int]:
@@ -238,6 +259,10 @@ class FileUpload:
     def missing(self) -> list[str]:
         stem = self.name.removesuffix(FileKind.LOG.value)
         return [stem + kind.value for kind in (*_ALWAYS, FileKind.PRODUCER_SNAPSHOT) if kind not in self.files]
+
+    @property
+    def flaw(self) -> int:
+        return int(bool(self.missing))
 
     @property
     def small_files(self) -> dict[FileKind, int]:

@@ -193,8 +193,7 @@ def _objects(upload: Upload) -> Iterator[Finding]:
     if unnamed:
         reason = f"it does not say where {' and '.join(unnamed)} of its segment are"
         yield Finding(upload.manifest_name, "tier-manifest", True, reason, None, start, last)
-    places = upload.manifest.indexes.values()
-    end = max((position + size for position, size in places), default=0)
+    end = upload.indexes_size
     if upload.indexes is None:
         reason = "the object with its indexes, its producer snapshot and leader epochs is not there"
         yield Finding(upload.name, "tier-object", True, reason, None, start, last)
