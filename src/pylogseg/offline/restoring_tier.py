@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from pylogseg.catalog.disk import Disk, Partition, Segment
 from pylogseg.catalog.folders import readable_topic_id
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import CorruptionError, LockedError, PylogsegError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, LockedError, PylogsegError, RequestError
 from pylogseg.files.checkpoint import encode_leader_epochs, parse_leader_epochs
 from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.files.snapshot import parse_snapshot
@@ -20,14 +20,14 @@ from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.result import PartitionResult
 from pylogseg.offline.truncating import truncate
+from pylogseg.reading.copies import Copies, Damage, Good
 from pylogseg.reading.log_reader import partitions_of
 from pylogseg.reading.seek import offset_of_time
 from pylogseg.restore.checkpoints import note_entries
-from pylogseg.restore.contents import Content, content_of
+from pylogseg.restore.contents import Content
 from pylogseg.restore.partition import Written
 from pylogseg.restore.staging import Staging
-from pylogseg.walker.gaps import Gap, offsets_text
-from pylogseg.walker.windows import walk
+from pylogseg.walker.gaps import offsets_text
 
 #: Indexes that a broker wants beside each segment, those without an entry too.
 _WANTED = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
@@ -77,8 +77,8 @@ class FromTier:
         return result
 
     def contents(self, names: Iterable[str]) -> dict[str, Content]:
-        """Return offsets and number of records of what is to be written, by the headers of all batches."""
-        return {name: content_of(self._parts[name], self._end_of(self._parts[name])) for name in names}
+        """Return offsets and number of records of what is to be written; every batch is read."""
+        return {name: _content(self._parts[name], self._end_of(self._parts[name])) for name in names}
 
     def topic_id(self, name: str) -> str | None:
         part = self._parts[name]
@@ -95,18 +95,20 @@ class FromTier:
         storage, folder, result = self._storage, os.path.join(above, part.name), self._results[part.name]
         storage.make_folder(folder)
         end = self._end_of(part)
-        start = part.log_start_offset  # what was uploaded below it is not deleted at once, and no part of the log
-        segments = [s for s in part.segments if s.base_offset < end and (s.next_base is None or s.next_base > start)]
+        segments = _segments_of(part, end)
         if not segments:
             raise RequestError(
                 f"{part.name}: nothing of it lies below offset {end}: it begins at {part.log_start_offset}"
             )
-        reached, remade, size = segments[0].base_offset, False, 0
+        reached = noted = segments[0].base_offset
+        remade, size, copies = False, 0, Copies(part)
         for segment in segments:
-            self._check_hole(result, reached, segment.base_offset)
-            made = self._copy(segment, folder, result, on_bytes)
+            if noted < segment.base_offset:
+                filled = self._fill(copies, noted, segment.base_offset, folder, result, on_bytes)
+                remade, size = remade or filled > 0, size + filled
+            made = self._copy(copies, segment, folder, result, on_bytes)
             remade |= not made.is_whole
-            reached, size = made.end, size + made.size
+            reached, noted, size = made.end, max(made.end, made.noted), size + made.size
         self._write_beside(part, folder, reached)
         if remade:
             self._remake(folder, result)
@@ -132,28 +134,56 @@ class FromTier:
             end = min(end, offset_of_time(part.segments, self._until.time_ms, _END, part.log_start_offset))
         return end
 
-    def _check_hole(self, result: PartitionResult, reached: int, base: int) -> None:
-        if reached >= base:
-            return
-        missing = f"{result.name}: {offsets_text(reached, base)} are in no upload"
-        if not self._skips:
-            raise CorruptionError(
-                result.name, 0, f"{missing}; to restore what there is, skip damage (--on-corrupt skip)", reached
-            )
-        result.notes.append(missing)
-        result.is_undone = True
+    def _fill(
+        self,
+        copies: Copies,
+        first: int,
+        end: int,
+        folder: str,
+        result: PartitionResult,
+        on_bytes: Callable[[int], None],
+    ) -> int:
+        """Write what copies have of offsets that no segment has, as a segment of its own; return its bytes."""
+        missing = f"{result.name}: {offsets_text(first, end)} are in no upload"
+        reason = f"{missing}; to restore what there is, skip damage (--on-corrupt skip)"
+        damage = Damage(missing, CorruptionError(result.name, 0, reason, first))
+        target = None
+        try:
+            for good in copies.between(first, end, damage):
+                if target is None:
+                    path = os.path.join(folder, segment_file_name(int(good.rows.base_offset[0]), FileKind.LOG))
+                    target = self._storage.open_log(path)
+                target.append(good.data)
+                on_bytes(len(good.data))
+            if target is not None:
+                target.sync()
+        finally:
+            if target is not None:
+                target.close()
+        self._note(result, damage)
+        return 0 if target is None else target.size
 
-    def _copy(self, segment: Segment, folder: str, result: PartitionResult, on_bytes: Callable[[int], None]) -> _Copied:
+    def _copy(
+        self,
+        copies: Copies,
+        segment: Segment,
+        folder: str,
+        result: PartitionResult,
+        on_bytes: Callable[[int], None],
+    ) -> _Copied:
         """Write a segment and its indexes; say where it ends, and whether the indexes have to be made anew."""
-        storage, is_whole, end = self._storage, True, segment.base_offset
+        storage, is_whole, noted = self._storage, True, 0
+        end = segment.base_offset
         target = storage.open_log(os.path.join(folder, segment_file_name(segment.base_offset, FileKind.LOG)))
         try:
-            for piece in self._good(segment, result):
-                if piece is None:
+            for piece in copies.batches(segment):
+                if isinstance(piece, Damage):
                     is_whole = False
+                    self._note(result, piece)
+                    noted = max([noted, *(lost.end_offset for lost in piece.lost)])
                     continue
                 target.append(piece.data)
-                end = max(end, piece.end)
+                end = max(end, int(piece.rows.last_offset.max()) + 1)
                 on_bytes(len(piece.data))
             target.sync()
             size = target.size
@@ -165,36 +195,21 @@ class FromTier:
             if data or kind in _WANTED:
                 name = segment_file_name(segment.base_offset, kind)
                 storage.write_synced(os.path.join(folder, name), data or b"")
-        return _Copied(end, size, is_whole)
+        return _Copied(end, size, is_whole, noted)
 
-    def _good(self, segment: Segment, result: PartitionResult) -> Iterator[_Good | None]:
-        """Yield the good batches of a segment, and None for damage between them."""
-        try:
-            view = segment.open()
-        except StorageError as error:
-            self._damaged(result, str(error), error)
-            yield None
+    def _note(self, result: PartitionResult, damage: Damage) -> None:
+        """Note whose batches are taken in place of damaged ones; raise if none has them, unless damage is skipped."""
+        lost = ", ".join(offsets_text(each.first_offset, _until(each.end_offset)) for each in damage.lost)
+        if damage.names:
+            all_but = f", all but {lost}" if lost else ""
+            result.notes.append(f"taken from {' and '.join(damage.names)}{all_but}: {damage.text}")
+        if not damage.lost and damage.names:
             return
-        with view:
-            for item in walk(view, lowest_offset=segment.base_offset, is_last=segment.is_last):
-                if isinstance(item, Gap):
-                    if item.is_damage:
-                        self._damaged(result, str(item), item.as_error())
-                        yield None
-                    continue
-                rows = item.batches
-                starts, ends = rows.position, rows.position + rows.size
-                cuts = [0, *[i + 1 for i, (a, b) in enumerate(pairwise(range(len(rows)))) if ends[a] != starts[b]]]
-                for first, behind in pairwise([*cuts, len(rows)]):
-                    low, high = int(starts[first]) - item.file_position, int(ends[behind - 1]) - item.file_position
-                    data = bytes(memoryview(item.buffer)[low:high])
-                    yield _Good(data, int(rows.last_offset[first:behind].max()) + 1)
-
-    def _damaged(self, result: PartitionResult, text: str, error: PylogsegError) -> None:
         if not self._skips:
-            raise error
-        result.notes.append(f"left out: {text}")
-        result.is_undone, result.is_locked = True, result.is_locked or isinstance(error, LockedError)
+            raise damage.error
+        if not damage.names:
+            result.notes.append(f"left out: {damage.text}")
+        result.is_undone, result.is_locked = True, result.is_locked or isinstance(damage.error, LockedError)
 
     def _index(self, segment: Segment, kind: FileKind) -> bytes | None:
         """Return an index, empty if there is none; None if it cannot be read, or is damaged."""
@@ -238,8 +253,35 @@ class _Copied(NamedTuple):
     end: int
     size: int
     is_whole: bool
+    noted: int  #: Up to where the result says what is missing.
 
 
-class _Good(NamedTuple):
-    data: bytes
-    end: int
+def _until(end: int) -> int | None:
+    return None if end == _END else end
+
+
+def _segments_of(part: Partition, end: int) -> list[Segment]:
+    """Return the segments that are restored up to an offset.
+
+    What was uploaded below the log start is not deleted at once, and no part of the log.
+    """
+    start = part.log_start_offset
+    return [s for s in part.segments if s.base_offset < end and (s.next_base is None or s.next_base > start)]
+
+
+def _content(part: Partition, until: int) -> Content:
+    """Return offsets and number of records of what `write` makes of a partition."""
+    first, end, records = part.log_start_offset, part.log_start_offset, 0
+    copies, reached = Copies(part), None
+    for segment in _segments_of(part, until):
+        pieces: list[Iterable[Good | Damage]] = [copies.batches(segment)]
+        if reached is not None and reached < segment.base_offset:
+            pieces.insert(0, copies.between(reached, segment.base_offset, Damage("", CorruptionError("", 0, ""))))
+        for piece in chain.from_iterable(pieces):
+            if isinstance(piece, Damage):
+                continue
+            kept = piece.rows.last_offset < until
+            records += int(piece.rows.count[kept].sum())
+            end = max(end, int(piece.rows.last_offset[kept].max(initial=-1)) + 1)
+            reached = int(piece.rows.last_offset.max()) + 1
+    return Content(first, end, records)

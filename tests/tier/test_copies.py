@@ -1,0 +1,235 @@
+"""Where uploads overlap and one is damaged, the other is taken: by `restore` each batch, by readers whole segments."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers import shell
+from helpers.damaged_tiers import damage_of
+from helpers.tiered_logs import follow, write_log
+from helpers.tiers import TOPIC_ID, Key, Uploader, copy_locally
+
+import pylogseg
+
+Row = tuple[int, int, bytes | None, bytes | None]
+
+
+def rows(disk: object, **options: str) -> list[Row]:
+    return [(r.offset, r.timestamp, r.key, r.value) for r in pylogseg.read(disk, **options)]  # type: ignore[arg-type]
+
+
+class World:
+    """Two brokers that uploaded one log, with other bounds of segments; what readers take is of the first one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.tier = folder, folder / "tier"
+        self.leader = write_log(folder / "leader" / "orders-0")
+        self.follower = follow(self.leader, folder / "follower" / "orders-0", segment_bytes=9000)
+        self.url = f"aiven+file://{self.tier}"
+        self.target = folder / "target"
+
+    def upload(self) -> None:
+        self.own = Uploader(self.tier, 3000).partition(self.leader, active=True)
+        self.other = Uploader(self.tier, 3000).partition(self.follower, active=True)
+        self.expected = rows(self.leader)
+
+    def taken(self) -> list[Path]:
+        """The objects that readers take."""
+        (log,) = pylogseg.open_tier(self.url).partitions[0].files.tier.logs  # type: ignore[attr-defined]
+        return [Path(each.upload.name) for each in log.segments]
+
+    def restore(self, *options: object) -> shell.Done:
+        shutil.rmtree(self.target, ignore_errors=True)
+        self.target.mkdir()
+        return shell.pylogseg("restore", self.url, self.target, "--json", *options)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def flip(path: Path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0x55
+    path.write_bytes(data)
+
+
+def notes_of(done: shell.Done) -> str:
+    return " ".join(note for row in done.rows for note in row.get("notes") or ())
+
+
+# ---- restore ----
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_restored_by_batches(world: World, seed: int) -> None:
+    """Both copies are damaged, at places that no batch of both has: all is restored, and a broker would open it."""
+    world.upload()
+    draw = random.Random(seed)
+    taken = world.taken()
+    others = [path.with_suffix(".log") for path in [*world.own, *world.other] if path.with_suffix(".log") not in taken]
+    assert others
+    assert taken
+    spoilt: set[int] = set()
+    for path in (*taken, *others):
+        batches = pylogseg.scan(path.read_bytes()).batches
+        for row in draw.sample(range(len(batches)), min(2, len(batches))):
+            if int(batches.base_offset[row]) not in spoilt:
+                spoilt.add(int(batches.base_offset[row]))
+                start = int(batches.position[row])
+                flip(path, start + draw.choice([0, 9, 16, 17, 40, draw.randrange(int(batches.size[row]))]))
+    done = world.restore()
+    assert (done.code, done.err) == (0, "")
+    assert rows(world.target) == world.expected
+    assert "taken from" in notes_of(done)
+    assert shell.pylogseg("verify", world.target, "--quiet").text == ""
+    assert "unchanged" in shell.pylogseg("restore", world.url, world.target).text
+
+
+def test_damaged_in_all_copies(world: World) -> None:
+    """What no copy has is an error; all else is restored where damage is skipped, and the note says what is not."""
+    world.upload()
+    for path in [*world.own, *world.other]:
+        batches = pylogseg.scan(path.with_suffix(".log").read_bytes()).batches
+        for row, base in enumerate(batches.base_offset.tolist()):
+            if base == 200:
+                flip(path.with_suffix(".log"), int(batches.position[row]) + 70)
+    done = world.restore()
+    assert done.code == 1
+    assert "(offset 200)" in done.err or "offset 200" in done.err
+    done = world.restore("--on-corrupt", "skip")
+    assert done.code == 1
+    assert rows(world.target) == [row for row in world.expected if not 200 <= row[0] < 210]
+    assert "offsets 200 to 209" in notes_of(done)
+
+
+@pytest.mark.parametrize("suffix", ["log", "indexes", "rsm-manifest"])
+def test_lost_objects(world: World, suffix: str) -> None:
+    """Of each upload that is taken an object is gone: the others are read, and restored."""
+    world.upload()
+    lost = {path.with_suffix(f".{suffix}") for path in world.taken()[::2]}
+    for path in lost:
+        path.unlink()
+    assert rows(pylogseg.open_tier(world.url)) == world.expected
+    assert world.restore().code == 0
+    assert rows(world.target) == world.expected
+    named = {row["path"] for row in damage_of(shell.pylogseg("verify", world.url, "--json"))}
+    assert named == (set(map(str, lost)) if suffix == "log" else {str(p.with_suffix(".log")) for p in lost}) or (
+        suffix == "rsm-manifest" and named == set()  # then it is an orphan
+    )
+
+
+def test_the_disk_is_damaged(world: World) -> None:
+    """Of a disk with its tier, the tier has batches in place of damaged ones, and a segment that is gone."""
+    Uploader(world.tier, 3000).partition(world.leader)
+    (world.follower / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}")
+    logs = sorted(world.follower.glob("*.log"))
+    expected = rows(world.leader)
+    for path in (logs[0], logs[3]):
+        path.unlink()
+    flip(logs[2], 300)
+    world.target.mkdir()
+    done = shell.pylogseg("restore", world.follower.parent, world.target, "--tier", world.url, "--json")
+    assert (done.code, done.err) == (0, "")
+    assert rows(world.target) == expected
+    assert shell.pylogseg("verify", world.target, "--quiet").text == ""
+
+
+def test_a_copy_of_another_leader_gives_nothing(world: World) -> None:
+    """Records of a lost leader have the same offsets, and are not those of the log."""
+    world.upload()
+    for path in world.other:
+        path.with_suffix(".rsm-manifest").unlink()
+    lost = world.folder / "lost" / "orders-0"
+    with pylogseg.open_log(lost, leader_epoch=0, segment_bytes=16384, index_interval_bytes=512) as log:
+        for start in range(0, 800, 10):
+            log.append(
+                [{"key": b"lost", "value": b"lost %d" % n * 9, "timestamp": n} for n in range(start, start + 10)]
+            )
+    Uploader(world.tier, 3000).partition(lost)
+    (path,) = [path for path in world.own if "00000000000000000000-" not in path.name][:1]
+    batches = pylogseg.scan(path.with_suffix(".log").read_bytes()).batches
+    late = next(row for row, epoch in enumerate(batches.leader_epoch.tolist()) if epoch == 1)
+    flip(path.with_suffix(".log"), int(batches.position[late]) + 70)
+    done = world.restore()
+    assert done.code == 1
+    assert str(path.with_suffix(".log")) in done.err
+
+
+# ---- reading ----
+
+
+def test_cut_objects_and_keys(world: World) -> None:
+    """A copy that is cut, or that no key opens, is not the one that is read where another has its offsets."""
+    keys = world.folder / "keys"
+    mine, lost = Key.make("mine", keys), Key.make("lost", world.folder / "gone")
+    first = Uploader(world.tier, 3000, True, lost).partition(world.leader, active=True)
+    Uploader(world.tier, 3000, True, mine).partition(world.follower, active=True)
+    expected = rows(world.leader)
+    disk = pylogseg.open_tier(world.url, keys)
+    assert rows(disk) == expected
+    for path in first:
+        for each in path.parent.glob(f"{path.stem}.*"):
+            each.unlink()
+    third = Uploader(world.tier, 3000, True, mine).partition(world.leader, active=True)
+    for path in third:
+        data = path.with_suffix(".log").read_bytes()
+        path.with_suffix(".log").write_bytes(data[: len(data) // 3])
+    assert rows(pylogseg.open_tier(world.url, keys)) == expected
+
+
+@pytest.mark.parametrize("scheme", ["aiven", "localtier"])
+def test_damage_where_one_copy_ends(world: World, scheme: str) -> None:
+    """Where the log goes on in another upload, damage behind that place is not met, and before it is."""
+    if scheme == "aiven":
+        uploads = [path.with_suffix(".log") for path in Uploader(world.tier).partition(world.leader)]
+    else:
+        uploads = copy_locally(world.tier, world.leader)
+    (world.follower / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}")
+    bases = sorted(int(path.stem) for path in world.follower.glob("*.log"))
+    owner, batches, row = next(
+        (path, batches, batches.base_offset.tolist().index(base))
+        for path in uploads
+        for batches in [pylogseg.scan(path.read_bytes()).batches]
+        for base in bases
+        if base in batches.base_offset.tolist()[1:-2]
+    )
+    begin = int(batches.base_offset[row])
+    for base in bases:
+        if base < begin:
+            for each in world.follower.glob(f"{base:020d}.*"):
+                each.unlink()
+    whole, expected = owner.read_bytes(), rows(world.leader)
+    for moved, is_met in ((row, False), (row - 1, True)):
+        owner.write_bytes(whole)
+        flip(owner, int(batches.position[moved]) + 16)  # its magic: nobody can tell what this batch was
+        disk = pylogseg.open_dir(world.follower.parent, tier=world.url.replace("aiven", scheme))
+        if is_met:
+            assert rows(disk, on_corrupt="skip") == [r for r in expected if not begin - 10 <= r[0] < begin]
+            with pytest.raises(pylogseg.CorruptionError):
+                rows(disk)
+        else:
+            assert rows(disk) == expected
+
+
+def test_damage_where_a_copy_begins(world: World) -> None:
+    """The first batch that is taken from the middle of an upload is damaged: that is no silence."""
+    manifests = Uploader(world.tier, 3000).partition(world.leader, active=True)
+    fields = [json.loads(path.read_text())["remoteLogSegmentMetadata"] for path in manifests]
+    up = Uploader(world.tier, 3000)
+    end = int(fields[1]["startOffset"]) + 20  # a later leader uploaded up to inside the second segment
+    part = follow(world.leader, world.folder / "piece" / "orders-0", segment_bytes=1 << 20, end=end)
+    shutil.copy(world.leader / "leader-epoch-checkpoint", part)
+    up.segment(part, 0, end)
+    path = manifests[1].with_suffix(".log")
+    (log_,) = pylogseg.open_tier(world.url).partitions[0].files.tier.logs  # type: ignore[attr-defined]
+    assert [each.first_offset for each in log_.segments][:2] == [0, end]
+    batches = pylogseg.scan(path.read_bytes()).batches
+    flip(path, int(batches.position[2]) + 16)
+    with pytest.raises(pylogseg.CorruptionError):
+        rows(pylogseg.open_tier(world.url))
