@@ -12,10 +12,8 @@ from pylogseg.catalog.folders import readable_topic_id
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, LockedError, PylogsegError, RequestError
 from pylogseg.files.checkpoint import encode_leader_epochs, parse_leader_epochs
-from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
-from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.result import PartitionResult
@@ -27,7 +25,11 @@ from pylogseg.restore.checkpoints import note_entries
 from pylogseg.restore.contents import Content
 from pylogseg.restore.partition import Written
 from pylogseg.restore.staging import Staging
+from pylogseg.verify.findings import Level
+from pylogseg.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
+from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.gaps import offsets_text
+from pylogseg.walker.windows import Window
 
 #: Indexes that a broker wants beside each segment, those without an entry too.
 _WANTED = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
@@ -109,7 +111,7 @@ class FromTier:
             made = self._copy(copies, segment, folder, result, on_bytes)
             remade |= not made.is_whole
             reached, noted, size = made.end, max(made.end, made.noted), size + made.size
-        self._write_beside(part, folder, reached)
+        remade |= not self._write_beside(part, folder, reached)
         if remade:
             self._remake(folder, result)
         if end < reached:
@@ -172,8 +174,8 @@ class FromTier:
         on_bytes: Callable[[int], None],
     ) -> _Copied:
         """Write a segment and its indexes; say where it ends, and whether the indexes have to be made anew."""
-        storage, is_whole, noted = self._storage, True, 0
-        end = segment.base_offset
+        storage, is_whole, noted, end = self._storage, True, 0, segment.base_offset
+        beside = _Beside(segment)
         target = storage.open_log(os.path.join(folder, segment_file_name(segment.base_offset, FileKind.LOG)))
         try:
             for piece in copies.batches(segment):
@@ -183,15 +185,17 @@ class FromTier:
                     noted = max([noted, *(lost.end_offset for lost in piece.lost)])
                     continue
                 target.append(piece.data)
+                if is_whole:
+                    beside.check(piece)
                 end = max(end, int(piece.rows.last_offset.max()) + 1)
                 on_bytes(len(piece.data))
             target.sync()
             size = target.size
         finally:
             target.close()
+        is_whole = is_whole and beside.is_whole(end)
         for kind in (*_WANTED, FileKind.TXN_INDEX):
-            data = self._index(segment, kind)
-            is_whole &= data is not None
+            data = segment.companion(kind) if is_whole else None
             if data or kind in _WANTED:
                 name = segment_file_name(segment.base_offset, kind)
                 storage.write_synced(os.path.join(folder, name), data or b"")
@@ -211,22 +215,9 @@ class FromTier:
             result.notes.append(f"left out: {damage.text}")
         result.is_undone, result.is_locked = True, result.is_locked or isinstance(damage.error, LockedError)
 
-    def _index(self, segment: Segment, kind: FileKind) -> bytes | None:
-        """Return an index, empty if there is none; None if it cannot be read, or is damaged."""
-        try:
-            data = segment.companion(kind) or b""
-            if kind is FileKind.TXN_INDEX:
-                TxnIndex(data, segment.path)
-            else:
-                index = OffsetIndex if kind is FileKind.OFFSET_INDEX else TimeIndex
-                index(data, segment.base_offset, segment.path).check_entries()
-        except PylogsegError:
-            return None
-        return data
-
-    def _write_beside(self, part: Partition, folder: str, end: int) -> None:
-        """Write producer snapshots, and the leader epochs up to the end."""
-        files = part.files
+    def _write_beside(self, part: Partition, folder: str, end: int) -> bool:
+        """Write producer snapshots, and the leader epochs up to the end; return whether these are whole."""
+        files, is_whole = part.files, True
         for other in part.others:
             name = other.name
             if name.kind is FileKind.PRODUCER_SNAPSHOT and name.is_live and (name.offset or 0) <= end:
@@ -238,15 +229,49 @@ class FromTier:
                 self._storage.write_synced(os.path.join(folder, files.split(other.path)[1]), data)
         for other in part.others:
             if other.name.kind is FileKind.LEADER_EPOCHS and other.name.is_live:
-                epochs = [
-                    e for e in parse_leader_epochs(files.read_all(other.path), other.path) if e.start_offset < end
-                ]
+                try:
+                    known = parse_leader_epochs(files.read_all(other.path), other.path)
+                except PylogsegError:
+                    is_whole = False
+                    continue
+                epochs = [entry for entry in known if entry.start_offset < end]
                 path = os.path.join(folder, FileKind.LEADER_EPOCHS.value)
                 self._storage.write_synced(path, encode_leader_epochs(epochs))
+        return is_whole
 
     def _remake(self, folder: str, result: PartitionResult) -> None:
         reindex(folder)
-        result.notes.append("indexes that were damaged, or of segments with damage, are made anew")
+        result.notes.append("what was damaged beside the segments, or is of segments with damage, is made anew")
+
+
+class _Beside:
+    """Checks that the indexes of a segment are those of its batches."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._report = SegmentReport(
+            segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, Level.INDEXES
+        )
+        found = self._report.findings
+        self._checks = [OffsetIndexCheck.open(segment, found), TimeIndexCheck.open(segment, found)]
+        self._transactions = TransactionCheck(segment, found)
+
+    def check(self, good: Good) -> None:
+        """Check what they say of batches."""
+        for check in self._checks:
+            if check is not None:
+                check.window(good.rows)
+        self._transactions.window(good.rows, Window(good.rows, good.data, int(good.rows.position[0])))
+
+    def is_whole(self, end: int) -> bool:
+        """Return whether all of them say the same as the segment, which ends before an offset."""
+        report = self._report
+        for check in self._checks:
+            if check is None:
+                return False
+            report.findings += check.finish(end)
+        self._transactions.finish(report)
+        # Of an abort without an entry the data may lie in another segment.
+        return not report.is_damaged and not report.unindexed_aborts
 
 
 class _Copied(NamedTuple):
