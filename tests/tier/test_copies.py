@@ -233,3 +233,79 @@ def test_damage_where_a_copy_begins(world: World) -> None:
     flip(path, int(batches.position[2]) + 16)
     with pytest.raises(pylogseg.CorruptionError):
         rows(pylogseg.open_tier(world.url))
+
+
+def test_an_error_says_what_can_be_done(world: World) -> None:
+    """Readers stop at damage of the upload that they take, and say that others have these offsets."""
+    world.upload()
+    flip(world.taken()[0], 100)
+    with pytest.raises(pylogseg.CorruptionError, match="`pylogseg restore` takes what is intact"):
+        rows(pylogseg.open_tier(world.url))
+    left = rows(pylogseg.open_tier(world.url), on_corrupt="skip")
+    assert set(left) < set(world.expected)
+
+
+# ---- verify ----
+
+
+def test_verify_says_who_has_it(world: World) -> None:
+    world.upload()
+    taken = world.taken()
+    flip(taken[0], 100)
+    taken[1].unlink()  # not taken any more
+    damage = damage_of(shell.pylogseg("verify", world.url, "--json"))
+    assert {row["path"] for row in damage} == {str(taken[0]), str(taken[1])}
+    for row in damage:
+        assert "whole" in row["reason"]
+        assert row["remedy"].startswith("`pylogseg restore` takes these offsets from there")
+    for path in {path.with_suffix(".log") for path in [*world.own, *world.other]} - {*taken[:2]}:
+        path.unlink()
+    (row,) = [row for row in damage_of(shell.pylogseg("verify", world.url, "--json")) if row["path"] == str(taken[0])]
+    assert "whole" not in row["reason"]
+    assert "from there" not in row["remedy"]
+
+
+def test_verify_says_that_the_disk_has_it(world: World) -> None:
+    manifests = Uploader(world.tier).partition(world.leader)
+    (world.follower / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}")
+    lost = manifests[2].with_suffix(".log")
+    lost.unlink()
+    done = shell.pylogseg("verify", world.follower.parent, "--tier", world.url, "--json")
+    (row,) = [row for row in damage_of(done) if row["kind"] == "tier-object"]
+    assert row["path"] == str(lost)
+    assert str(world.follower) in row["reason"]
+
+
+# ---- indexes ----
+
+
+@pytest.mark.parametrize("name", ["index", "timeindex", "leader_epoch_checkpoint"])
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_files_beside_a_segment(world: World, name: str, is_lost: bool) -> None:
+    """They are made anew by `restore`, which is what verify says; nothing in a tier is rewritten."""
+    copied = copy_locally(world.tier, world.leader)
+    path = copied[1].with_suffix(f".{name}")
+    if is_lost and name == "leader_epoch_checkpoint":
+        return  # then it is no upload
+    if is_lost:
+        path.unlink()
+    else:
+        path.write_bytes(b"\xff" * 7 + path.read_bytes()[7:])
+    world.url = world.url.replace("aiven", "localtier")
+    found = [row for row in shell.pylogseg("verify", world.url, "--json").rows if row["type"] == "finding"]
+    assert found
+    assert all("`pylogseg reindex`" not in row["remedy"] and "broker is stopped" not in row["remedy"] for row in found)
+    if name != "leader_epoch_checkpoint":
+        assert any("`pylogseg restore` makes it anew" in row["remedy"] for row in found)
+        assert world.restore().code == 0
+        last = pylogseg.open_dir(world.leader).partitions[0].segments[-1].base_offset
+        assert rows(world.target) == [row for row in rows(world.leader) if row[0] < last]
+        assert shell.pylogseg("verify", world.target, "--quiet").text == ""
+
+
+def test_damaged_leader_epochs(world: World) -> None:
+    manifests = Uploader(world.tier, 3000).partition(world.leader)
+    place = json.loads(manifests[-1].read_text())["segmentIndexes"]["leaderEpoch"]["position"]
+    flip(manifests[-1].with_suffix(".indexes"), place + 2)
+    assert world.restore().code == 0
+    assert (world.target / "orders-0" / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n1 400\n2 800\n"

@@ -92,7 +92,8 @@ class Copies:
         self.are_there = False
         if copies is not None:
             others = [_of_slice(part, each) for each in copies(part.path)]
-            self.are_there, self._sources = bool(others), [*self._sources, *others]
+            self.are_there = bool(others)
+            self._sources = sorted([*self._sources, *others], key=lambda source: source.first_offset)
 
     def batches(self, segment: Segment) -> Iterator[Good | Damage]:
         """Yield the good batches of a segment in order, with those of copies where it is damaged."""
@@ -141,8 +142,7 @@ class Copies:
                     yield source.name, item
                 else:
                     yield from self._filled(max(item.first_offset, low), min(item.end_offset, high), rest)
-            yield from self._filled(high, end, rest)
-            return
+            first = high
         if first < end:
             yield "", Lost(first, end)
 
@@ -183,6 +183,22 @@ class Copies:
             both: list[Good | Gap] = [*runs, *(gap for gap in gaps if gap.is_damage)]
             yield from sorted(both, key=_position)
         yield from order.finish()
+
+
+def told_of_copies(gap: Gap, segment: Segment) -> Gap:
+    """Return damage of a segment, with what can be done if others have offsets of it; these are not read."""
+    copies: Callable[[str], Sequence[Slice]] | None = getattr(segment.files, "copies", None)
+    if copies is None:
+        return gap
+    end = _END if gap.next_offset is None else gap.next_offset
+    own = _of_segment(segment).name
+    if any(
+        each.first_offset < end and gap.first_offset < each.end_offset and each.upload.name != own
+        for each in copies(segment.files.split(segment.path)[0])
+    ):
+        reason = f"{gap.reason}; others have these offsets: `pylogseg restore` takes what is intact of them"
+        return gap._replace(reason=reason)
+    return gap
 
 
 def _position(item: Good | Gap) -> int:

@@ -26,6 +26,7 @@ from pylogseg.format.records import (
     decode_slices,
 )
 from pylogseg.format.scratch import Scratch
+from pylogseg.reading.copies import told_of_copies
 from pylogseg.reading.offset_order import Order
 from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.stable_offset import Tail
@@ -267,6 +268,7 @@ class PartitionReader:
         """Yield the chunks of a segment; None ends the partition."""
         options = self._options
         ends = [end for end in (segment.next_base, self._last + 1) if end is not None and end != OPEN_END]
+        self._at = segment  # for messages
         opened = open_or_gap(segment, self._first, min(ends, default=None))
         if isinstance(opened, Gap):
             if self._ends_at(opened):
@@ -414,7 +416,7 @@ class PartitionReader:
             return False
         is_skipped = self._options.skip_unreadable and gap.kind is GapKind.UNREADABLE
         if gap.is_damage and self._options.on_corrupt == "raise" and not is_skipped:
-            raise gap.as_error()
+            raise told_of_copies(gap, self._at).as_error()
         self._options.gaps.append(gap)
         _log.log(logging.WARNING if gap.is_damage else logging.INFO, "%s", printable(str(gap)))
         return gap.is_damage and self._options.on_corrupt == "stop"

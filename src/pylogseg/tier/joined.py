@@ -159,6 +159,10 @@ class DiskWithTier(LocalFiles):
         file = self._file(path)
         return None if file is None else file.segment
 
+    def is_uploaded(self, path: str) -> bool:
+        """Check whether a file of a folder comes from the tier."""
+        return self._file(path) is not None
+
     def copies(self, path: str) -> list[Slice]:
         """Return what the tier has of the log in a folder, whether it is read from there or not."""
         path = os.path.abspath(path)

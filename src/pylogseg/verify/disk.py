@@ -18,7 +18,7 @@ from pylogseg.verify.partition import Reports, check_partition
 from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.verify.startup import check_replicas, check_start
-from pylogseg.verify.tiers import check_metadata, check_tier, check_uploads, tiers_of
+from pylogseg.verify.tiers import as_uploaded, check_metadata, check_tier, check_uploads, tiers_of
 from pylogseg.verify.unsent import check_unsent
 from pylogseg.walker.gaps import GapKind
 
@@ -118,7 +118,7 @@ def verify(
     elif remote_metadata is not None:
         asked = is_asked(names, numbers)
         for tier in tiers:
-            compared = check_metadata(tier, remote_metadata, _live_names(chosen), asked, summary.not_checked)
+            compared = check_metadata(tier, remote_metadata, _live(chosen), asked, summary.not_checked)
             yield from summary.added(compared)
 
 
@@ -154,12 +154,12 @@ def findings_of(
         yield from summary.added(report.findings)
     yield from summary.added(_log_dirs(disk, summary, around, is_asked(names, numbers)))
     for tier in tiers_of(chosen):
-        yield from summary.added(check_tier(tier, _live_names(chosen), summary.not_checked))
+        yield from summary.added(check_tier(tier, _live(chosen), summary.not_checked))
     _note_unchecked(disk, chosen, summary)
 
 
-def _live_names(chosen: Iterable[Partition]) -> set[str]:
-    return {part.name for part in chosen if not part.state}
+def _live(chosen: Iterable[Partition]) -> dict[str, Partition]:
+    return {part.name: part for part in chosen if not part.state}
 
 
 class _Around:
@@ -211,10 +211,11 @@ def _partition_findings(
     for segment in part.segments:
         report = next(results)
         summary.add_segment(report)
-        yield from report.findings
+        yield from as_uploaded(part, report.findings, segment)
         reports.add(segment, report)
     checkpoints, cluster = around.of(part)
-    yield from check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)
+    found = check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)
+    yield from as_uploaded(part, found)
     yield from check_uploads(part, reports.reports, summary.level)
     yield from check_unsent(part, reports, summary.level, checkpoints, cluster, summary.not_checked)
 

@@ -34,11 +34,12 @@ class Finding(NamedTuple):
     offset: int | None = None  #: The first offset concerned.
     last_offset: int | None = None  #: The last one, if it is known.
     end_position: int | None = None  #: Byte after the last one, of a gap.
+    other_remedy: str = ""  #: In place of that of the kind.
 
     @property
     def remedy(self) -> str:
         """The recommended action."""
-        return REMEDIES[self.kind]
+        return self.other_remedy or REMEDIES[self.kind]
 
     @property
     def is_unread(self) -> bool:

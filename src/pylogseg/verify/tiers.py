@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from pylogseg.catalog.disk import Disk, Partition
+from pylogseg.catalog.disk import Disk, Partition, Segment
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, partition_folder_name
@@ -14,6 +14,7 @@ from pylogseg.internal_topics.keyed import Notes
 from pylogseg.internal_topics.moment import Moment
 from pylogseg.internal_topics.remote import STATES, TOPIC, remote_table
 from pylogseg.lineage.parts import LeftKind
+from pylogseg.reading.copies import Copies
 from pylogseg.tier.files import TierFiles
 from pylogseg.tier.joined import DiskWithTier
 from pylogseg.tier.slices import Slice
@@ -21,7 +22,7 @@ from pylogseg.tier.tier import Tier
 from pylogseg.tier.uploads import AivenUpload, BrokenUpload, FileUpload, Upload
 from pylogseg.verify.findings import Finding, Level, of_error, of_failure
 from pylogseg.verify.segment_report import SegmentReport
-from pylogseg.walker.gaps import offsets_text
+from pylogseg.walker.gaps import GapKind, offsets_text
 
 #: Orphans that are listed one by one.
 MAX_ORPHANS = 1000
@@ -39,6 +40,61 @@ def slice_of(part: Partition, number: int) -> Slice | None:
     """Return what a segment of a partition is in its tier; None if it lies on a disk."""
     files = part.files
     return files.slice_of(part.segments[number].path) if isinstance(files, (TierFiles, DiskWithTier)) else None
+
+
+# ---- what can be done ----
+
+_OTHERS = "take the object from a backup or an older version of the bucket"
+_RESTORED = f"`pylogseg restore` takes these offsets from there; to mend the tier, {_OTHERS}"
+_REBUILT = f"`pylogseg restore` makes it anew in what it restores; to mend the tier, {_OTHERS}"
+_DAMAGED = (
+    f"{_OTHERS}; `pylogseg restore` takes what another upload has of it, and with --on-corrupt skip leaves out the rest"
+)
+#: Findings about files beside segments, which can be made of these.
+_BESIDE = ("offset-index", "time-index", "transaction-index", "missing-index", "snapshot", "leader-epoch")
+_OF_BATCHES = (*(kind.value for kind in GapKind if kind.is_damage and kind is not GapKind.LOCKED), "header",
+               "inner-crc", "gap")  # fmt: skip
+
+
+def as_uploaded(part: Partition, findings: Iterable[Finding], segment: Segment | None = None) -> Iterator[Finding]:
+    """Yield findings with what can be done where the file is an uploaded one: there is no broker's folder to mend.
+
+    Of damage that hides offsets of a segment, the copies are read that other uploads or the disk have of them.
+    """
+    files = part.files
+    if not isinstance(files, (TierFiles, DiskWithTier)):
+        yield from findings
+        return
+    copies = None
+    for finding in findings:
+        place = finding.path if segment is None else segment.path
+        if isinstance(files, DiskWithTier) and not files.is_uploaded(place):
+            yield finding
+        elif finding.kind in _BESIDE:
+            yield finding._replace(other_remedy=_REBUILT)
+        elif finding.kind in _OF_BATCHES and finding.is_damage:
+            uploaded = None if segment is None or finding.end_position is None else files.slice_of(segment.path)
+            if uploaded is not None and segment is not None:
+                copies = copies or Copies(part)
+                last = finding.last_offset
+                end = segment.next_base or uploaded.end_offset if last is None else last + 1
+                finding = _held(copies, finding, uploaded.upload.name, end)
+            yield finding._replace(other_remedy=finding.other_remedy or _DAMAGED)
+        else:
+            yield finding
+
+
+def _held(copies: Copies, finding: Finding, name: str, end: int) -> Finding:
+    """Return a finding with whoever else has all of its offsets intact."""
+    first = finding.offset
+    if not copies.are_there or first is None or end <= first:
+        return finding
+    names, lost = copies.asked(first, end, name)
+    if lost or not names:
+        return finding
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    reason = f"{finding.reason}; {names[0]}{more} {'have' if more else 'has'} {offsets_text(first, end)} whole"
+    return finding._replace(reason=reason, other_remedy=_RESTORED)
 
 
 # ---- manifests against logs ----
@@ -135,10 +191,10 @@ def _unlike(epochs: list[tuple[int, int]], report: SegmentReport, last: int) -> 
 # ---- objects against manifests ----
 
 
-def check_tier(tier: Tier, chosen: Collection[str], not_checked: list[str]) -> Iterator[Finding]:
+def check_tier(tier: Tier, chosen: Mapping[str, Partition], not_checked: list[str]) -> Iterator[Finding]:
     """Check that the objects of partitions are there and as large as their manifests say; list what belongs to none.
 
-    `chosen` are names of partitions; `not_checked` gets phrases on what was not looked at.
+    `chosen` are partitions by name; `not_checked` gets phrases on what was not looked at.
     """
     copies = 0
     for log in tier.logs:
@@ -146,8 +202,12 @@ def check_tier(tier: Tier, chosen: Collection[str], not_checked: list[str]) -> I
         if name not in chosen:
             continue
         inside = {segment.upload.name for segment in log.segments[1:-1]}
+        asked = None
         for upload in tier.by_partition[log.topic, log.partition, log.topic_id]:
-            yield from _objects(upload)
+            for finding in _objects(upload):
+                asked = asked or Copies(chosen[name])
+                end = (finding.last_offset or 0) + 1
+                yield finding if finding.other_remedy else _held(asked, finding, upload.name, end)
             if isinstance(upload, FileUpload):
                 yield from _files(upload, inside)
         for first, end in log.holes:
@@ -196,13 +256,12 @@ def _objects(upload: Upload) -> Iterator[Finding]:
     end = upload.indexes_size
     if upload.indexes is None:
         reason = "the object with its indexes, its producer snapshot and leader epochs is not there"
-        yield Finding(upload.name, "tier-object", True, reason, None, start, last)
+        yield Finding(upload.name, "tier-object", True, reason, None, start, last, other_remedy=_REBUILT)
     elif upload.indexes.size != end:
         path = upload.shared.objects.name(upload.indexes.path)
         reason = f"the object has {upload.indexes.size:,} bytes, and its manifest says {end:,}"
-        yield Finding(
-            path, "tier-object", upload.indexes.size < end, reason, min(upload.indexes.size, end), start, last
-        )
+        place = min(upload.indexes.size, end), start, last
+        yield Finding(path, "tier-object", upload.indexes.size < end, reason, *place, other_remedy=_REBUILT)
 
 
 def _files(upload: FileUpload, inside: Collection[str]) -> Iterator[Finding]:
