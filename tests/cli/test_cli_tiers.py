@@ -1,38 +1,56 @@
-"""Mistakes with tiers in a shell: what was meant is said, and nothing is taken for an answer."""
+"""The URL of a tier where a command needs a folder: each says what to do instead, and makes no folder of that name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from helpers.shell import pylogseg
+from helpers import shell
+from helpers.tiered_logs import write_log
+from helpers.tiers import Uploader
 
 
 @pytest.fixture(scope="module")
-def tier(golden: Path) -> Path:
-    return golden / "tier" / "aiven-plain"
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    top = tmp_path_factory.mktemp("tiers")
+    Uploader(top / "tier").partition(write_log(top / "disk" / "orders-0", epochs=1))
+    return top
 
 
-def test_urls_that_are_none(tier: Path, tmp_path: Path) -> None:
-    for url, words in {
-        f"aivn+file://{tier}": "no tier has the layout 'aivn'; there are aiven+ and localtier+",
-        f"aiven+{tier}": "the store is missing, as in aiven+file:///path",
-        f"localtier+file://{tier}": "no uploaded segment here",
-        f"aiven+file://{tmp_path}": "no uploaded segment here",
-    }.items():
-        done = pylogseg("ls", url)
-        assert (done.code, words in done.err) == (2, True), done.err
-
-
-def test_a_restore_the_wrong_way_round(tier: Path, tmp_path: Path) -> None:
-    done = pylogseg("restore", tmp_path, f"aiven+file://{tier}")
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(f"{name} TIER" for name in ("recover", "compact", "retain", "delete-records", "truncate --to 5", "reindex",
+                                      "redact --key k1", "recode --compression zstd", "repair")),
+        "copy TIER new", "copy DISK TIER", "merge TIER DISK --into new", "merge DISK --into TIER", "move TIER DISK",
+        "move DISK TIER", "restore DISK TIER", "compact DISK --into TIER", "repair DISK --from TIER",
+        "repair DISK --keep TIER", "recover DISK --keep TIER", "export DISK --out TIER", "report DISK -o TIER",
+        "report DISK --csv TIER",
+    ],
+)  # fmt: skip
+def test_a_folder_is_needed(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    places = {"TIER": f"aiven+file://{folder / 'tier'}", "DISK": str(folder / "disk")}
+    done = shell.pylogseg(*(places.get(word, word) for word in line.split()))
     assert done.code == 2
-    assert "not a folder of this machine; what is read comes first" in done.err
+    assert "folder of this machine" in done.err
+    assert "restore" in done.err or "what is read comes first" in done.err
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_metadata_that_says_nothing_of_tiers(tier: Path, golden: Path) -> None:
-    disk = golden / "broker-4.4" / "all" / "data0"
-    done = pylogseg("verify", f"aiven+file://{tier}", "--remote-metadata", disk)
-    assert (done.code, "no partition of __remote_log_metadata here" in done.err) == (2, True), done.err
-    done = pylogseg("verify", disk, "--remote-metadata", golden / "tier" / "metadata")
-    assert (done.code, "give its URL" in done.err) == (2, True), done.err
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("groups TIER", "name a broker's log directory"),
+        ("transactions TIER", "name a broker's log directory"),
+        ("cluster TIER", "name a broker's log directory"),
+        ("schemas TIER", "name a broker's log directory"),
+        ("dump TIER", "`pylogseg ls -l` prints them"),
+        ("cat TIER --follow", "give the disk"),
+        ("serve TIER --own", "restore it first"),
+    ],
+)
+def test_what_a_tier_has_not(folder: Path, line: str, remedy: str) -> None:
+    done = shell.pylogseg(*(f"aiven+file://{folder / 'tier'}" if word == "TIER" else word for word in line.split()))
+    assert done.code == 2
+    assert remedy in done.err

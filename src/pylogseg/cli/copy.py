@@ -7,6 +7,7 @@ from collections.abc import Callable
 import click
 
 from pylogseg.cli import common, completion
+from pylogseg.cli.tiers import DISK, Local
 from pylogseg.offline.copying import copy as copy_log_dir
 from pylogseg.offline.copying_partition import PartitionCopy
 
@@ -40,8 +41,8 @@ file of SRC that cannot be read is reported and left out, the rest is copied);
 
 
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
-@click.argument("source", metavar="SRC", type=click.Path(exists=True, file_okay=False))
-@click.argument("target", metavar="DST", type=click.Path())
+@click.argument("source", metavar="SRC", type=DISK)
+@click.argument("target", metavar="DST", type=Local())
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
 @common.topic_option
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")

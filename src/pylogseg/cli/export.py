@@ -18,6 +18,7 @@ from pylogseg.cli import common
 from pylogseg.cli.output import STYLES
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.query import make_query, query_options
+from pylogseg.cli.tiers import Local
 from pylogseg.cli.typed import (
     SCHEMA,
     check_secrets,
@@ -119,7 +120,7 @@ def _output(text: str) -> Path:
     "--out",
     "-O",
     required=True,
-    type=click.Path(),
+    type=Local(),
     callback=common.parsed(_output),
     help="Folder to write to, or one FILE.parquet, .arrow, .csv or .jsonl.",
 )

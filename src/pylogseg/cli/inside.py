@@ -17,11 +17,13 @@ from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.internal_topics.inside import Inside, inside
 from pylogseg.internal_topics.moment import AsOf
+from pylogseg.tier.urls import is_tier
 
 F = TypeVar("F", bound=Callable[..., Any])
 Row = dict[str, Any]
 _FEW = 12
 _OTHERS = "its partitions may be on the disks of other brokers"
+_IN_NO_TIER = "brokers upload no compacted topic and none of their own: name a broker's log directory"
 _ELSEWHERE = {METADATA_TOPIC: "it is on the disks of controllers"}
 #: Headings, each with the name of a field or a function of the row.
 Columns = Mapping[str, str | Callable[[Row], Any]]
@@ -75,7 +77,8 @@ def opened(
         check_output(output, disk)
     common.report_notes(disk, False)
     if not any(partition.topic == topic and not partition.state for partition in disk.partitions):
-        missing = f"{', '.join([*paths, *either])}: no {topic} here: {_ELSEWHERE.get(topic, _OTHERS)}"
+        elsewhere = _IN_NO_TIER if any(map(is_tier, [*paths, *either])) else _ELSEWHERE.get(topic, _OTHERS)
+        missing = f"{', '.join([*paths, *either])}: no {topic} here: {elsewhere}"
         if is_needed:
             raise RequestError(missing)
         common.complain(missing)

@@ -8,6 +8,7 @@ import click
 
 from pylogseg.cli.common import json_option, topic_option
 from pylogseg.cli.offline import Request
+from pylogseg.cli.tiers import DISK, Local
 from pylogseg.errors import RequestError
 from pylogseg.offline.merging import merge as merge_disks
 
@@ -43,8 +44,10 @@ replicas, a partition of the cluster is on no DIR, or one failed; 2 wrong usage,
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("sources", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
-@click.option("--into", metavar="FOLDER", required=True, help="The new log directory: empty, or a new path.")
+@click.argument("sources", metavar="DIR...", nargs=-1, required=True, type=DISK)
+@click.option(
+    "--into", metavar="FOLDER", type=Local(), required=True, help="The new log directory: empty, or a new path."
+)
 @topic_option
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
 @click.option("--take", multiple=True, metavar="NAME=DIR", help="Partition NAME is as in DIR, whatever others have.")

@@ -9,6 +9,7 @@ import click
 from pylogseg.cli import completion
 from pylogseg.cli.common import json_option, target_folder, topic_option
 from pylogseg.cli.offline import EXIT_CODES, Request
+from pylogseg.cli.tiers import DISK
 from pylogseg.offline.moving import move as move_partitions
 
 _EPILOG = f"""\b
@@ -36,7 +37,7 @@ Run the command as the broker's user, who must own the files.
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("source", metavar="SRC", type=click.Path(exists=True, file_okay=False))
+@click.argument("source", metavar="SRC", type=DISK)
 @click.argument("target", metavar="DST", callback=target_folder)
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
 @topic_option

@@ -30,6 +30,7 @@ from pylogseg.cli.common import (
     topic_option,
     try_print,
 )
+from pylogseg.cli.tiers import DISK, Local
 from pylogseg.format.codec_error import in_shell
 from pylogseg.log.recovery_report import Action
 from pylogseg.offline.options import Options
@@ -77,7 +78,7 @@ _ENDING = re.compile(r"[(](.*?)[)]")
 _OPTION_NAMES = ("dry_run", "into", "server_properties", "cluster_metadata", "now_ms", "jobs")
 
 _OPTIONS = (
-    click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False)),
+    click.argument("directory", metavar="DIR", type=DISK),
     click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names),
     topic_option,
     click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable."),
@@ -85,6 +86,7 @@ _OPTIONS = (
     click.option(
         "--into",
         metavar="FOLDER",
+        type=Local(),
         help="Leave DIR unchanged: copy the selected partitions to FOLDER (empty or new), and change the copy.",
     ),
     click.option(

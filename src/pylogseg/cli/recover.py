@@ -25,6 +25,7 @@ from pylogseg.cli.common import (
     try_print,
 )
 from pylogseg.cli.offline import done_text, dry_run_text
+from pylogseg.cli.tiers import DISK, Local
 from pylogseg.cli.verify import print_finding
 from pylogseg.config import LogConfig
 from pylogseg.env.storage import LocalStorage
@@ -53,12 +54,13 @@ partitions stay so, run the command again for the rest.
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.argument("directory", metavar="DIR", type=DISK)
 @click.option("--dry-run", "-n", is_flag=True, help="Report what would be done, and change nothing.")
 @click.option("--full", is_flag=True, help="Check every segment, also flushed ones and after a clean shutdown.")
 @click.option(
     "--keep",
     metavar="FOLDER",
+    type=Local(),
     help="Copy what is cut off or removed to FOLDER; default: pylogseg/kept/<time> below $XDG_STATE_HOME.",
 )
 @click.option("--no-keep", is_flag=True, help="Keep no copies: what is cut off is lost, as with a broker.")

@@ -9,6 +9,7 @@ import click
 from pylogseg.cli.common import decompressed_option
 from pylogseg.cli.offline import Request, offline_command
 from pylogseg.cli.recover import default_keep
+from pylogseg.cli.tiers import DISK, Local
 from pylogseg.errors import RequestError
 from pylogseg.offline.repairing import repair as repair_logs
 
@@ -48,10 +49,11 @@ work stays, run the command again for the rest.
 @click.option(
     "--keep",
     metavar="FOLDER",
+    type=Local(),
     help="Copy what is cut out or removed to FOLDER; default: pylogseg/kept/<time> below $XDG_STATE_HOME.",
 )
 @click.option(
-    "--from", "other", metavar="OTHER", type=click.Path(exists=True, file_okay=False),
+    "--from", "other", metavar="OTHER", type=DISK,
     help="A log directory of another broker: damaged ranges come from its replicas, where leader epochs agree.",
 )  # fmt: skip
 @click.option("--no-keep", is_flag=True, help="Keep no copies: what is cut out is lost.")

@@ -8,6 +8,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.outputs import check_free, check_output
+from pylogseg.cli.tiers import Local
 from pylogseg.errors import RequestError
 from pylogseg.reading.log_reader import check_times
 from pylogseg.reading.partition import Throttle
@@ -41,7 +42,7 @@ not be read; 130 interrupted: no file is left.
 
 @click.command(epilog=_EPILOG)
 @common.selection_options
-@click.option("--output", "-o", metavar="FILE", help="Write the page to FILE.")
+@click.option("--output", "-o", metavar="FILE", type=Local(), help="Write the page to FILE.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--full", is_flag=True, help="Read and check every byte, instead of headers and a sample.")
 @common.batch_times
@@ -70,7 +71,7 @@ not be read; 130 interrupted: no file is left.
     help="Use TIME as the current time, for ages, rates and retention; default: the clock.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
-@click.option("--csv", "csv_folder", metavar="FOLDER", help="Write the tables to FOLDER, as CSV.")
+@click.option("--csv", "csv_folder", metavar="FOLDER", type=Local(), help="Write the tables to FOLDER, as CSV.")
 @common.decompressed_option("counts as damaged")
 @common.rate_option
 @click.option(

@@ -16,6 +16,7 @@ from pylogseg.server import opening
 from pylogseg.server.sasl import parse_users
 from pylogseg.server.security import Security
 from pylogseg.server.server import Server
+from pylogseg.tier.urls import is_tier
 
 _EPILOG = r"""\b
 Examples:
@@ -170,6 +171,8 @@ def serve(
             "--own takes one DIR, and none of --topic, --group-offsets, --until-checkpoint, --scratch, --commits, "
             "--end-open-transactions, --on-corrupt, --tier"
         )
+    if own and is_tier(directories[0]):
+        raise click.UsageError(f"--own {directories[0]}: a tier is only read; leave out --own, or restore it first")
     security = Security(tls_cert, tls_key, tls_ca, users or _users_of_environment(), mechanisms)
     server: Server | None = None
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import click
 
@@ -50,6 +51,25 @@ keys_option = click.option(
     callback=_note_keys,
     help="Private keys of an encrypted tier: a PEM file, or a folder of <key id>.pem.",
 )
+
+
+class Local(click.Path):
+    """A path of this machine: the URL of a tier is none, and would become the name of a folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse the URL of a tier, with what to do instead."""
+        if is_tier(value):
+            self.fail(
+                f"{value}: a tier, of which nothing is changed here: a folder of this machine is needed; `pylogseg "
+                f"restore {value} DIR` brings its partitions into one",
+                param,
+                ctx,
+            )
+        return super().convert(value, param, ctx)
+
+
+#: A log directory, or a folder of several, that exists.
+DISK = Local(exists=True, file_okay=False)
 
 
 def tier_of_command() -> str | None:

@@ -13,7 +13,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import json_line, printable
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.tier.urls import file_system
+from pylogseg.tier.urls import file_system, is_tier
 from pylogseg.walker.gaps import GapKind
 
 Write = Callable[[Any], object]
@@ -36,7 +36,8 @@ def files_of(paths: Iterable[str]) -> Iterator[str]:
             names = [e.name for e in files.list_folder(path) if not e.is_dir]
             known = [name for name in names if parse_file_name(name).kind is not FileKind.UNKNOWN]
             if not known:
-                raise RequestError(f"{path}: no Kafka files in this folder")
+                remedy = "; name a file of it: `pylogseg ls -l` prints them" if is_tier(given) else ""
+                raise RequestError(f"{path}: no Kafka files in this folder{remedy}")
             yield from (_with_scheme(given, files.join(path, name)) for name in known)
 
 
