@@ -93,6 +93,7 @@ class Uploader:
         self, root: Path, chunk_bytes: int = 4096, is_compressed: bool = False, key: Key | None = None
     ) -> None:
         self.root, self.chunk_bytes, self.is_compressed, self.key = root, chunk_bytes, is_compressed, key
+        self.later_ms = 0  #: How long after its newest record a segment is uploaded.
 
     def partition(self, folder: Path, topic_id: str = TOPIC_ID, *, active: bool = False) -> list[Path]:
         """Upload the segments of a partition, without its active one unless that is asked for; their manifests."""
@@ -150,7 +151,7 @@ class Uploader:
                     "id": segment_id,
                 },
                 "startOffset": base, "endOffset": end - 1, "maxTimestampMs": segment_ms, "brokerId": 1,
-                "eventTimestampMs": segment_ms, "segmentLeaderEpochs": own,
+                "eventTimestampMs": segment_ms + self.later_ms, "segmentLeaderEpochs": own,
             },
         }  # fmt: skip
         if self.key is not None:

@@ -92,6 +92,7 @@ def test_other_branch(folder: Path, tmp_path: Path) -> None:
 def test_topic_made_anew(folder: Path, tmp_path: Path) -> None:
     up = Uploader(tmp_path / "tier")
     up.partition(write_log(tmp_path / "old" / "orders-0", 1, 100, segment_bytes=2000), OTHER_ID)
+    up.later_ms = 100_000
     up.partition(folder)
     disk = pylogseg.open_tier(f"aiven+file://{tmp_path / 'tier'}")
     (note,) = disk.notes
@@ -105,7 +106,9 @@ def test_topic_made_anew_in_a_copied_bucket(folder: Path, tmp_path: Path) -> Non
     """The times of uploads tell which topic is the latest; those of objects are those of the copy, in any order."""
     tier = tmp_path / "tier"
     up = Uploader(tier)
+    up.later_ms = 100_000
     up.partition(folder)
+    up.later_ms = 0
     old = write_log(tmp_path / "old" / "orders-0", 1, 100, segment_bytes=2000)
     up.partition(old, OTHER_ID)
     up.partition(Path(shutil.copytree(old, tmp_path / "old" / "orders-1")), OTHER_ID)

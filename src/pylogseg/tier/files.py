@@ -72,6 +72,8 @@ class TierFiles:
         self.tier, self.url = tier, url
         self.notes = [] if tier is None else [*tier.notes(), *hole_notes(self.url, tier.logs)]
         self.logs = {partition_folder_name(log.topic, log.partition): log for log in tier.logs} if tier else {}
+        refused = {} if tier is None else tier.refused
+        self._refused = {partition_folder_name(*name): why for name, why in refused.items()}
         self._folders, self._copies = folders or {}, copies or {}
 
     def only(self, paths: Iterable[str]) -> TierFiles:
@@ -88,7 +90,7 @@ class TierFiles:
 
     def list_folder(self, path: str) -> list[Entry]:
         if path.rstrip("/") == self.url:
-            return [Entry(name, True, 0, -1) for name in sorted(self.logs)]
+            return [Entry(name, True, 0, -1) for name in sorted([*self.logs, *self._refused])]
         return [file.entry for file in self._folder(path).values()]
 
     def stat(self, path: str) -> Entry:
@@ -155,6 +157,8 @@ class TierFiles:
         if path not in self._folders:
             root, name = self.split(path)
             log = self.logs.get(name) if root == self.url else None
+            if log is None and root == self.url and name in self._refused:
+                raise StorageError(path, "read", self._refused[name])
             if log is None:
                 missing = FileNotFoundError(errno.ENOENT, "no such partition in the tier", path)
                 raise StorageError(path, "list", "no such partition in the tier", errno.ENOENT) from missing

@@ -112,6 +112,8 @@ class DiskWithTier(LocalFiles):
         name = None if self.tier is None or folder is None else self._uploaded(self.tier, path, folder)
         if self.tier is None or name is None:
             return None
+        if name in self.tier.mixed:
+            raise StorageError(path, "read", self.tier.mixed[name])
         epochs = self._epochs(path)
         uploads = self.tier.by_partition[name]
         start = min(upload.segment.start_offset for upload in uploads)

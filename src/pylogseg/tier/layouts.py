@@ -64,13 +64,13 @@ class Found:
 def find_aiven(shared: Shared, objects: Iterable[Stored]) -> Found:
     """Return the uploads of Aiven's plugin among objects; reads all manifests, many at a time."""
     found = Found()
-    named: dict[tuple[str, ...], dict[str, Stored]] = {}
+    named: dict[tuple[str, ...], dict[str, Stored]] = {}  # the first is the folder above the topic's
     for stored in objects:
         match = _AIVEN.fullmatch(stored.path)
         if match is None:
             found.others.append(stored)
         else:
-            named.setdefault(match.group(2, 3, 4, 5, 6), {})[match[7]] = stored
+            named.setdefault((match[1] or "", *match.group(2, 3, 4, 5, 6)), {})[match[7]] = stored
     whole = {name: parts for name, parts in named.items() if "rsm-manifest" in parts}
     for name, parts in named.items():
         if name not in whole:
@@ -101,7 +101,7 @@ def _each(shared: Shared, make: Callable[[Any], Upload], items: list[Any]) -> li
 
 
 def _aiven_upload(shared: Shared, name: tuple[str, ...], parts: dict[str, Stored]) -> Upload:
-    topic, topic_id, partition, offset, segment_id = name
+    _, topic, topic_id, partition, offset, segment_id = name
     stored = parts["rsm-manifest"]
     at = shared.objects.name(stored.path)
     log = parts.get("log") or Stored(stored.path.removesuffix("rsm-manifest") + "log", -1, stored.modified_ms)
@@ -130,7 +130,7 @@ def find_files(shared: Shared, objects: Iterable[Stored]) -> Found:
         if match is None or not _is_topic(match[2]):
             found.others.append(stored)
         else:
-            named.setdefault(match.group(2, 3, 4, 5, 6), {})[_KINDS[match[7]]] = stored
+            named.setdefault((match[1] or "", *match.group(2, 3, 4, 5, 6)), {})[_KINDS[match[7]]] = stored
     whole = []
     for name, files in sorted(named.items()):
         if FileKind.LOG in files and FileKind.LEADER_EPOCHS in files:
@@ -146,7 +146,7 @@ def find_files(shared: Shared, objects: Iterable[Stored]) -> Found:
 
 
 def _file_upload(shared: Shared, name: tuple[str, ...], files: dict[FileKind, Stored]) -> Upload:
-    topic, partition, topic_id, offset, segment_id = name
+    _, topic, partition, topic_id, offset, segment_id = name
     segment = UploadedSegment(topic, int(partition), topic_id, segment_id, int(offset), -1)
     upload = FileUpload(shared, segment, files)
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pylogseg.errors import RequestError
@@ -20,6 +20,8 @@ from pylogseg.walker.gaps import offsets_text
 _FOLDER = re.compile(".+-[A-Za-z0-9_-]{22}")
 #: Ranges of offsets that one note names.
 _NAMED = 5
+#: Clocks of brokers may differ so much.
+_SKEW_MS = 60_000
 #: By the scheme of a URL, what finds the uploads in a tier, and what it looks for.
 _LAYOUTS: dict[str, tuple[Callable[[Shared, Iterable[Stored]], Found], str]] = {
     "aiven": (find_aiven, "TOPIC-TOPICID/PARTITION/OFFSET-SEGMENTID.rsm-manifest"),
@@ -43,6 +45,11 @@ class Tier:
         The partitions; of a topic that was made anew, only those of its latest id.
     older : dict of str to int
         The number of uploads of older topics of the same name, by name and id.
+    refused : dict of (str, int) to str
+        By topic and partition, why nobody can say which uploads are meant, with what to do: two clusters share the
+        place.
+    mixed : dict of (str, int, str) to str
+        The same, of partitions of one topic id.
     """
 
     def __init__(self, url: str, objects: Objects, found: Found) -> None:
@@ -64,7 +71,13 @@ class Tier:
             latest[topic] = max(latest.get(topic, (-2, -2, "")), (*when, topic_id))
         self.older: dict[str, int] = {}
         self.logs: list[TieredLog] = []
+        self.mixed = {name: why for name, uploads in self.by_partition.items() if (why := _mixed(name, uploads))}
+        several = _several(self.by_partition, {topic: each[2] for topic, each in latest.items()})
+        self.refused = {name[:2]: why for name in self.by_partition if (why := several.get(name[0]))}
+        self.refused |= {name[:2]: why for name, why in self.mixed.items() if latest[name[0]][2] == name[2]}
         for name, uploads in sorted(self.by_partition.items()):
+            if name[:2] in self.refused:
+                continue
             if latest[name[0]][2] == name[2]:
                 self.logs.append(whole_log(name, uploads))
             else:
@@ -101,6 +114,8 @@ class Tier:
         """Yield what readers should know of what is left out."""
         for of, count in self.older.items():
             yield f"{self.url}: {count} uploads of an older topic, {of}, are left out: name its folder to read them"
+        for why in sorted(set(self.refused.values())):
+            yield f"{self.url}: {why}"
         for log in self.logs:
             branches = [left for _, left in log.left if left.kind is LeftKind.BRANCH]
             if branches:
@@ -117,6 +132,75 @@ def hole_notes(url: str, logs: Iterable[TieredLog]) -> Iterable[str]:
             what = ", ".join(offsets_text(first, end) for first, end in log.holes[:_NAMED])
             what += f" and {len(log.holes) - _NAMED} more ranges" if len(log.holes) > _NAMED else ""
             yield f"{url}: {log.topic}-{log.partition}: {what} of the log are in no upload"
+
+
+def _place_of(upload: Upload) -> tuple[str, str]:
+    """Return what the names of an upload's objects begin with, and that and its topic's folder."""
+    segment, parts = upload.segment, upload.name.split("/")
+    depth = -3 if parts[-2].isdigit() else -2
+    ending = f"{segment.topic}-{segment.topic_id}" if depth == -3 else f"{segment.topic}-{segment.partition}-"
+    above, folder = "/".join(parts[:depth]), parts[depth]
+    return f"{above}/{folder[: folder.rfind(ending)]}", f"{above}/{folder}"
+
+
+def _mixed(name: tuple[str, int, str], uploads: Sequence[Upload]) -> str | None:
+    """Return why uploads of one topic id are not those of one cluster: copies of it went on apart.
+
+    A cluster may have changed its prefix, but then does not upload the same offsets below both.
+    """
+    by_place: dict[str, list[Upload]] = {}
+    for upload in uploads:
+        if not isinstance(upload, BrokenUpload):
+            by_place.setdefault(_place_of(upload)[0], []).append(upload)
+    if len(by_place) < 2:
+        return None
+    ranges = sorted((u.segment.start_offset, u.segment.end_offset, place) for place, of in by_place.items() for u in of)
+    reached: dict[str, int] = {}
+    for start, end, place in ranges:
+        if any(start <= reached[other] for other in reached if other != place):
+            places = " and ".join(sorted(by_place))
+            return (
+                f"{name[0]}-{name[1]} (topic id {name[2]}) has uploads of the same offsets below {places}: those of two"
+                " clusters, or a copy of the bucket; name one of these places as the URL of the tier"
+            )
+        reached[place] = max(reached.get(place, -1), end)
+    return None
+
+
+def _several(
+    by_partition: Mapping[tuple[str, int, str], Sequence[Upload]], latest: Mapping[str, str]
+) -> dict[str, str]:
+    """Return why several topics of one name are those of several clusters, by name.
+
+    Of a topic that was made anew, the uploads are later than those of the one before it, and below the same prefix.
+    """
+    by_topic: dict[str, dict[str, list[Upload]]] = {}
+    for (topic, _, topic_id), uploads in by_partition.items():
+        whole = [upload for upload in uploads if not isinstance(upload, BrokenUpload)]
+        if whole:
+            by_topic.setdefault(topic, {}).setdefault(topic_id, []).extend(whole)
+    found: dict[str, str] = {}
+    for topic, ids in by_topic.items():
+        if len(ids) < 2:
+            continue
+        places = {_place_of(upload)[0] for uploads in ids.values() for upload in uploads}
+        folders = " and ".join(sorted({_place_of(upload)[1] for uploads in ids.values() for upload in uploads})[:4])
+        begins = min(map(_uploaded_ms, ids.get(latest[topic], [])), default=None)
+        others = [upload for topic_id, uploads in ids.items() if topic_id != latest[topic] for upload in uploads]
+        ended = max(map(_uploaded_ms, others), default=None)
+        if len(places) > 1:
+            why = f"topics of the name {topic} lie below {len(places)} prefixes: those of several clusters"
+        elif begins is not None and ended is not None and begins + _SKEW_MS < ended:
+            why = f"{len(ids)} topics of the name {topic} were uploaded at the same time: those of several clusters"
+        else:
+            continue
+        found[topic] = f"{why}; name one of their folders, or the prefix above it, as the URL: {folders}"
+    return found
+
+
+def _uploaded_ms(upload: Upload) -> int:
+    said = upload.segment.event_timestamp_ms
+    return upload.modified_ms if said < 0 else said
 
 
 def _folders_of(objects: Objects, layout: str, name: str) -> list[str | None]:

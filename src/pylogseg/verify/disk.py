@@ -146,7 +146,7 @@ def findings_of(
     around = _Around(disk, clusters)
     for part in chosen:
         if part.error is not None:
-            yield from summary.added([of_failure(part.error)])
+            yield from summary.added(as_uploaded(part, [of_failure(part.error)]))
             continue
         yield from summary.added(_partition_findings(part, results, summary, around))
     for report in results:  # files named by themselves

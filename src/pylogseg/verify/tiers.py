@@ -66,6 +66,9 @@ def as_uploaded(part: Partition, findings: Iterable[Finding], segment: Segment |
         yield from findings
         return
     copies = None
+    if part.error is not None and isinstance(files, TierFiles):
+        yield from (finding._replace(other_remedy="do what the reason says") for finding in findings)
+        return
     for finding in findings:
         place = finding.path if segment is None else segment.path
         if isinstance(files, DiskWithTier) and not files.is_uploaded(place):
