@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from crash import readers, real_disks, sweeps, writer
+from crash import kills, readers, real_disks, sweeps, writer
 from crash.judge import Broken
 
 
@@ -37,6 +37,12 @@ def read(given: argparse.Namespace) -> int:
             return 1
     print("{} steps of the writer, {} batches read by threads, {} records by processes".format(*seen))
     return 0
+
+
+def kill(given: argparse.Namespace) -> int:
+    """Kill `merge`, `restore` and `repair --from` at each of their system calls."""
+    logging.disable(logging.CRITICAL)
+    return kills.report(given.cases or list(kills.CASES), given.every, given.first)
 
 
 def cuts(given: argparse.Namespace) -> int:
@@ -68,7 +74,15 @@ def parser() -> argparse.ArgumentParser:
     outer = argparse.ArgumentParser(prog="python tests/crash", description=(__doc__ or "").partition(":")[0])
     commands = outer.add_subparsers(required=True, metavar="COMMAND")
     made = {}
-    works = {"images": images, "faults": faults, "readers": read, "cuts": cuts, "rates": rates, "writer": write}
+    works = {
+        "images": images,
+        "faults": faults,
+        "readers": read,
+        "kills": kill,
+        "cuts": cuts,
+        "rates": rates,
+        "writer": write,
+    }
     for name, work in works.items():
         made[name] = commands.add_parser(name, help=work.__doc__, description=work.__doc__)
         made[name].set_defaults(work=work)
@@ -78,6 +92,9 @@ def parser() -> argparse.ArgumentParser:
     made["readers"].add_argument("--seconds", type=float, default=60)
     made["readers"].add_argument("--threads", type=int, default=2)
     made["readers"].add_argument("--processes", type=int, default=2)
+    made["kills"].add_argument("cases", nargs="*", metavar="CASE", help=f"of {', '.join(kills.CASES)} (all)")
+    made["kills"].add_argument("--every", type=int, default=1, help="kill at every so many-th call (1)")
+    made["kills"].add_argument("--first", type=int, default=0, help="the first call to kill at (0)")
     for name in ("cuts", "rates"):
         which = f"of {', '.join(real_disks.KINDS)} (all)"
         made[name].add_argument("kinds", nargs="*", type=kind, metavar="KIND", help=which)

@@ -18,7 +18,7 @@ import signal
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -174,6 +174,20 @@ def sweep(name: str, every: int = 1, first: int = 0) -> Iterator[str]:
                 shutil.rmtree(place)
 
 
+def report(names: Sequence[str], every: int, first: int) -> int:
+    """Print what is wrong as it comes, and how often each command was killed; the exit code."""
+    wrong = 0
+    for name in names:
+        faults = []
+        for fault in sweep(name, every, first):
+            faults.append(bool(fault))
+            if fault:
+                print(f"{name}: {fault}", flush=True)
+        print(f"{name}: killed {len(faults)} times, {sum(faults)} wrong", flush=True)
+        wrong += sum(faults)
+    return 1 if wrong else 0
+
+
 class _Judge:
     def __init__(self, case: Case, world: Path, whole: Path) -> None:
         self._case = case
@@ -305,6 +319,6 @@ class _Calls:
             return
         if self.count == self._last:
             sys.setprofile(None)
-            os.write(self._pipe, f"{function.__name__} in {frame.f_code.co_qualname}".encode())
+            os.write(self._pipe, f"{function.__name__} in {frame.f_code.co_name}".encode())
             os.kill(os.getpid(), signal.SIGKILL)
         self.count += 1

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from crash import kills
 from crash.images import crash_images
 from helpers.brokers import NAME, Batch
 from helpers.merge_world import SOURCES, Disks, FailingReads, Interrupted, batches_in, disks, flip
@@ -38,6 +42,7 @@ def damage(folder: Path, batches: list[Batch]) -> None:
 
 def merged(storage: Any) -> Result:
     storage.make_folder("/new")
+    storage.sync_folder("/")
     return offline.merge(SOURCES, INTO, storage=storage)
 
 
@@ -92,6 +97,10 @@ def test_a_merge_that_fails_leaves_nothing(error: Any) -> None:
             pass
         else:
             assert result.partitions[0].notes != [], faulty.failed
+            if result.exit_code == 1 and f"{faulty.failed}".startswith("open /b"):
+                # What cannot be opened counts as damage of that disk, and what no other has is named.
+                assert result.partitions[0].numbers["offsetsMissing"] > 0, faulty.failed
+                inner.remove_folder(INTO)
             assert not inner.exists(INTO) or files(inner, INTO) == judge.expected, faulty.failed
         judge.judge(f"{faulty.failed}", inner)
         assert not inner._locked
@@ -138,6 +147,15 @@ def test_what_cannot_be_read_comes_from_the_others() -> None:
         healed, missing = healed + (not gone), missing + bool(gone)
     assert healed
     assert missing
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="it kills processes")
+def test_a_kill_anywhere_leaves_nothing_or_all() -> None:
+    """At a few places of each command; by itself, `python tests/crash kills` takes all."""
+    command = [sys.executable, Path(__file__).parents[1] / "crash", "kills", "--every", "150", "--first", "60"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.findall(r"(\S+): killed [1-9][0-9]* times, 0 wrong", done.stdout) == list(kills.CASES)
 
 
 # ---- repair --from ----

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.brokers import NAME, TOPIC_ID, Cluster, replicas
+from helpers.trees import contents
 
 from pylogseg import offline
 from pylogseg.errors import RequestError
@@ -255,3 +256,38 @@ def test_the_names_of_sources_are_checked(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(RequestError, match="neither a log directory"):
         offline.merge([*disks, tmp_path / "empty"], tmp_path / "out")
+
+
+# ---- places ----
+
+
+def test_one_disk_by_two_names_is_refused(tmp_path: Path) -> None:
+    """Also by a link, which a mount is like."""
+    disks, _ = replicas(tmp_path)
+    link = tmp_path / "link"
+    link.symlink_to(disks[0])
+    with pytest.raises(RequestError, match="was named twice, also as"):
+        offline.merge([*disks, link], tmp_path / "out")
+    for other in (disks[0], link):
+        with pytest.raises(RequestError, match="is to be repaired: name the disk of another broker"):
+            offline.repair(disks[0], other=other)
+
+
+def test_a_target_that_is_a_broken_link_is_refused(tmp_path: Path) -> None:
+    disks, _ = replicas(tmp_path)
+    (tmp_path / "out").symlink_to("nowhere")
+    with pytest.raises(RequestError, match="a symbolic link: name a folder in it"):
+        offline.merge(disks, tmp_path / "out")
+
+
+def test_a_restore_into_what_it_reads_is_refused(tmp_path: Path) -> None:
+    disks, _ = replicas(tmp_path)
+    before = contents(disks[0])
+    for inside in (disks[0] / "restored", disks[0] / NAME / "restored"):
+        inside.mkdir()
+        for source in (disks[0], disks[0] / NAME) if inside.parent.name == NAME else disks[:1]:
+            with pytest.raises(RequestError, match="which is read: name a log directory outside of it"):
+                offline.restore(source, inside)
+        assert list(inside.iterdir()) == []
+        inside.rmdir()
+    assert contents(disks[0]) == before

@@ -140,7 +140,9 @@ class LogDirectory:
                 )
             self._logs[name] = None
             is_new = not self.storage.exists(self.storage.join(self.path, name))
-            if is_new and key:  # the entries are of a deleted partition of this name; a crash must not bring them back
+            known = (*self._tables, *self._written.values(), self._cleaned)
+            # The entries are of a deleted partition of this name; a crash must not bring them back.
+            if is_new and key and any(key in offsets for offsets in known):
                 self._drop({key})
             clean = self._closed_clean.get(name, self.was_clean or is_new)
             points, starts, marks = (offsets.get(key, 0) if key else 0 for offsets in self._tables)
@@ -245,6 +247,13 @@ class LogDirectory:
                     if before is None:
                         del starts[key]
                     raise
+
+    def noted(self, name: str) -> dict[FileKind, int]:
+        """Return what the checkpoints on the disk say of a partition, as far as they could be read."""
+        key = _key_of(name)
+        with self._mutex:
+            every = {**self._written, FileKind.CLEANER_OFFSETS: self._cleaned}
+            return {kind: offsets[key] for kind, offsets in every.items() if key in offsets} if key else {}
 
     def cleaned_to(self, name: str) -> int | None:
         """Return the offset at which the last cleaning of a partition ended; None if there was none."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from pylogseg.catalog.target import Target, refuse_if_locked
 from pylogseg.config import LogConfig
 from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.files.checkpoint import encode_offset_checkpoint
 from pylogseg.files.properties import parse_properties
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder, partition_folder_name
@@ -129,13 +129,15 @@ class _Merge:
         self._disks = [disk for source in sources for disk in self._opened(source)]
         if not self._disks:
             raise RequestError("there is nothing to merge: name the log directories")
-        for before, after in pairwise(sorted(os.path.realpath(disk.path) for disk in self._disks)):
-            if before == after:
-                raise RequestError(f"{before} was named twice")
+        for number, disk in enumerate(self._disks):
+            for other in self._disks[:number]:
+                if unfinished.is_same(other.path, disk.path):
+                    raise RequestError(f"{disk.path} was named twice, also as {other.path}: name each disk once")
         self._check_cluster()
         self._metadata = self._read_metadata(cluster_metadata)
         self._take = {name: self._disk_named(name, where) for name, where in take.items()}
         self._names: list[str] = []
+        self._cleaned: dict[tuple[str, int], int] = {}
 
     def _opened(self, source: str) -> list[_Disk]:
         places = Target.find_all(self._storage, source)
@@ -256,6 +258,9 @@ class _Merge:
             try:
                 self._take_all(lambda name, advance: self._one(name, advance, directory, target), jobs, on_bytes)
                 self._write_properties(made)
+                if self._cleaned:
+                    path = self._storage.join(made, FileKind.CLEANER_OFFSETS.value)
+                    self._storage.write_synced(path, encode_offset_checkpoint(dict(sorted(self._cleaned.items()))))
             finally:
                 directory.close()
             result.is_closed_clean = self._storage.exists(self._storage.join(made, FileKind.CLEAN_SHUTDOWN.value))
@@ -387,7 +392,7 @@ class _Merge:
         directory.release(name, clean=True, write=False)
         cleaned = plan.chosen.entries.get(FileKind.CLEANER_OFFSETS.value)
         if cleaned is not None:
-            directory.note_cleaned(name, min(cleaned, log.log_end_offset))
+            self._cleaned[partition_of(name)] = min(cleaned, log.log_end_offset)
         result.log_start, result.log_end = log.log_start_offset, log.log_end_offset
         result.segments_after = len(log.segments)
         result.bytes_after = sum(segment.size for segment in log.segments)

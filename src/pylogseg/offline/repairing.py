@@ -16,7 +16,6 @@ from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import check_topic_id
 from pylogseg.log.recovery_keep import FolderKeeper, Keeper, PlannedKeeper, check_keep_folder
 from pylogseg.log.recovery_loss import of_tail
@@ -26,7 +25,7 @@ from pylogseg.log.segment_removal import Remover
 from pylogseg.log.segment_replace import replace_segments
 from pylogseg.log.segment_rewrite import Filtered, SegmentWriter
 from pylogseg.log.segments import Segments
-from pylogseg.offline.merging_replica import REACHED, noted_offsets
+from pylogseg.offline.merging_replica import REACHED
 from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import Part
 from pylogseg.offline.repairing_from import OtherDisk, OtherReplica, holes
@@ -88,6 +87,8 @@ def repair(
     shared = Options.of(options)
     keeper: Keeper = _NoCopies()
     disk = None if other is None else OtherDisk(os.fspath(other), shared.storage)
+    if disk is not None:
+        disk.refuse_same([place.parent for place in Target.find_all(shared.storage, os.fspath(path))])
     if keep is not None:
         for place in Target.find_all(shared.storage, os.fspath(path)):
             check_keep_folder(keep, place.parent, None if place.log_dir is not None else place.names[0])
@@ -274,9 +275,7 @@ class _Repairer:
         part = self._part
         if part.directory is None:
             return 0
-        noted = noted_offsets(part.storage, part.directory.path, part.result.notes)
-        key = partition_of(part.name)
-        return max((offsets.get(key, 0) for kind, offsets in noted.items() if kind in REACHED), default=0)
+        return max((offset for kind, offset in part.directory.noted(part.name).items() if kind in REACHED), default=0)
 
     def _ask_other(self, found: list[tuple[Gap, int | None]]) -> None:
         """Find out what the other replica can give for gaps, each with the offset that its segment ends at."""

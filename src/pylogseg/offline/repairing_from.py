@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -12,11 +12,14 @@ from pylogseg.errors import RequestError
 from pylogseg.files.properties import parse_properties
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.lineage.chains import parting
+from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.log.identity import topic_id_of
 from pylogseg.log.segment_rewrite import Filtered
+from pylogseg.offline import unfinished
 from pylogseg.offline.merging_replica import ReplicaScan, noted_offsets, scan_replica
 from pylogseg.offline.partition import Part
 from pylogseg.offline.repairing_salvage import Survey, kept_batches
+from pylogseg.restore.checkpoints import Entries
 from pylogseg.walker.gaps import Gap, GapKind, offsets_text
 
 
@@ -26,8 +29,16 @@ class OtherDisk:
     def __init__(self, path: str, storage: Storage) -> None:
         self.path, self._storage = path, storage
         self._places = Target.find_all(storage, path)
+        self._noted: dict[str, Entries] = {}
         if isinstance(storage, LocalStorage):
             refuse_if_locked(self._places)
+
+    def refuse_same(self, log_dirs: Iterable[str]) -> None:
+        """Raise RequestError if it is, or has, a log directory that is to be repaired."""
+        for log_dir in log_dirs:
+            for place in self._places:
+                if unfinished.is_same(place.parent, log_dir):
+                    raise RequestError(f"{self.path}: {log_dir} is to be repaired: name the disk of another broker")
 
     def replica_of(self, part: Part) -> OtherReplica | None:
         """Return the replica of a partition; None if it is not there.
@@ -45,17 +56,17 @@ class OtherDisk:
         clusters = _cluster_of(part.storage, above), _cluster_of(self._storage, place.parent)
         if None not in clusters and clusters[0] != clusters[1]:
             raise RequestError(f"{place.parent} is of cluster {clusters[1]}, and {above} of cluster {clusters[0]}")
-        return OtherReplica(part, place.parent, self._storage)
+        if place.parent not in self._noted:
+            self._noted[place.parent] = noted_offsets(self._storage, place.parent, part.result.notes)
+        other = scan_replica(
+            self._storage, place.parent, part.name, self._noted[place.parent], lambda size: part.advance(0)
+        )
+        return OtherReplica(part, part.directory, other, self._storage)
 
 
 def _cluster_of(storage: Storage, log_dir: str) -> str | None:
     path = storage.join(log_dir, FileKind.META_PROPERTIES.value)
     return parse_properties(storage.read_all(path), path).get("cluster.id") if storage.exists(path) else None
-
-
-def _scanned(storage: Storage, log_dir: str, part: Part) -> ReplicaScan:
-    noted = noted_offsets(storage, log_dir, part.result.notes)
-    return scan_replica(storage, log_dir, part.name, noted, lambda size: part.advance(0))
 
 
 def holes(surveys: Sequence[Survey], paths: Sequence[str], noted_end: int) -> list[tuple[int, Gap]]:
@@ -85,11 +96,12 @@ def holes(surveys: Sequence[Survey], paths: Sequence[str], noted_end: int) -> li
 class OtherReplica:
     """Another replica of a damaged partition, as far as both have the same history."""
 
-    def __init__(self, part: Part, log_dir: str, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, part: Part, directory: LogDirectory, other: ReplicaScan, storage: Storage) -> None:
+        self._storage, self._other = storage, other
+        key = partition_of(part.name)
+        noted = {kind: {key: offset} for kind, offset in directory.noted(part.name).items()}
         above = part.storage.split(part.folder)[0]
-        own = _scanned(part.storage, above, part)
-        self._other = _scanned(self._storage, log_dir, part)
+        own = scan_replica(part.storage, above, part.name, noted, lambda size: part.advance(0))
         self.folder = self._other.folder
         self.own_is_compacted = own.is_compacted
         # What lies behind the damaged end of this one may be the other's alone.

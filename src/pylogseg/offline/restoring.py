@@ -17,12 +17,13 @@ from pylogseg.format.names import FileKind, parse_file_name, parse_partition_fol
 from pylogseg.internal_topics.cluster import ClusterMetadata, find_metadata
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
+from pylogseg.offline import unfinished
 from pylogseg.offline.copying_files import check_batches, copy_folder, first_difference
 from pylogseg.offline.moving import check_log_dir
 from pylogseg.offline.restoring_tier import FromTier, Until
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_leave
-from pylogseg.restore.checkpoints import entries_of, note_entries, read_checkpoints
+from pylogseg.restore.checkpoints import all_entries, note_entries, read_checkpoints
 from pylogseg.restore.contents import Content, content_of
 from pylogseg.restore.partition import RestoreOptions, Written
 from pylogseg.restore.rows import WriteOptions, write_rows
@@ -130,6 +131,7 @@ def restore(
         if committed or without_transactions or table:
             raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
         given = _FromLogs(source, topics, partitions)
+        given.refuse_inside(into)
     job = Restoring(given, into, cluster_metadata, on_result, on_bytes)
     return job.plan(overwrite) if dry_run else job.run(overwrite)
 
@@ -260,6 +262,13 @@ class _FromLogs:
         result.bytes_after, result.segments_after = sum(sizes), len(sizes)
         return result
 
+    def refuse_inside(self, target: str) -> None:
+        """Raise RequestError if a log directory lies in what is read."""
+        for name, place in self._places.items():
+            source = place.parent if place.is_whole else self._folder(name)
+            if unfinished.is_within(target, source) and not unfinished.is_same(target, source):
+                raise RequestError(f"{target} lies in {source}, which is read: name a log directory outside of it")
+
     def _folder(self, name: str) -> str:
         return os.path.join(self._places[name].parent, name)
 
@@ -278,18 +287,29 @@ class _FromLogs:
         for parent in {self._places[name].parent for name in names}:
             check_unlocked(parent)
         above = staging.attempt_folder("restore")
-        return [self._copy(above, name, ids, on_bytes) for name in names]
+        places = {name: self._places[name] for name in names}
+        known = {
+            log_dir: all_entries(self._storage, log_dir)
+            for log_dir in {place.log_dir for place in places.values()}
+            if log_dir
+        }
+        said = {
+            name: known[place.log_dir].get(partition_of(name), {}) if place.log_dir else {}
+            for name, place in places.items()
+        }
+        written = [self._copy(above, name, said[name], ids, on_bytes) for name in names]
+        note_entries(self._storage, above, said)
+        return written
 
-    def _copy(self, above: str, name: str, ids: dict[str, str], on_bytes: Callable[[int], None]) -> Written:
+    def _copy(
+        self, above: str, name: str, entries: dict[str, int], ids: dict[str, str], on_bytes: Callable[[int], None]
+    ) -> Written:
         storage, source, copy = self._storage, self._folder(name), os.path.join(above, name)
         copy_folder(storage, source, copy, on_bytes)
         difference = first_difference(storage, source, copy, on_bytes)
         if difference:
             raise StorageError(copy, "copy", f"what was written is not what is read: {difference}")
         start, end = check_batches(storage, copy, source)
-        log_dir = self._places[name].log_dir
-        entries = {} if log_dir is None else entries_of(storage, log_dir, name)
-        note_entries(storage, above, {name: entries})
         topic, number = partition_of(name)
         if topic in ids:
             metadata = encode_partition_metadata(PartitionMetadata(ids[topic]))

@@ -90,10 +90,20 @@ class FromTier:
         self, staging: Staging, names: Sequence[str], ids: dict[str, str], on_bytes: Callable[[int], None]
     ) -> list[Written]:
         """Write partitions into the staging folder; every batch is read, with its CRC."""
-        above = staging.attempt_folder("restore")
-        return [self._write(above, self._parts[name], ids, on_bytes) for name in names]
+        above, said = staging.attempt_folder("restore"), dict[str, dict[str, int]]()
+        written = [self._write(above, self._parts[name], ids, said, on_bytes) for name in names]
+        note_entries(self._storage, above, said)
+        return written
 
-    def _write(self, above: str, part: Partition, ids: dict[str, str], on_bytes: Callable[[int], None]) -> Written:
+    def _write(
+        self,
+        above: str,
+        part: Partition,
+        ids: dict[str, str],
+        said: dict[str, dict[str, int]],
+        on_bytes: Callable[[int], None],
+    ) -> Written:
+        """Write a partition, and note in `said` what the checkpoints have to say of it."""
         storage, folder, result = self._storage, os.path.join(above, part.name), self._results[part.name]
         storage.make_folder(folder)
         end = self._end_of(part)
@@ -123,10 +133,9 @@ class FromTier:
             data = encode_partition_metadata(PartitionMetadata(topic_id))
             storage.write_synced(os.path.join(folder, FileKind.PARTITION_METADATA.value), data)
         start = max(part.log_start_offset, segments[0].base_offset)
-        said = {FileKind.RECOVERY_POINTS.value: reached, FileKind.HIGH_WATERMARKS.value: reached}
+        said[part.name] = {FileKind.RECOVERY_POINTS.value: reached, FileKind.HIGH_WATERMARKS.value: reached}
         if start > segments[0].base_offset:
-            said[FileKind.LOG_STARTS.value] = start
-        note_entries(storage, above, {part.name: said})
+            said[part.name][FileKind.LOG_STARTS.value] = start
         count = sum(entry.name.endswith(FileKind.LOG.value) for entry in storage.list_folder(folder))
         return Written(part.topic, part.partition, folder, start, reached, -1, count, size, -1)
 

@@ -19,16 +19,23 @@ def check_free(storage: Storage, path: str) -> None:
 
 def check_replaceable(storage: Storage, path: str) -> None:
     """Check that a folder that is made beside a path can get its name; raises RequestError if not."""
-    check_free(storage, path)
     if isinstance(storage, LocalStorage) and (os.path.islink(path) or os.path.ismount(path)):
         what = "a symbolic link" if os.path.islink(path) else "a mount point, which no folder can take the place of"
         raise RequestError(f"{path}: {what}: name a folder in it, such as {os.path.join(path, 'log')}")
+    check_free(storage, path)
 
 
 def is_within(path: str, folder: str) -> bool:
     """Check whether a path lies in a folder, or is it, by their real paths."""
     real, above = os.path.realpath(path), os.path.realpath(folder)
     return os.path.commonpath([real, above]) == above
+
+
+def is_same(path: str, other: str) -> bool:
+    """Check whether two paths are one folder, also by a link or a mount."""
+    if os.path.exists(path) and os.path.exists(other):
+        return os.path.samefile(path, other)
+    return os.path.realpath(path) == os.path.realpath(other)
 
 
 def put_in_place(storage: Storage, made: str, path: str) -> None:

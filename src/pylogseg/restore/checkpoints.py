@@ -14,6 +14,8 @@ CHECKPOINTS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATE
 
 
 Entries = dict[FileKind, dict[tuple[str, int], int]]
+#: By partition, and the names of the checkpoints.
+AllEntries = dict[tuple[str, int], dict[str, int]]
 
 
 def read_checkpoints(storage: Storage, log_dir: str, notes: list[str] | None = None) -> Entries:
@@ -38,6 +40,15 @@ def read_checkpoints(storage: Storage, log_dir: str, notes: list[str] | None = N
     return found
 
 
+def all_entries(storage: Storage, folder: str) -> AllEntries:
+    """Return the entries of every partition, as `entries_of` does."""
+    found: AllEntries = {}
+    for kind in CHECKPOINTS:
+        for key, offset in _read(storage, storage.join(folder, kind.value)).items():
+            found.setdefault(key, {})[kind.value] = offset
+    return found
+
+
 def entries_of(storage: Storage, folder: str, name: str) -> dict[str, int]:
     """Return the entries for one partition, by the names of the checkpoints.
 
@@ -46,12 +57,7 @@ def entries_of(storage: Storage, folder: str, name: str) -> dict[str, int]:
     CorruptionError
         If a checkpoint cannot be read.
     """
-    found = {}
-    for kind in CHECKPOINTS:
-        known, key = _read(storage, storage.join(folder, kind.value)), partition_of(name)
-        if key in known:
-            found[kind.value] = known[key]
-    return found
+    return all_entries(storage, folder).get(partition_of(name), {})
 
 
 def note_entries(storage: Storage, folder: str, entries: Mapping[str, Mapping[str, int]]) -> None:

@@ -7,6 +7,7 @@ crash interrupts it.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import time
@@ -19,7 +20,8 @@ from typing import Any, NamedTuple
 from pylogseg.env.storage import LocalStorage, Lock, Storage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import parse_file_name, partition_folder_name
-from pylogseg.restore.checkpoints import entries_of, note_entries
+from pylogseg.log.directory import partition_of
+from pylogseg.restore.checkpoints import AllEntries, all_entries, note_entries
 from pylogseg.restore.partition import Written
 
 _TOPIC = "pylogseg-staging"
@@ -147,7 +149,8 @@ class Staging:
                 plan_path = self._storage.join(self.folder, _PLAN)
                 if not self._storage.exists(plan_path):
                     by_partition = self.check(written, overwrite=overwrite)
-                    moves = [self._joined(parts) for parts in by_partition]
+                    said = functools.cache(lambda folder: all_entries(self._storage, folder))
+                    moves = [self._joined(parts, said) for parts in by_partition]
                     texts = {name: data.decode() for name, data in (files or {}).items()}
                     plan = {"write": self.write_id, "partitions": moves, "files": texts}
                     self._storage.write_whole(plan_path, json.dumps(plan).encode())
@@ -167,7 +170,7 @@ class Staging:
     def _target(self, part: Written) -> str:
         return self._storage.join(self.root, part.name)
 
-    def _joined(self, parts: list[Written]) -> dict[str, Any]:
+    def _joined(self, parts: list[Written], said: Callable[[str], AllEntries]) -> dict[str, Any]:
         """Move the files of all parts into the folder of the first, whose epochs apply to all; return the plan."""
         storage, first = self._storage, parts[0]
         for part in parts[1:]:
@@ -179,7 +182,7 @@ class Staging:
         move = {"from": os.path.relpath(first.folder, self.folder), "to": first.name}
         return {
             **move,
-            "checkpoints": entries_of(storage, storage.split(first.folder)[0], first.name),
+            "checkpoints": said(storage.split(first.folder)[0]).get(partition_of(first.name), {}),
         }
 
     def _placed(self, written: Sequence[Written]) -> list[Placed]:
