@@ -121,6 +121,19 @@ def test_of_a_lost_end_comes_what_the_other_still_has(tmp_path: Path) -> None:
     assert missing in done.text
 
 
+def test_a_last_segment_of_zeros_comes_from_the_other(tmp_path: Path) -> None:
+    """It looks like one that was only just made, but the checkpoints say how far the log went."""
+    cluster = written(tmp_path)
+    before = stopped(cluster)[0]
+    mine, other, _ = cluster.brokers
+    whole = logs(mine)
+    path = mine.folder / NAME / f"{before[-1].segment:020d}.log"
+    path.write_bytes(bytes(path.stat().st_size))
+    (result,) = done = offline.repair(mine.folder, other=other.folder)
+    assert (logs(mine) == whole, done.exit_code) == (True, 0), result.notes
+    assert result.numbers["offsetsFromOthers"] == before[-1].end - before[-1].segment
+
+
 def test_what_the_cleaner_removed_from_the_other_does_not_come(tmp_path: Path) -> None:
     cluster = written(tmp_path)
     before = stopped(cluster)[0]

@@ -252,7 +252,7 @@ class _Repairer:
         if self._disk is None:
             return surveys
         paths = [part.storage.join(part.folder, segment_file_name(base, FileKind.LOG)) for base in bases]
-        found = holes(surveys, paths, self._noted_end())
+        found = holes(surveys, bases, paths, self._noted_end())
         other = self._find_other() if found else None
         made = list(surveys)
         for number, gap in found:

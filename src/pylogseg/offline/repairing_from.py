@@ -69,27 +69,34 @@ def _cluster_of(storage: Storage, log_dir: str) -> str | None:
     return parse_properties(storage.read_all(path), path).get("cluster.id") if storage.exists(path) else None
 
 
-def holes(surveys: Sequence[Survey], paths: Sequence[str], noted_end: int) -> list[tuple[int, Gap]]:
+def holes(
+    surveys: Sequence[Survey], bases: Sequence[int], paths: Sequence[str], noted_end: int
+) -> list[tuple[int, Gap]]:
     """Return the offsets between segments, and behind the last, that no damage stands for, each with its segment.
 
-    `noted_end` is how far the log went by the checkpoints.
+    `noted_end` is how far the log went by the checkpoints. The last segment may be empty, or have zeros alone.
     """
     found = []
-    following = [*(survey.offsets for survey in surveys[1:]), (noted_end, noted_end)]
-    for number, (survey, after) in enumerate(zip(surveys, following, strict=True)):
-        if survey.offsets is None or after is None or after[0] <= survey.offsets[1]:
+    ranges = [survey.offsets for survey in surveys]
+    if ranges and ranges[-1] is None:
+        ranges[-1] = (bases[-1], bases[-1])
+    for number, (survey, own, after) in enumerate(
+        zip(surveys, ranges, [*ranges[1:], (noted_end, noted_end)], strict=True)
+    ):
+        if own is None or after is None or after[0] <= own[1]:
             continue
         is_last = number + 1 == len(surveys)
-        end = survey.runs[-1][1]
-        begins_damaged = not is_last and any(
-            gap.is_damage and gap.position < surveys[number + 1].runs[0][0] for gap in surveys[number + 1].gaps
+        end = survey.runs[-1][1] if survey.runs else 0
+        behind = Survey([], []) if is_last else surveys[number + 1]
+        begins_damaged = any(
+            gap.is_damage and (not behind.runs or gap.position < behind.runs[0][0]) for gap in behind.gaps
         )
         if begins_damaged or any(gap.is_damage and gap.position >= end for gap in survey.gaps):
             continue
         size = max([end, *(gap.end_position for gap in survey.gaps)])
-        reason = f"{offsets_text(survey.offsets[1], after[0])} are not here"
+        reason = f"{offsets_text(own[1], after[0])} are not here"
         until = None if is_last else after[0]
-        found.append((number, Gap(paths[number], GapKind.ORDER, end, size, survey.offsets[1], until, reason, True)))
+        found.append((number, Gap(paths[number], GapKind.ORDER, end, size, own[1], until, reason, True)))
     return found
 
 
