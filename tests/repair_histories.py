@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 import sys
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
 
 from helpers.brokers import CONFIG, NAME, Batch, Broker, Cluster
@@ -139,7 +140,10 @@ def check(index: int, seed: int, folder: Path) -> Counter[str]:
         assert all(found.get(first) == original[first] for first in good), "good batches went"
     gone = [first for first in original if first not in found]
     if keep_behind and not is_mistake and not any(was_compacted):
-        there = [first for first in gone if first not in other.bad and theirs.get(first) == original[first]]
+        # A range that the other one has only in part stays missing, and is said.
+        ranges = [list(run) for is_gone, run in groupby(original, lambda first: first not in found) if is_gone]
+        has = {first for first in gone if first not in other.bad and theirs.get(first) == original[first]}
+        there = [first for run in ranges if has.issuperset(run) for first in run]
         # Without a topic id, a batch that both have has to show that they are replicas.
         has_id = (other.folder / "partition.metadata").exists()
         assert not there or not has_id, f"not healed: {there}; {result.notes} {mine.bad}"

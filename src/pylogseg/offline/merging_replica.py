@@ -205,7 +205,7 @@ def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, adva
     start = found.entries.get(FileKind.LOG_STARTS.value, 0)
     found.log_start = max(start, found.bases[0] if found.bases else 0)
     found.end = found.log_start
-    found.is_compacted = FileKind.CLEANER_OFFSETS.value in found.entries
+    found.is_compacted = found.entries.get(FileKind.CLEANER_OFFSETS.value, 0) > found.log_start
     seen: list[EpochEntry] = []
     for number, base in enumerate(found.bases):
         end = found.bases[number + 1] if number + 1 < len(found.bases) else None
