@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pylogseg.catalog.disk import Partition, Segment
-from pylogseg.env.filesystem import FileView
+from pylogseg.env.filesystem import FileView, LocalFiles
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.reading.offset_order import Order
 from pylogseg.tier.slices import Slice
 from pylogseg.walker.gaps import Gap, offsets_text
@@ -91,7 +90,7 @@ class Copies:
         copies: Callable[[str], Sequence[Slice]] | None = getattr(part.files, "copies", None)
         self.are_there = False
         if copies is not None:
-            others = [_of_slice(part, each) for each in copies(part.path)]
+            others = [_of_slice(each) for each in copies(part.path)]
             self.are_there = bool(others)
             self._sources = sorted([*self._sources, *others], key=lambda source: source.first_offset)
 
@@ -245,9 +244,9 @@ def _of_segment(segment: Segment) -> _Source:
     return _Source(name, first, _END if end is None else end, _opener(uploaded), segment)
 
 
-def _of_slice(part: Partition, found: Slice) -> _Source:
-    path = part.files.join(part.path, segment_file_name(found.first_offset, FileKind.LOG))
-    segment = Segment(part.files, path, found.first_offset, 0, 0, False, next_base=found.end_offset)
+def _of_slice(found: Slice) -> _Source:
+    # What of it is asked for is checked to be there, so that its own end says nothing more.
+    segment = Segment(LocalFiles(), found.upload.name, found.first_offset, 0, 0, False)
     return _Source(found.upload.name, found.first_offset, found.end_offset, _opener(found), segment)
 
 
