@@ -216,7 +216,7 @@ def _partition_findings(
     checkpoints, cluster = around.of(part)
     found = check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)
     yield from as_uploaded(part, found)
-    yield from check_uploads(part, reports.reports, summary.level)
+    yield from as_uploaded(part, check_uploads(part, reports.reports, summary.level))
     yield from check_unsent(part, reports, summary.level, checkpoints, cluster, summary.not_checked)
 
 
