@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,9 +18,11 @@ from pylogseg.env.filesystem import FileView, LocalFiles
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.reading.offset_order import Order
-from pylogseg.tier.slices import Slice
 from pylogseg.walker.gaps import Gap, offsets_text
 from pylogseg.walker.windows import Window, walk
+
+if TYPE_CHECKING:
+    from pylogseg.tier.slices import Slice
 
 _END = 2**63 - 1
 
@@ -251,9 +253,4 @@ def _of_slice(found: Slice) -> _Source:
 
 
 def _opener(found: Slice) -> Callable[[int, int], FileView]:
-    def opened(low: int, high: int) -> FileView:
-        if low <= found.first_offset and high >= found.end_offset:
-            return found.open()
-        return Slice(found.upload, low, high).open()
-
-    return opened
+    return lambda low, high: found.within(low, high).open()

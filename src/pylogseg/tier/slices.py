@@ -42,6 +42,12 @@ class Slice:
     first_offset: int
     end_offset: int
 
+    def within(self, first_offset: int, end_offset: int) -> Slice:
+        """Return a range of it; all of it if that is asked for, also where its end is not known."""
+        if first_offset <= self.first_offset and end_offset >= self.end_offset:
+            return self
+        return Slice(self.upload, first_offset, end_offset)
+
     @property
     def starts_whole(self) -> bool:
         return self.first_offset == self.upload.segment.start_offset
