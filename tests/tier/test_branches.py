@@ -51,6 +51,30 @@ def test_another_leader_below_a_common_one(tmp_path: Path, scheme: str) -> None:
     assert rows(joined) == expected
 
 
+@pytest.mark.parametrize("scheme", ["aiven", "localtier"])
+def test_a_log_that_begins_inside_a_batch(tmp_path: Path, scheme: str) -> None:
+    """Records were deleted up to there: the batch is there, and so are its other records."""
+    folder = tmp_path / "disk" / "orders-0"
+    with pylogseg.open_log(folder, segment_ms=1 << 60, index_interval_bytes=200) as log:
+        for n in range(12):
+            log.append([(n, None, b"%d" % n)] * 10)
+            if n in (5, 8, 11):
+                log.roll()
+    tier = tmp_path / "tier"
+    for base, end, first in ((0, 60, 0), (60, 90, 0), (60, 90, 0), (90, 120, 37)):
+        if scheme == "aiven":
+            Uploader(tier).segment(folder, base, end, epochs=[(0, first)])
+        else:
+            copy_segment(tier, folder, base, end, epochs=[(0, first)])
+    url = f"{scheme}+file://{tier}"
+    found = rows(pylogseg.open_tier(url))
+    assert found == [(n, b"%d" % (n // 10)) for n in range(30, 120)]
+    assert damage(shell.pylogseg("verify", url, "--json")) == []
+    (tmp_path / "new").mkdir()
+    offline.restore(url, tmp_path / "new")
+    assert rows(pylogseg.open_dir(tmp_path / "new")) == found
+
+
 def branches(folder: Path) -> tuple[Path, Path]:
     """Two logs that part at offset 100: the lost one aborts a transaction there, the other one commits it."""
     lost, log = folder / "lost" / "orders-0", folder / "disk" / "orders-0"

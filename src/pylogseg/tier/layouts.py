@@ -289,6 +289,17 @@ def cut_at(upload: Upload, offset: int) -> tuple[int, int]:
     return (end if reached >= offset else begin), end
 
 
+def base_at(upload: Upload, offset: int) -> int:
+    """Return the base offset of the batch that has an offset; the offset itself if there is none."""
+    for rows in _headers(upload, offset):
+        there = np.flatnonzero((rows.base_offset <= offset) & (offset <= rows.last_offset))
+        if len(there):
+            return int(rows.base_offset[there[0]])
+        if int(rows.base_offset[-1]) > offset:
+            break
+    return offset
+
+
 def _headers(upload: Upload, offset: int) -> Iterator[BatchTable]:
     """Yield the headers of batches, from the last one on that the offset index has below an offset.
 

@@ -19,7 +19,7 @@ from pylogseg.format.names import FileKind
 from pylogseg.lineage.chains import Lineage
 from pylogseg.lineage.parts import LeftKind, LeftOut, Part, assemble, lineage_of
 from pylogseg.tier.claims import settled
-from pylogseg.tier.layouts import cut_at
+from pylogseg.tier.layouts import base_at, cut_at
 from pylogseg.tier.uploads import BrokenUpload, Upload
 
 _UNENDING = 2**63 - 1
@@ -189,6 +189,8 @@ def whole_log(
         found = assemble(parts, lineage.cut(end))
         segments = [Slice(good[piece.part], piece.first_offset, piece.end_offset) for piece in found.pieces]
         left, holes = [(good[each.part], each) for each in (*found.left, *claims)], found.holes
+    if segments:
+        segments[0] = _with_all_of_its_first_batch(segments[0])
     for number, broken in enumerate(sorted((u for u in uploads if isinstance(u, BrokenUpload)), key=_order)):
         first = broken.segment.start_offset
         if first >= end or any(each.first_offset <= first < each.end_offset for each in segments):
@@ -199,6 +201,16 @@ def whole_log(
     copies = [Slice(upload, each.first_offset, each.end_offset) for upload, each in left
               if each.kind is LeftKind.COPY and each.end_offset >= 0]  # fmt: skip
     return TieredLog(*name, segments, left, holes, copies)
+
+
+def _with_all_of_its_first_batch(first: Slice) -> Slice:
+    """Return the first segment of a log, from the batch on that the log begins in: records were deleted up to there."""
+    if first.starts_whole:
+        return first
+    try:
+        return Slice(first.upload, base_at(first.upload, first.first_offset), first.end_offset)
+    except PylogsegError:  # who reads it will meet that
+        return first
 
 
 def _order(upload: Upload) -> tuple[int, int, str]:
