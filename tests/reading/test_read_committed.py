@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from helpers.shell import process
+from helpers.shell import pylogseg as pylogseg_shell
 
 import pylogseg
 from pylogseg.catalog.disk import open_dir
@@ -244,3 +245,38 @@ def test_follow_reads_on_where_a_partition_was_moved_to_another_directory(tmp_pa
         log.append([(None, None, b"2")])
     out, err = started.communicate(timeout=60)
     assert (out, err, started.returncode) == (b"1 2\n", b"", 0)
+
+
+@pytest.fixture
+def undecided(tmp_path: Path) -> Path:
+    """A transaction whose marker lies in a segment that is damaged as a whole; no snapshot knows of it."""
+    with pylogseg.open_log(tmp_path / "q-0") as log:
+        log.append([(None, b"plain", b"0")] * 5)
+        producer = log.producer(7)
+        producer.begin()
+        producer.append([(None, b"tx", b"1")])
+        log.roll()
+        producer.commit()
+        log.append([(None, b"plain", b"2")])
+    path = max((tmp_path / "q-0").glob("*.log"))
+    data = bytearray(path.read_bytes())
+    data[70::40] = bytes(byte ^ 0xFF for byte in data[70::40])
+    path.write_bytes(data)
+    for snapshot in (tmp_path / "q-0").glob("*.snapshot"):
+        snapshot.write_bytes(b"")
+    return tmp_path
+
+
+def test_damage_may_hide_the_end_of_a_transaction(undecided: Path) -> None:
+    """The reader ends before the transaction, and says why."""
+    with pytest.raises(pylogseg.CorruptionError, match="CRC mismatch"):
+        list(pylogseg.read(undecided, isolation_level="read_committed"))
+    with pytest.raises(pylogseg.CorruptionError, match="CRC mismatch"):
+        pylogseg.dataset(undecided, isolation_level="read_committed").to_table()
+    for on_corrupt in ("skip", "stop"):
+        reader = pylogseg.read(undecided, isolation_level="read_committed", on_corrupt=on_corrupt)
+        assert [record.offset for record in reader] == [0, 1, 2, 3, 4]
+        assert any(gap.is_damage and gap.first_offset == 6 for gap in reader.gaps)
+    done = pylogseg_shell("cat", undecided, "--isolation-level", "read_committed", "--on-corrupt", "skip")
+    assert done.code == 1
+    assert "damage" in done.err

@@ -247,12 +247,13 @@ class PartitionReader:
         # The end may not fit into the type of the columns that it is compared with.
         self._last = min(end_offset, OPEN_END) - 1
         self._unopened: Unopened | None = None
+        self._damage_behind: list[Gap] = []
         memory = None if options.scratch is None else options.scratch()
         self._one_pass = OnePass(options.limit_bytes, memory, first_offset, self._last)
         if transactions is None and options.isolation_level == "read_committed":
             skips = options.on_corrupt == "skip"
             known = Transactions(list(segments), snapshots or {}, first_offset, tail=tail, skips=skips)
-            transactions, self._unopened = known, known.unopened
+            transactions, self._unopened, self._damage_behind = known, known.unopened, known.damage
         self._transactions = transactions
 
     def __iter__(self) -> Iterator[Chunk]:
@@ -316,19 +317,20 @@ class PartitionReader:
                 if len(rows):
                     yield from self._decode(segment, rows, item)
                 if undecided:
-                    self._note_unopened(segment)
+                    self._note_what_hides_an_end(segment)
                 if undecided or is_done:
                     yield None
                     return
             if self._ends_at_any(order.finish()):
                 yield None
 
-    def _note_unopened(self, segment: Segment) -> None:
-        """Note the segments behind one that could not be opened: the end of a transaction may lie in them."""
+    def _note_what_hides_an_end(self, segment: Segment) -> None:
+        """Report what behind an open transaction could not be read: its end may lie there."""
         for later in self._segments:
             error = (self._unopened or {}).get(later.base_offset)
             if later.base_offset > segment.base_offset and error is not None:
                 self._ends_at(unreadable_gap(later, error, later.base_offset, later.next_base))
+        self._ends_at_any(self._damage_behind)
 
     def _account(self, view: FileView, window: Window, done: int, dropped: int) -> tuple[int, int]:
         """Count the bytes of a window, wait for the throttle, and drop the pages before it from the cache."""

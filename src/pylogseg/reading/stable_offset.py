@@ -11,6 +11,7 @@ from typing import NamedTuple
 from pylogseg.catalog.disk import Segment
 from pylogseg.format.batches import BatchTable
 from pylogseg.reading.transaction_markers import Unopened, marker_rows, open_at, windows
+from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window
 
 
@@ -42,18 +43,23 @@ def last_stable_offset(
 
 
 def end_of_log(
-    segments: list[Segment], snapshots: dict[int, str], tail: Tail | None = None, unopened: Unopened | None = None
+    segments: list[Segment],
+    snapshots: dict[int, str],
+    tail: Tail | None = None,
+    unopened: Unopened | None = None,
+    damage: list[Gap] | None = None,
 ) -> EndState:
     """Return the end of the log and the open transactions there; reads headers after the newest snapshot or `tail`.
 
-    Segments that cannot be opened are errors, or passed by and noted in `unopened`.
+    Segments that cannot be opened are errors, or passed by and noted in `unopened`; damage is noted in `damage`.
     """
     if tail is not None and tail.last_offset >= 0:
-        found = _read_on(segments, EndState(tail.last_offset, dict(tail.open_first)), tail, tail.crc, unopened=unopened)
+        known = EndState(tail.last_offset, dict(tail.open_first))
+        found = _read_on(segments, known, tail, tail.crc, unopened=unopened, damage=damage)
         if found is not None:
             return found
     start = newest_snapshot(segments, snapshots) or EndState(segments[0].base_offset if segments else 0, {})
-    found = _read_on(segments, start, tail, unopened=unopened)
+    found = _read_on(segments, start, tail, unopened=unopened, damage=damage)
     assert found is not None
     return found
 
@@ -74,6 +80,7 @@ def _read_on(
     crc: int | None = None,
     *,
     unopened: Unopened | None,
+    damage: list[Gap] | None,
 ) -> EndState | None:
     """Follow open transactions from an offset to the end; None if the batch that ends there has another CRC."""
     start, open_first = state
@@ -83,7 +90,7 @@ def _read_on(
         if i + 1 < len(segments) and segments[i + 1].base_offset <= start:
             continue
         # A damaged batch does not open a transaction, as for a reader from the start of the log.
-        for window in windows(segment, start, crc=True, unopened=unopened):
+        for window in windows(segment, start, crc=True, unopened=unopened, damage=damage):
             rows = window.batches
             if not is_known:
                 same = rows.last_offset == start

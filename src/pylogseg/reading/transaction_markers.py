@@ -25,11 +25,20 @@ from pylogseg.walker.windows import Window, walk
 Unopened = dict[int, StorageError]
 
 
-def windows(segment: Segment, first_offset: int, *, crc: bool, unopened: Unopened | None = None) -> Iterator[Window]:
+def windows(
+    segment: Segment,
+    first_offset: int,
+    *,
+    crc: bool,
+    unopened: Unopened | None = None,
+    damage: list[Gap] | None = None,
+) -> Iterator[Window]:
     """Yield the headers of a segment from about an offset on, without batches with an impossible base offset.
 
-    A segment that cannot be opened is a StorageError, or noted in `unopened` and like one without batches.
+    A segment that cannot be opened is a StorageError, or noted in `unopened` and like one without batches. Damage is
+    noted in `damage`.
     """
+    noted = [] if damage is None else damage
     try:
         opened = open_unless_removed(segment)
     except StorageError as error:
@@ -48,9 +57,10 @@ def windows(segment: Segment, first_offset: int, *, crc: bool, unopened: Unopene
         )
         for item in found:
             if isinstance(item, Gap):
-                order.finish(item.next_offset)
+                noted += [gap for gap in (*order.finish(item.next_offset), item) if gap.is_damage]
                 continue
-            rows = order.check(item.batches).rows
+            rows, gaps, _ = order.check(item.batches)
+            noted += [gap for gap in gaps if gap.is_damage]
             if len(rows):
                 yield item._replace(batches=rows)
 

@@ -43,6 +43,7 @@ from pylogseg.format.names import FileKind
 from pylogseg.reading.offset_order import has_next
 from pylogseg.reading.stable_offset import Tail, end_of_log, newest_snapshot
 from pylogseg.reading.transaction_markers import Unopened, markers_of, open_at
+from pylogseg.walker.gaps import Gap
 
 _NEVER = 2**63
 
@@ -82,6 +83,8 @@ class Transactions:
     unopened : dict of int to StorageError, or None
         With `skips`, the segments that could not be opened so far, by base offset: they are no evidence. Else they are
         errors.
+    damage : list of Gap
+        Damage behind the last stable offset: the end of the transaction that is open there may lie in it.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Transactions:
     ) -> None:
         self._segments, self._snapshots, self._tail = segments, snapshots, tail
         self.unopened: Unopened | None = {} if skips else None
+        self.damage: list[Gap] = []
         self._bases = [segment.base_offset for segment in segments]
         # A reader in the middle of the log may begin after the first batch of an open transaction.
         self._starts_inside = bool(segments) and first_offset > segments[0].base_offset
@@ -118,8 +122,10 @@ class Transactions:
         transactional batch.
         """
         if not self._knows_end and (rows.is_transactional.any() or (self._is_first and self._may_begin_after_open())):
-            end = end_of_log(self._segments, self._snapshots, self._tail, self.unopened)
+            damage: list[Gap] = []
+            end = end_of_log(self._segments, self._snapshots, self._tail, self.unopened, damage)
             self._knows_end, self._stable = True, min([end.offset, *end.open_first.values()])
+            self.damage += [gap for gap in damage if gap.first_offset >= self._stable]
         self._is_first = False
         kept = np.ones(len(rows), np.bool_)
         data = np.flatnonzero(rows.is_transactional & ~rows.is_control)
