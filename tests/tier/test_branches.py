@@ -75,6 +75,22 @@ def test_a_log_that_begins_inside_a_batch(tmp_path: Path, scheme: str) -> None:
     assert rows(pylogseg.open_dir(tmp_path / "new")) == found
 
 
+def test_the_newest_leader_epochs_are_damaged(tmp_path: Path) -> None:
+    """Those of the upload before it say where the log begins: below, another leader's records were deleted."""
+    folder, tier = tmp_path / "disk" / "orders-0", tmp_path / "tier"
+    with pylogseg.open_log(folder, leader_epoch=1, segment_ms=1 << 60) as log:
+        for n in range(4):
+            log.append([(n, None, b"x")] * 10)
+            log.roll()
+    copies = [copy_segment(tier, folder, base, base + 10, epochs=[(1, first)]) for base, first in
+              ((0, 0), (10, 10), (10, 10), (20, 10), (30, 10))]  # fmt: skip
+    url = f"localtier+file://{tier}"
+    assert [offset for offset, _ in rows(pylogseg.open_tier(url))] == list(range(10, 40))
+    copies[-1].with_suffix(".leader_epoch_checkpoint").write_text("0\n2\n1 10\n")
+    assert [offset for offset, _ in rows(pylogseg.open_tier(url))] == list(range(10, 40))
+    assert any("leader_epoch_checkpoint" in path for _, path in damage(shell.pylogseg("verify", url, "--json")))
+
+
 def branches(folder: Path) -> tuple[Path, Path]:
     """Two logs that part at offset 100: the lost one aborts a transaction there, the other one commits it."""
     lost, log = folder / "lost" / "orders-0", folder / "disk" / "orders-0"

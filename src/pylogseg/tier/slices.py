@@ -23,6 +23,8 @@ from pylogseg.tier.layouts import base_at, cut_at
 from pylogseg.tier.uploads import BrokenUpload, Upload
 
 _UNENDING = 2**63 - 1
+#: Of so many of the newest uploads the leader epochs are tried, where those of the newest are damaged.
+_TRIED = 8
 #: Files of which a part of a segment has a part.
 _CUT = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
@@ -240,15 +242,19 @@ def _lineage(uploads: Sequence[Upload], parts: Sequence[Part]) -> Lineage:
     """
     if all(one.end_offset == two.first_offset and _knows_its_start(two) for one, two in itertools.pairwise(parts)):
         return lineage_of(parts)
-    last = max(range(len(parts)), key=lambda i: (parts[i].lineage.last_epoch, parts[i].end_offset))
-    try:
-        data = uploads[last].read_small(FileKind.LEADER_EPOCHS)
-        epochs = tuple(parse_leader_epochs(data, uploads[last].name))
-    except PylogsegError:
-        return lineage_of(parts)
-    lineage = lineage_of([*parts, parts[last]._replace(epochs=epochs)])
-    # What lies below the first epoch was deleted: other leaders may have written it, and nobody knows how far.
-    return lineage._replace(start=max(lineage.start, min(epochs[0].start_offset, lineage.end))) if epochs else lineage
+    with_epochs = [i for i in range(len(parts)) if FileKind.LEADER_EPOCHS in uploads[i].small_files]
+    newest = sorted(with_epochs, key=lambda i: (parts[i].lineage.last_epoch, parts[i].end_offset))[::-1]
+    for last in newest[:_TRIED]:
+        try:
+            data = uploads[last].read_small(FileKind.LEADER_EPOCHS)
+            epochs = tuple(parse_leader_epochs(data, uploads[last].name))
+        except PylogsegError:
+            continue
+        lineage = lineage_of([*parts, parts[last]._replace(epochs=epochs)])
+        # What lies below the first epoch was deleted: other leaders may have written it, and nobody knows how far.
+        start = min(epochs[0].start_offset, lineage.end) if epochs else lineage.start
+        return lineage._replace(start=max(lineage.start, start))
+    return lineage_of(parts)
 
 
 def _knows_its_start(part: Part) -> bool:

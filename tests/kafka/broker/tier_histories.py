@@ -40,6 +40,7 @@ from tiers import broker, server
 import pylogseg
 from pylogseg import offline
 from pylogseg.files.checkpoint import parse_leader_epochs
+from pylogseg.format.names import FileKind
 from pylogseg.lineage.chains import UNKNOWN_EPOCH, Lineage
 from pylogseg.lineage.parts import LeftKind
 from pylogseg.tier.files import TierFiles
@@ -336,6 +337,8 @@ class Judge:
         """Whether a finding names the files of a segment as those of the log, or its offsets."""
         if any(f"{folder_of(name)}/{at:020d}." in finding.path for at in (found.first_offset, found.end_offset)):
             return True
+        if finding.path.endswith(f"{folder_of(name)}/{FileKind.LEADER_EPOCHS.value}"):
+            return True  # the log has those of its newest upload
         if folder_of(name) not in finding.reason + finding.path or finding.offset is None:
             return False
         last = finding.offset if finding.last_offset is None else finding.last_offset
