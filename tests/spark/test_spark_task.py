@@ -233,7 +233,7 @@ def test_damage_after_the_last_offset_of_a_segment(tmp_path):
 
 
 def test_damage_where_an_open_transaction_begins(examples, tmp_path):
-    """A range ends before it; damage there is met as by a reader of the log, what lies behind its first batch not."""
+    """A range ends before it; damage there, and behind, where its end may lie, is met as by a reader of the log."""
     shutil.copytree(examples / "txn-a-1", tmp_path / "txn-a-1")
     hurt = tmp_path / "txn-a-1" / f"{0:020d}.log"
     data = hurt.read_bytes()
@@ -245,7 +245,10 @@ def test_damage_where_an_open_transaction_begins(examples, tmp_path):
             read()
     assert rows(str(tmp_path), onCorrupt="skip", **committed) == expected
     hurt.write_bytes(data + b"no batch" * 9)
-    assert plain(tmp_path, isolation_level="read_committed") == expected == rows(str(tmp_path), **committed)
+    for read in (lambda: plain(tmp_path, isolation_level="read_committed"), lambda: rows(str(tmp_path), **committed)):
+        with pytest.raises(CorruptionError, match="position 789"):
+            read()
+    assert rows(str(tmp_path), onCorrupt="skip", **committed) == expected
     with pytest.raises(CorruptionError, match="position 789"):
         rows(str(tmp_path))
 
