@@ -157,7 +157,7 @@ def test_what_cannot_be_read_comes_from_the_others() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="it kills processes")
 def test_a_kill_anywhere_leaves_nothing_or_all() -> None:
     """At a few places of each command; by itself, `python tests/crash kills` takes all."""
-    command = [sys.executable, Path(__file__).parents[1] / "crash", "kills", "--every", "150", "--first", "60"]
+    command = [sys.executable, Path(__file__).parents[1] / "crash", "kills", "--every", "300", "--first", "60"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.findall(r"(\S+): killed [1-9][0-9]* times, 0 wrong", done.stdout) == list(kills.CASES)
@@ -194,7 +194,7 @@ def test_a_repair_cut_short_loses_nothing() -> None:
     for make in makers:
         counter = make(world.storage(), 0)
         repaired(counter)
-        for k in range(1, counter.count + 1, 3 * EVERY - 2):
+        for k in range(1, counter.count + 1, 6 * EVERY - 5):
             inner = world.storage()
             with contextlib.suppress(StorageError, KeyboardInterrupt):
                 repaired(make(inner, k))
