@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pylogseg
-from pylogseg import BrokerSettings, LogManager
+from pylogseg import BrokerSettings, LogManager, RequestError
 from pylogseg.config import LogConfig
 from pylogseg.files.properties import parse_meta_properties
 from pylogseg.internal_topics.cluster import ClusterMetadata
@@ -198,3 +198,13 @@ def test_from_a_brokers_file(tmp_path):
     assert said.topic_defaults.retention_ms == 604_800_000
     assert BrokerSettings.from_properties({"log.dirs": str(tmp_path)}).topic_defaults.retention_ms == -1
     assert pylogseg.BrokerSettings((str(tmp_path),)).topic_defaults.retention_ms == -1
+
+
+def test_the_log_directories_alone_are_settings(tmp_path):
+    for given in (tmp_path / "a", str(tmp_path / "a"), [tmp_path / "a", str(tmp_path / "b")]):
+        with LogManager(given) as manager:
+            assert manager.settings.log_dirs[0] == str(tmp_path / "a")
+    assert BrokerSettings(log_dirs=[tmp_path]).log_dirs == (str(tmp_path),)
+    for wrong in ([], 5, [5], None):
+        with pytest.raises(RequestError, match=r"invalid log\.dirs"):
+            LogManager(wrong)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from pylogseg.config import LogConfig
 from pylogseg.embedded.log import EmbeddedLog
@@ -39,8 +40,8 @@ class LogManager:
 
     Parameters
     ----------
-    settings : BrokerSettings
-        Log directories, defaults of topics, intervals.
+    settings : BrokerSettings, path or sequence of path
+        Log directories, defaults of topics, intervals; with the log directories alone, all else is as by default.
     topics : mapping of str to mapping, optional
         Settings of topics that differ from the defaults, by Kafka's names with underscores. They override those of the
         cluster's metadata, which is read from the log directories of a broker.
@@ -72,13 +73,15 @@ class LogManager:
 
     def __init__(
         self,
-        settings: BrokerSettings,
+        settings: BrokerSettings | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
         topics: Mapping[str, Mapping[str, Any]] | None = None,
         *,
         storage: Storage | None = None,
         clock: Clock | None = None,
         scheduler: Scheduler | None = None,
     ) -> None:
+        if not isinstance(settings, BrokerSettings):
+            settings = BrokerSettings(cast("tuple[str, ...]", settings))
         self.settings = settings
         self._storage = local_storage() if storage is None else storage
         self._clock = SystemClock() if clock is None else clock

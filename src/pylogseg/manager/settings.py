@@ -52,6 +52,7 @@ class BrokerSettings:
     Attributes
     ----------
     log_dirs : tuple of str
+        Any paths are taken, also a single one.
     topic_defaults : LogConfig
         For topics without settings of their own. The default is Kafka's, except ``retention.ms``, which is -1: nothing
         is deleted unless asked for.
@@ -78,6 +79,7 @@ class BrokerSettings:
     log_cleaner_backoff_ms: int = _setting(15_000)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "log_dirs", _paths(self.log_dirs))
         for name, each in self.__dataclass_fields__.items():
             least, value = each.metadata.get("least"), getattr(self, name)
             if least is not None and not value >= least:
@@ -127,6 +129,13 @@ class BrokerSettings:
         """Read settings from a `server.properties`; see `from_properties`."""
         with open(path, "rb") as file:
             return cls.from_properties(parse_properties(file.read(), os.fspath(path)), **changes)
+
+
+def _paths(given: Any) -> tuple[str, ...]:
+    try:
+        return tuple(os.fspath(each) for each in ([given] if isinstance(given, str | os.PathLike) else given))
+    except TypeError:
+        raise RequestError(f"invalid log.dirs={given!r}: expected paths") from None
 
 
 def topic_fields(properties: Mapping[str, str]) -> dict[str, str]:
