@@ -186,7 +186,7 @@ def test_an_index_of_times_with_little_room(kafka, tmp_path):
 def test_twenty_lists(kafka, tmp_path):
     """`fuzz.py` takes fresh ones, as many as one likes."""
     seed = 970_288
-    lists = list(random_lists(seed, 20))
+    lists = list(random_lists(seed, range(20)))
     fuzz.on_kafka(lists, tmp_path)
     folders = [tmp_path / name for name, _ in lists]
     for folder in folders:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers.mutations import sealed
 from reference.batch import Record
-from reference.build import batch_v2, message
+from reference.build import batch_v2, legacy, message
 
 import pylogseg
 from pylogseg._native import _keymap
@@ -60,6 +60,7 @@ REFUSED = {
     "a second batch without a header": good(5) + sealed(good(6)[:50]),
     "an unknown control record far ahead": control(2**50, 27756),
     "a wrapper that cannot be opened": message(Record(6, NOW, None, b"garbage"), 1, 1),
+    "a wrapper with an offset below 0": legacy([Record(at, NOW, b"k", b"v") for at in (-2, 6)], 0, codec="gzip"),
     "a message that runs past its end": sealed(message(Record(6, NOW, b"k", b"v" * 50), 1)[:-20]),
     "batches too far from one another": message(Record(5, NOW, b"a", b"b"), 1) + good(2**40),
     "the highest offset": good(2**63 - 1),
@@ -86,6 +87,23 @@ def test_a_refused_append_of_a_follower_leaves_nothing(tmp_path, data, settings)
     with pylogseg.open_log(folder, **settings) as again:
         assert [record.offset for record in again.read()] == [0, 1, 2, 3, 4, 5]
         assert again.report.recovered_segments
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_wrapper_that_the_log_starts_in_is_accepted(tmp_path, magic):
+    """A new replica of a log whose records were deleted up to there fetches all of it."""
+    log = pylogseg.open_log(tmp_path / "t-0")
+    log.truncate_fully(6)
+    records = [Record(base, NOW, b"k", b"v") for base in (5, 6, 7)]
+    log.append_as_follower(legacy(records, magic, codec="gzip"), 0)
+    assert (log.log_start_offset, log.log_end_offset) == (6, 8)
+    log.append_as_follower(good(8), 0)
+    log.close_handles()
+    log.close()
+    for _ in range(2):
+        with pylogseg.open_log(tmp_path / "t-0") as again:
+            assert [record.offset for record in again.read()] == [6, 7, 8]
+            assert again.log_start_offset == 6
 
 
 @pytest.mark.parametrize("body", [b"\0", b"", b"\x80", b"\x02\0", bytes(3)], ids=repr)

@@ -301,14 +301,17 @@ class Appender:
         """Refuse offsets that a segment cannot hold, and legacy messages that could not be loaded."""
         folder = self.state.folder
         for batch in prepared.batches:
-            first, last = batch.base_offset, batch.last_offset
+            first, last, lowest = batch.base_offset, batch.last_offset, base
             if batch.magic < 2:
                 whole = byte_view(prepared.records)[batch.position : batch.position + batch.size]
                 rows = scan(whole, crc=False).batches
                 if not len(rows):
                     raise InvalidRecordError(f"{folder}: a message of {len(whole)} bytes is too short for its fields")
-                first = min(first, first_offset(rows, whole, folder))
-            if not base <= first <= last <= min(base + _MAX_RELATIVE, HIGHEST_OFFSET):
+                first, lowest = (
+                    min(first, first_offset(rows, whole, folder)),
+                    0,
+                )  # the log may start in the middle of it
+            if not lowest <= first <= last <= min(base + _MAX_RELATIVE, HIGHEST_OFFSET) or last < base:
                 raise InvalidRecordError(
                     f"{folder}: the offsets {first} to {last} of a batch do not fit into a segment from {base} on"
                 )
