@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Random lists of operations, on a real Kafka and on our engine: the same answers, states and files.
 
-    fuzz.py [--seed SEED] [--lists N] [--first I] [--no-cleaning] [--keep DIR]
+    fuzz.py [--seed SEED] [--lists N] [--first I | --only I,J,...] [--no-cleaning] [--keep DIR]
     fuzz.py --named [--keep DIR]
 
 Without --seed every run takes another one; it is printed. List I of a seed is the same whenever it is made, so what a
-run reports is run again with `--seed SEED --first I --lists 1`. With --keep the lists that differ stay in DIR/NAME:
+run reports is run again with `--seed SEED --only I`. With --keep the lists that differ stay in DIR/NAME:
 ops.jsonl, expected.jsonl and final/ as Kafka left them, out.jsonl and work/ as we did. With --named the lists are those
 of `scenarios.py`.
 Prints each difference; exit code 0 none, 1 some.
@@ -41,6 +41,7 @@ CHUNK = 50
 RECODED = {"legacy-formats"}
 #: What Kafka says where we differ on purpose (docs/fidelity.md): from there on a list is no evidence.
 KNOWN = {
+    "no larger than the last offset appended": "an index with an entry above the batch: Kafka leaves the batch's bytes",
     "Attempt to append to a full index": "where an index has no room, batches go without an entry",
     "Attempt to append to a full time index": "where an index has no room, batches go without an entry",
     "newPosition > limit": "an index that is larger than segment.index.bytes allows now keeps a log from opening",
@@ -124,6 +125,7 @@ def main():
     parser.add_argument("--seed", type=int, default=None, help="default: another one each time")
     parser.add_argument("--lists", type=int, default=100, metavar="N", help="default: 100")
     parser.add_argument("--first", type=int, default=0, metavar="I", help="begin with list I; default: 0")
+    parser.add_argument("--only", metavar="I,J,...", help="these lists alone")
     parser.add_argument("--named", action="store_true", help="the lists of scenarios.py, not random ones")
     parser.add_argument("--no-cleaning", action="store_true", help="lists that do not clean")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="where lists that differ stay")
@@ -134,14 +136,18 @@ def main():
     began, differing, done, counts, explained = time.monotonic(), 0, 0, Counter(), Counter()
     # an operation of its own on each line: what Kafka resolves is written into it
     named = [(name, [dict(each) for each in make()]) for name, make in SCENARIOS.items()] if args.named else []
-    count = len(named) or args.lists
+    numbers = range(args.first, args.first + args.lists)
+    numbers = numbers if args.only is None else sorted({int(each) for each in args.only.split(",")})
+    count = len(named) or len(numbers)
     which = f"{count} named lists" if named else f"seed {seed}"
     if not named:
-        print(f"{which}, {count} lists from number {args.first}{', no cleaning' if args.no_cleaning else ''}")
+        print(f"{which}, {count} lists from number {numbers[0]}{', no cleaning' if args.no_cleaning else ''}")
     while done < count:
         size = min(CHUNK, count - done)
         with tempfile.TemporaryDirectory() as scratch:
-            lists = named[done : done + size] or list(random_lists(seed, size, not args.no_cleaning, args.first + done))
+            lists = named[done : done + size] or list(
+                random_lists(seed, numbers[done : done + size], not args.no_cleaning)
+            )
             folders = [Path(scratch) / name for name, _ in lists]
             on_kafka(lists, Path(scratch))
             for folder in folders:

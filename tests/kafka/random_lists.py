@@ -1,4 +1,4 @@
-"""Random lists of log operations, in the language of README.md; `random_lists(seed, count)` gives them.
+"""Random lists of log operations, in the language of README.md; `random_lists(seed, numbers)` gives them.
 
 A list has a taste: small segments or large ones, formats, codecs, producers, damage. Codecs of other libraries write
 other bytes, and with sizes everything moves; so a list in which the log itself compresses has segments and indexes that
@@ -367,9 +367,9 @@ class Lists:
         yield from [HW, DELETED, op("close"), op("capture", keep="final", mtimes=True, **self.loose)]
 
 
-def random_lists(seed, count, cleaning=True, first=0):
-    """Names and operations of lists; without `cleaning` none of them cleans."""
-    for i in range(first, first + count):
+def random_lists(seed, numbers, cleaning=True):
+    """Names and operations of the lists with these numbers; without `cleaning` none of them cleans."""
+    for i in numbers:
         made = Lists(random.Random(f"{seed}/{i}"), cleaning).operations()
         # what is there twice is made two, since bytes and numbers are put in later
         yield f"random-{seed}-{i:04d}", [copy.deepcopy(each) for each in made]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from pylogseg.config import LogConfig
+from pylogseg.env.clock import SystemClock
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import ClosedError, CorruptionError, InvalidRecordError, PylogsegError, RequestError
@@ -36,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from helpers.descriptions import described
 
 Row = dict[str, Any]
+_ENTRY_BYTES = {".index": 8, ".timeindex": 12}
 _PLACE = re.compile(r"(start|hw|end)([+-]\d+)?")
 
 
@@ -263,8 +265,13 @@ class Replay:
         first = op.get("first_dirty", what.first_dirty)
         end = op.get("first_uncleanable", what.first_uncleanable)
         offsets = OffsetMap(op.get("offset_map_bytes", 1 << 20), op.get("load_factor", 0.9))
+        before = list(log.segments)
         # A candidate of the broker ends at a segment.
         self.last_clean, stats = self.cleaner(offsets, crc=False).clean(log, Cleanable(first, end, False))
+        for segment in log.segments:
+            if segment not in before:  # Kafka gives what its cleaner makes the clock on the wall, not that of the log
+                segment._clock = SystemClock()
+                segment.created_ms = segment._clock.now_ms()
         return {
             "first_dirty": first,
             "first_uncleanable": end,
@@ -411,8 +418,13 @@ class ReplayAs44(Replay):
     cleaner = CleanerOf44
 
     def do_close(self, op: Row) -> None:
-        """Close in order; the active segment has indexes, if only empty ones."""
+        """Close in order; the active segment has indexes, if only empty ones, and only its own are cut to entries."""
+        active = max(self.folder.glob("*.log"), default=None)
+        others = [path for path in self.folder.glob("*.*index") if active is None or path.stem != active.stem]
+        uncut = {path: path.read_bytes() for path in others if path.stat().st_size % _ENTRY_BYTES.get(path.suffix, 1)}
         super().do_close(op)
+        for path, data in uncut.items():
+            path.write_bytes(data)
         active = max(self.folder.glob("*.log"))
         for suffix in (".index", ".timeindex"):
             active.with_suffix(suffix).touch()
