@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Packs golden folders into the archives beside this file; the same input gives the same bytes.
 
-    pack.py GOLDEN          GOLDEN/replay and what is in broker-4.3, broker-4.4, inside and tier -> *.tar.xz, SHA256SUMS
+    pack.py GOLDEN          GOLDEN/replay and what is in broker-*, inside, old and tier -> *.tar.xz, SHA256SUMS
 
 The archives are committed once and never rewritten: this is how they were made.
 A folder whose archive would pass 1 MiB is cut into parts that unpack over each other.
@@ -58,7 +58,7 @@ def main() -> None:
     """Write the archives of one golden folder and their checksums."""
     source = Path(sys.argv[1])
     sums = {}
-    names = ("broker-4.3", "broker-4.4", "inside", "tier")
+    names = ("broker-4.3", "broker-4.4", "inside", "old", "tier")
     several = [p for name in names for p in sorted((source / name).iterdir()) if p.is_dir()]
     for folder in (source / "replay", *several):
         name = folder.relative_to(source).as_posix()

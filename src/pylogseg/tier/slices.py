@@ -112,7 +112,8 @@ class Slice:
             return encode_time_index(self.first_offset, times.timestamps[kept], times.offsets[kept])
         index, (start, end) = OffsetIndex(data, base), self.place
         positions = index.positions.astype(np.int64)
-        kept = (positions > start) & (positions < end)
+        # An entry of an append (brokers before 3.9.1) that goes on behind the part names an offset behind it.
+        kept = (positions > start) & (positions < end) & (index.offsets < self.end_offset)
         return encode_offset_index(self.first_offset, index.offsets[kept], positions[kept] - start)
 
 

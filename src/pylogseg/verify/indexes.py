@@ -59,13 +59,19 @@ def _untrimmed(index: OffsetIndex | TimeIndex, segment: Segment) -> list[Finding
 
 
 class OffsetIndexCheck:
-    """Checks that each entry of an offset index has the position and the last offset of a batch."""
+    """Checks that each entry of an offset index leads to a batch behind which all offsets from the entry's on lie.
+
+    Brokers before 3.9.1, and 4.0.0, write one entry for each append: its last offset (its first one before 1.1), and
+    the position of its first batch. Look-ups are right with all of these. No broker names an offset inside a batch.
+    """
 
     def __init__(self, index: OffsetIndex, findings: list[Finding]) -> None:
         self._index, self._findings = index, findings
         self._positions = index.positions.astype(np.int64)
         self._offsets = index.offsets
         self._passed = 0  # entries below this one are checked
+        self._named = 0  # entries below this one have offsets in the batches so far
+        self._reached = index.base_offset  # the offset after the batches so far
         self._end = 0
         self._unreadable: list[tuple[int, int]] = []
 
@@ -84,27 +90,47 @@ class OffsetIndexCheck:
         findings += _untrimmed(index, segment)
         return cls(index, findings)
 
-    def window(self, rows: BatchTable) -> None:
-        """Check the entries inside some batches."""
+    def window(self, rows: BatchTable, trusted: BatchTable | None = None) -> None:
+        """Check the entries inside some batches; `trusted` are those without a wrong base offset."""
+        trusted = rows if trusted is None else trusted
         self._end = int(rows.position[-1] + rows.size[-1])
         stop = int(np.searchsorted(self._positions, self._end))
         positions, offsets = self._positions[self._passed : stop], self._offsets[self._passed : stop]
-        at = np.searchsorted(rows.position, positions)
-        at = np.minimum(at, len(rows) - 1)
-        wrong = (rows.position[at] != positions) | (rows.last_offset[at] != offsets)
-        for i in np.flatnonzero(wrong).tolist():
-            self._wrong(self._passed + i, rows, int(at[i]))
-        self._passed = stop
+        at = np.minimum(np.searchsorted(rows.position, positions), len(rows) - 1)
+        before = np.searchsorted(trusted.position, positions)
+        reached = np.maximum.accumulate(np.concatenate(([self._reached], trusted.next_offset)))
+        for i in np.flatnonzero((rows.position[at] != positions) | (offsets < reached[before])).tolist():
+            self._wrong(self._passed + i, rows, int(at[i]), int(reached[before[i]]))
+        self._passed, self._reached = stop, int(reached[-1])
+        self._inside(trusted)
 
-    def _wrong(self, slot: int, rows: BatchTable, row: int) -> None:
+    def _inside(self, rows: BatchTable) -> None:
+        """Find entries with an offset inside a batch: it has to be the batch's last one, or its first at its place."""
+        stop = min(int(np.searchsorted(self._offsets, self._reached)), self._passed)
+        offsets, positions = self._offsets[self._named : stop], self._positions[self._named : stop]
+        lasts = np.maximum.accumulate(rows.last_offset)
+        at = np.minimum(np.searchsorted(lasts, offsets), len(rows) - 1) if len(rows) else offsets
+        for i in np.flatnonzero((rows.base_offset[at] <= offsets) & (offsets < rows.last_offset[at])).tolist():
+            row = int(at[i])
+            base, last, position = (int(c[row]) for c in (rows.base_offset, rows.last_offset, rows.position))
+            if offsets[i] != base or positions[i] != position:
+                reason = f"entry {self._named + i}: {offsets[i]} is inside the batch of offsets {base} to {last}"
+                self._find(self._named + i, f"{reason}; brokers write where one ends")
+        self._named = max(self._named, stop)
+
+    def _wrong(self, slot: int, rows: BatchTable, row: int, reached: int) -> None:
         position, offset = int(self._positions[slot]), int(self._offsets[slot])
         if any(start <= position < end for start, end in self._unreadable):
             return
         if rows.position[row] == position:
-            reason = f"entry {slot}: the batch at position {position} ends with {rows.last_offset[row]}, not {offset}"
+            reason = f"entry {slot}: offsets up to {reached - 1} lie before position {position}, and it says {offset}"
         else:
             reason = f"entry {slot} (offset {offset}): no batch begins at position {position}"
-        self._findings.append(Finding(self._index.path, "offset-index", True, reason, slot * 8, offset))
+        self._find(slot, reason)
+
+    def _find(self, slot: int, reason: str) -> None:
+        place = slot * 8, int(self._offsets[slot])
+        self._findings.append(Finding(self._index.path, "offset-index", True, reason, *place))
 
     def gap(self, gap: Gap) -> None:
         """Note a gap: entries inside it are not checked."""
@@ -115,31 +141,26 @@ class OffsetIndexCheck:
         """Return findings for entries after the end of the log; none if a gap at the end was reported already."""
         if self._unreadable and self._unreadable[-1][1] == self._end:
             return []
-        left = [slot for slot in range(self._passed, len(self._positions)) if self._positions[slot] >= self._end]
-        return [
-            Finding(
-                self._index.path,
-                "offset-index",
-                True,
-                f"entry {slot}: position {self._positions[slot]} is after the end of the log, {self._end}",
-                slot * 8,
-                int(self._offsets[slot]),
-            )
-            for slot in left
-        ]
+        path, found = self._index.path, []
+        for slot in np.flatnonzero((self._positions >= self._end) | (self._offsets >= next_offset)).tolist():
+            offset = int(self._offsets[slot])
+            reason = f"entry {slot}: offset {offset} is after the last one of the log, {next_offset - 1}"
+            if self._positions[slot] >= self._end:
+                reason = f"entry {slot}: position {self._positions[slot]} is after the end of the log, {self._end}"
+            found.append(Finding(path, "offset-index", True, reason, slot * 8, offset))
+        return found
 
 
 class TimeIndexCheck:
     """Checks that each entry of a time index has the greatest timestamp so far, and the offset of its batch.
 
-    Compaction may have removed that batch. Then no batch before the entry may be later than the entry, since lookups by
-    time rely on that.
+    No record before that batch may be as late, since lookups by time begin there. Of a batch that compaction removed or
+    emptied, and of one of magic 0, nothing else is known: 0.10 brokers index the times that its conversion drops.
     """
 
     def __init__(self, index: TimeIndex, findings: list[Finding], *, is_ended: bool) -> None:
         self._index, self._findings = index, findings
         self._is_ended = is_ended
-        self._greatest_of_records = -1  # an empty batch has the time of the cleaning
         self._timestamps = index.timestamps.astype(np.int64)
         self._offsets = index.offsets
         self._passed = 0
@@ -166,21 +187,22 @@ class TimeIndexCheck:
 
     def window(self, rows: BatchTable) -> None:
         """Check the entries up to the last offset of some batches."""
+        if not len(rows):
+            return
         last_offsets = np.maximum.accumulate(rows.last_offset)
-        greatest = np.maximum.accumulate(np.concatenate(([self._greatest], rows.max_timestamp)))
+        has_records = rows.count != 0  # an empty batch has the time of the cleaning
+        times = np.where(has_records, rows.max_timestamp, -1)
+        greatest = np.maximum.accumulate(np.concatenate(([self._greatest], times)))
         stop = int(np.searchsorted(self._offsets, last_offsets[-1], side="right"))
         offsets, timestamps = self._offsets[self._passed : stop], self._timestamps[self._passed : stop]
         at = np.searchsorted(last_offsets, offsets)
-        inside = (rows.base_offset[at] <= offsets) | (rows.magic[at] < 2)
-        # Greatest timestamp up to the entry's batch, with it if it is there.
-        so_far = np.where(inside, greatest[at + 1], greatest[at])
-        wrong = (so_far > timestamps) | (inside & (rows.max_timestamp[at] != timestamps))
+        has_time = has_records & (rows.magic > 0)
+        inside = has_time[at] & ((rows.base_offset[at] <= offsets) | (rows.magic[at] < 2))
+        wrong = (greatest[at] >= timestamps) | (inside & (times[at] != timestamps))
         for i in np.flatnonzero(wrong).tolist():
-            self._wrong(self._passed + i, int(so_far[i]))
+            self._wrong(self._passed + i, int(greatest[at[i] + inside[i]]))
         self._passed = stop
         self._greatest = int(greatest[-1])
-        kept = rows.max_timestamp[rows.count != 0]
-        self._greatest_of_records = max(self._greatest_of_records, int(kept.max()) if len(kept) else -1)
 
     def _wrong(self, slot: int, so_far: int) -> None:
         timestamp, offset = int(self._timestamps[slot]), int(self._offsets[slot])
@@ -201,8 +223,8 @@ class TimeIndexCheck:
         if self._unreadable:
             return []
         last = len(self._timestamps) - 1
-        if self._is_ended and self._passed > last and self._timestamps[last] < self._greatest_of_records:
-            greatest = self._greatest_of_records
+        if self._is_ended and self._passed > last and self._timestamps[last] < self._greatest:
+            greatest = self._greatest
             reason = (
                 f"the last entry says {self._timestamps[last]}; the greatest timestamp of the segment is {greatest}: "
                 "retention and lookups by time use the entry"
