@@ -8,6 +8,8 @@ PART is one of
     frames    each request in each version, built from the schema with random and with sensible values; then cut,
               with bits flipped, lengths forged, tags that nobody knows; random bytes
     many      1,000 connections that are idle, half of them in the middle of a request; the next one is refused
+    large     each list of each request in each version, with 2 MiB of the smallest items: the process may take 64 MB and
+              20 times what it was sent (RLIMIT_AS), and no longer than ten seconds for each
     slow      50 clients that take no answer beside one that reads a log again and again
     stop      100 clients wait for records and for their groups: the process ends within a second of SIGTERM
 
@@ -22,6 +24,7 @@ import argparse
 import contextlib
 import os
 import random
+import resource
 import signal
 import socket
 import struct
@@ -39,11 +42,14 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE)]
 
 from helpers.kafka_clients import RawClient  # noqa: E402  (a folder beside this program)
+from helpers.large_lists import large_lists  # noqa: E402
 from helpers.wire_draws import drawn  # noqa: E402
 
 from pylogseg.messages.schema import Message, messages  # noqa: E402
 from pylogseg.server import wire  # noqa: E402
+from pylogseg.server.budget import ITEM_BYTES, REQUEST_BYTES  # noqa: E402
 from pylogseg.server.handlers import READ_ONLY  # noqa: E402
+from pylogseg.server.writing.handlers import WRITING  # noqa: E402
 
 DATA = HERE.parent / "examples" / "data"
 #: Memory of the process may grow by so much over all of a part.
@@ -85,12 +91,13 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[Served]:
+def served(folder: Path, option: str) -> Iterator[Served]:
     """Start the command."""
     log = folder / "server.log"
-    command = [sys.executable, "-m", "pylogseg", "serve", str(DATA), "--listen", "127.0.0.1:0", "--group-offsets"]
+    command = [sys.executable, "-m", "pylogseg", "serve", str(DATA), "--listen", "127.0.0.1:0", option]
+    own = {**os.environ, "MALLOC_ARENA_MAX": "1"}  # of which each thread reserves 64 MiB otherwise
     with log.open("w") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8")
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8", env=own)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()
@@ -168,6 +175,39 @@ def framed(of: Message, version: int, values: dict[str, Any]) -> bytes:
             values[name] = min(values[name], most)
     assert of.number is not None
     return wire.request(of.number, version, 1, "hostile", values)
+
+
+# ---- large lists ----
+
+LARGE_BYTES, LARGE_S = 2 << 20, 10.0
+
+
+def large(server: Served, noise: random.Random, rounds: int) -> int:
+    """Lists that unfold to much."""
+    join = {"groupId": "t", "sessionTimeoutMs": 600_000, "rebalanceTimeoutMs": 1, "protocolType": "consumer",
+            "protocols": [{"name": "t", "metadata": bytes(1000)}]}  # fmt: skip
+    with RawClient(server.address, PATIENCE_S) as client:
+        client.ask(11, 2, join)
+        client.ask(3, 9, {"topics": [{"name": "t"}], "allowAutoTopicCreation": True})
+        client.ask(2, 1, {"topics": [{"name": "t", "partitions": [{"partitionIndex": 0, "timestamp": -1}]}]})
+    most = (server.status("VmSize") << 10) + 20 * LARGE_BYTES + (64 << 20)
+    resource.prlimit(server.process.pid, resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+    count, worst = 0, (0.0, "")
+    for case in large_lists(WRITING, newest=rounds < 10):
+        if case.of.number in (11, 14):  # they wait for others
+            continue
+        for most in (2**31, REQUEST_BYTES // ITEM_BYTES, 20_000):  # more than is allowed, and nearly as much
+            began = time.monotonic()
+            with RawClient(server.address, PATIENCE_S) as client, contextlib.suppress(OSError):
+                client.socket.sendall(case.frame(LARGE_BYTES, most))
+                client.frame()
+            assert time.monotonic() - began < LARGE_S, case
+            worst, count = max(worst, (time.monotonic() - began, str(case))), count + 1
+            assert server.process.poll() is None, case
+            assert "MemoryError" not in server.log.read_text(errors="replace"), case
+    print(f"    {server.status('VmHWM') / 1000:.0f} MB at the most; the longest took {worst[0]:.1f} s: {worst[1]}")
+    server.check("large")
+    return count
 
 
 # ---- connections ----
@@ -248,10 +288,17 @@ def stop(server: Served, noise: random.Random, rounds: int) -> int:
 
 PARTS: dict[str, Callable[[Served, random.Random, int], int]] = {
     "frames": frames,
+    "large": large,
     "many": many,
     "slow": slow,
     "stop": stop,
 }
+
+
+#: Of the command.
+OPTIONS = {"large": "--scratch"}
+#: Of the growth at its peak in MB, where it is another one.
+GROWTHS_MB = {"large": 64 + (20 * LARGE_BYTES >> 20)}
 
 
 def main(arguments: list[str]) -> int:
@@ -265,7 +312,7 @@ def main(arguments: list[str]) -> int:
         if name not in PARTS:
             parser.error(f"no part {name}")
         noise = random.Random(chosen.seed)
-        with tempfile.TemporaryDirectory() as folder, served(Path(folder)) as server:
+        with tempfile.TemporaryDirectory() as folder, served(Path(folder), OPTIONS.get(name, "--group-offsets")) as server:
             server.check("before")
             server.settle(server.status("Threads"), server.files())
             if name == "frames":  # the engine is imported with the first of them
@@ -279,7 +326,7 @@ def main(arguments: list[str]) -> int:
                 # Descriptors of logs that were opened meanwhile may stay.
                 server.settle(threads, files + 128)
                 growth = server.status("VmHWM") / 1000 - before
-                assert growth < MOST_GROWTH_MB, f"{name}: {growth:.0f} MB more at its peak"
+                assert growth < GROWTHS_MB.get(name, MOST_GROWTH_MB), f"{name}: {growth:.0f} MB more at its peak"
                 print(f"    {growth:.0f} MB more at its peak than before")
             print(f"{name}: {count} in {took:.0f} s, all well (seed {chosen.seed})", flush=True)
     return 0

@@ -111,6 +111,23 @@ def test_who_does_not_come_back_is_dropped() -> None:
     assert set(group.members) == {first, joined(third)["memberId"]}
 
 
+def test_nobody_waits_for_an_answer() -> None:
+    """Who never learned its id goes at once; who knows it has a session's time to ask again."""
+    group = ClassicGroup("g")
+    ids = stable(group, 0, 2)
+    new, known = group.join(1, asked()), group.join(1, asked(ids[1]))
+    group.abandon(2, new)
+    assert set(group.members) == set(ids)
+    group.abandon(3, known)
+    assert set(group.members) == set(ids)
+    again = group.join(5, asked(ids[1]))
+    group.abandon(6, again)
+    first = group.join(7, asked(ids[0]))
+    group.tick(6 + SESSION_S)
+    assert list(group.members) == [ids[0]], "its session is over"
+    assert joined(first)["memberId"] == ids[0], "and nobody waits for it"
+
+
 def test_a_leader_that_does_not_assign() -> None:
     group = ClassicGroup("g")
     first = joined(group.join(0, asked()))["memberId"]

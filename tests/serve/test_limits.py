@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.checks import wait_for
 from helpers.kafka_clients import RawClient
 from helpers.servers import reading
 
@@ -83,3 +86,45 @@ def test_a_large_request_that_comes_slowly() -> None:
         except OSError:
             return
         raise AssertionError("it went on for thirty seconds")
+
+
+def test_an_answer_that_is_taken_slowly() -> None:
+    """However steadily: it has the same time as a request of its size."""
+    asked = {"topic": "codec-gzip", "partitions": [{"partition": 0, "partitionMaxBytes": 1 << 20}]}
+    with Server(reading([DATA]), limits=Limits(stalled_s=0.3)) as server, RawClient(server.bootstrap_servers) as client:
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        with contextlib.suppress(OSError):  # until neither side takes any more
+            client.socket.settimeout(0.2)
+            while True:
+                client.send(1, 11, {"maxWaitMs": 0, "maxBytes": 1 << 20, "topics": [asked]})
+        for _ in range(3000):
+            try:
+                if not client.socket.recv(500):
+                    return
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+            time.sleep(0.01)
+        raise AssertionError("it went on for thirty seconds")
+
+
+def test_who_hangs_up_while_it_waits_for_its_group() -> None:
+    """Joins that nobody waits for any more: places of connections and members are free again."""
+    with Server(reading([DATA]), limits=Limits(connections=4)) as server:
+        with RawClient(server.bootstrap_servers) as first:
+            asked = {"groupId": "g", "sessionTimeoutMs": 600_000, "rebalanceTimeoutMs": 2**31 - 1,
+                     "protocolType": "consumer", "protocols": [{"name": "range", "metadata": b""}]}  # fmt: skip
+            first.ask(JOIN, 2, asked)
+            for _ in range(3):
+                with RawClient(server.bootstrap_servers) as client:
+                    client.send(JOIN, 2, asked)
+                    wait_for(lambda: len(members(first)) == 2)
+                wait_for(lambda: len(members(first)) == 1)
+        wait_for(lambda: not server.connections)
+
+
+def members(client: RawClient) -> list[Any]:
+    """The members of the group."""
+    found: list[Any] = client.ask(15, 0, {"groups": ["g"]})["groups"][0]["members"]
+    return found

@@ -397,6 +397,19 @@ def stored(mechanism: str, password: str) -> str:
     return f"{mechanism}=salt={salt},stored_key={key},server_key={server_key},iterations=8192"
 
 
+def test_names_look_alike_beside_stored_passwords() -> None:
+    """Who has a stored password, who has a plain one, and who is not here: none stands out by salt or iterations."""
+    users = Users({"alice": stored("SCRAM-SHA-512", "secret"), "bob": "secret"})
+    forms = {}
+    for name in ("alice", "bob", *(f"nobody-{number}" for number in range(30))):
+        said = [users.begin("SCRAM-SHA-512").step(b"n,,n=" + name.encode() + b",r=x") for _ in range(2)]
+        salts = {each.split(b",")[1] for each in said}
+        assert len(salts) == 1, "it is the same again"
+        forms[name] = len(base64.b64decode(salts.pop()[2:])), said[0].split(b",")[2]
+    others = {form for name, form in forms.items() if name.startswith("nobody")}
+    assert others == {forms["alice"], forms["bob"]} == {(9, b"i=8192"), (16, b"i=4096")}
+
+
 @pytest.mark.skipif(os.name == "nt", reason="modes of POSIX")
 def test_passwords_that_others_can_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "users"
@@ -502,6 +515,38 @@ def test_a_complaint_comes_once(caplog: pytest.LogCaptureFixture) -> None:
             "1.2.3.4:0: closed: it is rude",
             "1.2.3.4:61: closed: it is rude (and 2 times more since the last word of it)",
         ]
+
+
+def test_words_of_clients_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    complaints = Complaints(logging.getLogger("pylogseg.server.test"), lambda: now)
+    with caplog.at_level(logging.WARNING, "pylogseg.server.test"):
+        for at in (0.0, 61.0):
+            now = at
+            for number in range(100):
+                complaints.add("1.2.3.4", "x" * 10_000, f"{number} " + "y" * 10_000)
+    said = [each.getMessage() for each in caplog.records]
+    assert len(said) == 2 * 11
+    assert max(map(len, said)) < 700
+    assert "is not said one by one (and 89 times more" in said[-1]
+
+
+def test_who_does_not_log_in_makes_room() -> None:
+    """All places are taken by clients that say nothing; one that logs in gets the place of the oldest."""
+    limits = Limits(connections=5)
+    with Server(reading([DATA], security=Security(users=USERS)), limits=limits) as server:
+        silent = [socket.create_connection(server.address, PATIENCE_S) for _ in range(5)]
+        wait_for(lambda: server.connections == 5)
+        with RawClient(server.bootstrap_servers) as client:
+            client.ask(HANDSHAKE, 1, {"mechanism": "PLAIN"})
+            assert silent[0].recv(1) == b"", "the oldest has gone"
+            assert client.ask(AUTHENTICATE, 2, {"authBytes": b"\0alice\0secret,=x"})["errorCode"] == 0
+            more = [socket.create_connection(server.address, PATIENCE_S) for _ in range(10)]
+            for each in (*silent[1:], *more[:6]):
+                assert each.recv(1) == b""
+            client.ask(3, 9, {"topics": None})  # who has logged in keeps its place
+        for each in (*silent, *more):
+            each.close()
 
 
 def test_a_request_that_comes_byte_by_byte() -> None:

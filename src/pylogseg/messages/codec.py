@@ -247,14 +247,14 @@ def _value_reader(field: Field, version: int, flexible: Versions, *, tagged: boo
             if field.type == "struct"
             else _scalar_reader(field.type, compact, False)
         )
-        return list_reader(field, version, flexible, item)
+        return _list_reader(field, version, flexible, item)
     if field.type == "struct":
         inner: Read = _struct_reader(field.fields, version, flexible)
-        return maybe_reader(inner, tagged) if nullable else inner
+        return _maybe_reader(inner, tagged) if nullable else inner
     return _scalar_reader(field.type, compact, nullable)
 
 
-def maybe_reader(inner: Read, tagged: bool) -> Read:
+def _maybe_reader(inner: Read, tagged: bool) -> Read:
     """Return what reads a struct that may be null: behind a byte, or an unsigned varint if it is a tagged field."""
 
     def read(data: Any, at: int) -> tuple[Any, int]:
@@ -269,20 +269,18 @@ def maybe_reader(inner: Read, tagged: bool) -> Read:
     return read
 
 
-def list_reader(field: Field, version: int, flexible: Versions, item: Read, name: str = "") -> Read:
-    """Return what reads a list of items; `name` begins the text of its errors, if no caller puts one there."""
+def _list_reader(field: Field, version: int, flexible: Versions, item: Read) -> Read:
     length_of = length_reader(is_flexible(field, version, flexible), ">i")
     least, nullable = least_bytes(field, version, flexible), field.nullable.has(version)
-    named = f"{name}: " if name else ""
 
     def read(data: Any, at: int) -> tuple[Any, int]:
         count, at = length_of(data, at)
         if count < 0:
             if not nullable:
-                raise MalformedError(f"{named}it is null")
+                raise MalformedError("it is null")
             return None, at
         if count > (len(data) - at) // least:
-            raise MalformedError(f"{named}{count} items in {len(data) - at} bytes")
+            raise MalformedError(f"{count} items in {len(data) - at} bytes")
         items = []
         for _ in range(count):
             value, at = item(data, at)

@@ -178,6 +178,7 @@ def _resource(call: Call, asked: dict[str, Any]) -> dict[str, Any]:
                 f"broker {call.catalog.node_id} only"}  # fmt: skip
     synonyms = call.values["includeSynonyms"]
     wanted = [each for each in found if keys is None or each["name"] in keys]
+    call.budget.spend_again((kind, name), len(wanted))
     for each in wanted:
         if synonyms and not each["isSensitive"]:
             each["synonyms"] = [{"name": each["name"], "value": each["value"], "source": each["configSource"]}]
@@ -270,7 +271,8 @@ def producers(call: Call) -> Values:
 
 def _producers_of(call: Call, topic: Topic | None, number: int) -> dict[str, Any]:
     try:
-        log = call.catalog.find(topic, number).log()
+        served = call.catalog.find(topic, number)
+        log = served.log()
     except KafkaError as error:
         return {"partitionIndex": number, "errorCode": error.code, "errorMessage": error.text}
     active = [
@@ -284,4 +286,5 @@ def _producers_of(call: Call, topic: Topic | None, number: int) -> dict[str, Any
         }
         for each in list(log.producers.active.values())
     ]
+    call.budget.spend_again((served.topic, number), len(active))
     return {"partitionIndex": number, "activeProducers": active}

@@ -18,6 +18,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import printable
 from pylogseg.log.read_result import Slice
 from pylogseg.server import about, codes
+from pylogseg.server.budget import REQUEST_BYTES, TIMES, Budget, TooMuch
 from pylogseg.server.login import MOST_BYTES_BEFORE, REFUSAL_DELAY_S, SASL, Login, State
 from pylogseg.server.sasl import Denied
 from pylogseg.server.service import Call, Disconnected, Endpoint, Service
@@ -40,6 +41,8 @@ _LOOK_SECONDS = 0.25
 _TIMED_OUT = (errno.EAGAIN, errno.EWOULDBLOCK, errno.ETIMEDOUT)
 #: What a client of TLS sends first: a handshake record, and the larger number of its version.
 _TLS_HELLO = b"\x16\x03"
+#: So many characters of a client's own name for itself are shown.
+_SHOWN = 100
 
 Trace = Callable[[str], None]
 
@@ -61,6 +64,8 @@ class Limits(NamedTuple):
         After which a log that nobody reads is closed.
     handshake_s : float
         For the handshake of TLS.
+    unfolded_bytes : int
+        To which a request may unfold, beside eight times its own size.
     """
 
     request_bytes: int = 16 << 20
@@ -69,6 +74,11 @@ class Limits(NamedTuple):
     stalled_s: float = 30.0
     unused_s: float = 300.0
     handshake_s: float = 10.0
+    unfolded_bytes: int = REQUEST_BYTES
+
+    def time_for(self, size: int) -> float:
+        """Return how long so many bytes may take, however steadily they come or go."""
+        return self.stalled_s * (1 + size / _PIECE_BYTES)
 
 
 class Closing(Exception):
@@ -96,6 +106,9 @@ class Connection:
         self._have = 0
         #: When the request that is answered now began, by the monotonic clock; infinity between requests.
         self.busy_since = math.inf
+        #: When the answer that is sent now has to have been taken.
+        self.late_at = math.inf
+        self._is_in = False
         self._login, self._ending = Login(service.guard.users), ""
         self._tls: Channel | None = None
         self._socket = socket
@@ -106,13 +119,24 @@ class Connection:
             self._socket = self._tls.socket
 
     def __repr__(self) -> str:
-        who = f" {printable(self._client)}" if self._client else ""
+        who = f" {printable(self._client[:_SHOWN])}" if self._client else ""
         return f"{self._host}:{self._port}{who}"
+
+    @property
+    def host(self) -> str:
+        """Address of the client's machine."""
+        return str(self._host)
+
+    @property
+    def is_in(self) -> bool:
+        """Whether the client has shown who it is, as far as this server wants that."""
+        return self._is_in and self._login.is_done
 
     def run(self) -> None:
         """Serve the client until it goes, or breaks a rule."""
         try:
             self._open()
+            self._is_in = True
             while (frame := self._frame()) is not None:
                 self.busy_since = time.monotonic()
                 if self._login.state is State.RAW_TOKENS:
@@ -120,7 +144,7 @@ class Connection:
                 else:
                     self._serve(frame)
                 self.busy_since = math.inf
-        except (Closing, Disconnected) as reason:
+        except (Closing, Disconnected, TooMuch) as reason:
             self._service.complaints.add(self._host, repr(self), f"closed: {reason}")
             self._tell(f"closed: {reason}")
         except (OSError, Gone) as error:  # clients come and go
@@ -225,6 +249,13 @@ class Connection:
         return b"".join(pieces)
 
     def _serve(self, frame: bytes) -> None:
+        budget = Budget(self._limits.unfolded_bytes + TIMES * len(frame), self._service.pool)
+        try:
+            self._answer(frame, budget)
+        finally:
+            budget.close()
+
+    def _answer(self, frame: bytes, budget: Budget) -> None:
         started = time.perf_counter()
         try:
             header = read_header(frame)
@@ -239,10 +270,10 @@ class Connection:
             of = request_of(header.key)
             if of is None or not is_served:
                 raise Closing(f"it sent request {header.key} in version {header.version}, which is not offered here")
-            values, _ = decode(of, header.version, frame, header.end)
+            values, _ = decode(of, header.version, frame, header.end, budget)
         except MalformedRequest as error:
             raise Closing(f"a malformed request: {error}") from None
-        found = self._answered(header, values)
+        found = self._answered(header, values, budget)
         if found is None:
             # Without acks there is no answer; that the records were refused shows by the end of the connection.
             raise Closing("records were sent without acks, and were refused")
@@ -253,11 +284,11 @@ class Connection:
         if self._ending:
             raise Closing(self._ending)
 
-    def _answered(self, header: Header, values: Values) -> Values | None:
+    def _answered(self, header: Header, values: Values, budget: Budget) -> Values | None:
         if header.key in SASL:
             return self._log_in(header, values)
         client = self._client
-        call = Call(self._service, header.version, values, client, self._host, self._endpoint, self._wait)
+        call = Call(self._service, header.version, values, client, self._host, self._endpoint, self._wait, budget)
         before = self._service.before
         if before is not None and (found := before(header.key, call)) is not None:
             return found
@@ -267,20 +298,26 @@ class Connection:
         return self._service.table.handlers[header.key](call)
 
     def _log_in(self, header: Header, values: Values) -> Values:
+        began = time.monotonic()
         said = self._login.answer(header.key, header.version, values)
         if said.is_late:
-            self._service.stopping.wait(REFUSAL_DELAY_S)
+            self._delay(began)
         self._ending = said.end
         return said.values
 
     def _take_token(self, token: bytes) -> None:
         """Take a token of SASL that comes without a header, as after version 0 of the handshake."""
+        began = time.monotonic()
         try:
             said = self._login.token(token)
         except Denied as error:
-            self._service.stopping.wait(REFUSAL_DELAY_S)
+            self._delay(began)
             raise Closing(str(error)) from None
         self._send([len(said).to_bytes(4, "big") + said])
+
+    def _delay(self, began: float) -> None:
+        """Tell a refusal as late as any other: how long the check took may say which users there are."""
+        self._service.stopping.wait(max(0.0, began + REFUSAL_DELAY_S - time.monotonic()))
 
     def _tell(self, text: str) -> None:
         if self._trace is not None:
@@ -296,19 +333,21 @@ class Connection:
         poll = select.poll()
         poll.register(self._socket, getattr(select, "POLLRDHUP", 0))
         while not self._service.stopping.is_set():
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return True
+            left = max(0.0, deadline - time.monotonic())
             # Where the system does not say that the peer has gone, the stop is looked for now and then.
             most = left if hasattr(select, "POLLRDHUP") else min(left, _LOOK_SECONDS)
             if poll.poll(most * 1000):
                 break
+            if not left:
+                return True
         raise Gone("the client went, or the server stops, while it waited")
 
     # ---- answers ----
 
     def _send(self, parts: list[Any]) -> None:
         """Send an answer: bytes, and slices of files."""
+        size = sum(len(part) if isinstance(part, bytes) else part.size for part in parts)
+        self.late_at = time.monotonic() + self._limits.time_for(size)
         try:
             if self._tls is not None:
                 self._tls.send(parts)
@@ -330,9 +369,11 @@ class Connection:
         except StorageError as error:
             raise Closing(f"{error}; the size of the answer was sent already") from None
         except OSError as error:
-            if _is_timeout(error):
+            if _is_timeout(error) or time.monotonic() >= self.late_at:
                 raise Closing("it does not take its answer") from None
             raise
+        finally:
+            self.late_at = math.inf
 
     def _send_bytes(self, pending: list[bytes], *, more: bool = False) -> None:
         if not pending:

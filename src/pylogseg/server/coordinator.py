@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -21,7 +22,8 @@ _T = TypeVar("_T")
 MOST_GROUPS = 1000
 MOST_METADATA = 4096
 _LEAST_SESSION_S, _MOST_SESSION_S = 6.0, 1800.0
-_MOST_WAIT_S = 60.0
+#: Who waits looks so often whether its client is still there.
+_LOOK_S = 1.0
 
 #: A topic and a partition.
 Place = tuple[str, int]
@@ -150,10 +152,33 @@ class Coordinator:
                 group = self._consumers[group_id] = ConsumerGroup(group_id, topics)
             return group.heartbeat(self._now(), beat)
 
-    def waited(self, group_id: str, work: Callable[[ClassicGroup, float], Ticket], *, make: bool = False) -> Answer:
-        """Do something with a group, and wait until it has an answer."""
+    def waited(
+        self,
+        group_id: str,
+        work: Callable[[ClassicGroup, float], Ticket],
+        look: Callable[[], object] = bool,
+        *,
+        make: bool = False,
+    ) -> Answer:
+        """Do something with a group, and wait until it has an answer.
+
+        `look` is called now and then, and raises if nobody waits for the answer any more: the place of who never
+        learned its id is then free again.
+        """
         ticket = self.in_group(group_id, work, make=make)
+        try:
+            while (found := self._answer(group_id, ticket)) is None:
+                look()
+            return found
+        except BaseException:
+            with contextlib.suppress(KafkaError):
+                self.in_group(group_id, lambda group, now: group.abandon(now, ticket))
+            raise
+
+    def _answer(self, group_id: str, ticket: Ticket) -> Answer | None:
+        """Wait for an answer, and for the time that makes one; None if there is none for so long."""
         with self._changed:
+            until = time.monotonic() + _LOOK_S
             group = self._groups.get(group_id)
             while ticket.answer is None:
                 if self._closed or group is None:
@@ -162,8 +187,10 @@ class Coordinator:
                 if group.next_time() <= now:
                     group.tick(now)
                     self._changed.notify_all()
+                elif (left := until - time.monotonic()) > 0:
+                    self._changed.wait(min(group.next_time() - now, left))
                 else:
-                    self._changed.wait(min(group.next_time() - now, _MOST_WAIT_S))
+                    return None
             return ticket.answer
 
     def groups(self) -> Iterator[Listed]:

@@ -51,7 +51,9 @@ def join(call: Call) -> Values:
         check_sizes(asked.protocols)
         call.service.groups.check_session(session_s)
         is_new = asked.member_id == ""
-        found = call.service.groups.waited(values["groupId"], lambda group, now: group.join(now, asked), make=is_new)
+        found = call.service.groups.waited(
+            values["groupId"], lambda group, now: group.join(now, asked), lambda: call.wait(0), make=is_new
+        )
     except KafkaError as error:
         found = {"errorCode": error.code, "memberId": asked.member_id}
     # An error comes without the name of a protocol, which below version 7 is written as an empty one.
@@ -74,6 +76,7 @@ def sync(call: Call) -> Values:
                 assignments,
                 (values["protocolType"], values["protocolName"]),
             ),
+            lambda: call.wait(0),
         )
     except KafkaError as error:
         return {"errorCode": error.code}
@@ -175,6 +178,8 @@ def _offsets_of(call: Call, asked: dict[str, Any]) -> Values:
     except KafkaError as refused:
         return {"errorCode": refused.code}
     if asked["topics"] is None:
+        texts = sum(len(each.metadata) for each in found.values())
+        call.budget.spend_again(asked["groupId"], len(found), texts)
         wanted: dict[str, list[int]] = {}
         for topic, number in sorted(found):
             wanted.setdefault(topic, []).append(number)
@@ -247,6 +252,9 @@ def describe_groups(call: Call) -> Values:
             if call.version >= 6:
                 row["errorCode"] = codes.GROUP_ID_NOT_FOUND
                 row["errorMessage"] = f"Group {group_id} not found."
+        members = row.get("members", ())
+        texts = sum(len(each["memberMetadata"]) + len(each["memberAssignment"]) for each in members)
+        call.budget.spend_again(group_id, len(members), texts)
         rows.append({**row, "authorizedOperations": operations})
     return {"groups": rows}
 
@@ -265,8 +273,15 @@ def describe_consumer_groups(call: Call) -> Values:
                 "assignmentEpoch": 0,
                 "groupEpoch": 0,
             }
+        call.budget.spend_again(group_id, sum(map(_rows_of, row.get("members", ()))))
         rows.append({**row, "authorizedOperations": operations})
     return {"groups": rows}
+
+
+def _rows_of(member: dict[str, Any]) -> int:
+    """Return how many rows describe a member of a group of the new protocol."""
+    topics = [*member["assignment"]["topicPartitions"], *member["targetAssignment"]["topicPartitions"]]
+    return 1 + len(member["subscribedTopicNames"]) + sum(1 + len(each["partitions"]) // 64 for each in topics)
 
 
 def consumer_heartbeat(call: Call) -> Values:

@@ -335,6 +335,16 @@ class ClassicGroup:
         self._remove(now, self._member(member_id, instance_id))
         return member_id
 
+    def abandon(self, now: float, ticket: Ticket) -> None:
+        """Note that nobody waits for an answer: who never learned its id goes, others have a session's time."""
+        for member in list(self.members.values()):
+            if ticket is member.joining and not member.asked.member_id and member.asked.instance_id is None:
+                self._remove(now, member)
+            elif ticket in (member.joining, member.syncing):
+                member.joining = member.syncing = None
+                member.alive_until = now + member.asked.session_s
+        self.tick(now)
+
     def _remove(self, now: float, member: Member) -> None:
         for ticket in (member.joining, member.syncing):
             if ticket is not None:

@@ -96,6 +96,12 @@ class Users:
         #: What is asked of a name that is not here has to look as for one that is.
         self._secret = secrets.token_bytes(32)
         kept = {mechanism for mechanism, _ in self._stored}
+        #: The sizes of salts and the iterations of the users of each mechanism.
+        self._forms = {
+            mechanism: [(16, _ITERATIONS)] * bool(self._passwords)
+            + [(len(each.salt), each.iterations) for (kind, _), each in self._stored.items() if kind == mechanism]
+            for mechanism in _HASHES
+        }
         usable = [each for each in MECHANISMS if self._passwords or each == PLAIN or each in kept]
         for each in (wanted := list(mechanisms)):
             if each not in usable:
@@ -122,18 +128,30 @@ class Users:
         found = Stored.of(mechanism, password, stored.salt, stored.iterations)
         return hmac.compare_digest(found.stored_key, stored.stored_key)
 
+    def asked(self, mechanism: str, name: str) -> tuple[bytes, int]:
+        """Return the salt and the iterations that a client is told, after the same work for every name.
+
+        A name that is not here is told what one could be told that is.
+        """
+        found = self._stored.get((mechanism, name))
+        if found is not None:
+            return found.salt, found.iterations
+        drawn = hmac.digest(self._secret, f"{mechanism} {name}".encode(), "sha512")
+        forms = self._forms[mechanism]
+        size, iterations = (16, _ITERATIONS) if name in self._passwords else forms[drawn[-1] % len(forms)]
+        return (drawn * (size // len(drawn) + 1))[:size], iterations
+
     def stored(self, mechanism: str, name: str) -> Stored:
         """Return what SCRAM keeps of a user; of one that is not here, something that no password fits."""
         found = self._stored.get((mechanism, name))
         if found is not None:
             return found
+        salt, iterations = self.asked(mechanism, name)
         password = self._passwords.get(name)
-        salt = hmac.digest(self._secret, f"{mechanism} {name}".encode(), "sha256")[:16]
-        if password is None:
-            nothing = hmac.digest(self._secret, salt, _HASHES[mechanism])
-            return Stored(salt, nothing, nothing, _ITERATIONS)
-        found = self._stored[mechanism, name] = Stored.of(mechanism, password, salt)
-        return found
+        if password is not None:
+            return Stored.of(mechanism, password, salt, iterations)
+        nothing = hmac.digest(self._secret, salt, _HASHES[mechanism])
+        return Stored(salt, nothing, nothing, iterations)
 
 
 class _Plain:
@@ -166,13 +184,12 @@ class _Scram:
         self._name: str | None = None
         self._nonce = self._asked = b""
         self._header = b"n,,"
-        self._stored: Stored | None = None
         self.user: str | None = None
 
     def step(self, token: bytes) -> bytes:
         if len(token) > _MOST_BYTES:
             raise self._denied()
-        return self._first(token) if self._stored is None else self._last(token)
+        return self._first(token) if not self._asked else self._last(token)
 
     def _denied(self) -> Denied:
         return Denied(
@@ -190,20 +207,20 @@ class _Scram:
             raise self._denied()
         self._header = token[: len(token) - len(rest)]
         self._name, self._nonce = name, nonce + base64.b64encode(secrets.token_bytes(24))
-        stored = self._stored = self._users.stored(self._mechanism, name)
-        said = b"r=%b,s=%b,i=%d" % (self._nonce, base64.b64encode(stored.salt), stored.iterations)
+        salt, iterations = self._users.asked(self._mechanism, name)
+        said = b"r=%b,s=%b,i=%d" % (self._nonce, base64.b64encode(salt), iterations)
         self._asked = rest + b"," + said
         return said
 
     def _last(self, token: bytes) -> bytes:
-        stored, fields = self._stored, _fields(token)
+        assert self._name is not None
+        stored, fields = self._users.stored(self._mechanism, self._name), _fields(token)
         without, _, proof64 = token.rpartition(b",p=")
         try:
             proof = base64.b64decode(proof64, validate=True)
             header = base64.b64decode(fields.get(b"c", b""), validate=True)
         except binascii.Error:
             raise self._denied() from None
-        assert stored is not None
         signed = self._asked + b"," + without
         signature = hmac.digest(stored.stored_key, signed, self._kind)
         if len(proof) != len(signature) or header != self._header or self.user is not None:

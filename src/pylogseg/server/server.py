@@ -9,6 +9,7 @@ import os
 import socket as sockets
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
@@ -141,11 +142,19 @@ class Server:
         self.catalog.close()
 
     def _sweep(self) -> None:
-        """Close the logs that nobody reads, again and again. A request that is not yet answered may have any log."""
-        while not self._service.stopping.wait(self._limits.unused_s / 4):
+        """End the clients that take their answers too slowly, and close the logs that nobody reads."""
+        due = time.monotonic() + self._limits.unused_s / 4
+        while not self._service.stopping.wait(min(self._limits.unused_s, self._limits.stalled_s) / 4):
             with self._mutex:
-                began = [connection.busy_since for connection in self._connections]
-            self.catalog.close_unused(min([time.monotonic() - self._limits.unused_s, *began]))
+                connections = list(self._connections)
+            now = time.monotonic()
+            for connection in connections:
+                if connection.late_at <= now:
+                    connection.hang_up()
+            if due <= now:  # a request that is not yet answered may have any log
+                began = [connection.busy_since for connection in connections]
+                self.catalog.close_unused(min([now - self._limits.unused_s, *began]))
+                due = now + self._limits.unused_s / 4
 
     # ---- connections ----
 
@@ -159,14 +168,27 @@ class Server:
                 _log.warning("a connection could not be accepted: %s", error)
                 self._service.stopping.wait(0.1)  # no descriptor is left: others have to go first
                 continue
-            with self._mutex:
-                has_room = len(self._connections) < self._limits.connections
-            if not has_room:
+            if not self._has_room():
                 text = f"closed: there are {self._limits.connections} connections already"
                 self._service.complaints.add(peer[0], f"{peer[0]}:{peer[1]}", text)
                 socket.close()
                 continue
             self._start(socket)
+
+    def _has_room(self) -> bool:
+        """Whether one more may connect; who has not logged in gives its place to it, of the machine with most such."""
+        with self._mutex:
+            if len(self._connections) < self._limits.connections:
+                return True
+            outside = [each for each in self._connections if not each.is_in]
+            if not outside:
+                return False
+            most, _ = Counter(each.host for each in outside).most_common(1)[0]
+            oldest = next(each for each in outside if each.host == most)
+            del self._connections[oldest]
+        self._service.complaints.add(most, repr(oldest), "closed before its login: others want to connect")
+        oldest.hang_up()
+        return True
 
     def _start(self, socket: sockets.socket) -> None:
         try:
@@ -185,7 +207,7 @@ class Server:
             _log.warning("%s: closed: %s", connection, error)
             connection.close()
             with self._mutex:
-                del self._connections[connection]
+                self._connections.pop(connection, None)
 
     def _run(self, connection: Connection) -> None:
         try:

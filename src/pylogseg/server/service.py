@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pylogseg.server import codes
+from pylogseg.server.budget import Budget, Pool
 from pylogseg.server.catalog import Catalog, Served, Topic
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.complaints import Complaints
@@ -47,6 +48,7 @@ class Service:
     sessions: Sessions = field(default_factory=Sessions)
     guard: Guard = field(default_factory=lambda: Guard(Security()))
     complaints: Complaints = field(default_factory=lambda: Complaints(_log))
+    pool: Pool = field(default_factory=Pool)
     stopping: threading.Event = field(default_factory=threading.Event)
     #: Sees each request before it is answered, and may answer in the server's place.
     before: Callable[[int, Call], Values | None] | None = None
@@ -70,6 +72,8 @@ class Call(NamedTuple):
         The address that this client is told.
     wait : callable
         Waits so many seconds, or until the client is gone or the server stops; returns whether the time is over.
+    budget : Budget
+        What the request may still unfold to: rows of the answer that it has no items for are spent from it.
     """
 
     service: Service
@@ -79,6 +83,7 @@ class Call(NamedTuple):
     host: str
     endpoint: Endpoint
     wait: Callable[[float], bool]
+    budget: Budget
 
     @property
     def catalog(self) -> Catalog:

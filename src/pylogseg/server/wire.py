@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from pylogseg._codec import decode_uvarint, encode_uvarint
-from pylogseg.messages.codec import Read, is_flexible, length_reader, length_writer, list_reader, maybe_reader
+from pylogseg.messages.codec import is_flexible, least_bytes, length_reader, length_writer
 from pylogseg.messages.schema import WIDTHS, Field, Message, Versions, message, numbered
+from pylogseg.server.budget import Budget
 
 Data = bytes | memoryview
 Values = dict[str, Any]
+_Read = Callable[[Data, int, Budget], tuple[Any, int]]
 _Write = Callable[[Any, list[Any]], None]
 
 _CODES = {
@@ -35,9 +37,13 @@ _CODES = {
     "uuid": "16s",
 }
 NO_ID = bytes(16)
+#: Of a text in bytes, in the flexible form too, as in Kafka: in the other one a length has no more.
+_MOST_TEXT = 2**15 - 1
 API_VERSIONS = 18
 _HEAD = struct.Struct(">hhi")
 _INT32 = struct.Struct(">i")
+#: For what has no lists.
+_ANY = Budget()
 #: What is raised for bytes that end too early, and by what reads lengths and varints: `MalformedError` is a ValueError.
 _MALFORMED = (struct.error, IndexError, ValueError)
 
@@ -81,27 +87,31 @@ def read_header(data: Data) -> Header:
     """
     try:
         key, version, correlation = _HEAD.unpack_from(data)
-        client, at = _nullable_text(data, _HEAD.size)
+        client, at = _nullable_text(data, _HEAD.size, _ANY)
         of = request_of(key)
         if of is None or not of.versions.has(version):
             return Header(key, version, correlation, client, -1)
         if of.flexible.has(version):
-            at = _read_tags(data, at, {}, {})
+            at = _read_tags(data, at, {}, {}, _ANY)
     except _MALFORMED as error:
         raise MalformedRequest(f"a header in {len(data)} bytes: {error}") from None
     return Header(key, version, correlation, client, at)
 
 
-def decode(of: Message, version: int, data: Data, at: int = 0) -> tuple[Values, int]:
+def decode(of: Message, version: int, data: Data, at: int = 0, budget: Budget | None = None) -> tuple[Values, int]:
     """Decode a request or response; returns its fields and where they end. Bytes behind them are ignored, as in Kafka.
+
+    The items of its lists are taken from the budget before they are made.
 
     Raises
     ------
     MalformedRequest
         If the bytes end too early, or hold a length that they do not allow.
+    TooMuch
+        If the budget does not allow that many items.
     """
     try:
-        return _reader(of.name, version)(data, at)
+        return _reader(of.name, version)(data, at, budget or Budget())
     except _MALFORMED as error:
         raise MalformedRequest(f"{of.name} {version}: {error}") from None
 
@@ -156,7 +166,7 @@ def framed(parts: Iterable[Any]) -> list[Any]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _reader(name: str, version: int) -> Callable[[Data, int], tuple[Values, int]]:
+def _reader(name: str, version: int) -> _Read:
     of = message(name)
     return _struct_reader(of.fields, version, of.flexible)
 
@@ -206,9 +216,7 @@ def _layout(run: list[Field]) -> struct.Struct | None:
 # ---- decode ----
 
 
-def _struct_reader(
-    fields: tuple[Field, ...], version: int, flexible: Versions
-) -> Callable[[Data, int], tuple[Values, int]]:
+def _struct_reader(fields: tuple[Field, ...], version: int, flexible: Versions) -> _Read:
     """Make a function for a struct out of a text with a line for each run: it takes half the time of a loop."""
     names: dict[str, Any] = {"read_tags": _read_tags}
     values = {field.name: f"default_{field.name}" for field in fields}
@@ -222,7 +230,7 @@ def _struct_reader(
             lines += [f"at += {layout.size}"]
         else:
             names[f"read_{first}"] = _value_reader(run[0], version, flexible)
-            lines += [f"value_{first}, at = read_{first}(data, at)"]
+            lines += [f"value_{first}, at = read_{first}(data, at, budget)"]
         values |= {field.name: f"value_{field.name}" for field in run}
     lines += [f"values = {{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}}"]
     if flexible.has(version):
@@ -232,9 +240,9 @@ def _struct_reader(
             if field.tagged.has(version)
         }
         lines += ["if at < len(data) and data[at] == 0:", "    return values, at + 1"]
-        lines += ["at = read_tags(data, at, tagged, values)"]
+        lines += ["at = read_tags(data, at, tagged, values, budget)"]
     lines += ["return values, at"]
-    made: Callable[[Data, int], tuple[Values, int]] = _function("read(data, at)", lines, names)
+    made: _Read = _function("read(data, at, budget)", lines, names)
     return made
 
 
@@ -244,7 +252,7 @@ def _function(head: str, lines: list[str], names: dict[str, Any]) -> Any:
     return names[head.partition("(")[0]]
 
 
-def _read_tags(data: Data, at: int, tagged: dict[int, tuple[str, Read]], values: Values) -> int:
+def _read_tags(data: Data, at: int, tagged: dict[int, tuple[str, _Read]], values: Values, budget: Budget) -> int:
     count, at = decode_uvarint(data, at)
     if count > (len(data) - at) // 2:
         raise MalformedRequest(f"{count} tagged fields in {len(data) - at} bytes")
@@ -256,36 +264,69 @@ def _read_tags(data: Data, at: int, tagged: dict[int, tuple[str, Read]], values:
             raise MalformedRequest(f"tag {tag} needs {size} bytes, {len(data) - at} are left")
         if tag in tagged:
             name, of = tagged[tag]
-            values[name], done = of(data[at:end], 0)
+            values[name], done = of(data[at:end], 0, budget)
             if done > size:
                 raise MalformedRequest(f"{name} needs more than its {size} bytes")
         at = end
     return at
 
 
-def _value_reader(field: Field, version: int, flexible: Versions, *, tagged: bool = False) -> Read:
+def _value_reader(field: Field, version: int, flexible: Versions, *, tagged: bool = False) -> _Read:
     nullable = field.nullable.has(version)
-    compact = is_flexible(field, version, flexible)
     if field.is_list:
-        item: Read = (
-            _struct_reader(field.fields, version, flexible)
-            if field.type == "struct"
-            else _scalar_reader(field.type, compact, False)
-        )
-        return list_reader(field, version, flexible, item, field.name)
+        return _list_reader(field, version, flexible, nullable)
     if field.type == "struct":
-        inner: Read = _struct_reader(field.fields, version, flexible)
-        return maybe_reader(inner, tagged) if nullable else inner
-    return _scalar_reader(field.type, compact, nullable)
+        inner = _struct_reader(field.fields, version, flexible)
+        return _maybe_reader(inner, tagged) if nullable else inner
+    return _scalar_reader(field.type, is_flexible(field, version, flexible), nullable)
 
 
-def _scalar_reader(kind: str, compact: bool, nullable: bool) -> Read:
+def _maybe_reader(inner: _Read, tagged: bool) -> _Read:
+    """Return what reads a struct that may be null: behind a byte, or an unsigned varint if it is a tagged field."""
+
+    def read(data: Data, at: int, budget: Budget) -> tuple[Any, int]:
+        if tagged:
+            there, at = decode_uvarint(data, at)
+            return (None, at) if there == 0 else inner(data, at, budget)
+        return (None, at + 1) if data[at] >= 128 else inner(data, at + 1, budget)
+
+    return read
+
+
+def _list_reader(field: Field, version: int, flexible: Versions, nullable: bool) -> _Read:
+    compact, name = is_flexible(field, version, flexible), field.name
+    length_of, least = length_reader(compact, ">i"), least_bytes(field, version, flexible)
+    is_struct = field.type == "struct"
+    item = _struct_reader(field.fields, version, flexible) if is_struct else _scalar_reader(field.type, compact, False)
+
+    def read(data: Data, at: int, budget: Budget) -> tuple[Any, int]:
+        count, at = length_of(data, at)
+        if count < 0:
+            if not nullable:
+                raise MalformedRequest(f"{name}: it is null")
+            return None, at
+        if count > (len(data) - at) // least:
+            raise MalformedRequest(f"{name}: {count} items in {len(data) - at} bytes")
+        items: list[Any] = []
+        if not count:
+            return items, at
+        budget.spend(count)
+        for _ in range(count):
+            value, at = item(data, at, budget)
+            items.append(value)
+        return items, at
+
+    return read
+
+
+def _scalar_reader(kind: str, compact: bool, nullable: bool) -> _Read:
     if kind in WIDTHS:
         layout = struct.Struct(">" + _CODES[kind])
-        return lambda data, at: (layout.unpack_from(data, at)[0], at + layout.size)
-    length_of = length_reader(compact, ">h" if kind == "string" else ">i")
+        return lambda data, at, _: (layout.unpack_from(data, at)[0], at + layout.size)
+    is_text = kind == "string"
+    length_of = length_reader(compact, ">h" if is_text else ">i")
 
-    def read(data: Data, at: int) -> tuple[Any, int]:
+    def read(data: Data, at: int, budget: Budget) -> tuple[Any, int]:
         length, at = length_of(data, at)
         if length < 0:
             if not nullable:
@@ -294,7 +335,9 @@ def _scalar_reader(kind: str, compact: bool, nullable: bool) -> Read:
         end = at + length
         if end > len(data):
             raise MalformedRequest(f"a {kind} of {length} bytes, {len(data) - at} are left")
-        if kind == "string":
+        if is_text:
+            if length > _MOST_TEXT:
+                raise MalformedRequest(f"a string of {length} bytes, {_MOST_TEXT} are allowed")
             return str(data[at:end], "utf-8", "replace"), end
         return (bytes(data[at:end]) if kind == "bytes" else memoryview(data)[at:end]), end
 
