@@ -265,7 +265,7 @@ def _cells(result: PartitionResult, columns: Mapping[str, str]) -> list[Any]:
         result.segments_after,
         size_text(result.bytes_before),
         size_text(result.bytes_after),
-        *(f"{result.numbers.get(name, 0):,}" for name in columns),
+        *("?" if name in result.unknown else f"{result.numbers.get(name, 0):,}" for name in columns),
     ]
 
 

@@ -47,6 +47,10 @@ class ClusterMetadata:
         Topic id and partition to the leader, its epoch, and which replicas may lead.
     offset : int
         Of the metadata log, up to where it was read: of several copies, the highest is the newest.
+    time_ms : int
+        Of its last record.
+    alive : frozenset of int
+        Brokers that were registered and not fenced.
     """
 
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -55,10 +59,12 @@ class ClusterMetadata:
     configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     leaders: dict[tuple[str, int], Known] = field(default_factory=dict)
     offset: int = 0
+    time_ms: int = -1
+    alive: frozenset[int] = frozenset()
 
     @classmethod
-    def read(cls, folder: str) -> ClusterMetadata:
-        """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log after it.
+    def read(cls, folder: str, until_ms: int | None = None) -> ClusterMetadata:
+        """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log after it; or as it was at a time.
 
         Raises
         ------
@@ -69,7 +75,7 @@ class ClusterMetadata:
         """
         from pylogseg.internal_topics.image import Image  # with numpy: only where there is metadata to read
 
-        image = Image.read(folder)
+        image = Image.read(folder, until_ms=until_ms)
         unread = [*image.damage, *(f"{count} {what}" for what, count in image.unread(_NEEDED).items())]
         if unread:
             raise CorruptionError(folder, 0, "; ".join(unread[:3]))
@@ -80,6 +86,8 @@ class ClusterMetadata:
             image.configs,
             {key: _known(fields) for key, fields in image.partitions.items()},
             image.offset,
+            image.time_ms,
+            frozenset(node for node, fields in image.brokers.items() if not fields["fenced"]),
         )
 
     def of_topic(self, topic: str) -> dict[str, str]:

@@ -53,6 +53,8 @@ class Image:
     next_producer_id : int
     offset : int
         Above the last record that was applied.
+    time_ms : int
+        The newest timestamp of a record; a controller that has nothing to say writes one twice a second.
     unknown : Counter of (int, int)
         Type and version of records that the table of messages does not have; they do not count.
     damage : list of str
@@ -71,6 +73,7 @@ class Image:
     tokens: dict[str, _Fields] = field(default_factory=dict)
     next_producer_id: int = -1
     offset: int = 0
+    time_ms: int = -1
     unknown: Counter[tuple[int, int]] = field(default_factory=Counter)
     damage: list[str] = field(default_factory=list)
     _pending: list[Part] | None = None
@@ -131,6 +134,7 @@ class Image:
         reader = read(path, offset=offsets, timestamp=times, control=True, from_log_start=False)
         for columns, _ in reader.chunks():
             self._apply_columns(columns, path)
+            self.time_ms = max([self.time_ms, *columns.timestamp[-1:].tolist()])
             if start is not None:
                 self.offset = int(columns.offset[-1]) + 1
 

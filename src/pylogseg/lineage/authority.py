@@ -31,12 +31,15 @@ class Replica(NamedTuple):
         Of the broker.
     lost_tail : bool
         Whether there was more behind its last good batch, which is damaged.
+    reached : int
+        Up to where other files of its disk prove that its log went, committed or not; 0 if none does.
     """
 
     lineage: Lineage
     high_watermark: int = 0
     node_id: int | None = None
     lost_tail: bool = False
+    reached: int = 0
 
 
 class Rule(Enum):
@@ -84,6 +87,18 @@ class Alarm(NamedTuple):
     known_by: int  #: The replica that knew it: this one, or one that has lost what it knew.
 
 
+class Lost(NamedTuple):
+    """Records that files of a replica prove, and that no replica has any more."""
+
+    replica: int
+    first_offset: int
+    end_offset: int
+    epoch: int  #: That they were written in.
+    log_epoch: int  #: Of the log there; the last one if it ends before.
+    is_committed: bool  #: False: that is not known.
+    is_behind: bool  #: The log goes on with them; it has something else there, or ends elsewhere, if not.
+
+
 class Verdict(NamedTuple):
     """What the log of a partition is.
 
@@ -97,12 +112,15 @@ class Verdict(NamedTuple):
         Not empty: committed records would be lost.
     extended_by : int or None
         The replica that has what lies behind the end of the authoritative one.
+    lost : list of Lost
+        Each range once.
     """
 
     lineage: Lineage
     committed: int
     alarms: list[Alarm]
     extended_by: int | None = None
+    lost: Sequence[Lost] = ()
 
 
 def choose(replicas: Sequence[Replica], known: Known | None = None, named: int | None = None) -> Choice:
@@ -170,12 +188,37 @@ def judge(replicas: Sequence[Replica], choice: Choice) -> Verdict:
         if same.offset < lost_up_to and number != choice.replica:
             epoch, log_epoch = replica.lineage.epoch_at(same.offset), lineage.epoch_at(min(same.offset, lineage.end))
             alarms.append(Alarm(number, same.offset, lost_up_to, epoch, log_epoch, known_by))
-    return Verdict(lineage, committed, alarms, extended_by)
+    return Verdict(lineage, committed, alarms, extended_by, _lost(replicas, choice, lineage))
 
 
-def _as_noted(replica: Replica) -> Lineage:
-    """The history of a replica as far as its broker knew it committed: it may have lost its end since."""
-    return replica.lineage._replace(end=max(replica.lineage.end, replica.high_watermark))
+def _as_noted(replica: Replica, end: int | None = None) -> Lineage:
+    """The history of a replica as far as its broker knew it committed, or to another end: it may have lost that."""
+    end = replica.high_watermark if end is None else end
+    return replica.lineage._replace(end=max(replica.lineage.end, end))
+
+
+def _lost(replicas: Sequence[Replica], choice: Choice, lineage: Lineage) -> list[Lost]:
+    """Find what was committed, or was there and goes on where the log ends, and what no replica has.
+
+    Where one that was in sync is whole, all that was committed is there: what else another one had does not count.
+    """
+    is_whole = choice.rule is Rule.NAMED or (bool(choice.in_sync) and not replicas[choice.replica].lost_tail)
+    claims = [(True, replica.high_watermark, number) for number, replica in enumerate(replicas)]
+    claims += [(False, replicas[n].reached, n) for n in range(len(replicas)) if n == choice.replica or not is_whole]
+    found: list[Lost] = []
+    named: dict[int, int] = {}  # up to where, by epoch
+    for is_committed, end, number in sorted(claims, reverse=True):
+        noted = _as_noted(replicas[number], end)
+        here = [parting(noted, each) for each in (lineage, *(other.lineage for other in replicas))]
+        first = max([lineage.start, *(each.offset for each in here if each.epoch is not None)])
+        is_behind = here[0].epoch is not None and here[0].offset >= lineage.end
+        epoch = noted.epoch_at(first)
+        first = max(first, named.get(epoch, first))
+        if first < end and (is_committed or (is_behind and epoch == lineage.last_epoch)):
+            named[epoch] = end
+            log_epoch = lineage.epoch_at(min(first, lineage.end))
+            found.append(Lost(number, first, end, epoch, log_epoch, is_committed, is_behind))
+    return found
 
 
 def _known_of(replica: Replica, other: Replica) -> int:

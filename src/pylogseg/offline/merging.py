@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pylogseg.catalog.target import Target, refuse_if_locked
@@ -20,6 +20,7 @@ from pylogseg.lineage.authority import Known
 from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.offline import unfinished
 from pylogseg.offline.copying_into import Destination
+from pylogseg.offline.merging_age import Age, Metadata
 from pylogseg.offline.merging_partition import Plan, Writer, planned
 from pylogseg.offline.merging_replica import ReplicaScan, noted_offsets, scan_replica
 from pylogseg.offline.merging_report import describe
@@ -107,6 +108,8 @@ class _Disk:
     names: tuple[str, ...]
     noted: Entries  #: What its checkpoints say.
     properties: dict[str, str] = field(default_factory=dict)
+    metadata: Metadata | None = None  #: What its broker knew of the cluster.
+    age: Age | None = None
 
     @property
     def node_id(self) -> int | None:
@@ -165,28 +168,38 @@ class _Merge:
         """The newest metadata log that can be read."""
         if named == "none":
             return None
-        if named is not None:
-            folder = find_metadata([], named)
-            return None if folder is None else ClusterMetadata.read(folder)
-        best: ClusterMetadata | None = None
-        used = ""
         for disk in self._disks:
             folder = self._storage.join(disk.path, FOLDER)
             if FOLDER not in disk.names:
                 continue
             try:
-                found = ClusterMetadata.read(folder)
+                disk.metadata = Metadata(ClusterMetadata.read(folder), folder)
             except (CorruptionError, StorageError, RequestError) as error:
                 self._result.notes.append(f"the metadata of the cluster in {folder} does not count: {error}")
-                continue
-            if best is None or found.offset > best.offset:
-                best, used = found, folder
-        self._result.notes.append(
-            f"who was in sync: {used}, up to offset {best.offset}"
-            if best is not None
-            else "who was in sync is not known: no disk has the metadata of the cluster, so the leader epochs decide"
-        )
-        return best
+        if named is not None and (folder := find_metadata([], named) or ""):
+            best = Metadata(ClusterMetadata.read(folder), folder)
+        else:
+            every = [disk.metadata for disk in self._disks if disk.metadata is not None]
+            if not every:
+                text = (
+                    "who was in sync is not known: no disk has the metadata of the cluster, so the leader epochs decide"
+                )
+                self._result.notes.append(text)
+                return None
+            best = max(every, key=lambda each: each.cluster.offset)
+            self._result.notes.append(f"who was in sync: {best.folder}, up to offset {best.cluster.offset}")
+        self._find_ages(best)
+        return best.cluster
+
+    def _find_ages(self, newest: Metadata) -> None:
+        """Compare the metadata log of each broker with the newest one; a broker has it on one of its disks."""
+        of = {disk.node_id: disk.metadata for disk in self._disks if disk.metadata is not None}
+        for disk in self._disks:
+            own = disk.metadata or of.get(disk.node_id)
+            if own is not None and disk.node_id is not None:
+                disk.age = Age.of(disk.node_id, own, newest)
+                if disk.age.went_on:
+                    self._result.notes.append(f"{disk.path}: {disk.age}: it is an older copy")
 
     def _disk_named(self, name: str, where: str) -> _Disk:
         real = os.path.realpath(where)
@@ -223,18 +236,23 @@ class _Merge:
             raise RequestError(f"{missing[0]} is to be taken from one side, and was not chosen")
 
     def _note_missing(self, here: Collection[str], topics: Sequence[str], partitions: Sequence[int]) -> None:
-        """Find the partitions of the cluster that were asked for, and that no source has."""
-        if self._metadata is None:
-            return
-        names = {topic_id: topic for topic, topic_id in self._metadata.topic_ids.items()}
-        known = ((names[topic_id], number) for topic_id, number in self._metadata.leaders if topic_id in names)
+        """Find the partitions that were asked for, and that no source has: by the metadata, or else by checkpoints."""
+        known: Iterable[tuple[str, int]]
+        if self._metadata is not None:
+            who = "the cluster has"
+            names = {topic_id: topic for topic, topic_id in self._metadata.topic_ids.items()}
+            known = ((names[topic_id], number) for topic_id, number in self._metadata.leaders if topic_id in names)
+        else:
+            who = "checkpoints of the sources know"
+            every = (entries for disk in self._disks for entries in disk.noted.values())
+            known = (key for entries in every for key, offset in entries.items() if offset and key[0] != METADATA_TOPIC)
         asked = is_asked(topics, partitions)
         missing = {partition_folder_name(*each) for each in known if asked(*each)} - set(here)
         self._result.missing = sorted(missing)
         if missing:
             text = ", ".join(self._result.missing[:_FEW]) + (", ..." if len(missing) > _FEW else "")
             self._result.notes.append(
-                f"the cluster has partitions of which no source has a replica: {len(missing):,} ({text}): name the"
+                f"{who} partitions of which no source has a replica: {len(missing):,} ({text}): name the"
                 " disks of more brokers"
             )
 
@@ -343,6 +361,9 @@ class _Merge:
         known: Known | None = None
         if self._metadata is not None and known_id is not None:
             known = self._metadata.leaders.get((known_id, partition))
+            for scan in scans:
+                age = next(disk.age for disk in disks if disk.path == scan.log_dir)
+                scan.is_older = None if age is None else age.refused((known_id, partition))
         side = self._take.get(name)
         named = None if side is None else next((i for i, s in enumerate(scans) if s.log_dir == side.path), None)
         if side is not None and named is None:

@@ -21,7 +21,7 @@ from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.lineage.authority import Choice, Known, Replica, Verdict, choose, judge
-from pylogseg.lineage.chains import Lineage, parting
+from pylogseg.lineage.chains import Lineage
 from pylogseg.lineage.parts import Assembly, assemble
 from pylogseg.log.log import Log
 from pylogseg.log.state import Start
@@ -131,10 +131,10 @@ def planned(replicas: Sequence[ReplicaScan], known: Known | None, named: int | N
         deleted = max(each.entries.get(FileKind.LOG_STARTS.value, 0) for each in given)
         first, until = missing[0]
         missing[:1] = [(max(first, deleted), until)] if until > deleted else []
-    marks = [each.high_watermark for each in shown if parting(verdict.lineage, each.lineage).offset >= each.lineage.end]
     known_end = max([verdict.lineage.end, *(missing[-1:] and missing[-1][1:])])
-    if max(marks, default=0) > known_end:  # more was committed than any disk has
-        missing.append((known_end, max(marks)))
+    behind = max((each.end_offset for each in verdict.lost if each.is_behind), default=0)
+    if behind > known_end:  # there was more than any disk has
+        missing.append((known_end, behind))
     return Plan(replicas, choice, verdict, verdict.lineage.cut(end), pieces, missing, trusts)
 
 

@@ -13,7 +13,9 @@ from pylogseg.env.pool import Advance
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs
+from pylogseg.files.index import OffsetIndex
 from pylogseg.format.batches import BatchTable, joined_rows
+from pylogseg.format.layout import OFFSET_INDEX_ENTRY
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
 from pylogseg.lineage.authority import Replica
 from pylogseg.lineage.chains import Lineage, parting
@@ -26,8 +28,7 @@ from pylogseg.restore.checkpoints import Entries, read_checkpoints
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window, walk
 
-#: Checkpoints that tell how far a log went.
-REACHED = (FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS)
+_CHUNK_BYTES = 1 << 16
 
 
 class Run(NamedTuple):
@@ -47,6 +48,13 @@ class Trust(NamedTuple):
     is_shown: bool  #: The topic id, or a batch that both have, shows that they are replicas of one partition.
 
 
+class Reached(NamedTuple):
+    """Up to where a log went, as a file beside it proves."""
+
+    offset: int
+    source: str  #: The file, and what it says.
+
+
 @dataclass
 class ReplicaScan:
     """A replica that was read, every batch with its CRC.
@@ -56,6 +64,8 @@ class ReplicaScan:
     log_dir, folder : str
         The folder is the partition's.
     topic_id : str or None
+    is_older : str or None
+        Why its disk does not count as in sync, whatever the newest metadata says of its broker.
     log_start, end, known_end : int
         Where the log begins by the checkpoint, or its first segment; the offset after the last good batch; where it
         ended, as its leader epochs say.
@@ -76,6 +86,8 @@ class ReplicaScan:
         What the checkpoints of the log directory say, by their names.
     is_compacted : bool
         Whether the cleaner has been here: then offsets may be missing between batches.
+    reached : Reached
+        The highest end that recovery point, producer snapshots, leader epochs or the last index prove.
     lost_tail : bool
         Whether there was more behind the last good batch.
     below : Lineage
@@ -90,6 +102,7 @@ class ReplicaScan:
     folder: str
     topic_id: str | None = None
     node_id: int | None = None
+    is_older: str | None = None
     log_start: int = 0
     noted_start: int | None = None
     given_base: int | None = None
@@ -102,6 +115,7 @@ class ReplicaScan:
     size: int = 0
     entries: dict[str, int] = field(default_factory=dict)
     is_compacted: bool = False
+    reached: Reached = field(default_factory=lambda: Reached(0, ""))
     lost_tail: bool = False
     below: Lineage = field(default_factory=lambda: Lineage((), 0, 0))
     notes: list[str] = field(default_factory=list)
@@ -123,7 +137,8 @@ class ReplicaScan:
     def replica(self) -> Replica:
         """What lineage needs to know."""
         mark = self.entries.get(FileKind.HIGH_WATERMARKS.value, 0)
-        return Replica(self.lineage, mark, self.node_id, self.lost_tail)
+        node_id = None if self.is_older else self.node_id
+        return Replica(self.lineage, mark, node_id, self.lost_tail, self.reached.offset)
 
     def parts(self, log: Lineage, rank: int, *, is_own: bool) -> list[Part]:
         """What can be read of it, as far as its history is that of a log; all if it is its own."""
@@ -190,6 +205,8 @@ def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, adva
     except (CorruptionError, StorageError) as error:
         found.notes.append(f"{error}; which topic it is of is not known")
     sizes: dict[int, int] = {}
+    ends = [Reached(0, "")]
+    last_index = -1
     was_deleting = False
     for entry in storage.list_folder(found.folder):
         parsed = parse_file_name(entry.name)
@@ -200,6 +217,10 @@ def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, adva
             )
         if parsed.kind is FileKind.LOG and parsed.is_live and parsed.offset is not None:
             sizes[parsed.offset] = entry.size
+        if parsed.kind is FileKind.PRODUCER_SNAPSHOT and parsed.is_live and parsed.offset is not None:
+            ends.append(Reached(parsed.offset, f"producer snapshot {entry.name}"))
+        if parsed.kind is FileKind.OFFSET_INDEX and parsed.is_live and parsed.offset is not None:
+            last_index = max(last_index, parsed.offset)
         was_deleting |= parsed.kind is FileKind.LOG and parsed.suffix == ".deleted"
     found.bases, found.size = sorted(sizes), sum(sizes.values())
     start = found.entries.get(FileKind.LOG_STARTS.value, 0)
@@ -225,9 +246,39 @@ def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, adva
     found.epochs = Lineage.of([*noted_epochs, *behind], found.log_start, found.known_end).epochs
     if found.is_compacted:
         found.joined()
-    noted_end = max(found.entries.get(kind.value, 0) for kind in REACHED)
-    found.lost_tail |= max(found.known_end, noted_end) > found.end
+    ends += [Reached(last.start_offset, f"{FileKind.LEADER_EPOCHS.value} {last.epoch} {last.start_offset}")]
+    if (point := found.entries.get(FileKind.RECOVERY_POINTS.value, 0)) > 0:
+        ends.append(Reached(point, f"entry in {FileKind.RECOVERY_POINTS.value}, {point},"))
+    if last_index >= 0:
+        ends.append(_end_by_index(storage, found.folder, last_index, sizes.get(last_index)))
+    found.reached = max(ends)
+    noted_end = max(found.known_end, found.reached.offset, found.entries.get(FileKind.HIGH_WATERMARKS.value, 0))
+    found.lost_tail |= noted_end > found.end
     return found
+
+
+def _end_by_index(storage: Storage, folder: str, base: int, size: int | None) -> Reached:
+    """Return where a log ended by the offset index of a segment of so many bytes, if its entries can be believed."""
+    name = segment_file_name(base, FileKind.OFFSET_INDEX)
+    path, data = storage.join(folder, name), bytearray()
+    nothing = Reached(base if size is None else 0, f"index {name}")  # the segment was begun there
+    try:
+        file = storage.open_log(path, create=False)
+        try:
+            while chunk := bytes(file.read(len(data), _CHUNK_BYTES)):  # the rest is zeros, up to 10 MB
+                data += chunk
+                if not any(chunk[-OFFSET_INDEX_ENTRY.size :]):
+                    break
+        finally:
+            file.close()
+        index = OffsetIndex(data, base, path)
+        index.check_entries()
+    except (CorruptionError, StorageError, RequestError):
+        return nothing
+    positions = index.entries["position"]
+    if not len(index) or (size is not None and int(positions[0]) >= size):
+        return nothing
+    return Reached(int(index.offsets[-1]) + 1, f"index {name}")
 
 
 def _scan_segment(

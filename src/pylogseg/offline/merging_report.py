@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pylogseg.lineage.authority import Alarm, Rule
+from pylogseg.lineage.authority import Alarm, Lost, Rule
 from pylogseg.offline.merging_partition import Plan
 from pylogseg.offline.result import PartitionResult
 from pylogseg.walker.gaps import offsets_text
@@ -22,7 +22,10 @@ _WHY = {
 def describe(plan: Plan, name: str, result: PartitionResult) -> None:
     """Fill in the result of a partition that is not written yet; an alarm leaves it."""
     result.log_start, result.log_end = plan.chosen.log_start, plan.lineage.end
-    missing = sum(end - first for first, end in plan.missing)
+    beside = [lost for lost in plan.verdict.lost if not lost.is_behind]
+    missing = sum(end - first for first, end in plan.missing) + sum(
+        each.end_offset - each.first_offset for each in beside
+    )
     others = sum(
         max(piece.end_offset - max(piece.first_offset, plan.chosen.log_start), 0)
         for piece in plan.pieces
@@ -32,6 +35,7 @@ def describe(plan: Plan, name: str, result: PartitionResult) -> None:
     result.numbers = {
         "committed": plan.committed, "offsetsFromOthers": others, "offsetsMissing": missing, "damagedRanges": damaged,
     }  # fmt: skip
+    result.unknown = {"offsetsMissing"} if plan.choice.absent and not missing else set()
     _add_rows(plan, result)
     _add_notes(plan, result)
     differing = [number for number, trust in enumerate(plan.trusts) if trust.differs_at is not None]
@@ -39,7 +43,8 @@ def describe(plan: Plan, name: str, result: PartitionResult) -> None:
         reason = "; ".join(_difference_text(plan, number) for number in differing)
         result.leave(reason, _choose_text(plan, name, differing), undone=True)
     elif plan.verdict.alarms and plan.choice.rule is not Rule.NAMED:
-        reason = "; ".join(_alarm_text(plan, alarm) for alarm in plan.verdict.alarms)
+        texts = [_alarm_text(plan, alarm) for alarm in plan.verdict.alarms]
+        reason = "; ".join([*texts, *(_lost_text(plan, lost) for lost in beside)])
         sides = [alarm.replica for alarm in plan.verdict.alarms]
         result.leave(reason, _choose_text(plan, name, sides), undone=True)
     elif missing or plan.choice.absent:
@@ -68,6 +73,7 @@ def _add_rows(plan: Plan, result: PartitionResult) -> None:
                 "type": "replica",
                 "logDirectory": replica.log_dir,
                 "nodeId": replica.node_id,
+                "older": replica.is_older,
                 "authoritative": number == plan.choice.replica,
                 "rule": plan.choice.rule.value if number == plan.choice.replica else None,
                 "logStart": replica.log_start,
@@ -95,18 +101,36 @@ def _add_rows(plan: Plan, result: PartitionResult) -> None:
         }
         for alarm in plan.verdict.alarms
     ]
+    result.rows += [
+        {
+            "type": "lost",
+            "logDirectory": plan.replicas[lost.replica].log_dir,
+            "firstOffset": lost.first_offset,
+            "nextOffset": lost.end_offset,
+            "epoch": lost.epoch,
+            "committed": lost.is_committed or None,
+        }
+        for lost in plan.verdict.lost
+    ]
 
 
 def _add_notes(plan: Plan, result: PartitionResult) -> None:
     notes = [f"the log is that of {plan.chosen.log_dir}: {_WHY[plan.choice.rule]}"]
     if plan.choice.is_outdated:
         notes.append("the metadata of the cluster is older than the disks, and does not count")
+    notes += [
+        f"{replica.log_dir} does not count as in sync: {replica.is_older}"
+        for replica in plan.replicas
+        if replica.is_older
+    ]
     if plan.choice.absent:
-        ids = ", ".join(map(str, dict.fromkeys(plan.choice.absent)))
-        notes.append(
-            f"no disk of broker {ids} is here with a replica of it, and no other was in sync: committed records "
-            "may be missing"
+        older = {replica.node_id for replica in plan.replicas if replica.is_older}
+        lacking = [node for node in dict.fromkeys(plan.choice.absent) if node not in older]
+        ids = ", ".join(map(str, lacking))
+        where = (
+            f"no disk of broker {ids} is here with a replica of it, and no other" if lacking else "no disk that is here"
         )
+        notes.append(f"{where} was in sync: committed records may be missing")
     for number, trust in enumerate(plan.trusts):
         if trust.differs_at is not None and plan.choice.rule is Rule.NAMED:
             notes.append(f"nothing comes from there: {_difference_text(plan, number)}")
@@ -130,9 +154,23 @@ def _add_notes(plan: Plan, result: PartitionResult) -> None:
         text = ", ".join(offsets_text(first, end) for first, end in plan.missing[:_FEW])
         more = f" and {len(plan.missing) - _FEW:,} more ranges" if len(plan.missing) > _FEW else ""
         notes.append(f"{text}{more} are missing: no replica of this history has them")
+    notes += [_lost_text(plan, lost) for lost in plan.verdict.lost]
     if plan.choice.rule is Rule.NAMED:
         notes += [f"not in the log: {_alarm_text(plan, alarm)}" for alarm in plan.verdict.alarms]
     result.notes += notes
+
+
+def _lost_text(plan: Plan, lost: Lost) -> str:
+    side, offsets = plan.replicas[lost.replica], offsets_text(lost.first_offset, lost.end_offset)
+    if not lost.is_committed:
+        return (
+            f"{side.log_dir} had {offsets}, as its {side.reached.source} says: no disk has them any more, and whether "
+            "they were committed is not known"
+        )
+    known = f"{side.log_dir} knew {offsets} as committed, with leader epoch {lost.epoch}: no disk has them any more"
+    if lost.is_behind:
+        return known
+    return f"{known}, and the log of {plan.chosen.log_dir} has leader epoch {lost.log_epoch} there"
 
 
 def _alarm_text(plan: Plan, alarm: Alarm) -> str:

@@ -25,7 +25,6 @@ from pylogseg.log.segment_removal import Remover
 from pylogseg.log.segment_replace import replace_segments
 from pylogseg.log.segment_rewrite import Filtered, SegmentWriter
 from pylogseg.log.segments import Segments
-from pylogseg.offline.merging_replica import REACHED
 from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import Part
 from pylogseg.offline.repairing_from import OtherDisk, OtherReplica, holes
@@ -39,6 +38,8 @@ if TYPE_CHECKING:  # typing has it from Python 3.11 on
 
 #: Damage that a broker's recovery does not see, or does not mind.
 _KEPT_BY_BROKERS = (GapKind.RECORDS_BAD, GapKind.ORDER)
+#: Checkpoints that tell how far a log went.
+_REACHED = (FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS)
 #: A load may find more to do when the one before it has cut something, at most so often.
 _MOST_RUNS = 4
 #: Gaps that are told to a person.
@@ -275,7 +276,7 @@ class _Repairer:
         part = self._part
         if part.directory is None:
             return 0
-        return max((offset for kind, offset in part.directory.noted(part.name).items() if kind in REACHED), default=0)
+        return max((offset for kind, offset in part.directory.noted(part.name).items() if kind in _REACHED), default=0)
 
     def _ask_other(self, found: list[tuple[Gap, int | None]]) -> None:
         """Find out what the other replica can give for gaps, each with the offset that its segment ends at."""

@@ -71,6 +71,8 @@ class PartitionResult:
     segments_before, segments_after : int
     numbers : dict of str to int
         What the command counts, by names in camel case: ``{"recordsRemoved": 7}``.
+    unknown : set of str
+        Of these, what is not known: there may be more.
     notes : list of str
         What a person should know.
     rows : list of dict
@@ -101,6 +103,7 @@ class PartitionResult:
     segments_before: int = 0
     segments_after: int = 0
     numbers: dict[str, int] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
     report: LoadReport = field(default_factory=LoadReport)
@@ -128,7 +131,7 @@ class PartitionResult:
             "bytesAfter": self.bytes_after,
             "segmentsBefore": self.segments_before,
             "segmentsAfter": self.segments_after,
-            **self.numbers,
+            **{name: None if name in self.unknown else number for name, number in self.numbers.items()},
             "notes": self.notes,
             "replicas": list(self.replicas),
             "undone": self.is_undone,
