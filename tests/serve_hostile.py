@@ -312,7 +312,10 @@ def main(arguments: list[str]) -> int:
         if name not in PARTS:
             parser.error(f"no part {name}")
         noise = random.Random(chosen.seed)
-        with tempfile.TemporaryDirectory() as folder, served(Path(folder), OPTIONS.get(name, "--group-offsets")) as server:
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            served(Path(folder), OPTIONS.get(name, "--group-offsets")) as server,
+        ):
             server.check("before")
             server.settle(server.status("Threads"), server.files())
             if name == "frames":  # the engine is imported with the first of them

@@ -18,11 +18,14 @@ import pylogseg
 from pylogseg.errors import RequestError
 from pylogseg.messages.schema import Field
 from pylogseg.server import codes
+from pylogseg.server.defaults import errors as errors_of_kafka
 from pylogseg.server.wire import NO_ID, request_of
+from pylogseg.server.writing.control import _LISTS, _depth
 from pylogseg.server.writing.handlers import WRITING
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPICS = {"one": 1}
+COUNTS = (("one", 1), ("two", 2))
 
 
 # ---- failures ----
@@ -72,10 +75,33 @@ def test_failures_are_counted_and_forgotten(broker: pylogseg.Broker, client: Raw
 def test_names_that_do_not_exist(broker: pylogseg.Broker) -> None:
     with pytest.raises(RequestError, match=r"'Prodce' is no request.*Produce"):
         broker.fail("Prodce", 1)
-    with pytest.raises(RequestError, match=r"'NO_SUCH' is no error.*NOT_ENOUGH_REPLICAS"):
-        broker.fail("Produce", "NO_SUCH")
+    for error in ("NO_SUCH", "NONE", 0, 9999, -2):
+        with pytest.raises(RequestError, match="is no error of Kafka's: "):
+            broker.fail("Produce", error)
+    with pytest.raises(RequestError, match="did you mean NOT_ENOUGH_REPLICAS"):
+        broker.fail("Produce", "NOT_ENOUGH_REPLICA")
     with pytest.raises(RequestError, match="at least 1"):
         broker.fail("Produce", 1, times=0)
+    with pytest.raises(RequestError, match="JoinGroup has no errors of single topics"):
+        broker.fail("JoinGroup", 1, topic="one")
+    with pytest.raises(RequestError, match="Metadata has no errors of single partitions"):
+        broker.fail("Metadata", 1, topic="one", partition=0)
+    with pytest.raises(RequestError, match="needs a topic"):
+        broker.fail("Produce", 1, partition=0)
+    with pytest.raises(RequestError, match="Produce names no group"):
+        broker.fail("Produce", 1, group="g")
+    with pytest.raises(RequestError, match="a number of seconds"):
+        broker.delay("Produce", -1)
+
+
+def test_kafkas_names_of_errors(broker: pylogseg.Broker, client: RawClient) -> None:
+    """All of them, and those by which this server answers are of Kafka's numbers."""
+    ours = {name: code for name, code in vars(codes).items() if name.isupper() and isinstance(code, int)}
+    ours |= {"NOT_LEADER_OR_FOLLOWER": ours.pop("NOT_LEADER"), "INVALID_TOPIC_EXCEPTION": ours.pop("INVALID_TOPIC")}
+    assert ours.items() <= errors_of_kafka().items()
+    for name in ("INVALID_FETCH_SIZE", "STREAMS_INVALID_TOPOLOGY", "UNKNOWN_SERVER_ERROR"):
+        broker.fail("InitProducerId", name)
+        assert client.ask(22, 4, {"transactionalId": None})["errorCode"] == errors_of_kafka()[name]
 
 
 def example(field: Field, version: int) -> Any:
@@ -109,6 +135,119 @@ def test_every_request_can_fail(broker: pylogseg.Broker, client: RawClient, key:
         if (key, version) not in {(9, 1), *((1, each) for each in range(4, 7))}:
             assert 89 in found, f"version {version}"
         assert found <= {0, 89}
+
+
+def of_topics(broker: pylogseg.Broker, key: int, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return rows of a request for topic one with a partition, and for topic two with two."""
+    found = []
+    for topic, count in COUNTS:
+        named = {name: topic for name in ("name", "topic") if name in row}
+        named |= {} if "topicId" not in row else {"topicId": NO_ID if named else broker.catalog.topics[topic].id}
+        for inner in {rows.request for rows in _LISTS[key][1:]}:
+            (number,) = {"index", "partition", "partitionIndex"} & row[inner][0].keys()
+            named[inner] = [{**row[inner][0], number: i} for i in range(count)]
+        found.append({**row, **named})
+    return found
+
+
+def errors_of_topics(broker: pylogseg.Broker, key: int, answer: dict[str, Any]) -> dict[tuple[str, int], int]:
+    """Return the errors in an answer by topic and partition, which is 0 where topics alone have errors."""
+    found, rows = {}, _LISTS[key]
+    for row in answer[rows[0].answer]:
+        topic = row.get("name") or row.get("topic") or broker.catalog.by_id[row["topicId"]].name
+        for each in row[rows[1].answer] if rows[1:] else [row]:
+            numbers = [each[name] for name in ("index", "partition", "partitionIndex") if name in each]
+            assert (topic, *numbers) not in found
+            found[topic, sum(numbers)] = each["errorCode"]
+    return found
+
+
+@pytest.mark.parametrize("key", [key for key in sorted(WRITING.handlers) if _depth(key) and key != 1])
+def test_a_topic_fails_alone(broker: pylogseg.Broker, client: RawClient, key: int) -> None:
+    """Of every request with topics one fails, or a partition of one, in every version; the rest is answered as ever."""
+    of = request_of(key)
+    assert of is not None
+    broker.create_topic("two", 2)
+    for version in range(of.versions.first, WRITING.offered[key].last + 1):
+        for partition in (None, 1)[: _depth(key)]:
+            values = {field.name: example(field, version) for field in of.fields if field.is_in(version)}
+            rows = of_topics(broker, key, values[_LISTS[key][0].request][0])
+            values[_LISTS[key][0].request] = rows
+            broker.fail(of.name.removesuffix("Request"), 89, topic="two", partition=partition)
+            found = errors_of_topics(broker, key, client.ask(key, version, values))
+            meant = {place for place in found if place[0] == "two" and partition in (None, place[1])}
+            assert {place for place, code in found.items() if code == 89} == meant != set()
+            assert len(found) == (3 if _depth(key) == 2 else 2)
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 13, 18])
+def test_a_partition_of_a_fetch_fails(broker: pylogseg.Broker, client: RawClient, version: int) -> None:
+    """By its name or its id, at once, and in a session that has named it before."""
+    broker.create_topic("two", 2)
+    broker.produce("one", b"x")
+    ids = {name: each.id for name, each in broker.catalog.topics.items()}
+
+    def fetch(session: int, epoch: int, **more: Any) -> dict[tuple[str, int], tuple[int, bool]]:
+        rows = [{"partition": i, "fetchOffset": 0, "partitionMaxBytes": 1000} for i in range(2)]
+        topics = [{"topic": name, "topicId": ids[name], "partitions": rows[:count]} for name, count in COUNTS]
+        wait = {"maxWaitMs": 0 if not epoch else 600_000, "minBytes": 1, "maxBytes": 1000}
+        answer = client.ask(1, version, {"sessionId": session, "sessionEpoch": epoch, **wait, "topics": topics, **more})
+        nonlocal number
+        number = answer.get("sessionId", 0)
+        names = {each: name for name, each in ids.items()}
+        return {
+            (row.get("topic") or names[row["topicId"]], each["partitionIndex"]): (
+                each["errorCode"],
+                bool(each["records"]),
+            )
+            for row in answer["responses"]
+            for each in row["partitions"]
+        }
+
+    number = 0
+    broker.fail("Fetch", "NOT_LEADER_OR_FOLLOWER", topic="two", partition=1)
+    assert fetch(0, 0) == {("one", 0): (0, True), ("two", 0): (0, False), ("two", 1): (6, False)}
+    if version >= 7:
+        broker.fail("Fetch", "KAFKA_STORAGE_ERROR", topic="two")
+        assert fetch(number, 1, topics=[])["two", 0] == (56, False)
+    assert [each.values["topics"][0]["topic"] for each in broker.requests if each.values["topics"]] == ["one"]
+
+
+def test_a_group_fails_alone(broker: pylogseg.Broker, client: RawClient) -> None:
+    def found(group: str) -> list[int]:
+        beat = client.ask(12, 2, {"groupId": group, "generationId": 1, "memberId": "m"})
+        offsets = client.ask(9, 8, {"groups": [{"groupId": group, "topics": None}]})["groups"][0]
+        described = client.ask(15, 4, {"groups": [group]})["groups"][0]
+        return [each["errorCode"] for each in (beat, offsets, described)]
+
+    usual = found("a")
+    assert 14 not in usual
+    for api in ("Heartbeat", "OffsetFetch", "DescribeGroups"):
+        broker.fail(api, "COORDINATOR_LOAD_IN_PROGRESS", group="b")
+    assert (found("a"), found("b"), found("b")) == (usual, [14] * 3, usual)
+
+
+def test_a_delay(broker: pylogseg.Broker, client: RawClient) -> None:
+    """The request is looked at when the time is over; others are not held up."""
+    broker.delay("Produce", 600)
+    with RawClient(broker.bootstrap_servers) as other:
+        other.send(0, 9, {"acks": -1, "timeoutMs": 1000, "topicData": []})
+        wait_for(lambda: broker.requests)
+        assert produced(client, "one", batch(b"x"))["errorCode"] == 0
+    broker.delay("InitProducerId", 0.01)
+    assert client.ask(22, 4, {"transactionalId": None})["errorCode"] == 0
+    broker.delay("InitProducerId", 600)
+    broker.heal()
+    assert client.ask(22, 4, {"transactionalId": None})["errorCode"] == 0
+
+
+def test_a_send_without_acks_fails(broker: pylogseg.Broker, client: RawClient) -> None:
+    """The records are not there, and the connection ends, which is all that such a client can be told."""
+    broker.fail("Produce", "NOT_ENOUGH_REPLICAS")
+    asked = {"name": "one", "partitionData": [{"index": 0, "records": batch(b"x")}]}
+    client.send(0, 9, {"acks": 0, "timeoutMs": 1000, "topicData": [asked]})
+    assert client.is_closed()
+    assert broker.records("one") == []
 
 
 # ---- a pause, requests ----
@@ -208,15 +347,44 @@ def test_options(kafka_broker):
 def test_another_one(kafka_broker):
     assert kafka_broker.topics == []
     assert kafka_broker.bootstrap_servers.startswith("127.0.0.1:")
+
+@pytest.fixture(scope="session")
+def kafka_broker_options():
+    return {"topics": ["always"], "node_id": 9}
+
+@pytest.fixture(scope="session")
+def shop(kafka_broker_session):
+    return kafka_broker_session.bootstrap_servers
+
+@pytest.mark.parametrize("turn", range(2))
+@pytest.mark.kafka_broker(topics={"orders": 2})
+def test_shared(kafka_broker_shared, shop, turn):
+    assert kafka_broker_shared.bootstrap_servers == shop
+    assert kafka_broker_shared.catalog.node_id == 9
+    assert kafka_broker_shared.topics == ["always", "orders"]
+    kafka_broker_shared.produce("orders", b"x", partition=1)
+    assert len(kafka_broker_shared.records("orders")) == 1
+
+def test_shared_without_topics(kafka_broker_shared):
+    assert kafka_broker_shared.topics == ["always"]
+
+@pytest.mark.kafka_broker({"orders": 3})
+def test_not_by_its_name(kafka_broker):
+    pass
+
+@pytest.mark.kafka_broker(auto_create=False)
+def test_not_of_one_that_is_shared(kafka_broker_shared):
+    pass
 """
 
 
-def test_the_fixture(tmp_path: Path) -> None:
-    """It costs nothing where it is not used: the plugin alone imports nothing of this package."""
+def test_the_fixtures(tmp_path: Path) -> None:
+    """They cost nothing where they are not used: the plugin alone imports nothing of this package."""
     (tmp_path / "test_it.py").write_text(TESTS)
     options = ["-p", "pytest_pylogseg", "-p", "no:cacheprovider", "--strict-markers", "-q", "--rootdir", str(tmp_path)]
     command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
-    env = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PATH": ""}
+    env = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PATH": "", "PYTHONPATH": str(Path(pylogseg.__file__).parents[1])}
     found = subprocess.run(command, capture_output=True, encoding="utf-8", cwd=tmp_path, env=env)
-    assert found.returncode == 0, found.stdout + found.stderr
-    assert "3 passed" in found.stdout
+    assert "6 passed, 2 errors" in found.stdout, found.stdout + found.stderr
+    assert "takes options by their names, not {'orders': 3}" in found.stdout
+    assert "auto_create: options of the broker that tests share" in found.stdout

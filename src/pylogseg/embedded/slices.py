@@ -20,6 +20,7 @@ from pylogseg.walker.windows import Window
 
 if TYPE_CHECKING:
     from pylogseg.embedded.log import EmbeddedLog
+    from pylogseg.log.log import Log
 
 
 class OpenLog:
@@ -27,12 +28,12 @@ class OpenLog:
 
     Parameters
     ----------
-    log : EmbeddedLog
+    log : EmbeddedLog or Log
     end_offset : int
         Nothing at or after it is returned.
     """
 
-    def __init__(self, log: EmbeddedLog, end_offset: int) -> None:
+    def __init__(self, log: EmbeddedLog | Log, end_offset: int) -> None:
         self._log, self._end = log, end_offset
 
     @property
@@ -65,7 +66,7 @@ class SliceReader(PartitionReader):
 
     Parameters
     ----------
-    log : EmbeddedLog
+    log : EmbeddedLog or Log
     first_offset, end_offset : int
         The range, half-open; it must be readable.
     options : ReadOptions
@@ -77,7 +78,7 @@ class SliceReader(PartitionReader):
         All records below this offset were returned.
     """
 
-    def __init__(self, log: EmbeddedLog, first_offset: int, end_offset: int, options: ReadOptions) -> None:
+    def __init__(self, log: EmbeddedLog | Log, first_offset: int, end_offset: int, options: ReadOptions) -> None:
         super().__init__([], first_offset, end_offset, options)
         self.position = first_offset
         self._log = log

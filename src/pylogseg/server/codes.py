@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pylogseg.errors import CorruptionError, OffsetOutOfRangeError, PylogsegError
+from pylogseg.server.defaults import errors
 
 NONE = 0
 OFFSET_OUT_OF_RANGE = 1
@@ -66,11 +67,16 @@ UNSUPPORTED_ENDPOINT_TYPE = 115
 INVALID_REGULAR_EXPRESSION = 128
 
 
+def name_of(code: int) -> str:
+    """Return Kafka's name of an error."""
+    return next((name for name, number in errors().items() if number == code), f"error {code}")
+
+
 class KafkaError(Exception):
     """An answer of this code, for a part of a request or all of it."""
 
     def __init__(self, code: int, text: str | None = None) -> None:
-        super().__init__(text or f"error {code}")
+        super().__init__(text or name_of(code))
         self.code, self.text = code, text
 
     @classmethod

@@ -97,6 +97,8 @@ def _one(call: Call, each: Wanted, isolation: FetchIsolation, want: int, min_one
     }
     try:
         served = _find(call, each)
+        if call.service.before_fetch is not None:
+            call.service.before_fetch(served.topic, served.number)
         check_epoch(served, each.epoch)
         _check_codec(call, served)
         log = served.log()

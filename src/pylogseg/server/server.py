@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import ClosedError, RequestError, StorageError
+from pylogseg.server.catalog import Catalog
 from pylogseg.server.connection import Connection, Limits, Trace
 from pylogseg.server.service import Endpoint, Service
 
@@ -43,30 +44,56 @@ class Server:
         limits: Limits = Limits(),  # noqa: B008  (it cannot be changed)
         trace: Trace | None = None,
     ) -> None:
-        self.catalog, self._service = service.catalog, service
+        self._service = service
         self._limits, self._trace = limits, trace
         self._advertise = None if advertise is None else endpoint_of(advertise, "advertise")
         self._mutex = threading.Lock()
         self._connections: dict[Connection, threading.Thread] = {}
-        host, port = endpoint_of(listen, "listen")
-        family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
-        self._socket = sockets.socket(family, sockets.SOCK_STREAM)
+        self._closed, self._threads = threading.Event(), list[threading.Thread]()
+        self._socket = bound(endpoint_of(listen, "listen"))
+        self.address = Endpoint(*self._socket.getsockname()[:2])
+        self._listen()
+
+    def _listen(self) -> None:
+        """Let clients connect."""
         try:
-            if os.name != "nt":
-                self._socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
-            self._socket.bind((host, port))
             self._socket.listen(_BACKLOG)
         except OSError as error:
             self._socket.close()
-            raise StorageError(listen, "listen on", error.strerror or str(error), error.errno) from None
-        self.address = Endpoint(*self._socket.getsockname()[:2])
-        self._thread = threading.Thread(target=self._accept, name="pylogseg-serve", daemon=True)
-        self._thread.start()
-        self._sweeper = threading.Thread(target=self._sweep, name="pylogseg-serve-unused", daemon=True)
-        self._sweeper.start()
+            raise _notbound(self.address, error) from None
+        self._hushed = threading.Event()
+        for work, name in ((self._accept, "pylogseg-serve"), (self._sweep, "pylogseg-serve-unused")):
+            thread = threading.Thread(target=work, args=(self._socket, self._hushed), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _hush(self) -> None:
+        """Let nobody connect, and end all connections, within a second."""
+        self._hushed.set()
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(sockets.SHUT_RDWR)
+        self._socket.close()
+        self._hang_up(self._threads)
+        self._threads = []
+
+    def _hang_up(self, threads: Sequence[threading.Thread] = ()) -> None:
+        """End all connections, and wait for their threads, and for others."""
+        with self._mutex:
+            found = list(self._connections.items())
+        for connection, _ in found:
+            connection.hang_up()
+        until = time.monotonic() + _STOP_SECONDS
+        for thread in (*threads, *(thread for _, thread in found)):
+            if thread is not threading.current_thread() and thread.ident is not None:
+                thread.join(max(0.0, until - time.monotonic()))
 
     def __repr__(self) -> str:
         return f"<pylogseg.serve: {len(self.catalog.topics)} topics at {self.bootstrap_servers}>"
+
+    @property
+    def catalog(self) -> Catalog:
+        """What is served."""
+        return self._service.catalog
 
     @property
     def bootstrap_servers(self) -> str:
@@ -112,6 +139,8 @@ class Server:
         yield from self._service.guard.warnings()
 
     def __enter__(self: _Server) -> _Server:
+        if self._closed.is_set():
+            raise ClosedError(f"{self!r} was closed, with its connections and files: make a new one")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -119,32 +148,23 @@ class Server:
 
     def wait(self) -> None:
         """Wait until `close` is called, or until Ctrl-C."""
-        while not self._service.stopping.wait(_SIGNAL_S):
+        while not self._closed.wait(_SIGNAL_S):
             pass
 
     def close(self) -> None:
         """Stop: within a second all clients are gone and all files closed. A second call does nothing."""
-        if self._service.stopping.is_set():
+        if self._closed.is_set():
             return
+        self._closed.set()
         self._service.stopping.set()
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(sockets.SHUT_RDWR)
-        self._socket.close()
         self._service.close()
-        with self._mutex:
-            threads = list(self._connections.items())
-        for connection, _ in threads:
-            connection.hang_up()
-        until = time.monotonic() + _STOP_SECONDS
-        for thread in (self._thread, self._sweeper, *(thread for _, thread in threads)):
-            if thread is not threading.current_thread():
-                thread.join(max(0.0, until - time.monotonic()))
+        self._hush()
         self.catalog.close()
 
-    def _sweep(self) -> None:
+    def _sweep(self, _: sockets.socket, hushed: threading.Event) -> None:
         """End the clients that take their answers too slowly, and close the logs that nobody reads."""
         due = time.monotonic() + self._limits.unused_s / 4
-        while not self._service.stopping.wait(min(self._limits.unused_s, self._limits.stalled_s) / 4):
+        while not hushed.wait(min(self._limits.unused_s, self._limits.stalled_s) / 4):
             with self._mutex:
                 connections = list(self._connections)
             now = time.monotonic()
@@ -158,15 +178,15 @@ class Server:
 
     # ---- connections ----
 
-    def _accept(self) -> None:
-        while not self._service.stopping.is_set():
+    def _accept(self, listening: sockets.socket, hushed: threading.Event) -> None:
+        while not hushed.is_set():
             try:
-                socket, peer = self._socket.accept()
+                socket, peer = listening.accept()
             except OSError as error:
-                if self._service.stopping.is_set():
+                if hushed.is_set():
                     return
                 _log.warning("a connection could not be accepted: %s", error)
-                self._service.stopping.wait(0.1)  # no descriptor is left: others have to go first
+                hushed.wait(0.1)  # no descriptor is left: others have to go first
                 continue
             if not self._has_room():
                 text = f"closed: there are {self._limits.connections} connections already"
@@ -194,13 +214,16 @@ class Server:
         try:
             if not self.is_open_to_others:
                 socket.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, _SEND_BUFFER_BYTES)
-            connection = Connection(self._service, socket, self._advertise, self._limits, self._trace)
+            with self._mutex:  # who ends all connections knows this one
+                if self._hushed.is_set():
+                    raise ConnectionAbortedError
+                connection = Connection(self._service, socket, self._advertise, self._limits, self._trace)
+                name = f"pylogseg-{connection}"
+                thread = threading.Thread(target=self._run, args=(connection,), name=name, daemon=True)
+                self._connections[connection] = thread
         except OSError:  # it has gone already
             socket.close()
             return
-        thread = threading.Thread(target=self._run, args=(connection,), name=f"pylogseg-{connection}", daemon=True)
-        with self._mutex:
-            self._connections[connection] = thread
         try:
             thread.start()
         except RuntimeError as error:
@@ -215,6 +238,24 @@ class Server:
         finally:
             with self._mutex:
                 self._connections.pop(connection, None)
+
+
+def bound(address: Endpoint) -> sockets.socket:
+    """Return a socket with an address that nobody else has."""
+    found = sockets.socket(sockets.AF_INET6 if ":" in address.host else sockets.AF_INET, sockets.SOCK_STREAM)
+    try:
+        if os.name != "nt":
+            found.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        found.bind(address)
+        return found
+    except OSError as error:
+        found.close()
+        raise _notbound(address, error) from None
+
+
+def _notbound(address: Endpoint, error: OSError) -> StorageError:
+    text = f"{address.host}:{address.port}"
+    return StorageError(text, "listen on", error.strerror or str(error), error.errno)
 
 
 def endpoint_of(text: str, what: str) -> Endpoint:

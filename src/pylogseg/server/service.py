@@ -52,6 +52,8 @@ class Service:
     stopping: threading.Event = field(default_factory=threading.Event)
     #: Sees each request before it is answered, and may answer in the server's place.
     before: Callable[[int, Call], Values | None] | None = None
+    #: Sees each partition before it is fetched, and may raise KafkaError in the log's place.
+    before_fetch: Callable[[str, int], None] | None = None
 
     def close(self) -> None:
         """Answer all that wait."""

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pylogseg.catalog.disk import Disk
-from pylogseg.errors import RequestError
+from pylogseg.errors import ClosedError, PylogsegError, RequestError
+from pylogseg.server import codes
+from pylogseg.server.catalog import INTERNAL
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.connection import Limits
 from pylogseg.server.security import Guard, Security
-from pylogseg.server.server import Server
+from pylogseg.server.server import Server, bound
+from pylogseg.server.sessions import Sessions
+from pylogseg.server.writing.clock import MovableClock
 from pylogseg.server.writing.control import Control, Seen
 from pylogseg.server.writing.in_memory import REQUEST_BYTES, memory_writer
 from pylogseg.server.writing.topics import WritableCatalog
+from pylogseg.server.writing.writer import Writer
+
+if TYPE_CHECKING:
+    from pylogseg.log.append_result import Appended
+    from pylogseg.reading.partition import IsolationLevel
+    from pylogseg.reading.stream import Record
 
 
 class Broker(Server):
@@ -33,6 +45,8 @@ class Broker(Server):
         Of a topic that is made without a number, or by being asked for.
     auto_create : bool
         Whether a topic comes into being when a client asks for it.
+    node_id : int, optional
+        The broker's number; 1 by default, or that of the directory.
     listen : str
         Address to listen on, ``host:port``; port 0 takes a free one.
     advertise : str, optional
@@ -44,27 +58,26 @@ class Broker(Server):
     trace : callable, optional
         Called with a line of text for each request.
 
-    Attributes
-    ----------
-    clock : MovableClock
-        Time of all that happens in the broker: `MovableClock.advance` moves it ahead. Sessions of groups, timeouts of
-        transactions and timestamps that the broker sets follow it.
-
     Raises
     ------
     StorageError
         If the address is taken.
         Of a directory: if another process has its lock, or the disk fails.
     RequestError
-        If an address or the name of a topic is none.
+        If an address or the name of a topic is none, or the directory is that of another node.
     CorruptionError
         If a file of the directory that is needed is damaged.
 
     Examples
     --------
-    >>> with pylogseg.Broker() as broker:  # doctest: +SKIP
-    ...     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+    >>> import pylogseg
+    >>> with pylogseg.Broker() as broker:
+    ...     done = broker.produce("orders", b"tea", b"coffee", key=b"1")
+    ...     [record.value for record in broker.records("orders")]
+    [b'tea', b'coffee']
     """
+
+    _service: Writer
 
     def __init__(
         self,
@@ -73,36 +86,276 @@ class Broker(Server):
         topics: Mapping[str, int] | Sequence[str] = (),
         partitions: int = 1,
         auto_create: bool = True,
+        node_id: int | None = None,
         listen: str = "127.0.0.1:0",
         advertise: str | None = None,
         security: Security = Security(),  # noqa: B008  (it cannot be changed)
         max_connections: int = 1000,
         trace: Callable[[str], None] | None = None,
     ) -> None:
-        guard = Guard(security)
-        self._control = Control()
-        before = self._control.before
+        if not isinstance(auto_create, bool):
+            raise RequestError(f"auto_create must be True or False, not {auto_create!r}")
+        self._path, self._auto_create = path, auto_create
+        self._node_id = None if node_id is None else _whole(node_id, "node_id", 0)
+        self._partitions = _whole(partitions, "partitions", 1)
+        self._guard, self._control = Guard(security), Control()
+        if isinstance(topics, str):
+            raise RequestError(f"topics are a list of names, or names with numbers of partitions, not {topics!r}")
+        counts = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, partitions)
+        self._counts = {name: _whole(count, f"partitions of {name}", 1) for name, count in counts.items()}
+        limits = Limits(connections=_whole(max_connections, "max_connections", 1), request_bytes=REQUEST_BYTES)
+        service = self._made()
+        try:
+            super().__init__(service, listen, advertise=advertise, limits=limits, trace=trace)
+        except BaseException:
+            service.close()
+            service.catalog.close()
+            raise
+
+    def _made(self) -> Writer:
+        """Return what is served at the beginning."""
         catalog: WritableCatalog
-        if path is None:
-            catalog = WritableCatalog(Disk((), ()), default_partitions=partitions, auto_create=auto_create)
+        if self._path is None:
+            catalog = WritableCatalog(Disk((), ()), default_partitions=self._partitions, auto_create=self._auto_create)
+            catalog.node_id = catalog.node_id if self._node_id is None else self._node_id
         else:
             # The manager of logs is loaded by whoever keeps some.
             from pylogseg.server.writing.lasting import lasting_writer
             from pylogseg.server.writing.owned import OwnedCatalog
 
-            catalog = owned = OwnedCatalog(path, default_partitions=partitions, auto_create=auto_create)
+            catalog = owned = OwnedCatalog(
+                self._path, default_partitions=self._partitions, auto_create=self._auto_create, node_id=self._node_id
+            )
         try:
-            counts = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, partitions)
-            for name, count in counts.items():
-                _make(catalog, name, count)
-            service = memory_writer(catalog, before=before) if path is None else lasting_writer(owned, before=before)
-            service.guard = guard
-            limits = Limits(connections=max_connections, request_bytes=REQUEST_BYTES)
-            super().__init__(service, listen, advertise=advertise, limits=limits, trace=trace)
+            with _as_request():
+                for name, count in self._counts.items():
+                    if name not in catalog.topics:
+                        catalog.make(name, count)
+            service = memory_writer(catalog) if self._path is None else lasting_writer(owned)
         except BaseException:
             catalog.close()
             raise
-        self.clock = catalog.clock
+        service.guard = self._guard
+        service.before, service.before_fetch = self._control.before, self._control.before_fetch
+        return service
+
+    def __repr__(self) -> str:
+        """Return a short text."""
+        where = "memory" if self._path is None else os.fspath(self._path)
+        how = "closed" if self._closed.is_set() else "stopped" if self.is_stopped else f"{len(self.topics)} topics"
+        return f"<pylogseg.Broker at {self.bootstrap_servers}, in {where}: {how}>"
+
+    # ---- what there is ----
+
+    @property
+    def clock(self) -> MovableClock:
+        """The time of all that happens in the broker: `MovableClock.advance` moves it ahead.
+
+        Sessions of groups, timeouts of transactions and timestamps that the broker sets follow it.
+        """
+        return self._service.catalog.clock
+
+    def create_topic(self, name: str, partitions: int | None = None, config: Mapping[str, Any] | None = None) -> None:
+        """Make a topic.
+
+        Parameters
+        ----------
+        name : str
+            Of the topic.
+        partitions : int, optional
+            By default that of the broker.
+        config : mapping, optional
+            Settings by Kafka's names: ``{"cleanup.policy": "compact"}``.
+
+        Raises
+        ------
+        RequestError
+            If there is such a topic, or a name, number or setting is invalid.
+        """
+        settings = {key: str(value) for key, value in (config or {}).items()}
+        count = self._partitions if partitions is None else _whole(partitions, "partitions", 1)
+        with _as_request():
+            self._open().catalog.make(name, count, settings)
+
+    def produce(
+        self,
+        topic: str,
+        *values: bytes | str | None,
+        key: bytes | str | None = None,
+        headers: Any = (),
+        timestamp: Any = None,
+        partition: int | None = None,
+    ) -> Appended:
+        """Append records, each in a batch of its own, as a producer would.
+
+        Parameters
+        ----------
+        topic : str
+            It comes into being by this, unless `auto_create` is off.
+        *values : bytes, str or None
+            Of the records. A text is stored as UTF-8.
+        key : bytes, str or None
+            Of all of them.
+        headers : mapping, or pairs of name and value
+            Of all of them.
+        timestamp : int (ms) or datetime, optional
+            By default the time of the broker's clock.
+        partition : int, optional
+            By default that which Kafka's producer chooses for the key; without a key the first.
+
+        Returns
+        -------
+        Appended
+            Of the last record: `first_offset` is its offset.
+
+        Raises
+        ------
+        RequestError
+            If there is no such topic or partition, or a record is invalid or breaks a rule of the topic.
+        """
+        from pylogseg.arrow.encode import encode
+
+        if not values:
+            raise RequestError("produce needs a value for each record; None is a tombstone")
+        if topic in INTERNAL:
+            raise RequestError(f"clients may not write to {topic}")
+        catalog = self._open().catalog
+        with _as_request():
+            if topic not in catalog.topics and catalog.auto_create:
+                catalog.make(topic)
+            count = self._topic(topic).count
+            number = (0 if key is None else _chosen(key, count)) if partition is None else partition
+            if number not in range(count):
+                raise RequestError(f"{topic!r} has the partitions 0 to {count - 1}, not {number!r}")
+            served = catalog.written(catalog.topics[topic], number)
+            now_ms = self.clock.now_ms()
+            batches = [
+                encode([(timestamp, key, value, headers)], base_offset=0, timestamp_default_ms=now_ms)
+                for value in values
+            ]
+            return [served.append(each) for each in batches][-1]
+
+    def records(
+        self, topic: str, partition: int | None = None, *, isolation_level: IsolationLevel = "read_uncommitted"
+    ) -> list[Record]:
+        """Return what is in a topic now.
+
+        Parameters
+        ----------
+        topic : str
+            Kafka's own ones, too, where there are any.
+        partition : int, optional
+            By default all, one after another.
+        isolation_level : {"read_uncommitted", "read_committed"}
+            ``read_committed`` leaves out the records of aborted transactions, and ends at the first open one.
+
+        Returns
+        -------
+        list of Record
+            As `pylogseg.read` gives them.
+
+        Raises
+        ------
+        RequestError
+            If there is no such topic or partition.
+        """
+        from pylogseg.embedded.slices import OpenLog
+        from pylogseg.reading.partition import ReadOptions
+        from pylogseg.reading.stream import reader_of
+
+        self._open()
+        with _as_request():
+            found = self._topic(topic)
+            numbers = sorted(found.partitions) if partition is None else [partition]
+            logs = [self.catalog.find(found, number).log() for number in numbers]
+        is_committed = isolation_level == "read_committed"
+        ends = [each.last_stable_offset if is_committed else each.high_watermark for each in logs]
+        sources = [OpenLog(log, end) for log, end in zip(logs, ends, strict=True)]
+        return list(reader_of(sources, None, None, None, ReadOptions(isolation_level), None))
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """Return the offsets that a group has committed, by topic and partition.
+
+        Raises
+        ------
+        RequestError
+            If there is no such group.
+        """
+        groups = self._open().groups
+        found = groups.committed(group)
+        if not found and group not in (names := [each.name for each in groups.groups()]):
+            raise RequestError(f"there is no group {group!r}; there are {', '.join(names) or 'none'}")
+        return {place: each.offset for place, each in sorted(found.items())}
+
+    def _topic(self, name: str) -> Any:
+        topics = self.catalog.topics
+        if name not in topics:
+            raise RequestError(f"there is no topic {name!r}; there are {', '.join(topics) or 'none'}")
+        return topics[name]
+
+    def _open(self) -> Writer:
+        if self._closed.is_set():
+            raise ClosedError(f"{self!r}")
+        if self.is_stopped and self._path is not None:
+            raise ClosedError(f"{self!r}: what it has is in its directory; start() opens it again")
+        return self._service
+
+    # ---- a life ----
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nobody can connect, since `stop`."""
+        return self._hushed.is_set()
+
+    def stop(self) -> None:
+        """Stop, as a broker that is shut down: clients lose their connections, and find nobody at its port.
+
+        What is written is kept. A directory is closed cleanly, and free for others until `start`.
+        """
+        if self.is_stopped:
+            return
+        service = self._service
+        self._hush()
+        if self._path is not None:
+            service.stopping.set()
+            service.close()
+            service.catalog.close()
+        self._socket = bound(self.address)  # nobody else gets the port meanwhile
+
+    def start(self) -> None:
+        """Go on after `stop`, at the same port."""
+        if self._closed.is_set():
+            raise ClosedError(f"{self!r}")
+        if not self.is_stopped:
+            return
+        if self._path is not None:
+            self._service = self._made()
+        self._service.sessions = Sessions()
+        self._listen()
+
+    def reset(self) -> None:
+        """Forget everything: topics and records, groups, producers, requests, failures, how far the clock was moved.
+
+        Then there is what was there at the beginning. Clients lose their connections, and the port stays.
+
+        Raises
+        ------
+        RequestError
+            If the broker is that of a directory.
+        """
+        if self._path is not None:
+            raise RequestError(f"{self!r}: only what is in memory can be forgotten")
+        before = self._open()
+        self._control.clear()
+        with self._mutex:
+            self._service = self._made()
+        before.stopping.set()
+        before.close()
+        self._hang_up()
+        before.catalog.close()
+        self._control.clear()
+
+    # ---- what goes wrong ----
 
     @property
     def requests(self) -> list[Seen]:
@@ -113,7 +366,16 @@ class Broker(Server):
         """Forget the requests so far."""
         self._control.requests.clear()
 
-    def fail(self, api: str, error: str | int, times: int = 1) -> None:
+    def fail(
+        self,
+        api: str,
+        error: str | int,
+        times: int = 1,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+    ) -> None:
         """Answer the next requests of an API with an error, without doing what they ask for.
 
         Parameters
@@ -124,20 +386,45 @@ class Broker(Server):
             Kafka's name or number of the error, as ``"NOT_ENOUGH_REPLICAS"``.
         times : int
             For how many requests.
+        topic : str, optional
+            Only requests that name this topic fail, and only for it: what they ask of others is done.
+        partition : int, optional
+            Only for this partition of the topic.
+        group : str, optional
+            Only requests that name this group fail.
 
         Raises
         ------
         RequestError
-            For another name.
+            For another name, and where the requests of an API do not name topics, partitions or groups.
         """
-        self._control.fail(api, error, times)
+        self._control.fail(api, error, times, topic=topic, partition=partition, group=group)
 
     def disconnect(self, api: str, times: int = 1) -> None:
         """Close the connection on the next requests of an API, instead of an answer; as `fail` otherwise."""
         self._control.fail(api, None, times)
 
+    def delay(self, api: str, seconds: float, times: int = 1) -> None:
+        """Wait before the next requests of an API are looked at; a client that goes meanwhile has asked for nothing.
+
+        Parameters
+        ----------
+        api : str
+            Name of the request, as ``"Fetch"``.
+        seconds : float
+            Of real time, whatever the clock of the broker says.
+        times : int
+            For how many requests.
+
+        Raises
+        ------
+        RequestError
+            For another name, or no time.
+        """
+        self._control.delay(api, seconds, times)
+
     def heal(self) -> None:
-        """Forget the failures that were asked for and have not happened."""
+        """Forget the failures and delays that were asked for and have not happened."""
         self._control.heal()
 
     def pause(self) -> None:
@@ -149,10 +436,30 @@ class Broker(Server):
         self._control.resume()
 
 
-def _make(catalog: WritableCatalog, name: str, count: int) -> None:
-    """Make a topic, unless it is there."""
-    if name not in catalog.topics:
-        try:
-            catalog.make(name, count)
-        except KafkaError as error:
-            raise RequestError(f"topic {name!r}: {error}") from error
+@contextlib.contextmanager
+def _as_request() -> Iterator[None]:
+    """Turn an answer to a client into an error of this package."""
+    try:
+        yield
+    except KafkaError as error:
+        if isinstance(error.__cause__, PylogsegError):
+            raise error.__cause__ from None
+        raise RequestError(error.text or codes.name_of(error.code)) from None
+
+
+def _whole(value: Any, name: str, least: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise RequestError(f"{name} must be a whole number from {least} on, not {value!r}")
+    return value
+
+
+def _chosen(key: bytes | str, count: int) -> int:
+    """Return the partition that Kafka's producer chooses for a key."""
+    import numpy as np
+
+    from pylogseg._codec import murmur2_values
+
+    key = key.encode() if isinstance(key, str) else key
+    found = np.empty(1, np.int32)
+    murmur2_values(np.array([0, len(key)]), key, found)
+    return int(found[0] & 0x7FFFFFFF) % count

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
 import threading
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pylogseg.errors import RequestError
 from pylogseg.messages.schema import numbered
 from pylogseg.server import codes
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.defaults import errors
 from pylogseg.server.service import Call, Disconnected
-from pylogseg.server.wire import Values
+from pylogseg.server.wire import NO_ID, Values, request_of
 
 #: Requests that are remembered; the oldest go first.
 _MOST_REQUESTS = 10_000
 _LOOK_SECONDS = 0.05
-_PRODUCE = 0
+_PRODUCE, _FETCH, _OFFSET_FETCH = 0, 1, 9
 
 
 class Seen(NamedTuple):
@@ -29,7 +34,8 @@ class Seen(NamedTuple):
     version : int
     client_id : str
     values : dict
-        Its fields, by Kafka's names in the schema; records of Produce are their number of bytes.
+        Its fields, by Kafka's names in the schema; records of Produce are their number of bytes. Where a topic comes by
+        its id, there is its name, too.
     """
 
     api: str
@@ -38,10 +44,38 @@ class Seen(NamedTuple):
     values: dict[str, Any]
 
 
+class _Named(NamedTuple):
+    """Which requests are meant: those that name a topic, a partition of it, a group; None is any."""
+
+    topic: str | None = None
+    partition: int | None = None
+    group: str | None = None
+
+    def is_in(self, key: int, call: Call) -> bool:
+        """Return whether a request names it."""
+        if self.group is not None and self.group not in _groups(key, call.values):
+            return False
+        return self.topic is None or any(map(self.chooser(call), call.values[_LISTS[key][0].request] or ()))
+
+    def chooser(self, call: Call) -> Callable[[dict[str, Any]], bool]:
+        """Return what tells whether a row of a topic holds what is meant."""
+
+        def is_meant(row: dict[str, Any]) -> bool:
+            found = call.topic(_name_of(row), row.get("topicId", NO_ID))
+            name = _name_of(row) if found is None else found.name
+            return name == self.topic and (self.partition is None or self.partition in _numbers(row))
+
+        return is_meant
+
+
 @dataclass
-class _Failure:
-    code: int | None
+class _Rule:
+    """What happens to requests, and to how many more of them: an error, a closed connection (None), or a delay."""
+
+    named: _Named
     left: int
+    code: int | None = None
+    seconds: float = 0.0
 
 
 class Control:
@@ -50,45 +84,97 @@ class Control:
     def __init__(self) -> None:
         self.requests: deque[Seen] = deque(maxlen=_MOST_REQUESTS)
         self._mutex = threading.Lock()
-        self._failures: dict[int, deque[_Failure]] = {}
+        self._failures: defaultdict[int, list[_Rule]] = defaultdict(list)
+        self._delays: defaultdict[int, list[_Rule]] = defaultdict(list)
         self._running = threading.Event()
         self._running.set()
 
     def before(self, key: int, call: Call) -> Values | None:
         """Look at a request before it is answered; return the answer that a test wants instead."""
-        self.requests.append(Seen(_NAMES[key], call.version, call.client_id, _without_records(key, call.values)))
+        values = _with_names(_without_records(key, call.values), call)
+        self.requests.append(Seen(_NAMES[key], call.version, call.client_id, values))
         while not self._running.wait(_LOOK_SECONDS):
             call.wait(0.001)  # it raises if the client has gone, or the server stops
-        failure = self._next(key)
-        if failure is None:
+        delay = self._next(self._delays[key], lambda rule: rule.named.is_in(key, call))
+        if delay is not None:
+            call.wait(delay.seconds)
+        is_row = key == _FETCH  # of the sessions that it reads only the fetch itself knows the partitions
+        rule = self._next(
+            self._failures[key], lambda rule: not (is_row and rule.named.topic) and rule.named.is_in(key, call)
+        )
+        if rule is None:
             return None
-        if failure.code is None:
+        if rule.code is None:
             raise Disconnected("a test wants it")
-        return failed(key, call, failure.code)
+        if key == _PRODUCE and call.values["acks"] == 0:
+            raise Disconnected(f"a test wants error {rule.code}, and the client waits for no answer")
+        return failed(key, call, rule.code) if rule.named.topic is None else _failed_in_part(key, call, rule)
 
-    def _next(self, key: int) -> _Failure | None:
+    def before_fetch(self, topic: str, number: int) -> None:
+        """Raise the error that a test wants for a partition of a fetch."""
+        rule = self._next(
+            self._failures[_FETCH],
+            lambda rule: rule.named.topic == topic and rule.named.partition in (None, number),
+        )
+        if rule is not None:
+            assert rule.code is not None
+            raise KafkaError(rule.code)
+
+    def _next(self, rules: list[_Rule], is_meant: Callable[[_Rule], bool]) -> _Rule | None:
+        if not rules:
+            return None
         with self._mutex:
-            waiting = self._failures.get(key)
-            if not waiting:
-                return None
-            failure = waiting[0]
-            failure.left -= 1
-            if failure.left <= 0:
-                waiting.popleft()
-            return failure
+            rule = next(filter(is_meant, rules), None)
+            if rule is not None:
+                rule.left -= 1
+                if rule.left <= 0:
+                    rules.remove(rule)
+            return rule
 
-    def fail(self, api: str, error: str | int | None, times: int) -> None:
+    def fail(
+        self,
+        api: str,
+        error: str | int | None,
+        times: int,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+    ) -> None:
         """Answer the next requests of an API with an error; None closes the connection instead."""
         key, code = key_of(api), None if error is None else code_of(error)
-        if times < 1:
-            raise RequestError(f"times must be at least 1, got {times}")
+        if topic is not None and _depth(key) == 0:
+            raise RequestError(f"{_NAMES[key]} has no errors of single topics: leave out topic")
+        if partition is not None and (topic is None or _depth(key) < 2):
+            needs = "has no errors of single partitions: leave out partition" if topic else "needs a topic too"
+            raise RequestError(f"partition={partition!r} of {_NAMES[key]} {needs}")
+        if group is not None and not _group_fields(key):
+            raise RequestError(f"{_NAMES[key]} names no group: leave out group")
+        self._add(self._failures[key], _Rule(_Named(topic, partition, group), times, code))
+
+    def delay(self, api: str, seconds: float, times: int) -> None:
+        """Let the next requests of an API wait."""
+        if not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
+            raise RequestError(f"a delay is a number of seconds from 0 on, not {seconds!r}")
+        self._add(self._delays[key_of(api)], _Rule(_Named(), times, seconds=seconds))
+
+    def _add(self, rules: list[_Rule], rule: _Rule) -> None:
+        if not isinstance(rule.left, int) or rule.left < 1:
+            raise RequestError(f"times must be at least 1, got {rule.left!r}")
         with self._mutex:
-            self._failures.setdefault(key, deque()).append(_Failure(code, times))
+            rules.append(rule)
 
     def heal(self) -> None:
-        """Forget the failures that were asked for."""
+        """Forget the failures and delays that were asked for."""
         with self._mutex:
-            self._failures.clear()
+            for rules in (*self._failures.values(), *self._delays.values()):
+                rules.clear()
+
+    def clear(self) -> None:
+        """Forget all, requests too, and answer."""
+        self.heal()
+        self.requests.clear()
+        self.resume()
 
     def pause(self) -> None:
         """Answer nothing until `resume`."""
@@ -97,6 +183,62 @@ class Control:
     def resume(self) -> None:
         """Answer again."""
         self._running.set()
+
+
+# ---- what a request names ----
+
+
+def _name_of(row: dict[str, Any]) -> str | None:
+    name: str | None = row["topic"] if "topic" in row else row["name"]
+    return name
+
+
+def _numbers(row: dict[str, Any]) -> list[int]:
+    """Return the partitions in a row of a topic."""
+    rows: Any = row["partitionData"] if "partitionData" in row else row["partitions"]
+    return [_number(each) for each in rows]
+
+
+def _number(row: dict[str, Any]) -> int:
+    return int(next(row[name] for name in ("index", "partition", "partitionIndex") if name in row))
+
+
+@functools.cache
+def _group_fields(key: int) -> tuple[str, ...]:
+    """Return the fields of a request that name groups."""
+    of = request_of(key)
+    assert of is not None
+    found = [each.name for each in of.fields if each.entity == "groupId"]
+    return (*found, "groups") if key == _OFFSET_FETCH else tuple(found)
+
+
+def _groups(key: int, values: Values) -> set[str]:
+    found: set[str] = set()
+    for name in _group_fields(key):
+        value = values[name]
+        found |= (
+            {value}
+            if isinstance(value, str)
+            else {each if isinstance(each, str) else each["groupId"] for each in value or ()}
+        )
+    return found
+
+
+def _with_names(values: Values, call: Call) -> Values:
+    """Return the fields of a request with the names of topics that it has by their ids."""
+
+    def named(row: Any) -> Any:
+        if not isinstance(row, dict):
+            return row
+        row = {name: [*map(named, each)] if isinstance(each, (list, tuple)) else each for name, each in row.items()}
+        if row.get("topicId", NO_ID) != NO_ID:
+            topic = call.topic(None, row["topicId"])
+            name = "topic" if "topic" in row else "name"
+            row[name] = row.get(name) or (None if topic is None else topic.name)
+        return row
+
+    found: Values = named(values)
+    return found
 
 
 def _without_records(key: int, values: Values) -> Values:
@@ -123,35 +265,14 @@ def key_of(api: str) -> int:
 
 def code_of(error: str | int) -> int:
     """Return the code of an error by Kafka's name, as ``"NOT_ENOUGH_REPLICAS"``; RequestError if there is none."""
-    if isinstance(error, int):
+    known = {name: code for name, code in errors().items() if code != codes.NONE}
+    if isinstance(error, str) and error.upper() in known:
+        return known[error.upper()]
+    if isinstance(error, int) and error in known.values():
         return error
-    if error.upper() in _CODES:
-        return _CODES[error.upper()]
-    raise RequestError(f"{error!r} is no error of Kafka's that is known here; give its number, or one of "
-                       f"{', '.join(sorted(_CODES))}")  # fmt: skip
-
-
-_CODES = {
-    **{name: code for name, code in vars(codes).items() if name.isupper() and isinstance(code, int)},
-    "NOT_LEADER_OR_FOLLOWER": codes.NOT_LEADER,
-    "INVALID_TOPIC_EXCEPTION": codes.INVALID_TOPIC,
-    "REQUEST_TIMED_OUT": 7,
-    "BROKER_NOT_AVAILABLE": 8,
-    "NETWORK_EXCEPTION": 13,
-    "COORDINATOR_LOAD_IN_PROGRESS": 14,
-    "NOT_COORDINATOR": 16,
-    "RECORD_LIST_TOO_LARGE": 18,
-    "NOT_ENOUGH_REPLICAS": 19,
-    "NOT_ENOUGH_REPLICAS_AFTER_APPEND": 20,
-    "TOPIC_AUTHORIZATION_FAILED": 29,
-    "GROUP_AUTHORIZATION_FAILED": 30,
-    "CLUSTER_AUTHORIZATION_FAILED": 31,
-    "NOT_CONTROLLER": 41,
-    "DUPLICATE_SEQUENCE_NUMBER": 46,
-    "TRANSACTION_COORDINATOR_FENCED": 52,
-    "UNKNOWN_PRODUCER_ID": 59,
-    "THROTTLING_QUOTA_EXCEEDED": 89,
-}
+    alike = difflib.get_close_matches(str(error).upper(), known, 3)
+    hint = f"did you mean {', '.join(alike)}?" if alike else f"they have the numbers -1, and 1 to {max(known.values())}"
+    raise RequestError(f"{error!r} is no error of Kafka's: {hint}")
 
 
 class _Rows(NamedTuple):
@@ -189,11 +310,9 @@ def _fetched(number: int, code: int) -> dict[str, Any]:
     return {"partitionIndex": number, "errorCode": code, "highWatermark": -1, "records": b""}
 
 
-def failed(key: int, call: Call, code: int) -> Values | None:
+def failed(key: int, call: Call, code: int) -> Values:
     """Return the answer to a request that fails as a whole."""
     values, text = call.values, "a test wants this error"
-    if key == 0 and values["acks"] == 0:
-        return None
     found: Values = {"errorCode": code, "errorMessage": text}
     if key == 3:
         found |= {"brokers": [call.node()], "clusterId": call.catalog.cluster_id, "controllerId": call.catalog.node_id}
@@ -243,6 +362,49 @@ def failed(key: int, call: Call, code: int) -> Values | None:
     elif key == 42:
         found["results"] = [{"groupId": name, "errorCode": code} for name in values["groupsNames"]]
     return found
+
+
+def _failed_in_part(key: int, call: Call, rule: _Rule) -> Values:
+    """Return the answer to a request of which a topic, or a partition of it, fails; the rest of it is done."""
+    rows, is_meant = _LISTS[key], rule.named.chooser(call)
+    wanted, rest = [], []
+    for topic in call.values[rows[0].request]:
+        if not is_meant(topic):
+            rest.append(topic)
+        elif rule.named.partition is None:
+            wanted.append(topic)
+        else:
+            inner = rows[1].request
+            is_one = [_number(each) == rule.named.partition for each in topic[inner]]
+            wanted.append({**topic, inner: [each for each, yes in zip(topic[inner], is_one, strict=True) if yes]})
+            if not all(is_one):
+                rest.append({**topic, inner: [each for each, yes in zip(topic[inner], is_one, strict=True) if not yes]})
+    assert rule.code is not None
+    found = failed(key, call._replace(values={**call.values, rows[0].request: wanted}), rule.code)
+    if not rest:
+        return found
+    done = call.service.table.handlers[key](call._replace(values={**call.values, rows[0].request: rest}))
+    assert done is not None
+    return {**done, rows[0].answer: _joined([*done[rows[0].answer], *found[rows[0].answer]], rows)}
+
+
+def _joined(found: Iterable[dict[str, Any]], rows: tuple[_Rows, ...]) -> list[dict[str, Any]]:
+    """Put rows of one topic together."""
+    topics: dict[Any, dict[str, Any]] = {}
+    for row in found:
+        name = tuple(row.get(each) for each in rows[0].copied)
+        known = topics.setdefault(name, row)
+        if known is not row:
+            known[rows[1].answer] = [*known[rows[1].answer], *row[rows[1].answer]]
+    return list(topics.values())
+
+
+def _depth(key: int) -> int:
+    """Return for what single parts of a request there are errors: 1 topics, 2 their partitions too."""
+    if key == _FETCH:
+        return 2
+    rows = _LISTS.get(key, ())
+    return len(rows) if rows and {"name", "topic"} & set(rows[0].copied) else 0
 
 
 def _row(asked: dict[str, Any], rows: tuple[_Rows, ...], code: int, text: str) -> dict[str, Any]:

@@ -7,8 +7,6 @@ import secrets
 from collections.abc import Callable
 
 from pylogseg.server.coordinator import Offsets
-from pylogseg.server.service import Call
-from pylogseg.server.wire import Values
 from pylogseg.server.writing.coordination import Transactions
 from pylogseg.server.writing.groups import WrittenGroups
 from pylogseg.server.writing.handlers import WRITING
@@ -22,16 +20,12 @@ REQUEST_BYTES = 100 << 20
 def memory_writer(
     catalog: WritableCatalog,
     load: Callable[[], Offsets] = dict,
-    *,
-    before: Callable[[int, Call], Values | None] | None = None,
 ) -> Writer:
     """Return what the requests of a server meet; groups start with the offsets that `load` returns."""
     groups = WrittenGroups(load, now=catalog.clock.seconds)
     new_id = producer_ids(is_new=not catalog.disk)
     transactions = Transactions(catalog, groups, new_id, catalog.clock.now_ms)
-    return Writer(
-        catalog=catalog, groups=groups, table=WRITING, before=before, transactions=transactions, new_id=new_id
-    )
+    return Writer(catalog=catalog, groups=groups, table=WRITING, transactions=transactions, new_id=new_id)
 
 
 def producer_ids(*, is_new: bool) -> Callable[[], int]:

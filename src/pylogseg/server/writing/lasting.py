@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pylogseg.server.coordinator import Offsets
-from pylogseg.server.service import Call
-from pylogseg.server.wire import Values
 from pylogseg.server.writing.coordination import Transactions
 from pylogseg.server.writing.groups import WrittenGroups
 from pylogseg.server.writing.handlers import WRITING
@@ -16,7 +12,7 @@ from pylogseg.server.writing.owned import OwnedCatalog
 from pylogseg.server.writing.writer import Writer
 
 
-def lasting_writer(catalog: OwnedCatalog, *, before: Callable[[int, Call], Values | None] | None = None) -> Writer:
+def lasting_writer(catalog: OwnedCatalog) -> Writer:
     """Return what the requests of a server meet; groups and transactions go on where they stood."""
     kept, journal = OffsetsKept(catalog), TransactionsKept(catalog)
     offsets, pending, members = kept.load()
@@ -31,6 +27,4 @@ def lasting_writer(catalog: OwnedCatalog, *, before: Callable[[int, Call], Value
     new_id = producer_ids(is_new=False)
     transactions = Transactions(catalog, groups, new_id, catalog.clock.now_ms, journal)
     transactions.resume(journal.load())
-    return Writer(
-        catalog=catalog, groups=groups, table=WRITING, before=before, transactions=transactions, new_id=new_id
-    )
+    return Writer(catalog=catalog, groups=groups, table=WRITING, transactions=transactions, new_id=new_id)

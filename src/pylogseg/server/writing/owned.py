@@ -12,7 +12,7 @@ from pylogseg.catalog.disk import open_dir
 from pylogseg.config import LogConfig
 from pylogseg.embedded.log import EmbeddedLog
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import PylogsegError, StorageError
+from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.files.properties import MetaProperties, parse_meta_properties
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.escape import printable
@@ -67,6 +67,8 @@ class OwnedCatalog(WritableCatalog):
         A log directory; it is made if it is missing.
     default_partitions, auto_create
         As in `WritableCatalog`.
+    node_id : int, optional
+        Of a new directory, by default 1; another one has to have the same.
 
     Raises
     ------
@@ -79,7 +81,14 @@ class OwnedCatalog(WritableCatalog):
     served_type: type[Written] = Owned
     keeps = "what is written is kept there"
 
-    def __init__(self, path: str | os.PathLike[str], *, default_partitions: int = 1, auto_create: bool = True) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        default_partitions: int = 1,
+        auto_create: bool = True,
+        node_id: int | None = None,
+    ) -> None:
         self.path = os.path.realpath(path)
         self._storage = LocalStorage()  # of its own: the lock keeps out who has another one
         clock = MovableClock()
@@ -90,7 +99,7 @@ class OwnedCatalog(WritableCatalog):
         settings = BrokerSettings(log_dirs=(self.path,), log_cleaner_dedupe_buffer_size=_CLEANER_BYTES)
         self.manager = LogManager(settings, said, storage=self._storage, clock=clock)
         try:
-            self._label = self._labelled()
+            self._label = self._labelled(node_id)
             super().__init__(
                 open_dir(self.path), clock=clock, default_partitions=default_partitions, auto_create=auto_create
             )
@@ -111,12 +120,15 @@ class OwnedCatalog(WritableCatalog):
             return None
         return read_kept(self._storage.read_all(path), path) or None
 
-    def _labelled(self) -> MetaProperties:
+    def _labelled(self, node_id: int | None) -> MetaProperties:
         """Return whose directory it is; a new one becomes this server's."""
         path = os.path.join(self.path, FileKind.META_PROPERTIES.value)
         if os.path.exists(path):
-            return parse_meta_properties(self._storage.read_all(path), path)
-        label = MetaProperties(1, _new_id(), 1, _new_id())
+            found = parse_meta_properties(self._storage.read_all(path), path)
+            if node_id not in (None, found.node_id):
+                raise RequestError(f"{self.path} is of node {found.node_id}, not of {node_id}: leave out node_id")
+            return found
+        label = MetaProperties(1, _new_id(), 1 if node_id is None else node_id, _new_id())
         write_label(self._storage, path, label)
         return label
 
