@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 class Batch:
@@ -93,3 +94,10 @@ def prepare_with_offsets(data: Any, leader_epoch: int, raft: bool, size_limit: i
 def read_batch(data: Any, position: int, size: int) -> tuple[Batch, bool]: ...
 def batches_of(rows: npt.NDArray[Any], producers: bool) -> list[Batch]: ...
 def end_marker(data: Any, position: int, size: int) -> tuple[int, int, int] | None: ...
+def set_owners(
+    data: Any,
+    rows: npt.NDArray[Any],
+    position: int,
+    producer_ids: npt.NDArray[np.int64],
+    leader_epochs: npt.NDArray[np.int32],
+) -> int: ...

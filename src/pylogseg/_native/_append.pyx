@@ -6,14 +6,14 @@ validates batches that get their offsets here.
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from pylogseg._native.kernels cimport append
 from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport record
-from pylogseg._native.kernels.crc cimport pls_crc_init
-from pylogseg._native.kernels.endian cimport load_be16, load_be32
+from pylogseg._native.kernels.crc cimport pls_crc_init, pls_crc32c
+from pylogseg._native.kernels.endian cimport load_be16, load_be32, load_be64, store_be32, store_be64
 
 import numpy as np
 
@@ -336,6 +336,41 @@ def batches_of(rows not None, bint producers):
         batch.row = row[i]
         found.append(batch)
     return found
+
+
+def set_owners(data not None, rows not None, int64_t position, const int64_t[::1] producer_ids not None, const int32_t[::1] leader_epochs not None):
+    """Set producer ids, each with a new CRC, and leader epochs of the whole v2 batches of rows; return how many changed.
+
+    `data` can be written, and begins at that position of the file of the rows. ValueError if a batch is not in it.
+    """
+    cdef uint8_t[::1] view = data
+    cdef const uint8_t[::1] raw
+    cdef const header.BatchRow *row
+    cdef uint8_t *p
+    cdef Py_ssize_t i
+    cdef int64_t at, size, changed = 0
+    if rows.dtype.itemsize != sizeof(header.BatchRow) or not len(rows) == producer_ids.shape[0] == leader_epochs.shape[0]:
+        raise TypeError(f"{len(rows)} rows of {rows.dtype.itemsize} bytes, {producer_ids.shape[0]} ids, {leader_epochs.shape[0]} epochs")
+    if not len(rows): return 0
+    raw = np.ascontiguousarray(rows).view(np.uint8).reshape(-1)
+    row = <const header.BatchRow *>&raw[0]
+    for i in range(len(rows)):
+        at, size = row[i].position - position, row[i].size
+        if at < 0 or size < header.V0_SMALLEST or size > view.shape[0] - at or <int64_t>header.OVERHEAD + <int32_t>load_be32(&view[at + 8]) != size:
+            raise ValueError(f"no whole batch of {size} bytes at {row[i].position}")
+        p = &view[at]
+        if p[header.MAGIC_AT] != 2 or size < header.V2_HEADER:
+            continue
+        if <int64_t>load_be64(p + 43) == producer_ids[i]:
+            if <int32_t>load_be32(p + 12) != leader_epochs[i]:
+                store_be32(p + 12, <uint32_t>leader_epochs[i])
+                changed += 1
+            continue
+        store_be32(p + 12, <uint32_t>leader_epochs[i])
+        store_be64(p + 43, <uint64_t>producer_ids[i])
+        store_be32(p + 17, pls_crc32c(0, p + header.V2_CRC_FROM, size - header.V2_CRC_FROM))
+        changed += 1
+    return changed
 
 
 def end_marker(data not None, int64_t position, int64_t size):

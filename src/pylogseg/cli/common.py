@@ -355,6 +355,20 @@ def tier_end_options(command: F) -> F:
     return decorated(command, options)
 
 
+def arrival_options(command: F) -> F:
+    """Add ``--keep-producers`` and ``--abort-open-transactions``, for logs that come into a cluster."""
+    keep = (
+        "Leave the ids of producers and the leader epochs as they are, or give the log others, which no new producer "
+        "gets; default: keep them if the topic has the id that it had in SRC."
+    )
+    abort = "Abort the transactions that are open at the end of a log: no consumer with read_committed gets past them."
+    options = [
+        click.option("--keep-producers/--forget-producers", default=None, help=keep),
+        click.option("--abort-open-transactions", is_flag=True, help=abort),
+    ]
+    return decorated(command, options)
+
+
 def decompressed_option(consequence: str) -> Callable[[F], F]:
     """``--max-decompressed-bytes``: parameter ``max_decompressed_bytes``."""
     return click.option(

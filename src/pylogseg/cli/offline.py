@@ -316,6 +316,9 @@ def _summary(result: Result) -> Iterator[str]:
     if result.log_dir is not None and not result.dry_run and not result.is_closed_clean:
         yield f"a broker will recover this log directory when it starts: {_why_unclean(result)}"
     yield _replicas(result)
+    if result.clients:
+        yield "what clients will see:"
+        yield from (f"- {line}" for line in result.clients)
 
 
 def _why_unclean(result: Result) -> str:

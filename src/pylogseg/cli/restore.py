@@ -9,7 +9,15 @@ from typing import Any
 import click
 
 from pylogseg.catalog.disk import open_dir
-from pylogseg.cli.common import json_option, parse_size, parsed, target_folder, tier_end_options, topic_option
+from pylogseg.cli.common import (
+    arrival_options,
+    json_option,
+    parse_size,
+    parsed,
+    target_folder,
+    tier_end_options,
+    topic_option,
+)
 from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.errors import RequestError
@@ -36,7 +44,10 @@ appear in DST or none; after a crash, run the same command again to complete it.
 A partition with other records in DST is an error, unless --overwrite is given.
 From a log directory, partitions are copied byte for byte, with their checkpoint
 entries. Transactions, markers and producers are included: aborted records stay
-aborted. If the cluster of DST has another id for the topic (from the metadata in
+aborted. If they come into another cluster, or a topic that was made again, their
+producers get ids that no cluster hands out, so that no new producer is taken for an
+old one, and leader epochs begin with 0. The output ends with what clients will see.
+If the cluster of DST has another id for the topic (from the metadata in
 DST or --cluster-metadata), the partition gets that id.
 From a table, records are restored with offset, timestamp, key, value and headers.
 From tiered storage, partitions get the segments, indexes, producer snapshots and
@@ -83,6 +94,7 @@ def _source(ctx: click.Context, param: click.Parameter, value: str) -> str:
     metavar="FOLDER",
     help="The __cluster_metadata-0 folder with the topic ids; default: the one in DST.",
 )
+@arrival_options
 @tier_option
 @keys_option
 @tier_end_options
@@ -111,6 +123,8 @@ def restore(
     to: int | None,
     until: int | None,
     on_corrupt: str,
+    keep_producers: bool | None,
+    abort_open_transactions: bool,
     **table: Any,
 ) -> None:
     """Restore partitions from a backup, an exported table or tiered storage, SRC, into DST.
@@ -133,6 +147,8 @@ def restore(
         tier=tier_of_command(),
         until=None if to is None and until is None else Until(to, until),
         on_corrupt=on_corrupt,
+        keep_producers=keep_producers,
+        abort_open_transactions=abort_open_transactions,
         **{name: value for name, value in table.items() if value is not None},
     )
 

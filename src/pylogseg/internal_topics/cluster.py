@@ -141,11 +141,11 @@ def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
             continue
         try:
             found[log_dir.path] = metadata = ClusterMetadata.read(folder)
-            by_cluster.setdefault(_cluster_id(log_dir.path) or folder, metadata)
+            by_cluster.setdefault(cluster_id_of(log_dir.path) or folder, metadata)
         except (CorruptionError, StorageError) as error:
             notes.append(f"what the metadata of the cluster says of topics: {error}")
     for log_dir in local:
-        same = by_cluster.get(_cluster_id(log_dir.path) or "")
+        same = by_cluster.get(cluster_id_of(log_dir.path) or "")
         if same is not None:
             found.setdefault(log_dir.path, same)
     return found, notes
@@ -182,14 +182,15 @@ def find_metadata(log_dirs: Iterable[str], named: str | None = None) -> str | No
 
 def metadata_beside(log_dir: str) -> str | None:
     """Find metadata of the same cluster beside a log directory; only for a hint in messages."""
-    cluster_id = _cluster_id(log_dir)
+    cluster_id = cluster_id_of(log_dir)
     above = os.path.dirname(os.path.abspath(log_dir))
     beside = [os.path.join(above, name) for name in sorted(os.listdir(above))] if os.access(above, os.R_OK) else []
-    same = [folder for folder in beside if cluster_id is not None and _cluster_id(folder) == cluster_id]
+    same = [folder for folder in beside if cluster_id is not None and cluster_id_of(folder) == cluster_id]
     return find_metadata(same)
 
 
-def _cluster_id(log_dir: str) -> str | None:
+def cluster_id_of(log_dir: str) -> str | None:
+    """Return the id of the cluster in `meta.properties` of a log directory; None if it is not known."""
     path = os.path.join(log_dir, FileKind.META_PROPERTIES.value)
     try:
         return parse_properties(LocalFiles().read_all(path), path).get("cluster.id")

@@ -169,11 +169,11 @@ def open_row(
         "ageMs": age,
         "transactionalId": None if transaction is None else transaction["transactionalId"],
         "hanging": hangs,
-        "abortCommand": _abort_command(topic, partition, producer) if hangs else None,
+        "abortCommand": abort_command(topic, partition, producer) if hangs else None,
     }
 
 
-def _abort_command(topic: str, partition: int, producer: Producer) -> str:
+def abort_command(topic: str, partition: int, producer: Producer) -> str:
     """The command of Kafka's that writes the missing marker."""
     return (
         "kafka-transactions.sh --bootstrap-server HOST:PORT abort "

@@ -14,15 +14,19 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
-from pylogseg.internal_topics.cluster import ClusterMetadata, find_metadata
+from pylogseg.internal_topics.cluster import ClusterMetadata, cluster_id_of, find_metadata
+from pylogseg.internal_topics.transactions import TOPIC as TRANSACTIONS
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
+from pylogseg.log.state import Start
 from pylogseg.offline import unfinished
+from pylogseg.offline.adopting import Arrival, adopt, open_transactions, seen_by_clients
 from pylogseg.offline.copying_files import check_batches, copy_folder, first_difference
 from pylogseg.offline.moving import check_log_dir
 from pylogseg.offline.restoring_tier import FromTier, Until
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_leave
+from pylogseg.reading.transaction_markers import windows_between
 from pylogseg.restore.checkpoints import all_entries, note_entries, read_checkpoints
 from pylogseg.restore.contents import Content, content_of
 from pylogseg.restore.partition import RestoreOptions, Written
@@ -50,6 +54,8 @@ def restore(
     committed: bool = False,
     without_transactions: bool = False,
     cluster_metadata: str | None = None,
+    keep_producers: bool | None = None,
+    abort_open_transactions: bool = False,
     storage: Mapping[str, Any] | None = None,
     tier: str | None = None,
     until: Until | None = None,
@@ -62,9 +68,13 @@ def restore(
     """Put partitions into a log directory of a broker that does not run: all that were chosen appear, or none.
 
     From a log directory they come byte for byte, with what its checkpoints say of them: transactions, markers,
-    producers and leader epochs too. From a table, as `export` writes it, records come with their offsets, timestamps,
-    keys, values and headers. A table has no markers, so an aborted record would come back as an ordinary one: what may
-    have been aborted is refused, unless the caller says otherwise.
+    producers and leader epochs too. If they come into another cluster, or if nothing shows that it is the same one, its
+    new producers must not be taken for those that the logs remember: their ids become ones that no cluster hands out,
+    and leader epochs begin with 0. `Result.clients` says what clients will see.
+
+    From a table, as `export` writes it, records come with their offsets, timestamps, keys, values and headers. A table
+    has no markers, so an aborted record would come back as an ordinary one: what may have been aborted is refused,
+    unless the caller says otherwise.
 
     Parameters
     ----------
@@ -85,6 +95,12 @@ def restore(
         Leave out records that were part of a transaction; the table needs the column ``isTransactional``.
     cluster_metadata : str, optional
         The folder ``__cluster_metadata-0`` of the cluster, for the ids of topics; looked for in the target if None.
+    keep_producers : bool, optional
+        Whether producers and leader epochs stay as they are. If None, they do where the partition has the id of the
+        topic that it had, or had none in the same cluster.
+    abort_open_transactions : bool
+        Abort the transactions that are open at the end of a log, which nobody would end in another cluster: consumers
+        with ``read_committed`` stop there.
     storage : mapping, optional
         For a tier, options of its store, and ``tier_keys``, as `open_dir` takes them.
     tier : str, optional
@@ -132,7 +148,7 @@ def restore(
             raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
         given = _FromLogs(source, topics, partitions)
         given.refuse_inside(into)
-    job = Restoring(given, into, cluster_metadata, on_result, on_bytes)
+    job = Restoring(given, into, cluster_metadata, on_result, on_bytes, keep_producers, abort_open_transactions)
     return job.plan(overwrite) if dry_run else job.run(overwrite)
 
 
@@ -160,6 +176,8 @@ class _FromTable:
     """Records that an export wrote."""
 
     is_marked = True  # what is written here is written in order
+    has_producers = False
+    asked = True
     notes: Sequence[str] = ()
 
     def __init__(
@@ -199,7 +217,7 @@ class _FromTable:
             )
         return result
 
-    def contents(self, names: Iterable[str]) -> dict[str, Content]:
+    def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
         """Return the contents of the logs to write."""
         parts = {name: self._parts[name] for name in names}
         left = {name: (part.transactional or 0) if self._without else 0 for name, part in parts.items()}
@@ -209,8 +227,17 @@ class _FromTable:
         """Return None: a table has no topic ids."""
         return None
 
+    def cluster_id(self, name: str) -> str | None:
+        """Return None, for the same reason."""
+        return None
+
     def write(
-        self, staging: Staging, names: Sequence[str], ids: dict[str, str], on_bytes: Callable[[int], None]
+        self,
+        staging: Staging,
+        names: Sequence[str],
+        ids: dict[str, str],
+        on_bytes: Callable[[int], None],
+        arrivals: Mapping[str, Arrival],
     ) -> list[Written]:
         """Write partitions into the staging folder."""
         restore = RestoreOptions(**{**vars(self._options), "topic_ids": ids})
@@ -230,13 +257,14 @@ def _why_undecided(part: RecordRange) -> str:
 class _FromLogs:
     """Partitions of a log directory, byte for byte."""
 
+    has_producers = True
     notes: Sequence[str] = ()
 
     def __init__(self, path: str, topics: Sequence[str], numbers: Sequence[int]) -> None:
         self._storage = LocalStorage()
         self._places: dict[str, Target] = {}
         self.partitions: list[PartitionResult] = []
-        asked = bool(topics or numbers)
+        self.asked = asked = bool(topics or numbers)
         for place, names in chosen_in(Target.find_all(self._storage, path), topics, numbers):
             if place.error is not None:
                 raise place.error
@@ -272,16 +300,26 @@ class _FromLogs:
     def _folder(self, name: str) -> str:
         return os.path.join(self._places[name].parent, name)
 
-    def contents(self, names: Iterable[str]) -> dict[str, Content]:
-        """Return offsets and number of records, by the headers of all batches."""
+    def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
+        """Return what the logs will have, by the headers of all batches."""
         parts = {name: open_dir(self._folder(name)).partitions for name in names}
-        return {name: content_of(found) for name, (found,) in parts.items()}
+        return {name: content_of(found, arrivals[name].ids) for name, (found,) in parts.items()}
 
     def topic_id(self, name: str) -> str | None:
         return topic_id_of(LocalStorage(), self._folder(name))
 
+    def cluster_id(self, name: str) -> str | None:
+        """Return the id of the cluster that a partition comes from; None if it is not known."""
+        place = self._places[name]
+        return None if place.log_dir is None else cluster_id_of(place.log_dir)
+
     def write(
-        self, staging: Staging, names: Sequence[str], ids: dict[str, str], on_bytes: Callable[[int], None]
+        self,
+        staging: Staging,
+        names: Sequence[str],
+        ids: dict[str, str],
+        on_bytes: Callable[[int], None],
+        arrivals: Mapping[str, Arrival],
     ) -> list[Written]:
         """Copy partitions into the staging folder; compare each copy with the original, and read its batches."""
         for parent in {self._places[name].parent for name in names}:
@@ -297,12 +335,18 @@ class _FromLogs:
             name: known[place.log_dir].get(partition_of(name), {}) if place.log_dir else {}
             for name, place in places.items()
         }
-        written = [self._copy(above, name, said[name], ids, on_bytes) for name in names]
+        written = [self._copy(above, name, said[name], ids, on_bytes, arrivals[name]) for name in names]
         note_entries(self._storage, above, said)
         return written
 
     def _copy(
-        self, above: str, name: str, entries: dict[str, int], ids: dict[str, str], on_bytes: Callable[[int], None]
+        self,
+        above: str,
+        name: str,
+        entries: dict[str, int],
+        ids: dict[str, str],
+        on_bytes: Callable[[int], None],
+        arrival: Arrival,
     ) -> Written:
         storage, source, copy = self._storage, self._folder(name), os.path.join(above, name)
         copy_folder(storage, source, copy, on_bytes)
@@ -314,6 +358,13 @@ class _FromLogs:
         if topic in ids:
             metadata = encode_partition_metadata(PartitionMetadata(ids[topic]))
             storage.write_synced(os.path.join(copy, FileKind.PARTITION_METADATA.value), metadata)
+        (result,) = (each for each in self.partitions if each.name == name)
+        clean = os.path.exists(os.path.join(self._places[name].parent, FileKind.CLEAN_SHUTDOWN.value))
+        points = [
+            entries.get(kind.value, 0)
+            for kind in (FileKind.LOG_STARTS, FileKind.RECOVERY_POINTS, FileKind.HIGH_WATERMARKS)
+        ]
+        end += adopt(storage, copy, arrival, Start(clean, *points), result, on_bytes)
         sizes = [e.size for e in storage.list_folder(copy) if e.name.endswith(".log")]
         start = max(start, entries.get(FileKind.LOG_STARTS.value, 0))
         return Written(topic, number, copy, start, end, -1, len(sizes), sum(sizes), -1)
@@ -329,8 +380,13 @@ class Restoring:
         cluster_metadata: str | None = None,
         on_result: Callable[[PartitionResult], None] | None = None,
         on_bytes: Callable[[int], None] | None = None,
+        keep_producers: bool | None = None,
+        abort_open_transactions: bool = False,
     ) -> None:
         self._given, self._target = given, target
+        self._keeps, self._aborts = keep_producers, abort_open_transactions
+        self._arrivals: dict[str, Arrival] = {}
+        self._known: dict[str, str] = {}  #: The ids that the target's cluster has for topics.
         self._tell, self._advance = on_result or (lambda result: None), on_bytes or (lambda size: None)
         self._storage = LocalStorage()
         folder = find_metadata([target], cluster_metadata)
@@ -357,7 +413,7 @@ class Restoring:
         staging = Staging(self._target)
         staging.begin()
         try:
-            done = self._given.write(staging, names, self._topic_ids(names), self._advance)
+            done = self._given.write(staging, names, self._topic_ids(names), self._advance, self._arrivals)
             if done:
                 self._match_markers()
                 staging.commit(done, overwrite=True)
@@ -377,28 +433,75 @@ class Restoring:
     def _chosen(self, overwrite: bool) -> list[str]:
         """Partitions that are to be written."""
         self._result.partitions += self._given.partitions
+        for result in self._result:
+            self._note_id(result.name)
+        if self._given.has_producers:
+            self._arrivals = {each.name: self._arrival(each.name) for each in self._result if each.state == "done"}
+        self._leave_transactions()
         found: dict[str, Content] = {}
         for result in self._result:
             result.path = os.path.join(self._target, result.name)
             if result.state == "done" and (content := self._there(result)) is not None:
                 found[result.name] = content
-        names, wanted = [], self._given.contents(found)
+        names, wanted = [], self._given.contents(found, self._arrivals)
         for result in self._result:
             if result.state != "done":
                 continue
             there = found.get(result.name)
-            if there is not None and there == wanted[result.name]:
+            if there is not None and self._is_there(result, there, wanted[result.name]):
                 result.state = "unchanged"
                 result.notes.append("it already exists, with the same offsets and as many records")
                 result.bytes_after, result.segments_after = result.bytes_before, result.segments_before
                 continue
-            if there is not None and there.records and not overwrite:
+            if there is not None and there.records and not overwrite and there != wanted[result.name]:
+                what = "producers" if there[:3] == wanted[result.name][:3] else "records"
                 raise RequestError(
-                    f"{result.path}: it already exists with other records ({there.records:,}, offsets "
+                    f"{result.path}: it already exists with other {what} ({there.records:,}, offsets "
                     f"{there.first_offset} to {there.end_offset - 1}); overwrite (--overwrite) replaces it"
                 )
             names.append(result.name)
         return names
+
+    def _arrival(self, name: str) -> Arrival:
+        """Find out whether the new producers of the target's cluster are others than those that a log remembers."""
+        topic_id, there = self._given.topic_id(name), self._known.get(partition_of(name)[0])
+        clusters = {self._given.cluster_id(name), cluster_id_of(self._target)}
+        origin = self._given.cluster_id(name) or topic_id or ""
+        if self._keeps is not None:
+            return Arrival(not self._keeps, "as was asked for", origin, self._aborts)
+        if None not in clusters and len(clusters) > 1:
+            return Arrival(True, "it is another cluster", origin, self._aborts)
+        if topic_id is not None:
+            if there in (None, topic_id):
+                return Arrival(False, "the topic has the id that it had", origin, self._aborts)
+            return Arrival(
+                True, "the topic has another id: another cluster, or it was made again", origin, self._aborts
+            )
+        if None not in clusters:
+            return Arrival(False, "it is the same cluster", origin, self._aborts)
+        return Arrival(True, "nothing shows that it is the same cluster", origin, self._aborts)
+
+    def _leave_transactions(self) -> None:
+        """Leave the coordinators' topic of another cluster: it names producers by ids that this one hands out."""
+        for result in self._result:
+            arrival = self._arrivals.get(result.name)
+            if arrival is not None and arrival.is_foreign and partition_of(result.name)[0] == TRANSACTIONS:
+                result.leave(
+                    "it names producers of another cluster by their ids, and this one hands those out again",
+                    "transactional producers begin anew without it; --keep-producers restores it",
+                    undone=self._given.asked,
+                )
+
+    def _is_there(self, result: PartitionResult, there: Content, wanted: Content) -> bool:
+        """Whether a log is as it would be written, with the markers of transactions that are to be aborted."""
+        if not self._aborts or result.name not in self._arrivals:
+            return there == wanted
+        (part,) = open_dir(result.path).partitions
+        if there.end_offset < wanted.end_offset or content_of(part, below=wanted.end_offset) != wanted:
+            return False
+        windows = windows_between(part.segments, wanted.end_offset, there.end_offset, crc=True)
+        is_all = all((w.batches.is_control | (w.batches.base_offset < wanted.end_offset)).all() for w in windows)
+        return is_all and not open_transactions(result.path)
 
     def _there(self, result: PartitionResult) -> Content | None:
         if not os.path.lexists(result.path):
@@ -409,11 +512,11 @@ class Restoring:
         return content_of(logs[0]) if logs else Content(0, 0, 0)
 
     def _topic_ids(self, names: Sequence[str]) -> dict[str, str]:
-        """The ids that the target's cluster has for topics: its metadata tells, or what is in the target of them."""
+        """The ids of topics that differ from what the source says, or may; what is not known is noted."""
         found: dict[str, str] = {}
         for name in names:
             topic = partition_of(name)[0]
-            known = (self._ids or {}).get(topic) or topic_id_of(LocalStorage(), os.path.join(self._target, name))
+            known = self._known.get(topic)
             if known:
                 found[topic] = known
             elif self._ids is not None:
@@ -423,6 +526,14 @@ class Restoring:
             elif own := self._given.topic_id(name):
                 self._note(f"topic {topic} has the id that it had, {own}: the cluster's own one is not known here")
         return found
+
+    def _note_id(self, name: str) -> None:
+        """Find the id that the target's cluster has for a topic: its metadata tells, or what is in the target of it."""
+        folder = parse_partition_folder(name)
+        if folder is not None and folder.topic not in self._known:
+            known = (self._ids or {}).get(folder.topic) or topic_id_of(self._storage, os.path.join(self._target, name))
+            if known:
+                self._known[folder.topic] = known
 
     def _note(self, text: str) -> None:
         if text not in self._result.notes:
@@ -437,6 +548,7 @@ class Restoring:
 
     def _end(self) -> Result:
         self._result.is_closed_clean = os.path.exists(self._marker)
+        self._result.clients = list(seen_by_clients(self._result, self._arrivals))
         for result in self._result:
             self._tell(result)
         return self._result

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ from pylogseg.files.checkpoint import encode_leader_epochs, parse_leader_epochs
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import FileKind, segment_file_name
+from pylogseg.log.state import Start
+from pylogseg.offline.adopting import Arrival, adopt
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.result import PartitionResult
 from pylogseg.offline.truncating import truncate
@@ -22,7 +24,7 @@ from pylogseg.reading.copies import Copies, Damage, Good
 from pylogseg.reading.log_reader import partitions_of
 from pylogseg.reading.seek import offset_of_time
 from pylogseg.restore.checkpoints import note_entries
-from pylogseg.restore.contents import Content
+from pylogseg.restore.contents import Content, checksum
 from pylogseg.restore.partition import Written
 from pylogseg.restore.staging import Staging
 from pylogseg.verify.findings import Level
@@ -55,10 +57,12 @@ class FromTier:
     """Partitions of a tier, or of a disk and its tier as one."""
 
     is_marked = True  # what is written here is written in order
+    has_producers = True
 
     def __init__(
         self, disk: Disk, topics: Sequence[str], numbers: Sequence[int], until: Until, *, skips_damage: bool
     ) -> None:
+        self.asked = bool(topics or numbers)
         self.notes = disk.notes  # what of the tier is left out
         chosen = disk.select(topics) if topics else disk
         parts = partitions_of(chosen, list(numbers) or None, by_name=bool(topics))
@@ -78,20 +82,29 @@ class FromTier:
         result.log_start = part.log_start_offset
         return result
 
-    def contents(self, names: Iterable[str]) -> dict[str, Content]:
-        """Return offsets and number of records of what is to be written; every batch is read."""
-        return {name: _content(self._parts[name], self._end_of(self._parts[name])) for name in names}
+    def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
+        """Return what the logs will have; every batch is read."""
+        return {name: _content(self._parts[name], self._end_of(self._parts[name]), arrivals[name]) for name in names}
 
     def topic_id(self, name: str) -> str | None:
         part = self._parts[name]
         return readable_topic_id(part.files, part.path)
 
+    def cluster_id(self, name: str) -> str | None:
+        """Return None: nothing in a tier tells, but for the ids of topics."""
+        return None
+
     def write(
-        self, staging: Staging, names: Sequence[str], ids: dict[str, str], on_bytes: Callable[[int], None]
+        self,
+        staging: Staging,
+        names: Sequence[str],
+        ids: dict[str, str],
+        on_bytes: Callable[[int], None],
+        arrivals: Mapping[str, Arrival],
     ) -> list[Written]:
         """Write partitions into the staging folder; every batch is read, with its CRC."""
         above, said = staging.attempt_folder("restore"), dict[str, dict[str, int]]()
-        written = [self._write(above, self._parts[name], ids, said, on_bytes) for name in names]
+        written = [self._write(above, self._parts[name], ids, said, on_bytes, arrivals[name]) for name in names]
         note_entries(self._storage, above, said)
         return written
 
@@ -102,6 +115,7 @@ class FromTier:
         ids: dict[str, str],
         said: dict[str, dict[str, int]],
         on_bytes: Callable[[int], None],
+        arrival: Arrival,
     ) -> Written:
         """Write a partition, and note in `said` what the checkpoints have to say of it."""
         storage, folder, result = self._storage, os.path.join(above, part.name), self._results[part.name]
@@ -133,6 +147,7 @@ class FromTier:
             data = encode_partition_metadata(PartitionMetadata(topic_id))
             storage.write_synced(os.path.join(folder, FileKind.PARTITION_METADATA.value), data)
         start = max(part.log_start_offset, segments[0].base_offset)
+        reached += adopt(storage, folder, arrival, Start(True, start, reached, reached), result, on_bytes)
         said[part.name] = {FileKind.RECOVERY_POINTS.value: reached, FileKind.HIGH_WATERMARKS.value: reached}
         if start > segments[0].base_offset:
             said[part.name][FileKind.LOG_STARTS.value] = start
@@ -303,9 +318,9 @@ def _segments_of(part: Partition, end: int) -> list[Segment]:
     return [s for s in part.segments if s.base_offset < end and (s.next_base is None or s.next_base > start)]
 
 
-def _content(part: Partition, until: int) -> Content:
+def _content(part: Partition, until: int, arrival: Arrival) -> Content:
     """Return offsets and number of records of what `write` makes of a partition."""
-    first, end, records = part.log_start_offset, part.log_start_offset, 0
+    first, end, records, producers = part.log_start_offset, part.log_start_offset, 0, 0
     copies, reached = Copies(part), None
     for segment in _segments_of(part, until):
         pieces: list[Iterable[Good | Damage]] = [copies.batches(segment)]
@@ -317,5 +332,6 @@ def _content(part: Partition, until: int) -> Content:
             kept = piece.rows.last_offset < until
             records += int(piece.rows.count[kept].sum())
             end = max(end, int(piece.rows.last_offset[kept].max(initial=-1)) + 1)
+            producers = checksum(producers, piece.rows[kept], arrival.ids)
             reached = int(piece.rows.last_offset.max()) + 1
-    return Content(first, end, records)
+    return Content(first, end, records, producers)

@@ -167,6 +167,8 @@ class Result:
         Of the broker whose directory it is, as far as that is known.
     sources : list of str
         Log directories that were only read, if the result was made of several.
+    clients : list of str
+        After a restore: what clients of its partitions will see.
     """
 
     partitions: list[PartitionResult] = field(default_factory=list)
@@ -180,6 +182,7 @@ class Result:
     missing: list[str] = field(default_factory=list)
     node_id: int | None = None
     sources: list[str] = field(default_factory=list)
+    clients: list[str] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[PartitionResult]:
         return iter(self.partitions)

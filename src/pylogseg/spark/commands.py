@@ -354,6 +354,7 @@ def export(
     show_default=True,
     help="From a tier: at damage a partition fails, or all of it but what is damaged or missing is restored.",
 )
+@common.arrival_options
 @click.option("--dry-run", is_flag=True, help=_DRY_RUN)
 @_job
 def restore(
@@ -369,7 +370,7 @@ def restore(
             raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
         _restore_tier(session, source, path, names, as_json, **shared, **rest)
         return
-    if rest.pop("on_corrupt") != "raise" or names or any(value not in (None, ()) for value in rest.values()):
+    if rest.pop("on_corrupt") != "raise" or names or any(value not in (None, (), False) for value in rest.values()):
         raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
     options: dict[str, Any] = dict(_setting("--option", text) for text in option)
     with session() as spark:

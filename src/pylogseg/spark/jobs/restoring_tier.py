@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from pylogseg.catalog.disk import Disk, Partition, open_dir
 from pylogseg.errors import PylogsegError, RequestError
+from pylogseg.offline.adopting import Arrival
 from pylogseg.offline.restoring import Restoring, checked_target
 from pylogseg.offline.restoring_tier import FromTier, Until
 from pylogseg.offline.result import PartitionResult, Result
@@ -43,7 +44,8 @@ def restore_tier(spark: Any, path: str, target: str, names: Sequence[str] | None
     names : sequence of str
         Topics, partitions or patterns; all if left out. An empty sequence is refused.
     **options
-        Options of `pylogseg.offline.restore`: ``partitions``, ``overwrite``, ``cluster_metadata``, ``storage`` (with
+        Options of `pylogseg.offline.restore`: ``partitions``, ``overwrite``, ``cluster_metadata``, ``keep_producers``,
+        ``abort_open_transactions``, ``storage`` (with
         ``tier_keys`` for encrypted tiers), ``tier``, ``until``, ``on_corrupt``, ``dry_run``. ``progress`` shows
         progress.
 
@@ -76,6 +78,8 @@ def restored(
     partitions: Sequence[int] = (),
     overwrite: bool = False,
     cluster_metadata: str | None = None,
+    keep_producers: bool | None = None,
+    abort_open_transactions: bool = False,
     storage: Mapping[str, Any] | None = None,
     tier: str | None = None,
     until: Until | None = None,
@@ -94,7 +98,13 @@ def restored(
     given.spread = lambda items, work, sizes: run(
         spark, items, work, sizes, label="pylogseg restore_tier", progress=progress
     )
-    job = Restoring(given, into, cluster_metadata)
+    job = Restoring(
+        given,
+        into,
+        cluster_metadata,
+        keep_producers=keep_producers,
+        abort_open_transactions=abort_open_transactions,
+    )
     return job.plan(overwrite) if dry_run else job.run(overwrite)
 
 
@@ -120,24 +130,29 @@ class _FromTier(FromTier):
             _fail(result, error)
             return result
 
-    def contents(self, names: Iterable[str]) -> dict[str, Content]:
+    def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
         """Return offsets and number of records of what is to be written; not of what cannot be read."""
         until = self._until
 
         def work(part: Partition) -> _Made:
-            return _tried(part, until, True, lambda given: given.contents([part.name])[part.name])
+            return _tried(part, until, True, lambda given: given.contents([part.name], arrivals)[part.name])
 
         return self._spread(list(names), work)
 
     def write(
-        self, staging: Staging, names: Sequence[str], ids: dict[str, str], on_bytes: Callable[[int], None]
+        self,
+        staging: Staging,
+        names: Sequence[str],
+        ids: dict[str, str],
+        on_bytes: Callable[[int], None],
+        arrivals: Mapping[str, Arrival],
     ) -> list[Written]:
         """Write partitions into the staging folder; leave out those that fail."""
         until, skips, root, write_id = self._until, self._skips, staging.root, staging.write_id
 
         def work(part: Partition) -> _Made:
             def write(given: FromTier) -> Written:
-                (made,) = given.write(Staging(root, write_id), [part.name], ids, lambda size: None)
+                (made,) = given.write(Staging(root, write_id), [part.name], ids, lambda size: None, arrivals)
                 return made
 
             return _tried(part, until, skips, write)
@@ -151,6 +166,8 @@ class _FromTier(FromTier):
         for name, each in made.items():
             known, told = self._results[name], each.result
             known.notes += told.notes
+            known.rows += told.rows
+            known.numbers |= told.numbers
             known.is_undone, known.is_locked = told.is_undone, told.is_locked
             if each.error is not None:
                 _fail(self._results[name], each.error)

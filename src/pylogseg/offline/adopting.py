@@ -1,0 +1,261 @@
+"""Logs of one cluster made fit for another, which must not take its producers and leaders for those of the old one.
+
+A cluster hands out producer ids from 0 on, and a log remembers its producers by their batches, so a new producer with
+an id that the log knows would be taken for the old one: its first batch would count as written already, or as out of
+order. So the old producers get ids that no cluster hands out, the same in batches, markers, indexes and snapshots:
+offsets, sequences and what was aborted stay as they are. Leader epochs begin again with 0: followers and consumers ask
+a leader where the epoch of what they have ended, and a leader forgets the epochs above its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg import _codec
+from pylogseg._native import _append
+from pylogseg.catalog.disk import open_dir
+from pylogseg.config import LogConfig
+from pylogseg.env.clock import SystemClock
+from pylogseg.env.environment import Environment
+from pylogseg.env.scheduler import CollectingScheduler
+from pylogseg.env.storage import Storage
+from pylogseg.errors import CorruptionError
+from pylogseg.files.checkpoint import EpochEntry, encode_leader_epochs
+from pylogseg.files.snapshot import encode_snapshot, parse_snapshot
+from pylogseg.files.txnindex import TxnIndex
+from pylogseg.format.control_batches import marker_batch
+from pylogseg.format.names import FileKind, parse_file_name
+from pylogseg.internal_topics.groups import TOPIC as GROUPS
+from pylogseg.internal_topics.producers import Producer, producers_of
+from pylogseg.internal_topics.transactions import abort_command
+from pylogseg.log.directory import partition_of
+from pylogseg.log.log import Log
+from pylogseg.log.producer_state import Origin
+from pylogseg.log.state import Start
+from pylogseg.offline.reindexing import reindex
+from pylogseg.offline.result import PartitionResult
+from pylogseg.reading.log_reader import logs_of
+from pylogseg.walker.windows import Window, walk
+
+#: A cluster hands out ids from 0 on, and none gets as far as this.
+HANDED_OUT = 1 << 40
+#: `serve --own` draws its ids at random below this.
+_DRAWN = 1 << 61
+#: Transactions that are named.
+_FEW = 20
+
+
+class Arrival(NamedTuple):
+    """How a log comes into a cluster.
+
+    Attributes
+    ----------
+    is_foreign : bool
+        Whether its producers and leaders are those of another cluster, or of another topic of its name.
+    why : str
+        What shows it.
+    origin : str
+        What is known of where it comes from: logs of one origin get the same ids.
+    aborts : bool
+        Whether transactions that are open at its end are aborted.
+    """
+
+    is_foreign: bool = False
+    why: str = ""
+    origin: str = ""
+    aborts: bool = False
+
+    def ids(self, found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the ids that producers get."""
+        return renamed(found, self.origin) if self.is_foreign else found
+
+
+def renamed(ids: npt.NDArray[np.int64], origin: str) -> npt.NDArray[np.int64]:
+    """Return producer ids that no cluster hands out: the low 40 bits are the old id. Others stay."""
+    base = _DRAWN | (_codec.crc32c(origin.encode()) & 0xFFFFF) << 40
+    return np.where((ids >= 0) & (ids < HANDED_OUT), ids + base, ids)
+
+
+def adopt(
+    storage: Storage,
+    folder: str,
+    arrival: Arrival,
+    start: Start,
+    result: PartitionResult,
+    on_bytes: Callable[[int], None] = lambda size: None,
+) -> int:
+    """Make a log that was just written fit for where it comes to; return by how many offsets it grew.
+
+    The numbers of the result get ``producersRenamed``, ``transactionsAborted`` and ``transactionsOpen``, its rows the
+    open transactions.
+    """
+    if arrival.is_foreign:
+        result.numbers["producersRenamed"] = _rename(storage, folder, arrival.origin, on_bytes)
+    found = open_transactions(folder)
+    if found and arrival.aborts:
+        _abort(storage, folder, found, start)
+    result.numbers["transactionsAborted" if arrival.aborts else "transactionsOpen"] = len(found)
+    result.rows += [_row(result.name, producer, arrival) for producer in found]
+    return len(found) if arrival.aborts else 0
+
+
+def _row(name: str, producer: Producer, arrival: Arrival) -> dict[str, Any]:
+    topic, partition = partition_of(name)
+    return {
+        "type": "abortedTransaction" if arrival.aborts else "openTransaction",
+        "partition": name,
+        "producerId": producer.producer_id,
+        "producerEpoch": producer.epoch,
+        "startOffset": producer.first_txn_offset,
+        "abortCommand": None if arrival.aborts else abort_command(topic, partition, producer),
+    }
+
+
+# ---- producers and leaders ----
+
+
+def _rename(storage: Storage, folder: str, origin: str, on_bytes: Callable[[int], None]) -> int:
+    """Give all producers other ids, and all batches leader epoch 0; return the number of producers."""
+    seen: set[int] = set()
+    rebuilds, first = False, None
+    for entry in storage.list_folder(folder):
+        name, path = parse_file_name(entry.name), storage.join(folder, entry.name)
+        if entry.is_dir or name.suffix not in ("", ".swap"):
+            continue
+        if name.kind is FileKind.LOG:
+            first = name.offset if first is None else first
+            seen |= _rename_in_batches(storage, path, origin, on_bytes)
+        elif name.kind is FileKind.TXN_INDEX:
+            rebuilds |= not _rename_in_index(storage, path, origin)
+        elif name.kind is FileKind.PRODUCER_SNAPSHOT:
+            seen |= _rename_in_snapshot(storage, path, origin)
+    storage.write_synced(
+        storage.join(folder, FileKind.LEADER_EPOCHS.value), encode_leader_epochs([EpochEntry(0, first or 0)])
+    )
+    if rebuilds:
+        reindex(folder, ("txn",))
+    storage.sync_folder(folder)
+    return len(seen)
+
+
+def _rename_in_batches(storage: Storage, path: str, origin: str, on_bytes: Callable[[int], None]) -> set[int]:
+    """Patch the headers of a file of batches, whose CRCs were checked; return the ids that it had."""
+    file, seen = storage.open_index(path), set[int]()
+    try:
+        for window in walk(file, crc=False):
+            if not isinstance(window, Window):
+                continue
+            rows = window.batches.rows
+            ids = np.ascontiguousarray(rows["producer_id"])
+            seen.update(np.unique(ids[ids >= 0]).tolist())
+            data = bytearray(window.buffer)
+            epochs = np.zeros(len(rows), np.int32)
+            if _append.set_owners(data, rows, window.file_position, renamed(ids, origin), epochs):
+                file.put(window.file_position, data)
+            on_bytes(len(data))
+        file.sync()
+    finally:
+        file.close()
+    return seen
+
+
+def _rename_in_index(storage: Storage, path: str, origin: str) -> bool:
+    """Rename in a transaction index; whether it could be read."""
+    try:
+        entries = TxnIndex(storage.read_all(path), path).entries.copy()
+    except CorruptionError:
+        return False
+    entries["producer_id"] = renamed(entries["producer_id"].astype(np.int64), origin)
+    storage.write_synced(path, entries.tobytes())
+    return True
+
+
+def _rename_in_snapshot(storage: Storage, path: str, origin: str) -> set[int]:
+    """Rename in a producer snapshot; one that cannot be read goes, as at a broker's start. Return the ids it had."""
+    try:
+        entries = parse_snapshot(storage.read_all(path), path)
+    except CorruptionError:
+        storage.remove(path)
+        return set()
+    ids = np.array([entry.producer_id for entry in entries], np.int64)
+    new = [entry._replace(producer_id=to) for entry, to in zip(entries, renamed(ids, origin).tolist(), strict=True)]
+    storage.write_synced(path, encode_snapshot(new))
+    return set(ids.tolist())
+
+
+# ---- open transactions ----
+
+
+def open_transactions(folder: str) -> list[Producer]:
+    """Return the producers with an open transaction at the end of a log, the oldest transaction first."""
+    for log in logs_of(open_dir(folder)):
+        found = producers_of(log, log.log_end_offset).values()
+        return sorted((p for p in found if p.first_txn_offset >= 0), key=lambda p: p.first_txn_offset)
+    return []
+
+
+def _abort(storage: Storage, folder: str, found: list[Producer], start: Start) -> None:
+    """End transactions as a coordinator does that gives them up: by a marker each, which the engine appends."""
+    clock = SystemClock()
+    log = Log.open(Environment(storage, clock, CollectingScheduler()), folder, LogConfig.of(), start)
+    try:
+        epoch = max(log.epochs.latest_epoch, 0)
+        for producer in found:
+            marker = marker_batch(
+                "abort",
+                base_offset=0,
+                timestamp_ms=clock.now_ms(),
+                producer_id=producer.producer_id,
+                producer_epoch=producer.epoch,
+                coordinator_epoch=max(producer.coordinator_epoch, 0),
+            )
+            log.append_as_leader(marker, epoch, origin=Origin.COORDINATOR, in_place=True)
+        log.flush()
+    finally:
+        log.close()
+    storage.sync_folder(folder)
+
+
+# ---- what clients will see ----
+
+
+def seen_by_clients(results: Iterable[PartitionResult], arrivals: Mapping[str, Arrival]) -> Iterator[str]:
+    """Yield lines on what clients of restored partitions will see."""
+    done = [result for result in results if result.state == "done"]
+    by_arrival: dict[tuple[bool, str], list[PartitionResult]] = {}
+    for result in done:
+        if arrival := arrivals.get(result.name):
+            by_arrival.setdefault((arrival.is_foreign, arrival.why), []).append(result)
+    for (is_foreign, why), those in by_arrival.items():
+        count = sum(result.numbers.get("producersRenamed", 0) for result in those)
+        yield (
+            f"{_count(len(those), 'partition')}: producers are forgotten, {_count(count, 'id')} ({why}): new ones "
+            "with the same ids are not taken for them, and leader epochs begin with 0"
+            if is_foreign
+            else f"{_count(len(those), 'partition')}: producers go on as they are ({why})"
+        )
+    rows = [row for result in done for row in result.rows if row["type"] == "abortedTransaction"]
+    if rows:
+        more = f", and {len(rows) - _FEW:,} more" if len(rows) > _FEW else ""
+        places = ", ".join(f"{row['partition']} from offset {row['startOffset']} on" for row in rows[:_FEW])
+        yield f"{_count(len(rows), 'open transaction')} aborted: {places}{more}"
+    rows = [row for result in done for row in result.rows if row["type"] == "openTransaction"]
+    for row in rows[:_FEW]:
+        yield (
+            f"{row['partition']}: a transaction is open: consumers with read_committed stop at offset "
+            f"{row['startOffset']} until it ends, by --abort-open-transactions of restore, or by: {row['abortCommand']}"
+        )
+    if len(rows) > _FEW:
+        yield f"{len(rows) - _FEW:,} more transactions are open: --json has them all"
+    if any(partition_of(result.name)[0] == GROUPS for result in done):
+        yield f"groups go on at the offsets in the restored {GROUPS}"
+    elif done:
+        yield "groups begin as new ones, unless their offsets are carried over (pylogseg groups SRC --export)"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
