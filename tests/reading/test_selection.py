@@ -57,7 +57,7 @@ def test_nothing_is_changed_by_a_name_with_two_meanings(words: tuple[str, ...], 
     for meant, other in ((["t-0-*"], "t-0/"), ([], "t-0-1")):  # as the message says
         done = pylogseg(words[0], *((alike, *meant) if meant else (alike / "t-0",)), *words[1:], "--dry-run", "-v")
         assert done.code == 0
-        assert other not in done.out.decode()
+        assert other not in done.out.decode().replace(str(alike), "")  # pytest's own folders have such names, too
 
 
 # ---- a partition in two directories ----
