@@ -4,9 +4,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 DATA := examples/data
-SOURCES := pyproject.toml setup.py $(shell find src -name '*.py*' -o -name '*.h' -o -name '*.pxd' | grep -v '\.pyc$$')
+# All of src but what a build or an import leaves there: the page's assets and the table of messages are in the wheel, too.
+SOURCES := pyproject.toml setup.py $(shell find src -type f ! -name '*.pyc' ! -name '*.so' ! -name '*.pyd' ! -name '_*.c' ! -path '*.egg-info/*')
 
-.PHONY: demo spark-env test test-env kafka lint coverage bench docs soak wheel clean help
+.PHONY: demo spark-env test test-env lowest kafka lint coverage bench docs soak wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## what there is
@@ -47,6 +48,15 @@ test-env: $(VENV)/.test
 test: test-env  ## build, install, and run all tests (ARGS='-k name' for some)
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
+# Resolved by uv, since pip has no such option; without Java, Spark and a browser, whose versions have a matrix of their own.
+lowest: $(VENV)/.wheel  ## the tests with the lowest versions that pyproject.toml allows, in .venv-lowest
+	$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	rm -rf .venv-lowest && $(BIN)/uv venv -q --python $(BIN)/python .venv-lowest
+	$(BIN)/uv pip compile -q --python .venv-lowest/bin/python --resolution lowest-direct --extra test --extra s3 --extra tier pyproject.toml -o .venv-lowest/requirements.txt
+	$(BIN)/uv pip install -q --python .venv-lowest/bin/python -r .venv-lowest/requirements.txt
+	$(BIN)/uv pip install -q --python .venv-lowest/bin/python --no-deps $(VENV)/wheel/*.whl
+	.venv-lowest/bin/python -m pytest -n auto --dist worksteal -m "not kafka and not spark and not browser" $(ARGS)
+
 kafka: test-env  ## every comparison with a real Kafka, for hours (KAFKA_VERSION=4.4.0; ARGS='opens fuzz' for some, ARGS=--list)
 	PYTHON=$(abspath $(BIN))/python tests/kafka/all.sh $(ARGS)
 
@@ -71,5 +81,5 @@ wheel: $(VENV)/.wheel  ## a wheel in dist/
 	mkdir -p dist && cp $(VENV)/wheel/*.whl dist/
 
 clean:  ## remove what was built
-	rm -rf $(VENV) build dist site src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-lowest build dist site src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	rm -f src/pylogseg/_*.c src/pylogseg/_*.so src/pylogseg/_native/_*.c src/pylogseg/_native/_*.so
