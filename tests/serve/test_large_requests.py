@@ -1,4 +1,4 @@
-"""What bytes unfold to is bounded: a list of any request, as large as it may be, in a process that has little memory."""
+"""What bytes unfold to is bounded: any list of any request, however large, in a process that has little memory."""
 
 from __future__ import annotations
 
