@@ -138,6 +138,12 @@ class StorageError(PylogsegError, OSError):
         return (type(self), (self.path, self.operation, self.reason, self.errno))
 
 
+def is_denied(error: BaseException) -> bool:
+    """Check whether an error says that this user may not look there; it says nothing about what is there."""
+    number = error.errno if isinstance(error, OSError) else None
+    return number in (errno.EACCES, errno.EPERM) or isinstance(error.__cause__, PermissionError)
+
+
 class LockedError(StorageError):
     """Encrypted data that none of the given keys opens: it was not looked at, so nothing is known of its bytes."""
 

@@ -143,7 +143,7 @@ def test_counts(world: World) -> None:
         done = world.run("report", "--json", *more)
         assert done.code == 2
         assert (done.rows[0]["damage"], done.rows[0]["unread"]) == (0, 2)
-        assert "for want of a key" in done.rows[0]["verdict"]
+        assert "for want of a key or of permission" in done.rows[0]["verdict"]
 
 
 def test_restore(world: World) -> None:

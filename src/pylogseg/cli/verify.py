@@ -79,7 +79,8 @@ def verify(
 ) -> None:
     """Check logs, indexes and small files for damage.
 
-    Each finding names the file, position, offset, kind, reason and remedy. The exit code is 1 if there is damage.
+    Each finding names the file, position, offset, kind, reason and remedy. The exit code is 1 if there is damage,
+    else 2 if something may not be read.
     Notices (a torn tail after a crash, leftover files, missing indexes) do not change it: a broker handles them itself.
     """
     chosen = select(arguments, topic, partition, from_log_start=False)  # which has findings of its own for that
@@ -109,7 +110,7 @@ def verify(
 
 
 def end_with_summary(summary: Summary) -> None:
-    """End the command: exit code 1 if damage was found, else 2 if something was not looked at for want of a key."""
+    """End the command: exit code 1 if damage was found, else 2 if something was not to be looked at."""
     end_with(summary.damaged > 0)
     if summary.unread:
         click.get_current_context().exit(2)
@@ -177,7 +178,7 @@ def _summary_lines(summary: Summary) -> Iterator[str]:
     s = summary
     damage = _count(s.damaged, "finding") + " of damage" if s.damaged else "no damage"
     more = [_count(s.notices, "notice")] if s.notices else []
-    more += [f"{_count(s.unread, 'object')} not looked at for want of a key"] if s.unread else []
+    more += [f"{_count(s.unread, 'object')} not looked at, for want of a key or of permission"] if s.unread else []
     result = ", ".join([damage, *more])
     parts = [
         _count(s.log_dirs, "log directory", "log directories"),

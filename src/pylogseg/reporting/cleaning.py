@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from pylogseg.catalog.disk import LogDir
 from pylogseg.catalog.target import Target
 from pylogseg.config import LogConfig, kafka_name
 from pylogseg.env.filesystem import LocalFiles
-from pylogseg.errors import PylogsegError, RequestError
+from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.internal_topics.cluster import INTERNAL_TOPICS
 from pylogseg.log.retention_rules import breached_by_size, breached_by_time
@@ -51,13 +52,14 @@ class SettingsOf:
         self._of: dict[str, Settings] = {}
         for log_dir in log_dirs:
             if isinstance(log_dir.files, LocalFiles):
-                self._of[log_dir.path] = self._read(log_dir.path)
+                with contextlib.suppress(StorageError):  # its properties are a finding
+                    self._of[log_dir.path] = self._read(log_dir.path)
 
     def _read(self, path: str) -> Settings:
         place = Target(path, (), path, True)
         try:
             return Settings(place, self._options)
-        except RequestError as error:
+        except (RequestError, StorageError) as error:
             without = replace(self._options, cluster_metadata="none")
             found = Settings(place, without)  # what was given is at fault, if that is refused too
             self.notes.append(f"settings of topics: {error}")

@@ -446,7 +446,7 @@ class Facts:
     notices: int
     advice: int
     scope: Scope
-    unread: int  #: Objects that were not looked at, since there is no key for them; among the notices too.
+    unread: int  #: What was not looked at, for want of a key or of permission; among the notices too.
     findings: tuple[FindingFact, ...]  #: Damage first.
     findings_not_listed: int
     disks: tuple[DiskFact, ...]

@@ -44,11 +44,13 @@ def gather(
     """
     began = time.monotonic()
     readable = [p for p in chosen if p.error is None]
-    units = units_since(units_of(disk, readable), wishes.since)
+    notes: list[str] = []
+    units = units_since(units_of(disk, readable, notes), wishes.since)
     by_path = {p.path: (unit, first) for p, (unit, first) in zip(readable, units, strict=False)}
     loose = units[len(readable) :]
     order = [(p, *by_path[p.path]) if p.error is None else (p, None, 0) for p in chosen]
     assembly = Assembly(disk, wishes)
+    assembly.reading.notes += notes
     whole = [(unit, first) for _, unit, first in order if unit is not None] + loose
     tasks = _tasks(whole, wishes)
     scans = (scanner or _threads(wishes, on_bytes))(tasks)

@@ -55,7 +55,7 @@ class Report:
 
     @property
     def is_complete(self) -> bool:
-        """False if objects were not looked at, for want of a key."""
+        """False if something was not looked at, for want of a key or of permission."""
         return not self.facts.unread
 
     def to_dict(self) -> dict[str, Any]:

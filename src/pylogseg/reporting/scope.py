@@ -110,7 +110,7 @@ def verdict_of(scope: Scope, damage: int, notices: int, unread: int, reading: Re
         else f"{scope.headers:,} batch headers and {scope.records_decoded:,} records were read, the rest was not"
     )
     if unread:
-        looked += f"; {unread:,} encrypted object{'' if unread == 1 else 's'} not at all, for want of a key"
+        looked += f"; {unread:,} object{'' if unread == 1 else 's'} not at all, for want of a key or of permission"
     if damage:
         return f"Damage: {damage:,} finding{'' if damage == 1 else 's'} ({looked})."
     if not scope.segments:

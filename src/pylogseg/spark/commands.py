@@ -211,7 +211,7 @@ def report(
     else:
         click.echo(found.facts.verdict)
         click.echo(output)
-    common.end_with(found.has_damage)
+    common.end_with_unreadable([], found.has_damage, is_error=not (found.has_damage or found.is_complete))
 
 
 @shell.command(short_help="Find records by text or regular expression.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pylogseg.catalog.disk import Disk, Partition, Segment
+from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.format.names import FileKind
@@ -80,9 +81,12 @@ class Unit(NamedTuple):
         return self.is_compacted or self.cleaned_to is not None
 
 
-def units_of(disk: Disk, partitions: Iterable[Partition]) -> list[Unit]:
-    """Return the readable partitions and the single files of a disk."""
-    cleaned, compacted = _cleaned(disk), _compacted(disk)
+def units_of(disk: Disk, partitions: Iterable[Partition], notes: list[str] | None = None) -> list[Unit]:
+    """Return the readable partitions and the single files of a disk.
+
+    `notes` gets what is not known since a checkpoint cannot be read; without it that is an error.
+    """
+    cleaned, compacted = _cleaned(disk, notes), _compacted(disk)
     units = [
         Unit(p.name, p.segments, p.log_start_offset, cleaned.get((p.topic, p.partition)), p.topic in compacted)
         for p in partitions
@@ -106,13 +110,19 @@ def group_key(name: str, by: str | None) -> str:
     return {"topic": name.rpartition("-")[0] or name, "partition": name}.get(by or "", "all")
 
 
-def _cleaned(disk: Disk) -> dict[tuple[str, int], int]:
+def _cleaned(disk: Disk, notes: list[str] | None) -> dict[tuple[str, int], int]:
     """Return the entries of the cleaners' checkpoints."""
     found: dict[tuple[str, int], int] = {}
     for log_dir in disk.log_dirs:
         path = log_dir.checkpoints.get(FileKind.CLEANER_OFFSETS)
-        if path is not None:
+        if path is None:
+            continue
+        try:
             found.update(parse_offset_checkpoint(log_dir.files.read_all(path), path))
+        except (CorruptionError, StorageError) as error:
+            if notes is None:
+                raise
+            notes.append(f"what the cleaner has cleaned: {error}")
     return found
 
 

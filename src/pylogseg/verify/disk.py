@@ -12,7 +12,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.internal_topics.cluster import ClusterMetadata, clusters_of
 from pylogseg.verify.files import check_log_dir
-from pylogseg.verify.findings import Finding, Level, of_failure
+from pylogseg.verify.findings import DENIED, Finding, Level, of_failure
 from pylogseg.verify.missing import Checkpoints, check_partitions, is_asked
 from pylogseg.verify.partition import Reports, check_partition
 from pylogseg.verify.segment import verify_segment
@@ -23,7 +23,7 @@ from pylogseg.verify.unsent import check_unsent
 from pylogseg.walker.gaps import GapKind
 
 #: Kinds of findings that several checks of one file have if they are about all of it.
-_WHOLE_FILE = (GapKind.LOCKED.value, GapKind.UNREADABLE.value)
+_WHOLE_FILE = (GapKind.LOCKED.value, GapKind.UNREADABLE.value, DENIED)
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Summary:
     records: int = 0
     bytes: int = 0
     damaged: int = 0  #: Findings that are damage.
-    unread: int = 0  #: Objects that were not looked at, since there is no key for them.
+    unread: int = 0  #: What was not looked at, for want of a key or of permission.
     notices: int = 0
     explained_gaps: int = 0  #: Missing ranges of offsets that are explained by compaction.
     not_checked: list[str] = field(default_factory=list)  #: Phrases for the report.

@@ -18,7 +18,7 @@ from pylogseg.format.control import ControlKind
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name
 from pylogseg.format.records import decode
 from pylogseg.messages.control import control_kinds
-from pylogseg.verify.findings import Finding, Level, of_error, of_failure
+from pylogseg.verify.findings import DENIED, Finding, Level, of_error, of_failure
 from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.gaps import GapKind
@@ -164,7 +164,7 @@ def _bootstrap(log_dir: LogDir, path: str) -> Iterator[Finding]:
         return
     report = verify_segment(segment, Level.RECORDS)
     for finding in report.findings:
-        yield finding if finding.kind == GapKind.UNREADABLE.value else finding._replace(kind="bootstrap")
+        yield finding if finding.kind in (GapKind.UNREADABLE.value, DENIED) else finding._replace(kind="bootstrap")
     if not report.findings and not report.records:
         reason = "the file has no records: a broker refuses to start without metadata.version"
         yield Finding(path, "bootstrap", True, reason)

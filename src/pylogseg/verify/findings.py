@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
-from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.errors import CorruptionError, StorageError, is_denied
 from pylogseg.walker.gaps import Gap, GapKind, kind_of
 
 
@@ -43,8 +43,8 @@ class Finding(NamedTuple):
 
     @property
     def is_unread(self) -> bool:
-        """Whether it names what was not looked at, for want of a key."""
-        return self.kind == GapKind.LOCKED.value
+        """Whether it names what was not looked at, for want of a key or of permission."""
+        return self.kind in (GapKind.LOCKED.value, DENIED)
 
     @property
     def level(self) -> str:
@@ -65,6 +65,9 @@ class Finding(NamedTuple):
             "remedy": self.remedy,
         }
 
+
+#: The kind of a finding about what may not be read.
+DENIED = "denied"
 
 _COPY = "take the partition from another replica; or read around it with --on-corrupt skip"
 _REBUILT = "delete the file while the broker is stopped: it is rebuilt from the log"
@@ -141,7 +144,8 @@ REMEDIES = {
     "tier-state": "none: a broker that runs goes on with it",
     "tier-metadata": "compare both with a replica: either the objects or the metadata belong to another segment",
     GapKind.LOCKED.value: "give the private key that the reason names: --keys, keys= or PYLOGSEG_TIER_KEYS",
-    GapKind.UNREADABLE.value: "check the disk, the permissions, and the targets of links",
+    DENIED: "run it again as a user that may read the files, such as the broker's own: sudo -u kafka pylogseg ...",
+    GapKind.UNREADABLE.value: "check the disk, and the targets of links",
 }
 
 
@@ -159,6 +163,7 @@ def of_error(kind: str, error: CorruptionError) -> Finding:
 
 
 def of_failure(error: StorageError) -> Finding:
-    """Return the finding for a file or folder that cannot be read."""
-    kind = kind_of(error)
-    return Finding(error.path, kind.value, kind is not GapKind.LOCKED, f"cannot {error.operation}: {error.reason}")
+    """Return the finding for a file or folder that cannot be read: damage, unless it was not to be looked at."""
+    kind = DENIED if is_denied(error) else kind_of(error).value
+    found = Finding(error.path, kind, True, f"cannot {error.operation}: {error.reason}")
+    return found._replace(is_damage=not found.is_unread)

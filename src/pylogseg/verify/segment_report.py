@@ -50,4 +50,5 @@ class SegmentReport:
 
     @property
     def is_damaged(self) -> bool:
-        return any(finding.is_damage for finding in self.findings)
+        """Whether something is damaged, or was not looked at."""
+        return any(finding.is_damage or finding.is_unread for finding in self.findings)
