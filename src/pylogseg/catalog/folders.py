@@ -24,7 +24,7 @@ _OF_LOG_DIR = frozenset(
     for kind in FileKind
     if kind.is_offset_checkpoint or kind in (FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN)
 )
-_OF_PARTITION = frozenset([FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA, FileKind.QUORUM_STATE])
+_OF_PARTITION = frozenset([FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA, FileKind.QUORUM_STATE, FileKind.CUTS])
 _MANY = 12
 
 

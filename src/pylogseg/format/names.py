@@ -40,6 +40,8 @@ class FileKind(enum.Enum):
     LEADER_EPOCHS = "leader-epoch-checkpoint"
     PARTITION_METADATA = "partition.metadata"
     QUORUM_STATE = "quorum-state"
+    #: Ours, not a broker's: what commands cut out of the log on purpose.
+    CUTS = "pylogseg-cuts.json"
     RECOVERY_POINTS = "recovery-point-offset-checkpoint"
     LOG_STARTS = "log-start-offset-checkpoint"
     HIGH_WATERMARKS = "replication-offset-checkpoint"

@@ -25,6 +25,7 @@ from pylogseg.log.segment_removal import Remover
 from pylogseg.log.segment_replace import replace_segments
 from pylogseg.log.segment_rewrite import Filtered, SegmentWriter
 from pylogseg.log.segments import Segments
+from pylogseg.offline.noting_cuts import note_cuts
 from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import Part
 from pylogseg.offline.repairing_from import OtherDisk, OtherReplica, holes
@@ -223,7 +224,7 @@ class _Repairer:
         ends = [*bases[1:], None]
         self._ask_other([(gap, end) for found, end in zip(surveys, ends, strict=False) for gap in found.gaps])
         surveys = self._fill_holes(bases, surveys)
-        for number, (base, found) in enumerate(zip(bases, surveys, strict=True)):
+        for number, (base, found, end) in enumerate(zip(bases, surveys, ends, strict=True)):
             alarms = [gap for gap in found.gaps if gap.is_damage]
             cuts = (
                 []
@@ -236,7 +237,7 @@ class _Repairer:
                 if cuts:
                     found = self._cut(segment, found, cuts[0], bases[number + 1 :])
                 if any(gap.is_damage for gap in found.gaps):
-                    self._rewrite(segment, found)
+                    self._rewrite(segment, found, end)
             if cuts:
                 return
 
@@ -337,8 +338,9 @@ class _Repairer:
         part.storage.remove(path)
         part.storage.sync_folder(part.folder)
 
-    def _rewrite(self, segment: LogSegment, found: Survey) -> None:
+    def _rewrite(self, segment: LogSegment, found: Survey, end: int | None) -> None:
         part = self._part
+        note_cuts(part, "repair", segment.log, [gap for gap in found.gaps if gap not in self.healed], end)
         for gap in found.gaps:
             action = _action(gap)
             if gap in self.healed:

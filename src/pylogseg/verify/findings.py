@@ -87,6 +87,7 @@ REMEDIES = {
     "inner-crc": _COPY,
     "timestamp": "none: lookups by time may miss records",
     "gap": "take the partition from another replica; none is needed if the topic is, or was, a compacted one",
+    "cut": "none: it was done on purpose; where the file that says so is damaged, delete it",
     "missing": "take the partition from another replica, or its files from a backup, before a broker starts: it "
     "continues without these offsets, and the evidence is lost",
     "perhaps-remote": "name all log directories of the broker: the cluster metadata in one of them shows "

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from itertools import pairwise
 from typing import Protocol
 
 from pylogseg.catalog.disk import OtherFile, Partition, Segment
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.files.cuts import Cut, parse_cuts, without
+from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind
 from pylogseg.internal_topics.cluster import ClusterMetadata
 from pylogseg.verify.files import check_partition_files
-from pylogseg.verify.findings import Finding, Level
-from pylogseg.verify.missing import Checkpoints, check_ends, check_orphans, gaps_of
+from pylogseg.verify.findings import Finding, Level, of_error, of_failure
+from pylogseg.verify.missing import Checkpoints, Missing, check_ends, check_orphans, gaps_of
 from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.gaps import offsets_text
@@ -118,12 +122,39 @@ def _continuity(
         summary.explained_gaps += len(gaps) + unlisted
         return
     is_certain = _is_policy_known(partition, checkpoints, cluster)
+    cuts = yield from _cuts(partition)
+    left = []
     for gap in gaps:
+        ranges, taken = without(gap.first, gap.end, cuts)
+        left += [gap._replace(first=first, end=end) for first, end in ranges]
+        yield from (_cut_out(gap, cut) for cut in taken)
+    for gap in left:
         missing = f"{offsets_text(gap.first, gap.end)} {'is' if gap.end == gap.first + 1 else 'are'} missing"
         reason = f"{missing} {gap.where}, with no sign of compaction"
         yield Finding(gap.path, "gap", is_certain, reason, None, gap.first, gap.end - 1)
     if unlisted:
         yield Finding(partition.path, "gap", is_certain, f"and {unlisted} more ranges of offsets are missing")
+
+
+def _cuts(partition: Partition) -> Generator[Finding, None, list[Cut]]:
+    """Return what commands have cut out on purpose; yield why that is not known."""
+    for other in partition.others:
+        if other.name.kind is FileKind.CUTS and other.name.is_live:
+            try:
+                return parse_cuts(partition.files.read_all(other.path), other.path)
+            except CorruptionError as error:
+                yield of_error("cut", error)
+            except StorageError as error:
+                yield of_failure(error)
+    return []
+
+
+def _cut_out(gap: Missing, cut: Cut) -> Finding:
+    day = datetime.fromtimestamp(cut.at_ms / 1000, timezone.utc).date()
+    first, end = max(gap.first, cut.first_offset), min(gap.end, cut.next_offset)
+    was = "was" if end == first + 1 else "were"
+    reason = f"{offsets_text(first, end)} {was} cut out on purpose by `{cut.command}`, on {day}: {cut.reason}"
+    return Finding(gap.path, "cut", False, printable(reason), None, first, end - 1)
 
 
 def _is_policy_known(partition: Partition, checkpoints: Checkpoints | None, cluster: ClusterMetadata | None) -> bool:

@@ -1,0 +1,39 @@
+"""Note in a partition's folder what a command cuts out on purpose, so that `verify` does not take it for damage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pylogseg import _codec
+from pylogseg.env.storage import AppendFile
+from pylogseg.errors import CorruptionError
+from pylogseg.files.cuts import Cut, encode_cuts, parse_cuts
+from pylogseg.format.names import FileKind
+from pylogseg.offline.partition import Part
+from pylogseg.walker.gaps import Gap
+
+
+def note_cuts(part: Part, command: str, file: AppendFile, gaps: Iterable[Gap], end_offset: int | None) -> None:
+    """Note gaps whose bytes are about to go from a segment, which ends at an offset; None for the last one.
+
+    Before they go: what is noted and still there is damage as before. A gap that leaves no offset open is none.
+    """
+    path = part.storage.join(part.folder, FileKind.CUTS.value)
+    new = []
+    for gap in gaps:
+        following = end_offset if gap.next_offset is None else gap.next_offset
+        if following is not None and following > gap.first_offset:
+            size = gap.end_position - gap.position
+            checksum = int(_codec.crc32c(file.view(gap.position, size)))
+            name = part.storage.split(file.path)[1]
+            place = (name, gap.position, size, checksum, gap.reason)
+            new.append(Cut(gap.first_offset, following, command, part.clock.now_ms(), *place))
+    if not new:
+        return
+    known = []
+    if part.storage.exists(path):
+        try:
+            known = parse_cuts(part.storage.read_all(path), path)
+        except CorruptionError as error:
+            part.result.notes.append(f"{error}; it is written anew, without what it said")
+    part.storage.write_synced(path, encode_cuts([*known, *new]))
