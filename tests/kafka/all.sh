@@ -17,6 +17,7 @@ python=${PYTHON:-python3}
 list() {  # names and commands; $golden is where the golden data are unpacked
   cat <<LIST
 schemas          $python tests/kafka/schemas.py --compare
+server-table     $python tests/kafka/server_table.py --compare
 named            $python tests/kafka/fuzz.py --named
 fuzz             $python tests/kafka/fuzz.py --lists 100
 tests            env CI=1 $python -m pytest -q -m kafka tests

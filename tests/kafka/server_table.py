@@ -3,9 +3,10 @@
 
     server_table.py [--compare]
 
-Of each setting: type, default, and whether it can be changed while a broker runs; which setting of a broker is the
-default of which one of a topic; the numbers of all errors. They come from the classes of Kafka 4.3.0 (`kafka.sh
-described`), whatever KAFKA_VERSION is. With --compare nothing is written: exit code 0 if the file is what they say.
+Of each setting: type, default, whether it can be changed while a broker runs, and what is allowed; which setting of a
+broker is the default of which one of a topic; the numbers of all errors. They come from the classes of Kafka 4.3.0
+(`kafka.sh described`), whatever KAFKA_VERSION is. With --compare nothing is written: exit code 0 if the file is what
+they say.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def described() -> str:
         if kind == "ERROR":
             row = int(row)
         elif kind != "SYNONYM":
-            row = [rest[0], None if rest[2] == _NONE else rest[2], bool(rest[1])]
+            row = [rest[0], None if rest[2] == _NONE else rest[2], bool(rest[1]), rest[3]]
         found.setdefault(kind, {})[name] = row
     parts = [f'"kafka": "{VERSION}"']
     for kind, rows in found.items():

@@ -157,9 +157,6 @@ def test_settings(broker: pylogseg.Broker, client: RawClient) -> None:
     assert changed("retention.ms", 9, "5") == codes.INVALID_REQUEST
     assert change(33, {"name": "segment.ms", "value": "7"}) == 0
     assert settings.settings == {"segment.ms": "7"}
-    broker_resource = {"resourceType": 4, "resourceName": "1", "configs": []}
-    answer = client.ask(44, 1, {"resources": [broker_resource]})["responses"][0]
-    assert answer["errorCode"] == codes.INVALID_REQUEST
 
 
 def test_records_are_deleted(broker: pylogseg.Broker, client: RawClient) -> None:

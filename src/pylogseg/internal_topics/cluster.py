@@ -17,7 +17,7 @@ from pylogseg.lineage.authority import Known
 
 FOLDER = f"{METADATA_TOPIC}-0"
 #: Types of resources that have settings.
-TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+TOPIC_RESOURCE, BROKER_RESOURCE, METRICS_RESOURCE, GROUP_RESOURCE = 2, 4, 16, 32
 #: Settings that a broker gives to internal topics: without metadata, these topics must not get the defaults.
 INTERNAL_TOPICS: dict[str, dict[str, str]] = {
     "__consumer_offsets": {"cleanup_policy": "compact"},

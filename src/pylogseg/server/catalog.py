@@ -292,11 +292,10 @@ class Catalog:
             self._identities[log_dir] = Identity(int(node) if node.isdecimal() else None, found.get("cluster.id"))
         return self._identities[log_dir]
 
-    def broker_settings(self) -> dict[str, str]:
-        """Return the dynamic settings of the broker, from the cluster's metadata."""
-        for cluster in self._clusters.values():
-            return cluster.of_broker(str(self.node_id))
-        return {}
+    @property
+    def dynamic(self) -> Mapping[tuple[int, str], Mapping[str, str]]:
+        """Settings by type and name of their resource, from the cluster's metadata."""
+        return next((each.configs for each in self._clusters.values()), {})
 
     def usage(self, log_dir: str) -> tuple[int, int]:
         """Return how large the disk of a log directory is, and how much of it is free; OSError if it has none."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pylogseg.errors import CorruptionError, OffsetOutOfRangeError, PylogsegError
+from pylogseg.errors import CorruptionError, OffsetOutOfRangeError, PylogsegError, RequestError
+from pylogseg.format.names import check_topic
 from pylogseg.server.defaults import errors
 
 NONE = 0
@@ -85,3 +86,27 @@ class KafkaError(Exception):
         if isinstance(error, OffsetOutOfRangeError):
             return cls(OFFSET_OUT_OF_RANGE, str(error))
         return cls(CORRUPT_MESSAGE if isinstance(error, CorruptionError) else KAFKA_STORAGE_ERROR, str(error))
+
+
+def unknown_topic(name: str, text: str | None = None) -> KafkaError:
+    """Return the error for a topic that is not here."""
+    return invalid_topic(name) or KafkaError(UNKNOWN_TOPIC_OR_PARTITION, text)
+
+
+def invalid_topic(name: str) -> KafkaError | None:
+    """Return the error for a name that no topic can have, in Kafka's words."""
+    try:
+        check_topic(name)
+        return None
+    except RequestError:
+        return KafkaError(INVALID_TOPIC, f"Topic name is invalid: {_why(name)}")
+
+
+def _why(name: str) -> str:
+    if not name:
+        return "the empty string is not allowed"
+    if name in (".", ".."):
+        return f"'{name}' is not allowed"
+    if len(name) > 249:
+        return f"the length of '{name}' is longer than the max allowed length 249"
+    return f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"

@@ -9,7 +9,7 @@ from pylogseg.server.codes import KafkaError
 from pylogseg.server.consumer_groups import Beat, Known, check_subscription
 from pylogseg.server.coordinator import Committed, Place
 from pylogseg.server.groups import Join, check_sizes
-from pylogseg.server.service import TOPIC_OPERATIONS, Call
+from pylogseg.server.service import Call
 from pylogseg.server.wire import NO_ID, Values
 
 _GROUP, _TRANSACTION = 0, 1
@@ -243,7 +243,7 @@ def list_groups(call: Call) -> Values:
 
 def describe_groups(call: Call) -> Values:
     """Answer DescribeGroups."""
-    operations = TOPIC_OPERATIONS if call.values["includeAuthorizedOperations"] else _NOT_ASKED
+    operations = call.service.operations.group if call.values["includeAuthorizedOperations"] else _NOT_ASKED
     rows = []
     for group_id in call.values["groups"]:
         row = call.service.groups.described(group_id)
@@ -261,7 +261,7 @@ def describe_groups(call: Call) -> Values:
 
 def describe_consumer_groups(call: Call) -> Values:
     """Answer ConsumerGroupDescribe; of a classic group it is an error, on which clients go on to DescribeGroups."""
-    operations = TOPIC_OPERATIONS if call.values["includeAuthorizedOperations"] else _NOT_ASKED
+    operations = call.service.operations.group if call.values["includeAuthorizedOperations"] else _NOT_ASKED
     rows = []
     for group_id in call.values["groupIds"]:
         row = call.service.groups.described_consumers(group_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pylogseg.server import about, fetching, grouping, offsets, refusals
+from pylogseg.server import about, configs, fetching, grouping, offsets, refusals
 from pylogseg.server.table import Handler, Table
 
 #: Of every server.
@@ -20,7 +20,7 @@ READING: dict[int, Handler] = {
     15: grouping.describe_groups,
     16: grouping.list_groups,
     23: offsets.epoch_ends,
-    32: about.configs,
+    32: configs.describe,
     35: about.log_dirs,
     60: about.cluster,
     61: about.producers,

@@ -21,8 +21,21 @@ from pylogseg.server.wire import NO_ID, Values
 
 _log = logging.getLogger(__name__)
 
-#: Operations on a topic, and on the cluster, that are open to whoever can connect: read, describe, describe configs.
-TOPIC_OPERATIONS, CLUSTER_OPERATIONS = 1 << 3 | 1 << 8 | 1 << 10, 1 << 8
+
+class Operations(NamedTuple):
+    """What whoever can connect may do to a topic, a group, the cluster: the numbers of Kafka's operations, as bits."""
+
+    topic: int
+    group: int
+    cluster: int
+
+
+def _bits(*numbers: int) -> int:
+    return sum(1 << number for number in numbers)
+
+
+_READING = Operations(_bits(3, 8, 10), _bits(3, 8, 10), _bits(8))
+_WRITING = Operations(_bits(3, 4, 5, 6, 7, 8, 10, 11), _bits(3, 6, 8, 10, 11), _bits(5, 7, 8, 9, 10, 11, 12))
 
 
 class Disconnected(Exception):
@@ -54,6 +67,11 @@ class Service:
     before: Callable[[int, Call], Values | None] | None = None
     #: Sees each partition before it is fetched, and may raise KafkaError in the log's place.
     before_fetch: Callable[[str, int], None] | None = None
+
+    @property
+    def operations(self) -> Operations:
+        """What is allowed."""
+        return _WRITING if self.catalog.is_writable else _READING
 
     def close(self) -> None:
         """Answer all that wait."""

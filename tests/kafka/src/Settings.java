@@ -24,14 +24,15 @@ final class Settings {
             .forEach(each -> System.out.println(kind + " " + each.name)));
     }
 
-    /** What a server tells of them: type, whether it can be changed while a broker runs, and default; then all errors. */
+    /** What a server tells of them: type, whether it can be changed while a broker runs, default, check; then all errors. */
     static void described() {
         all().forEach((kind, of) -> new TreeMap<>(of.configKeys()).values().stream()
             .filter(each -> !each.internalConfig)
             .forEach(each -> System.out.println(String.join("\t", kind, each.name, each.type.name(),
                 DynamicBrokerConfig.ALL_DYNAMIC_CONFIGS.contains(each.name) ? "dynamic" : "",
                 each.defaultValue == ConfigDef.NO_DEFAULT_VALUE || each.defaultValue == null
-                    ? "\0" : ConfigDef.convertToString(each.defaultValue, each.type)))));
+                    ? "\0" : ConfigDef.convertToString(each.defaultValue, each.type),
+                each.validator == null ? "" : each.validator.toString()))));
         org.apache.kafka.server.config.ServerTopicConfigSynonyms.TOPIC_CONFIG_SYNONYMS.forEach((topic, broker) ->
             System.out.println(String.join("\t", "SYNONYM", topic, broker)));
         for (Errors each : Errors.values()) {

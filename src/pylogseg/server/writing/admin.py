@@ -1,4 +1,4 @@
-"""Changes that an administrator makes: topics, their settings, their records, groups."""
+"""Changes that an administrator makes: topics, their records, groups."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pylogseg.config import LogConfig
-from pylogseg.internal_topics.cluster import TOPIC_RESOURCE
 from pylogseg.server import about, codes
 from pylogseg.server.catalog import INTERNAL, Topic
 from pylogseg.server.codes import KafkaError
+from pylogseg.server.configs import topic_rows
 from pylogseg.server.service import Call
 from pylogseg.server.wire import Values
 from pylogseg.server.writing.writer import writer_of
 
-_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 #: The first version of a request that names topics by their ids.
 _DELETE_BY_ID = 6
 
@@ -35,7 +33,7 @@ def metadata(call: Call) -> Values:
     return about.metadata(call)
 
 
-def _tried(row: dict[str, Any], work: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
+def tried(row: dict[str, Any], work: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
     """Return a row of an answer, with what the work adds, or with its error."""
     try:
         return {**row, "errorMessage": None, **(work() or {})}
@@ -51,7 +49,7 @@ def create_topics(call: Call) -> Values:
     names = Counter(each["name"] for each in call.values["topics"])
     rows = []
     for asked in call.values["topics"]:
-        rows.append(_tried({"name": asked["name"]}, functools.partial(_create, call, asked, names)))
+        rows.append(tried({"name": asked["name"]}, functools.partial(_create, call, asked, names)))
     return {"topics": rows}
 
 
@@ -59,23 +57,21 @@ def _create(call: Call, asked: dict[str, Any], names: Counter[str]) -> dict[str,
     catalog, name = writer_of(call).catalog, asked["name"]
     if names[name] > 1:
         raise KafkaError(codes.INVALID_REQUEST, f"Duplicate topic name: {name}")
-    settings = {each["name"]: each["value"] for each in asked["configs"] if each["value"] is not None}
+    settings = {each["name"]: each["value"] for each in asked["configs"]}
+    empty = [key for key, value in settings.items() if value is None]
+    if empty:
+        raise KafkaError(codes.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")
     topic = catalog.make(name, _count(call, asked), settings, dry=call.values["validateOnly"])
-    values = {**LogConfig().to_properties(), **topic.settings}
-    call.budget.spend(len(values) // 2)  # rows of five fields, of texts that are here anyway
-    configs = [
-        {"name": key, "value": value, "configSource": 1 if key in topic.settings else 5}
-        for key, value in sorted(values.items())
-    ]
-    return {"topicId": topic.id, "numPartitions": topic.count, "replicationFactor": 1, "configs": configs}
+    rows = list(topic_rows(call, topic))
+    call.budget.spend(len(rows) // 2)  # rows of five fields, of texts that are here anyway
+    return {"topicId": topic.id, "numPartitions": topic.count, "replicationFactor": 1, "configs": rows}
 
 
 def _count(call: Call, asked: dict[str, Any]) -> int:
     count: int = asked["numPartitions"]
     if not asked["assignments"]:
         if asked["replicationFactor"] not in (-1, 1):
-            text = f"replication factor {asked['replicationFactor']}, but there is one broker"
-            raise KafkaError(codes.INVALID_REPLICATION_FACTOR, text)
+            raise KafkaError(codes.INVALID_REPLICATION_FACTOR, _why_not(asked["replicationFactor"]))
         return count
     if count != -1 or asked["replicationFactor"] != -1:
         raise KafkaError(codes.INVALID_REQUEST, "an assignment says how many partitions and replicas there are")
@@ -84,6 +80,15 @@ def _count(call: Call, asked: dict[str, Any]) -> int:
     if numbers != list(range(len(numbers))):
         raise KafkaError(codes.INVALID_REPLICA_ASSIGNMENT, f"partitions {numbers} are not 0 to {len(numbers) - 1}")
     return len(numbers)
+
+
+def _why_not(factor: int) -> str:
+    if factor <= 0:
+        return "Replication factor must be larger than 0, or -1 to use the default value."
+    return (
+        f"Unable to replicate the partition {factor} time(s): The target replication factor of {factor} cannot be "
+        "reached because only 1 broker(s) are registered."
+    )
 
 
 def _check_replicas(call: Call, replicas: Iterable[Any]) -> None:
@@ -105,7 +110,7 @@ def delete_topics(call: Call) -> Values:
             "topicId": topic.id if topic is not None else topic_id,
         }
         missing = codes.UNKNOWN_TOPIC_OR_PARTITION if name is not None else codes.UNKNOWN_TOPIC_ID
-        rows.append(_tried(row, functools.partial(_delete, call, topic, missing)))
+        rows.append(tried(row, functools.partial(_delete, call, topic, missing)))
     return {"responses": rows}
 
 
@@ -123,69 +128,20 @@ def create_partitions(call: Call) -> Values:
     """Answer CreatePartitions."""
     rows = []
     for asked in call.values["topics"]:
-        rows.append(_tried({"name": asked["name"]}, functools.partial(_add_partitions, call, asked)))
+        rows.append(tried({"name": asked["name"]}, functools.partial(_add_partitions, call, asked)))
     return {"results": rows}
 
 
 def _add_partitions(call: Call, asked: dict[str, Any]) -> None:
     topic = call.topic(asked["name"])
     if topic is None:
-        raise KafkaError(codes.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
+        raise KafkaError(codes.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
     if asked["assignments"] is not None:
         replicas = [each["brokerIds"] for each in asked["assignments"]]
         if len(replicas) != asked["count"] - topic.count:
             raise KafkaError(codes.INVALID_REPLICA_ASSIGNMENT, f"{len(replicas)} assignments for the new partitions")
         _check_replicas(call, replicas)
     writer_of(call).catalog.add_partitions(topic, asked["count"], dry=call.values["validateOnly"])
-
-
-# ---- settings ----
-
-
-def alter_configs(call: Call) -> Values:
-    """Answer AlterConfigs: settings that are not named go back to their defaults."""
-    return _altered(call, lambda asked, own: {each["name"]: each["value"] for each in asked["configs"]})
-
-
-def incremental_alter_configs(call: Call) -> Values:
-    """Answer IncrementalAlterConfigs."""
-    return _altered(call, _changed)
-
-
-def _altered(call: Call, change: Callable[[dict[str, Any], dict[str, str]], dict[str, str | None]]) -> Values:
-    def work(asked: dict[str, Any]) -> None:
-        if asked["resourceType"] != TOPIC_RESOURCE:
-            raise KafkaError(codes.INVALID_REQUEST, "only settings of topics can be changed here")
-        topic = call.topic(asked["resourceName"])
-        if topic is None:
-            raise KafkaError(codes.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
-        found = {name: value for name, value in change(asked, topic.settings).items() if value is not None}
-        writer_of(call).catalog.configure(topic, found, dry=call.values["validateOnly"])
-
-    rows = []
-    for asked in call.values["resources"]:
-        row = {"resourceType": asked["resourceType"], "resourceName": asked["resourceName"]}
-        rows.append(_tried(row, functools.partial(work, asked)))
-    return {"responses": rows}
-
-
-def _changed(asked: dict[str, Any], own: dict[str, str]) -> dict[str, str | None]:
-    found: dict[str, str | None] = dict(own)
-    defaults = LogConfig().to_properties()
-    for each in asked["configs"]:
-        name, operation, value = each["name"], each["configOperation"], each["value"]
-        if operation == _DELETE:
-            found.pop(name, None)
-        elif value is None or operation not in (_SET, _APPEND, _SUBTRACT):
-            raise KafkaError(codes.INVALID_REQUEST, f"operation {operation} on {name} with the value {value}")
-        elif operation == _SET:
-            found[name] = value
-        else:
-            items = [item for item in (found.get(name) or defaults.get(name, "")).split(",") if item]
-            given = value.split(",")
-            kept = [item for item in items if item not in given]
-            found[name] = ",".join(kept + given if operation == _APPEND else kept)
-    return found
 
 
 # ---- records ----

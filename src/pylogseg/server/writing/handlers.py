@@ -7,7 +7,7 @@ from pylogseg.server.handlers import FEATURES, READING
 from pylogseg.server.service import Call
 from pylogseg.server.table import Table
 from pylogseg.server.wire import Values
-from pylogseg.server.writing import admin, producing, transacting
+from pylogseg.server.writing import admin, altering, producing, transacting
 
 
 def _fetch_offsets(call: Call) -> Values:
@@ -28,10 +28,10 @@ WRITING = Table(
         25: transacting.add_offsets,
         26: transacting.end,
         28: transacting.commit_offsets,
-        33: admin.alter_configs,
+        33: altering.alter,
         37: admin.create_partitions,
         42: admin.delete_groups,
-        44: admin.incremental_alter_configs,
+        44: altering.alter_in_part,
         47: admin.delete_offsets,
     },
     {**FEATURES, "transaction.version": 2},

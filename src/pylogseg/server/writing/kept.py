@@ -7,8 +7,9 @@ logs. Its own metadata, `__cluster_metadata`, takes over from then on.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from pylogseg.arrow.encode import encode
@@ -64,6 +65,15 @@ def read_kept(data: bytes, path: str) -> dict[str, Kept]:
     return found
 
 
+def read_dynamic(data: bytes, path: str) -> dict[tuple[int, str], dict[str, str]]:
+    """Return the settings of all that is no topic, by type and name; CorruptionError if the file is damaged."""
+    found: dict[tuple[int, str], dict[str, str]] = {}
+    for name, fields in _records(data, path):
+        if name == "ConfigRecord" and fields["resourceType"] != TOPIC_RESOURCE:
+            found.setdefault((fields["resourceType"], fields["resourceName"]), {})[fields["name"]] = fields["value"]
+    return found
+
+
 def _records(data: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     batches = scan(data).batches
     end = sum(map(int, batches.size))
@@ -81,21 +91,30 @@ def _records(data: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
             yield part.message.name, part.fields
 
 
-def encode_kept(topics: Iterable[Kept], node_id: int, directory_id: str) -> bytes:
-    """Return the file: the features of a Kafka 4.3, then each topic with its settings and partitions."""
+def _setting(kind: int, of: str, name: str, value: str) -> bytes:
+    return encode_framed("ConfigRecord", 0, {"resourceType": kind, "resourceName": of, "name": name, "value": value})
+
+
+def encode_kept(
+    topics: Iterable[Kept],
+    node_id: int,
+    directory_id: str,
+    dynamic: Mapping[tuple[int, str], Mapping[str, str]] = MappingProxyType({}),
+) -> bytes:
+    """Return the file: the features of a Kafka 4.3, each topic with its settings and partitions, other settings."""
     values = [
         encode_framed("FeatureLevelRecord", 0, {"name": name, "featureLevel": level})
         for name, level in _FEATURES.items()
     ]
     for topic in topics:
         values.append(encode_framed("TopicRecord", 0, {"name": topic.name, "topicId": topic.topic_id}))
-        for name, value in sorted(topic.settings.items()):
-            setting = {"resourceType": TOPIC_RESOURCE, "resourceName": topic.name, "name": name, "value": value}
-            values.append(encode_framed("ConfigRecord", 0, setting))
+        values += [_setting(TOPIC_RESOURCE, topic.name, *each) for each in sorted(topic.settings.items())]
         for number in range(topic.count):
             here = {"replicas": [node_id], "isr": [node_id], "leader": node_id, "directories": [directory_id]}
             fields = {"partitionId": number, "topicId": topic.topic_id, "leaderEpoch": 0, "partitionEpoch": 0, **here}
             values.append(encode_framed("PartitionRecord", _PARTITION_VERSION, fields))
+    for (kind, name), settings in sorted(dynamic.items()):
+        values += [_setting(kind, name, *each) for each in sorted(settings.items())]
     now_ms = time.time_ns() // 1_000_000
     head, foot = (
         encode_control(ControlKind.SNAPSHOT_HEADER, {}),

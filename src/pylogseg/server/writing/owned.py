@@ -18,7 +18,7 @@ from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.escape import printable
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.uuids import format_uuid, parse_uuid
-from pylogseg.internal_topics.cluster import INTERNAL_TOPICS
+from pylogseg.internal_topics.cluster import BROKER_RESOURCE, INTERNAL_TOPICS
 from pylogseg.log.append_result import Appended
 from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
@@ -27,8 +27,9 @@ from pylogseg.manager.settings import BrokerSettings
 from pylogseg.server import codes
 from pylogseg.server.catalog import Catalog, Served, Topic
 from pylogseg.server.codes import KafkaError
+from pylogseg.server.defaults import topic_settings
 from pylogseg.server.writing.clock import MovableClock
-from pylogseg.server.writing.kept import FILE, Kept, encode_kept, read_kept, write_label
+from pylogseg.server.writing.kept import FILE, Kept, encode_kept, read_dynamic, read_kept, write_label
 from pylogseg.server.writing.topics import WritableCatalog, Written, config
 
 _log = logging.getLogger(__name__)
@@ -92,10 +93,16 @@ class OwnedCatalog(WritableCatalog):
         self.path = os.path.realpath(path)
         self._storage = LocalStorage()  # of its own: the lock keeps out who has another one
         clock = MovableClock()
-        kept = self._read()
+        kept, dynamic = self._read()
         #: Whether a cluster has it: then only that changes topics.
         self.is_cluster = os.path.isdir(os.path.join(self.path, f"{METADATA_TOPIC}-0"))
-        said = {} if self.is_cluster else {name: _said(name, each.settings) for name, each in (kept or {}).items()}
+        nodes = {
+            key: value for (kind, _), each in dynamic.items() if kind == BROKER_RESOURCE for key, value in each.items()
+        }
+        said = {
+            name: _said(name, {**topic_settings(nodes), **each.settings})
+            for name, each in ({} if self.is_cluster else kept or {}).items()
+        }
         settings = BrokerSettings(log_dirs=(self.path,), log_cleaner_dedupe_buffer_size=_CLEANER_BYTES)
         self.manager = LogManager(settings, said, storage=self._storage, clock=clock)
         try:
@@ -106,6 +113,7 @@ class OwnedCatalog(WritableCatalog):
             self.node_id = self._label.node_id if self._label.node_id is not None else self.node_id
             self._home = self.path
             if not self.is_cluster:
+                self._dynamic = dynamic
                 self._adopt(kept)
         except BaseException:
             self.manager.close()
@@ -113,12 +121,16 @@ class OwnedCatalog(WritableCatalog):
 
     # ---- what is there ----
 
-    def _read(self) -> dict[str, Kept] | None:
-        """Return the topics that were kept; None if none was: Kafka's own tool formats directories without topics."""
+    def _read(self) -> tuple[dict[str, Kept] | None, dict[tuple[int, str], dict[str, str]]]:
+        """Return the topics and other settings that were kept.
+
+        The topics are None if none was: Kafka's own tool formats directories without topics.
+        """
         path = os.path.join(self.path, FILE)
         if not os.path.exists(path):
-            return None
-        return read_kept(self._storage.read_all(path), path) or None
+            return None, {}
+        data = self._storage.read_all(path)
+        return read_kept(data, path) or None, read_dynamic(data, path)
 
     def _labelled(self, node_id: int | None) -> MetaProperties:
         """Return whose directory it is; a new one becomes this server's."""
@@ -144,7 +156,7 @@ class OwnedCatalog(WritableCatalog):
             topic.id, topic.settings = parse_uuid(each.topic_id), dict(each.settings)
             topic.count = max(topic.count, each.count)
         for topic in topics.values():
-            self.manager.configure(topic.name, **_said(topic.name, topic.settings))
+            self.manager.configure(topic.name, **_said(topic.name, self.settings_of(topic.name, topic.settings)))
             self._add(topic, [number for number in range(topic.count) if number not in topic.partitions])
             for served in topic.partitions.values():
                 self._label_folder(served, topic)
@@ -199,14 +211,14 @@ class OwnedCatalog(WritableCatalog):
     def _keep(self, topics: Mapping[str, Topic]) -> None:
         kept = [Kept(each.name, format_uuid(each.id), each.count, each.settings) for each in topics.values()]
         directory_id = self._label.directory_id or _new_id()
-        data = encode_kept(kept, self.node_id, directory_id)
+        data = encode_kept(kept, self.node_id, directory_id, self._dynamic)
         self._storage.write_whole(os.path.join(self.path, FILE), data)
 
     def _configured(self, topic: Topic, found: LogConfig) -> None:
-        self.manager.configure(topic.name, **_said(topic.name, topic.settings))
+        self.manager.configure(topic.name, **_said(topic.name, self.settings_of(topic.name, topic.settings)))
 
     def _add(self, topic: Topic, numbers: Iterable[int]) -> None:
-        self.manager.configure(topic.name, **_said(topic.name, topic.settings))
+        self.manager.configure(topic.name, **_said(topic.name, self.settings_of(topic.name, topic.settings)))
         numbers = list(numbers)
         for number in numbers:
             self.manager.log(topic.name, number, topic_id=format_uuid(topic.id))

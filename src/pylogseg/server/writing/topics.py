@@ -13,14 +13,16 @@ from pylogseg.catalog.disk import Disk, Partition
 from pylogseg.config import LogConfig
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import OffsetOutOfRangeError, PylogsegError, RequestError
-from pylogseg.format.names import check_topic, partition_folder_name
-from pylogseg.internal_topics.cluster import INTERNAL_TOPICS
+from pylogseg.format.names import partition_folder_name
+from pylogseg.internal_topics.cluster import BROKER_RESOURCE, INTERNAL_TOPICS
 from pylogseg.log.append_result import Appended
 from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
 from pylogseg.server import codes
-from pylogseg.server.catalog import Catalog, Growth, Served, Topic
+from pylogseg.server.catalog import INTERNAL, Catalog, Growth, Served, Topic
 from pylogseg.server.codes import KafkaError
+from pylogseg.server.defaults import settings as settings_of_kafka
+from pylogseg.server.defaults import topic_settings, why_invalid
 from pylogseg.server.view import View
 from pylogseg.server.writing.clock import MovableClock
 from pylogseg.server.writing.growth import Watch, wake
@@ -127,7 +129,14 @@ class WritableCatalog(Catalog):
         self._changing = threading.RLock()
         #: Called after topics or partitions have come or gone.
         self.on_change: Callable[[], None] = lambda: None
+        self._dynamic: Mapping[tuple[int, str], Mapping[str, str]] = {}
         super().__init__(disk, names, view=view)
+        self._dynamic = dict(super().dynamic)
+
+    @property
+    def dynamic(self) -> Mapping[tuple[int, str], Mapping[str, str]]:
+        """See `Catalog`; they can be changed here."""
+        return self._dynamic
 
     def written(self, topic: Topic | None, number: int) -> Written:
         """Return a partition; KafkaError if it is not here."""
@@ -141,15 +150,40 @@ class WritableCatalog(Catalog):
         """Return the settings of a topic's logs."""
         known = self.topics.get(topic)
         try:
-            return config(topic, {} if known is None else known.settings)
+            return config(topic, self.settings_of(topic, {} if known is None else known.settings))
         except RequestError:  # of a copy: it was somebody else's
             return LogConfig()
+
+    def settings_of(self, topic: str, own: Mapping[str, str]) -> dict[str, str]:
+        """Return the settings of a topic: its own, and those that the broker has for all but Kafka's own topics."""
+        nodes = [self.dynamic.get((BROKER_RESOURCE, node), {}) for node in ("", str(self.node_id))]
+        brokers = {name: value for each in nodes for name, value in each.items()}
+        found = {} if topic in INTERNAL else topic_settings(brokers)
+        return {**found, **own}
+
+    def set_dynamic(self, of: tuple[int, str], settings: Mapping[str, str], *, dry: bool = False) -> None:
+        """Change the settings of a broker, a group, or what clients report; those of a broker count for all topics."""
+        with self._changing:
+            self._check_changeable()
+            if dry:
+                return
+            before, self._dynamic = self._dynamic, {**self._dynamic, of: dict(settings)}
+            try:
+                with _stored():
+                    self._keep(self.topics)
+                    for topic in self.topics.values() if of[0] == BROKER_RESOURCE else ():
+                        self._configured(topic, self.config_of(topic.name))
+            except KafkaError:
+                self._dynamic = before
+                raise
 
     def configure(self, topic: Topic, settings: Mapping[str, str], *, dry: bool = False) -> None:
         """Change a topic's settings to these; KafkaError if one is invalid."""
         with self._changing:
             self._check_changeable()
-            found = checked_config(topic.name, settings)
+            changed = {name: value for name, value in settings.items() if topic.settings.get(name) != value}
+            checked_config(topic.name, changed)
+            found = config(topic.name, self.settings_of(topic.name, settings))
             if not dry:
                 before, topic.settings = topic.settings, dict(settings)
                 try:
@@ -181,17 +215,18 @@ class WritableCatalog(Catalog):
         count = self.default_partitions if count == -1 else count
         with self._changing:
             self._check_changeable()
-            try:
-                check_topic(name)
-            except RequestError as error:
-                raise KafkaError(codes.INVALID_TOPIC, str(error)) from error
+            invalid = codes.invalid_topic(name)
+            if invalid is not None:
+                raise invalid
             if name in self.topics:
                 raise KafkaError(codes.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
             alike = [each for each in self.topics if each.replace(".", "_") == name.replace(".", "_")]
             if alike:
                 raise KafkaError(codes.INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {alike[0]}")
             if not 0 < count <= MOST_PARTITIONS:
-                text = f"the number of partitions is {count}, it may be 1 to {MOST_PARTITIONS}"
+                text = "Number of partitions was set to an invalid non-positive value."
+                if count > 0:
+                    text = f"the number of partitions is {count}, it may be 1 to {MOST_PARTITIONS}"
                 raise KafkaError(codes.INVALID_PARTITIONS, text)
             checked_config(name, settings)
             topic = Topic(name, uuid.uuid4().bytes, {}, count, dict(settings))
@@ -209,7 +244,12 @@ class WritableCatalog(Catalog):
         with self._changing:
             self._check_changeable()
             if not topic.count < count <= MOST_PARTITIONS:
-                text = f"Topic currently has {topic.count} partitions, which is not below the requested {count}."
+                has = f"The topic {topic.name} currently has {topic.count} partition(s)"
+                text = f"{has}; {count} would not be an increase."
+                if count == topic.count:
+                    text = f"Topic already has {count} partition(s)."
+                elif count > topic.count:
+                    text = f"the number of partitions is {count}, it may be 1 to {MOST_PARTITIONS}"
                 raise KafkaError(codes.INVALID_PARTITIONS, text)
             if dry:
                 return
@@ -287,7 +327,14 @@ def config(topic: str, settings: Mapping[str, str]) -> LogConfig:
 
 
 def checked_config(topic: str, settings: Mapping[str, str]) -> LogConfig:
-    """Return what `config` does; KafkaError if a setting is invalid."""
+    """Return what `config` does; KafkaError, in Kafka's words, if a setting is invalid or is none of Kafka's."""
+    known = settings_of_kafka("TOPIC")
+    for name, value in settings.items():
+        if name not in known and not name.startswith("internal."):
+            raise KafkaError(codes.INVALID_CONFIG, f"Unknown topic config name: {name}")
+        why = why_invalid(name, known[name], value) if name in known else ""
+        if why:
+            raise KafkaError(codes.INVALID_CONFIG, why)
     try:
         return config(topic, settings)
     except RequestError as error:

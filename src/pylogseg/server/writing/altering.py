@@ -1,0 +1,118 @@
+"""Changes of settings: of topics, of the broker, of groups and of what clients report; refused in Kafka's words."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pylogseg.internal_topics.cluster import BROKER_RESOURCE, GROUP_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
+from pylogseg.server import codes
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.configs import KINDS, check_node
+from pylogseg.server.defaults import settings, why_invalid
+from pylogseg.server.service import Call
+from pylogseg.server.wire import Values
+from pylogseg.server.writing.admin import tried
+from pylogseg.server.writing.writer import writer_of
+
+_SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+_Change = Callable[[int, dict[str, Any], Mapping[str, str]], dict[str, str]]
+
+
+def alter(call: Call) -> Values:
+    """Answer AlterConfigs: settings that are not named go back to their defaults."""
+    return _altered(call, lambda _, asked, __: {each["name"]: _given(each) for each in asked["configs"]})
+
+
+def alter_in_part(call: Call) -> Values:
+    """Answer IncrementalAlterConfigs."""
+    return _altered(call, _changed)
+
+
+def _altered(call: Call, change: _Change) -> Values:
+    rows = []
+    for asked in call.values["resources"]:
+        row = {"resourceType": asked["resourceType"], "resourceName": asked["resourceName"]}
+        rows.append(tried(row, functools.partial(_alter, call, asked, change)))
+    return {"responses": rows}
+
+
+def _alter(call: Call, asked: dict[str, Any], change: _Change) -> None:
+    catalog, kind, name = writer_of(call).catalog, asked["resourceType"], asked["resourceName"]
+    dry = call.values["validateOnly"]
+    if kind == TOPIC_RESOURCE:
+        if name == "":
+            raise KafkaError(codes.INVALID_REQUEST, "Default topic resources are not allowed.")
+        topic = call.topic(name)
+        if topic is None:
+            raise codes.unknown_topic(name, f"The topic '{name}' does not exist.")
+        catalog.configure(topic, change(kind, asked, topic.settings), dry=dry)
+        return
+    if kind not in KINDS:
+        raise KafkaError(codes.INVALID_REQUEST, f"Unknown resource type {kind}")
+    if kind == BROKER_RESOURCE and name:
+        check_node(call, name, "Node")
+    if kind != BROKER_RESOURCE and not name:
+        raise KafkaError(codes.INVALID_REQUEST, f"Default {KINDS[kind].lower()} resources are not allowed.")
+    before = catalog.dynamic.get((kind, name), {})
+    found = change(kind, asked, before)
+    _check(kind, {key: value for key, value in found.items() if before.get(key) != value})
+    catalog.set_dynamic((kind, name), found, dry=dry)
+
+
+def _given(each: dict[str, Any]) -> str:
+    if each["value"] is None:
+        raise KafkaError(codes.INVALID_REQUEST, f"Null value not supported for : {each['name']}")
+    return str(each["value"])
+
+
+def _changed(kind: int, asked: dict[str, Any], own: Mapping[str, str]) -> dict[str, str]:
+    found, known = dict(own), settings(KINDS[kind])
+    for each in asked["configs"]:
+        name, operation = each["name"], each["configOperation"]
+        if operation == _DELETE:
+            found.pop(name, None)
+        elif operation == _SET:
+            found[name] = _given(each)
+        elif operation in (_APPEND, _SUBTRACT):
+            word = "APPEND" if operation == _APPEND else "SUBTRACT"
+            if name not in known or known[name].type != "LIST":
+                raise KafkaError(codes.INVALID_CONFIG, f"Can't {word} to key {name} because its type is not LIST.")
+            items = [item for item in (found.get(name) or known[name].default or "").split(",") if item]
+            given = _given(each).split(",")
+            kept = [item for item in items if item not in given]
+            found[name] = ",".join(items + [item for item in given if item not in items] if word == "APPEND" else kept)
+        else:
+            raise KafkaError(codes.INVALID_REQUEST, f"operation {operation} on {name}: there are 0 to 3")
+    return found
+
+
+def _check(kind: int, changed: Mapping[str, str]) -> None:
+    """Raise KafkaError for what cannot be set, of all resources but topics."""
+    known = settings(KINDS[kind])
+    if kind == BROKER_RESOURCE:
+        fixed = sorted(name for name in changed if name in known and not known[name].is_dynamic)
+        if fixed:
+            raise KafkaError(codes.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    for name, value in changed.items():
+        if name not in known and kind != BROKER_RESOURCE:
+            code = codes.INVALID_CONFIG if kind == GROUP_RESOURCE else codes.INVALID_REQUEST
+            text = "client metrics configuration" if kind == METRICS_RESOURCE else "group config name"
+            raise KafkaError(code, f"Unknown {text}: {name}")
+        why = why_invalid(name, known[name], value) if name in known else ""
+        if why:
+            raise KafkaError(codes.INVALID_CONFIG if kind == GROUP_RESOURCE else codes.INVALID_REQUEST, why)
+        if kind == GROUP_RESOURCE:
+            _check_between(name, value)
+
+
+def _check_between(name: str, value: str) -> None:
+    """Compare a setting of a group with what a broker allows for all."""
+    protocol, _, rest = name.partition(".")
+    for word, sign, text in (("min", 1, "greater"), ("max", -1, "less")):
+        bound = f"group.{protocol}.{word}.{rest}"
+        limit = settings("BROKER").get(bound)
+        if limit is not None and limit.default is not None and (int(value) - int(limit.default)) * sign < 0:
+            raise KafkaError(codes.INVALID_CONFIG, f"{name} must be {text} than or equal to {bound}")
