@@ -119,27 +119,32 @@ def parse_proto(text: str, imports: Mapping[str, str] | None = None, title: str 
     """
     made = ProtoFile()
     try:
-        made.top = _parse(text, imports or {}, made, set())
+        made.top = _parse(text, imports or {}, made)
     except RequestError as error:
         raise RequestError(f"{title} is no Protobuf schema: {error}") from None
     return made
 
 
-def _parse(text: str, imports: Mapping[str, str], into: ProtoFile, done: set[str]) -> list[ProtoMessage]:
-    parser = _Parser(text, into)
-    parser.file()
-    for name in parser.imports:
-        if name in done:
-            continue
-        done.add(name)
-        if name in imports:
-            _parse(imports[name], imports, into, done)
-        elif name in _GOOGLE:
-            _parse(f'syntax = "proto3"; package google.protobuf; {_GOOGLE[name]}', imports, into, done)
-        else:
-            raise RequestError(f"it imports {name}, which is not there")
-    parser.resolve()
-    return parser.top
+def _parse(text: str, imports: Mapping[str, str], into: ProtoFile) -> list[ProtoMessage]:
+    """Declare what a file and all that it imports have; then find the types that their fields name."""
+    parsers = [_Parser(text, into)]
+    done: set[str] = set()
+    for parser in parsers:  # grows while it goes on: imports may form chains and rings
+        parser.file()
+        for name in parser.imports:
+            if name in done:
+                continue
+            done.add(name)
+            if name in imports:
+                parsers.append(_Parser(imports[name], into))
+            elif name in _GOOGLE:
+                text = f'syntax = "proto3"; package google.protobuf; {_GOOGLE[name]}'
+                parsers.append(_Parser(text, into))
+            else:
+                raise RequestError(f"it imports {name}, which is not there")
+    for parser in parsers:
+        parser.resolve()
+    return parsers[0].top
 
 
 class _Parser:
@@ -262,6 +267,8 @@ class _Parser:
             elif word == "enum" and self._tokens[self._at + 1 : self._at + 2] == ["{"]:
                 self._enum(made.name)
             elif word == "oneof" and self._tokens[self._at + 1 : self._at + 2] == ["{"]:
+                if oneof:
+                    raise RequestError("a oneof in a oneof")
                 name = self._name()
                 self._expect("{")
                 self._fields(made, depth, name)
