@@ -214,9 +214,8 @@ def _with_logic(made: AvroType, given: Mapping[str, Any]) -> AvroType:
         precision, scale = given.get("precision"), given.get("scale", 0)
         if not (isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision and precision > 0):
             return made
-        if is_fixed and 10 ** min(precision, 9999) > 1 << max(8 * made.size - 1, 0):
-            return made
-        if precision <= 76:
+        holds = precision <= 76 and (not is_fixed or 10**precision <= 1 << max(8 * min(made.size, 32) - 1, 0))
+        if holds:  # 32 bytes have 76 digits
             made.logical, made.precision, made.scale = logical, precision, scale
     elif _LOGICAL.get(logical) == made.kind or (logical == "duration" and is_fixed and made.size == 12):
         made.logical = logical
