@@ -30,17 +30,19 @@ _TYPES: dict[str, pa.DataType] = {
 #: In the metadata of a field: ``union`` of a struct of which one member has a value, ``raw`` of the bytes of what is
 #: nested too deeply, ``json`` of JSON as it stands.
 ROLE_KEY = b"pylogseg.role"
+#: Numbers of enums that are looked up at once.
+_PIECE = 1 << 16
 
 
-def column_type(column: Column) -> pa.DataType:
-    """Return the Arrow type of a column."""
+def _type(column: Column, fields: list[pa.Field]) -> pa.DataType:
+    """The Arrow type of a column; `fields` are those of what is in it."""
     if column.type == "struct":
-        return pa.struct([column_field(child) for child in column.children])
+        return pa.struct(fields)
     if column.type == "list":
-        return pa.list_(column_field(column.children[0]))
+        return pa.list_(fields[0])
     if column.type == "map":
-        key, value = column.children[0].children
-        return pa.map_(pa.field("key", column_type(key), nullable=False), column_field(value))
+        key, value = fields[0].type
+        return pa.map_(key.with_nullable(False), value)
     if column.type == "fixed":
         return pa.binary(column.size)
     if column.type == "decimal":
@@ -53,13 +55,6 @@ def column_type(column: Column) -> pa.DataType:
     return _TYPES[column.type]
 
 
-def column_field(column: Column) -> pa.Field:
-    """Return the Arrow field of a column."""
-    return pa.field(
-        column.name, column_type(column), metadata={ROLE_KEY: column.role.encode()} if column.role else None
-    )
-
-
 def _bits(valid: Any) -> tuple[pa.Buffer | None, int]:
     if valid is None:
         return None, 0
@@ -69,7 +64,7 @@ def _bits(valid: Any) -> tuple[pa.Buffer | None, int]:
 
 
 class ArrowColumn:
-    """Makes arrays of a column; its types are made once.
+    """Makes arrays of a column; the type of each part is made once.
 
     Parameters
     ----------
@@ -78,12 +73,15 @@ class ArrowColumn:
     Attributes
     ----------
     type : pyarrow.DataType
+    field : pyarrow.Field
     """
 
     def __init__(self, column: Column) -> None:
-        self.type = column_type(column)
-        self._column = column
         self._children = [ArrowColumn(child) for child in column.children]
+        self.type: pa.DataType = _type(column, [child.field for child in self._children])
+        metadata = {ROLE_KEY: column.role.encode()} if column.role else None
+        self.field: pa.Field = pa.field(column.name, self.type, metadata=metadata)
+        self._column = column
         self._symbols = pa.array(column.symbols, pa.string()) if column.type == "enum" else None
         #: Whether the numbers of an open enum are the places of their names.
         self._are_places = [s.split("=")[0] for s in column.symbols] == [str(i) for i in range(len(column.symbols))]
@@ -96,7 +94,7 @@ class ArrowColumn:
         if column.type == "null":
             return pa.nulls(count)
         if not count:
-            return pa.array([], kind)
+            return pa.nulls(0, kind)  # without builders
         bits, nulls = _bits(valid)
         if column.type == "struct":
             children = [child.array(nodes) for child in self._children]
@@ -125,16 +123,14 @@ class ArrowColumn:
             indices = pa.Array.from_buffers(pa.int32(), len(numbers), [bits, pa.py_buffer(numbers)], nulls)
             return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()), safe=False)
         known = np.array([int(number) for number, _ in pairs], np.int64)
-        places = np.searchsorted(known, numbers)
-        odd = (
-            np.unique(numbers[known[np.minimum(places, len(known) - 1)] != numbers])
-            if len(known)
-            else np.unique(numbers)
-        )
-        if len(odd):
-            known = np.concatenate([known, odd])
-            order = np.argsort(known)
-            places = order[np.searchsorted(known[order], numbers)]
-        names += [str(number) for number in odd.tolist()]
-        indices = pa.Array.from_buffers(pa.int32(), len(numbers), [bits, pa.py_buffer(places.astype(np.int32))], nulls)
-        return pa.DictionaryArray.from_arrays(indices, pa.array(names, pa.string()), safe=False)
+        found = np.unique(numbers)
+        odd = found[~np.isin(found, known)].astype(np.int64)
+        words = pa.concat_arrays([pa.array(names, pa.string()), pa.array(odd).cast(pa.string())])
+        known = np.concatenate([known, odd])
+        order = np.argsort(known).astype(np.int32)
+        known = known[order]
+        places = np.empty(len(numbers), np.int32)
+        for at in range(0, len(numbers), _PIECE):  # a search makes eight bytes for each
+            places[at : at + _PIECE] = order[np.searchsorted(known, numbers[at : at + _PIECE])]
+        indices = pa.Array.from_buffers(pa.int32(), len(numbers), [bits, pa.py_buffer(places)], nulls)
+        return pa.DictionaryArray.from_arrays(indices, words, safe=False)
