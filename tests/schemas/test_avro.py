@@ -414,7 +414,9 @@ def test_programs_are_checked() -> None:
     for op in OPS:
         ops = np.array([op], np.int32)
         with pytest.raises(ValueError, match="not sound"):
-            _typed.decode_avro(place, size, sources, entry, entries, ops, empty, constants, nodes, status, position)
+            _typed.decode_avro(
+                place, size, sources, entry, entries, ops, empty, constants, nodes, status, position, 1 << 20
+            )
     outside = program('"int"').decode(
         np.array([1 << 41, 5]), np.array([1, 9], np.int32), (b"\0" * 6,), np.zeros(2, np.int32)
     )

@@ -43,7 +43,7 @@ def test_golden(folder: Path) -> None:
 def run(schema: Any, raw: list[bytes | None], recursion: int = 1) -> tuple[pa.Array, list[int]]:
     made = JsonEngine(pylogseg.Schemas(), Schema(json.dumps(schema), "JSON"), recursion, -BAD)
     place, size, sources = placed(raw)
-    framed = Framed([Named("given")], np.zeros(len(raw), np.int32), place, size, sources)
+    framed = Framed([Named("given")], np.zeros(len(raw), np.int32), place, size, sources, room=1 << 20)
     array, status, _ = made.decode(framed, np.zeros(len(raw), np.int32), None)
     array.validate(full=True)
     assert len(array) == len(raw)

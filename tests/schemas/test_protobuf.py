@@ -497,4 +497,4 @@ def test_programs_are_checked(row: list[int]) -> None:
     entry, table, status = np.zeros(1, np.int32), np.empty(0, np.int32), np.empty(1, np.uint8)
     fields, position = np.array([row], np.int32), np.empty(1, np.int32)
     with pytest.raises(ValueError, match="not sound"):
-        _typed.decode_protobuf(place, size, sources, entry, messages, fields, table, nodes, status, position)
+        _typed.decode_protobuf(place, size, sources, entry, messages, fields, table, nodes, status, position, 1 << 20)

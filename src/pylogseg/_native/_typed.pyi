@@ -10,6 +10,7 @@ from pylogseg._native._messages import Block
 REASONS: tuple[str, ...]
 UNKNOWN: int
 ABSENT: int
+TOO_LARGE: int
 NOTHING: int
 ABSENT_VALUE: int
 CONFLUENT: int
@@ -28,6 +29,7 @@ def decode_avro(
     nodes: npt.NDArray[np.int32],
     status: npt.NDArray[np.uint8],
     position: npt.NDArray[np.int32],
+    room: int,
 ) -> list[tuple[int, Block | None, Block, Block | None]]: ...
 def decode_protobuf(
     place: npt.NDArray[np.int64],
@@ -40,6 +42,7 @@ def decode_protobuf(
     nodes: npt.NDArray[np.int32],
     status: npt.NDArray[np.uint8],
     position: npt.NDArray[np.int32],
+    room: int,
 ) -> list[tuple[int, Block | None, Block, Block | None]]: ...
 def json_lines(
     place: npt.NDArray[np.int64],

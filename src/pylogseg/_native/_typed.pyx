@@ -45,9 +45,11 @@ REASONS = (
     "a group that ends without a beginning",
     "a time that does not fit in nanoseconds since 1970",
     "no JSON",
+    "it unfolds to more bytes than it may take",
 )
 UNKNOWN = typed.PLS_TYPED_UNKNOWN
 ABSENT = typed.PLS_TYPED_ABSENT
+TOO_LARGE = typed.PLS_TYPED_ROOM
 
 #: What stands in front of a value.
 NOTHING, ABSENT_VALUE, CONFLUENT, GLUE, SINGLE_OBJECT = range(5)
@@ -57,8 +59,9 @@ cdef class _Nodes:
     """The columns under way; frees what was not handed over."""
     cdef typed.pls_node *all
     cdef int32_t count
+    cdef int64_t room, left
 
-    def __cinit__(self, const int32_t[:, ::1] nodes):
+    def __cinit__(self, const int32_t[:, ::1] nodes, int64_t room):
         cdef int32_t k
         if nodes.shape[1] != NODE_INTS or not nodes.shape[0]:
             raise ValueError(f"a node is {NODE_INTS} numbers, not {nodes.shape[1]}")
@@ -66,7 +69,9 @@ cdef class _Nodes:
         if self.all == NULL:
             raise MemoryError
         self.count = <int32_t>nodes.shape[0]
+        self.room = self.left = room
         for k in range(self.count):
+            self.all[k].left = &self.left
             self.all[k].parent, self.all[k].width, self.all[k].after = nodes[k, 0], nodes[k, 1], nodes[k, 2]
             if not (-1 <= nodes[k, 0] < k or k == 0) or not k < nodes[k, 2] <= self.count:
                 raise ValueError(f"node {k} is not sound")
@@ -76,23 +81,49 @@ cdef class _Nodes:
                 raise ValueError(f"the list of node {k} has no items")
 
     def __dealloc__(self):
-        cdef int32_t k
         if self.all != NULL:
-            for k in range(self.count):
-                free(self.all[k].data)
-                free(self.all[k].ends)
-                free(self.all[k].valid)
+            self.forget()
             free(self.all)
 
-    cdef list taken(self):
-        """(items, ends, data, valid) of every node."""
-        cdef list found = []
-        cdef typed.pls_node *node
+    cdef void forget(self) noexcept nogil:
+        """As at first: nothing is in any node."""
         cdef int32_t k
+        cdef typed.pls_node *node
         for k in range(self.count):
             node = &self.all[k]
-            if typed.pls_mark_all(node):
-                raise MemoryError
+            free(node.data)
+            free(node.ends)
+            free(node.valid)
+            node.data, node.ends, node.valid = NULL, NULL, NULL
+            node.count = node.items = node.size = node.room = node.marked = node.valid_room = 0
+        self.left = self.room
+
+    cdef int mark(self) noexcept nogil:
+        cdef int32_t k
+        cdef int what = typed.PLS_TYPED_OK
+        for k in range(self.count):
+            what = typed.pls_mark_all(&self.all[k])
+            if what:
+                break
+        return what
+
+    cdef list taken(self, int64_t values):
+        """(items, ends, data, valid) of every node; each has as many items as that around it says."""
+        cdef list found = []
+        cdef typed.pls_node *node
+        cdef typed.pls_node *up
+        cdef int32_t k
+        cdef int64_t wanted
+        for k in range(self.count):
+            node = &self.all[k]
+            up = &self.all[node.parent] if k else NULL
+            wanted = values
+            if up != NULL:
+                wanted = up.count if up.width != typed.PLS_WIDTH_LIST else up.ends[up.count] if up.count else 0
+            if node.count != wanted:
+                raise ValueError(f"the program leaves {node.count} items in node {k}, and {wanted} belong there")
+        for k in range(self.count):
+            node = &self.all[k]
             found.append((
                 node.count,
                 take(<void **>&node.ends, (node.count + 1) * 4) if node.ends != NULL else None,
@@ -124,6 +155,18 @@ cdef class _Kept:
         free(self.all)
 
 
+#: The width of the node that an op appends to; others append to none themselves, or whatever theirs has.
+cdef dict WIDTHS = {
+    typed.PLS_AVRO_NULL: typed.PLS_WIDTH_NULL, typed.PLS_AVRO_BOOLEAN: 1, typed.PLS_AVRO_INT: 4,
+    typed.PLS_AVRO_LONG: 8, typed.PLS_AVRO_INT_LONG: 8, typed.PLS_AVRO_TO_FLOAT: 4, typed.PLS_AVRO_TO_DOUBLE: 8,
+    typed.PLS_AVRO_FLOAT: 4, typed.PLS_AVRO_DOUBLE: 8, typed.PLS_AVRO_FLOAT_DOUBLE: 8,
+    typed.PLS_AVRO_BYTES: typed.PLS_WIDTH_BYTES, typed.PLS_AVRO_TEXT: typed.PLS_WIDTH_BYTES, typed.PLS_AVRO_ENUM: 4,
+    typed.PLS_AVRO_DURATION: typed.PLS_WIDTH_STRUCT, typed.PLS_AVRO_LIST: typed.PLS_WIDTH_LIST,
+    typed.PLS_AVRO_STRUCT: typed.PLS_WIDTH_STRUCT, typed.PLS_AVRO_RAW: typed.PLS_WIDTH_BYTES,
+    typed.PLS_AVRO_ALL: typed.PLS_WIDTH_BYTES, typed.PLS_AVRO_FIXED_BYTES: typed.PLS_WIDTH_BYTES,
+}
+
+
 cdef check_avro(
     const int32_t[:, ::1] ops, const int32_t[::1] table, const uint8_t[::1] constants, const int32_t[:, ::1] nodes
 ):
@@ -135,19 +178,20 @@ cdef check_avro(
     for i in range(count):
         code, node, a, b, c, d = ops[i, 0], ops[i, 1], ops[i, 2], ops[i, 3], ops[i, 4], ops[i, 5]
         good = 0 <= node < columns and 0 <= code < typed.PLS_AVRO_OPS
+        good = good and WIDTHS.get(code, nodes[node, 1]) == nodes[node, 1]
         if code in (typed.PLS_AVRO_LIST, typed.PLS_AVRO_OPTIONAL, typed.PLS_AVRO_UNION, typed.PLS_AVRO_CONSTANT,
                     typed.PLS_AVRO_SKIP_LIST, typed.PLS_AVRO_RAW):
             good = good and i < d <= count
         if code == typed.PLS_AVRO_LIST:
             good = good and node + 1 < nodes[node, 2]
         elif code == typed.PLS_AVRO_FIXED:
-            good = good and a > 0
-        elif code == typed.PLS_AVRO_SKIP_FIXED:
+            good = good and 0 < a == nodes[node, 1]
+        elif code in (typed.PLS_AVRO_SKIP_FIXED, typed.PLS_AVRO_FIXED_BYTES):
             good = good and a >= 0
         elif code == typed.PLS_AVRO_DECIMAL:
             good = good and nodes[node, 1] in (16, 32) and a >= -1 and 0 <= b <= size - nodes[node, 1]
         elif code == typed.PLS_AVRO_DURATION:
-            good = good and node + 3 < columns
+            good = good and node + 3 < columns and all([nodes[node + k, 1] == 4 for k in range(1, 4)])
         elif code == typed.PLS_AVRO_ENUM:
             good = good and b >= 0 and 0 <= a <= rows - b
         elif code == typed.PLS_AVRO_CONSTANT:
@@ -166,7 +210,7 @@ def decode_avro(
     const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
     const int32_t[::1] entry not None, const int32_t[:, ::1] entries not None, const int32_t[:, ::1] ops not None,
     const int32_t[::1] table not None, const uint8_t[::1] constants not None, const int32_t[:, ::1] nodes not None,
-    uint8_t[::1] status not None, int32_t[::1] position not None,
+    uint8_t[::1] status not None, int32_t[::1] position not None, int64_t room,
 ):
     """Decode every value; one that cannot be decoded leaves an item without a value.
 
@@ -184,6 +228,8 @@ def decode_avro(
         Filled: 0, or an index of `REASONS`, or what `entry` says.
     position : int32 array
         Filled: where in the value it failed.
+    room : int
+        Bytes that all columns together may take.
 
     Returns
     -------
@@ -194,10 +240,11 @@ def decode_avro(
     Raises
     ------
     OverflowError
-        If a column would be larger than Arrow's offsets can say: decode fewer values at a time.
+        If the columns would be larger than `room`, or one than Arrow's offsets can say: decode fewer values at a time.
+        A value that alone is too large has a status of its own.
     """
     cdef _Sources held = _Sources(sources)
-    cdef _Nodes made = _Nodes(nodes)
+    cdef _Nodes made = _Nodes(nodes, room)
     cdef typed.pls_avro program
     cdef int64_t count = place.shape[0]
     cdef int32_t row
@@ -253,7 +300,7 @@ def decode_protobuf(
     const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
     const int32_t[::1] entry not None, const int32_t[:, ::1] messages not None, const int32_t[:, ::1] fields not None,
     const int32_t[::1] table not None, const int32_t[:, ::1] nodes not None, uint8_t[::1] status not None,
-    int32_t[::1] position not None,
+    int32_t[::1] position not None, int64_t room,
 ):
     """Decode every value; one that cannot be decoded leaves an item without a value.
 
@@ -265,7 +312,7 @@ def decode_protobuf(
         Of each value 0; a negative one is the status it gets, turned around.
     messages, fields, table, nodes
         The program; the first message is that of the values.
-    status, position
+    status, position, room
         As of `decode_avro`.
 
     Returns
@@ -274,7 +321,7 @@ def decode_protobuf(
         As of `decode_avro`.
     """
     cdef _Sources held = _Sources(sources)
-    cdef _Nodes made = _Nodes(nodes)
+    cdef _Nodes made = _Nodes(nodes, room)
     cdef typed.pls_proto program
     cdef int64_t count = place.shape[0]
     if not (size.shape[0] == entry.shape[0] == status.shape[0] == position.shape[0] == count):
@@ -343,11 +390,19 @@ cdef list decoded(
                 what = typed.pls_blank(made.all, 0)
                 if what:
                     break
+        if what == typed.PLS_TYPED_OK:
+            what = made.mark()
+        if what == typed.PLS_TYPED_LARGE and count == 1:
+            made.forget()
+            status[0] = typed.PLS_TYPED_ROOM
+            what = typed.pls_blank(made.all, 0)
+            if what == typed.PLS_TYPED_OK:
+                what = made.mark()
     if what == typed.PLS_TYPED_MEMORY:
         raise MemoryError
     if what == typed.PLS_TYPED_LARGE:
-        raise OverflowError("a column of more than 2147483647 bytes: decode fewer values at a time")
-    return made.taken()
+        raise OverflowError(f"the values unfold to more than {made.room} bytes: decode fewer at a time")
+    return made.taken(count)
 
 
 def json_lines(

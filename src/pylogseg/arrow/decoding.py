@@ -26,7 +26,7 @@ from pylogseg.reading.log_reader import LogFiles
 from pylogseg.reading.stream import Reader
 from pylogseg.schemas.avro_program import RECURSION
 from pylogseg.schemas.avro_schema import fingerprint
-from pylogseg.schemas.frames import Frame, Named, check_frame, header_names, named_by, unframed
+from pylogseg.schemas.frames import Frame, Named, check_frame, header_names, inflated, named_by, unframed
 from pylogseg.schemas.schema import DEFAULT_CONTEXT, Schema
 from pylogseg.schemas.store import Schemas, schema_of_file
 from pylogseg.schemas.topic import TOPIC
@@ -160,15 +160,23 @@ class Decoder:
         -------
         (array, errors) : tuple of pyarrow.Array and dict of int to str
             Null where a value is null or does not decode; and why, by row.
+
+        Raises
+        ------
+        OverflowError
+            If several values unfold to more bytes than they may take together: decode fewer at a time.
         """
         place, size, source = spans(column)
         by_header = _by_header(headers, self.which) if headers is not None else {}
-        framed = unframed(place, size, (source,), self._decoding.frame, by_header)
+        framed, failed = inflated(unframed(place, size, (source,), self._decoding.frame, by_header))
         with self._lock:  # threads decode at the same time; which schemas there are is found out by one
             entries = [self._entry(named) for named in framed.names]
             prepared = self._engine.prepared()
         known = np.array([*entries, 0, -_typed.UNKNOWN], np.int32)  # -1 is the last of it, no frame; -2 a null
-        array, status, position = self._engine.decode(framed, known.take(framed.name), prepared)
+        entry = known.take(framed.name)
+        for row, reason in failed.items():
+            entry[row] = self._refused(reason)
+        array, status, position = self._engine.decode(framed, entry, prepared)
         bad = np.flatnonzero((status != 0) & (status != _typed.ABSENT))
         return with_type(array, self.type), {
             row: self._reason(int(status[row]), int(position[row])) for row in bad.tolist()
@@ -308,7 +316,7 @@ class TypedBatches:
     def _decoded(self, batch: pa.RecordBatch, target: pa.Schema) -> Iterator[pa.RecordBatch]:
         try:
             yield self._one(batch, target)
-        except OverflowError:  # what it unfolds to is too much for Arrow's offsets
+        except OverflowError:  # what it unfolds to is too much; a single value has a reason of its own
             half = batch.num_rows // 2
             if not half:
                 raise
@@ -529,7 +537,10 @@ def column_decoder(
 
 def decoded_column(decoder: Decoder, column: pa.Array, headers: pa.Array | None, on_error: OnError) -> pa.Array:
     """Decode an array of values; what does not decode is null, or raises CorruptionError."""
-    made, errors = decoder.decode(column, headers)
+    try:
+        made, errors = decoder.decode(column, headers)
+    except OverflowError as error:
+        raise RequestError(str(error)) from None
     if errors and on_error == "raise":
         row, reason = next(iter(errors.items()))
         raise bad_value(row, reason)

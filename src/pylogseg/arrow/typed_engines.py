@@ -90,7 +90,7 @@ class AvroEngine:
         for number, named in enumerate(framed.names):
             if named in self._in_json:
                 framed, entry = self._from_json(framed, np.flatnonzero(framed.name == number), named, entry.copy())
-        values = self._program.decode(framed.place, framed.size, framed.sources, entry, prepared)
+        values = self._program.decode(framed.place, framed.size, framed.sources, entry, prepared, framed.room)
         return self._column.array(values.nodes), values.status, values.position
 
     def _from_json(
@@ -167,7 +167,7 @@ class ProtobufEngine:
                 entry[rows] = self._entry(file, path[0] if path else [])
             else:
                 self._take_indexes(file, framed, rows, place, size, entry)
-        values = self._program.decode(place, size, framed.sources, entry)
+        values = self._program.decode(place, size, framed.sources, entry, framed.room)
         return self._column.array(values.nodes), values.status, values.position
 
     def _take_refs(

@@ -29,6 +29,8 @@ _PLAIN = {
 _CLASSES = {pa.string(): str, pa.int64(): int, pa.float64(): float, pa.bool_(): bool}
 #: Of a field whose values have several types, or any: their JSON.
 _ANY = {ROLE_KEY: b"json"}
+#: While values are read a column takes more than at the end: pyarrow keeps the texts of numbers, Python has objects.
+_ARROW_TIMES, _PYTHON_TIMES = 4, 16
 _MISMATCH = "a value of another type than the schema has"
 
 
@@ -51,6 +53,8 @@ class JsonEngine:
         self._has_any = _has_any(self._field)
         #: Whether the lines that are read are the values themselves.
         self._is_bare = pa.types.is_struct(self.type) and not self._has_any
+        #: Bytes of a value whatever is in it, and of each object more that it has.
+        self._whole_bytes, self._object_bytes = _slots(self.type), _most_of_items(self.type)
 
     def add(self, writer: Schema, named: Named) -> int:
         """All that is JSON is read by the reader's schema."""
@@ -72,6 +76,10 @@ class JsonEngine:
             framed.place, framed.size, framed.sources, status, self._is_bare, self._mismatch, ends
         )
         lines = _Lines(memoryview(block), ends, np.flatnonzero(np.diff(ends)))
+        if self._unfolded(lines) > framed.room:
+            if len(status) > 1:
+                raise OverflowError(f"the values unfold to more than {framed.room} bytes: decode fewer at a time")
+            status[lines.rows], lines = _typed.TOO_LARGE, lines._replace(rows=lines.rows[:0])
         parts: list[pa.Array] = []
         self._read(lines, status, parts)
         made = parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else pa.array([], self.type)
@@ -80,6 +88,15 @@ class JsonEngine:
         places = np.full(len(status), -1)
         places[lines.rows[status[lines.rows] == 0]] = np.arange(len(made))
         return made.take(pa.array(places, mask=places < 0)), status, np.zeros(len(status), np.int32)
+
+    def _unfolded(self, lines: _Lines) -> int:
+        """Bytes that values may become: what an object does not have is a null in each of its columns."""
+        if not len(lines.rows):
+            return 0
+        data = np.frombuffer(lines.text(), np.uint8)
+        objects = int(np.count_nonzero(data == ord("{"))) if self._object_bytes else 0
+        times = _PYTHON_TIMES if self._has_any else _ARROW_TIMES
+        return len(data) + times * (len(lines.rows) * self._whole_bytes + objects * self._object_bytes)
 
     def _read(self, lines: _Lines, status: npt.NDArray[np.uint8], parts: list[pa.Array]) -> None:
         """Read lines together; where that fails, halves, until the bad one is found."""
@@ -127,6 +144,20 @@ class _Lines(NamedTuple):
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _slots(kind: pa.DataType) -> int:
+    """Bytes of a null: a number, an end or a place of each column outside of lists."""
+    return sum(_slots(each.type) for each in kind) + 1 if pa.types.is_struct(kind) else 8
+
+
+def _most_of_items(kind: pa.DataType) -> int:
+    """Bytes of an item of that list whose items have the most."""
+    if pa.types.is_struct(kind):
+        return max((_most_of_items(each.type) for each in kind), default=0)
+    if pa.types.is_list(kind):
+        return max(_slots(kind.value_type), _most_of_items(kind.value_type))
+    return 0
 
 
 def _has_any(field: pa.Field) -> bool:

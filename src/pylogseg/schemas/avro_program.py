@@ -18,11 +18,11 @@ from pylogseg._codec import encode_varlong
 from pylogseg._native import _typed
 from pylogseg.errors import RequestError
 from pylogseg.schemas.avro_schema import MISSING, AvroField, AvroType
-from pylogseg.schemas.columns import DEEPEST, Column, Nodes, Values
+from pylogseg.schemas.columns import DEEPEST, WIDEST, Column, Nodes, Values, room_for
 
 (NULL, BOOLEAN, INT, LONG, INT_LONG, TO_FLOAT, TO_DOUBLE, FLOAT, DOUBLE, FLOAT_DOUBLE, BYTES, TEXT, FIXED, ENUM,
  DECIMAL, DURATION, LIST, STRUCT, OPTIONAL, UNION, BLANK, MISMATCH, CONSTANT, SKIP_NUMBER, SKIP_FIXED, SKIP_BYTES,
- SKIP_LIST, CALL, RAW, ALL) = range(30)  # fmt: skip
+ SKIP_LIST, CALL, RAW, ALL, FIXED_BYTES) = range(31)  # fmt: skip
 _MOST_OPS = 100_000
 #: How often a record may stand in itself before what is deeper stays bytes.
 RECURSION = 4
@@ -154,14 +154,18 @@ class AvroProgram:
 
     def decode(
         self, place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...],
-        entry: npt.NDArray[np.int32], arrays: Arrays | None = None,
+        entry: npt.NDArray[np.int32], arrays: Arrays | None = None, room: int | None = None,
     ) -> Values:  # fmt: skip
-        """Decode values that lie at places in sources; `entry` has the number of each one's writer, or a status < 0."""
+        """Decode values that lie at places in sources; `entry` has the number of each one's writer, or a status < 0.
+
+        Raises OverflowError if several values unfold to more than `room` bytes, by default what suits their sizes.
+        """
         entries, ops, table, constants, nodes = arrays or self.arrays()
         status, position = np.empty(len(size), np.uint8), np.empty(len(size), np.int32)
         filled = _typed.decode_avro(
-            place, size, sources, entry, entries, ops, table, constants, nodes, status, position
-        )
+            place, size, sources, entry, entries, ops, table, constants, nodes, status, position,
+            room_for(size) if room is None else room,
+        )  # fmt: skip
         return Values(self.column, filled, status, position, len(size))
 
     @property
@@ -229,7 +233,7 @@ class AvroProgram:
             self._nodes.end(node)
             return Column(name, "struct", node, parts)
         if of.kind == "fixed":
-            if of.size == 0:
+            if not 0 < of.size <= WIDEST:
                 return Column(name, "binary", self._leaf(parent, "binary"))
             return Column(name, "fixed", self._leaf(parent, "fixed", of.size), size=of.size)
         if of.kind == "enum":
@@ -340,7 +344,7 @@ class AvroProgram:
             if reader.logical == "duration":
                 self._op(DURATION, node)
             elif reader.size:
-                self._op(FIXED, node, reader.size)
+                self._op(FIXED if reader.size <= WIDEST else FIXED_BYTES, node, reader.size)
             else:
                 self._constant(b"\0", lambda: self._op(BYTES, node))
         else:

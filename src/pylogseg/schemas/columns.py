@@ -12,8 +12,12 @@ from pylogseg.errors import RequestError
 
 #: Widths of nodes that have no numbers; the others are bytes of an item.
 BYTES, LIST, STRUCT, NULL = 0, -1, -2, -3
-#: A schema that unfolds to more is refused: each record would have so many items.
-MOST_COLUMNS = 10_000
+#: A schema that unfolds to more is refused: each record would have so many items, or bytes even where all are null.
+MOST_COLUMNS, MOST_ROW_BYTES = 10_000, 2 << 20
+#: Fixed bytes above this are columns of variable length: a null takes as many bytes as its column is wide.
+WIDEST = 1024
+#: What values unfold to: so many bytes, and so many for each of theirs. Above it fewer are decoded at a time.
+_ROOM_BYTES, _ROOM_TIMES = 16 << 20, 16
 #: Nested types.
 DEEPEST = 32
 
@@ -86,12 +90,17 @@ class Nodes:
     """Numbers the nodes while columns are made."""
 
     rows: list[list[int]] = field(default_factory=list)
+    bytes: int = 0
 
     def begin(self, parent: int, kind: str, size: int = 0) -> int:
         """Add a node; `end` closes it."""
         if len(self.rows) >= MOST_COLUMNS:
             raise RequestError(f"the schema unfolds to more than {MOST_COLUMNS} columns: allow less recursion")
-        self.rows.append([parent, size or _WIDTHS[kind], len(self.rows) + 1])
+        width = size or _WIDTHS[kind]
+        self.bytes += max(width, 0)
+        if self.bytes > MOST_ROW_BYTES:
+            raise RequestError(f"the schema unfolds to more than {MOST_ROW_BYTES} bytes for each record")
+        self.rows.append([parent, width, len(self.rows) + 1])
         return len(self.rows) - 1
 
     def end(self, node: int) -> None:
@@ -101,6 +110,11 @@ class Nodes:
     def array(self) -> npt.NDArray[np.int32]:
         """As a kernel takes them."""
         return np.array(self.rows, np.int32).reshape(-1, 3)
+
+
+def room_for(size: npt.NDArray[np.int32]) -> int:
+    """Return how many bytes values of these sizes may unfold to."""
+    return _ROOM_BYTES + _ROOM_TIMES * int(np.maximum(size, 0).sum(dtype=np.int64))
 
 
 @dataclass

@@ -17,12 +17,13 @@ import numpy.typing as npt
 from pylogseg._native import _typed
 from pylogseg.errors import RequestError
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT
+from pylogseg.schemas.columns import room_for
 
 Frame = Literal["auto", "confluent", "apicurio", "plain"]
 FRAMES = ("auto", "confluent", "apicurio", "plain")
 _CONFLUENT_BYTES, _APICURIO_BYTES, _GLUE_BYTES, _OBJECT_BYTES = 5, 9, 18, 10
-#: Of a value that Glue has compressed: it grows to so much at most.
-_INFLATED_BYTES = 64 << 20
+#: Of the room of values, the part that those which Glue has compressed may grow to.
+_INFLATED_PART = 3
 
 
 class Named(NamedTuple):
@@ -58,6 +59,10 @@ class Framed(NamedTuple):
         Of each value, its place in `names`; -1 no frame, and -2 a null.
     place, size, sources
         The payloads.
+    deflated : array of int
+        The values whose payloads are still compressed: `inflated` has them as they were.
+    room : int
+        Bytes that they may unfold to.
     """
 
     names: list[Named]
@@ -65,6 +70,8 @@ class Framed(NamedTuple):
     place: npt.NDArray[np.int64]
     size: npt.NDArray[np.int32]
     sources: tuple[object, ...]
+    deflated: npt.NDArray[np.intp] = np.empty(0, np.intp)
+    room: int = 0
 
 
 def unframed(
@@ -73,12 +80,13 @@ def unframed(
 ) -> Framed:  # fmt: skip
     """Take the frames off values that lie at places in sources."""
     if frame == "plain":
-        return Framed([Named("given")], np.where(size < 0, np.int32(-2), np.int32(0)), place, size, sources)
+        name = np.where(size < 0, np.int32(-2), np.int32(0))
+        return Framed([Named("given")], name, place, size, sources, room=room_for(size))
     kind, number = np.empty(len(size), np.uint8), np.empty(len(size), np.int64)
     _typed.frames(place, size, sources, kind, number)
     name = np.full(len(size), -1, np.int32)
     name[kind == _typed.ABSENT_VALUE] = -2
-    made = Framed([], name, place.copy(), size.copy(), sources)
+    made = Framed([], name, place.copy(), size.copy(), sources, room=room_for(size))
     is_confluent = kind == _typed.CONFLUENT
     if by_header:
         is_confluent[[*by_header]] = False
@@ -134,31 +142,57 @@ def _apicurio(made: Framed, rows: npt.NDArray[np.bool_]) -> None:
 
 
 def _glue(made: Framed, rows: npt.NDArray[np.intp]) -> Framed:
-    """The frame of AWS Glue: how it is compressed, and a schema version's id; what was compressed is a source more."""
+    """The frame of AWS Glue: how it is compressed, and a schema version's id."""
     places: dict[Named, int] = {}
-    inflated = bytearray()
-    target = len(made.sources)
+    deflated = []
     for row in rows.tolist():
         head = _bytes_of(made, row, _GLUE_BYTES)
         named = Named("guid", guid=str(uuid.UUID(bytes=head[2:])), form="glue")
         if head[1]:
-            engine = zlib.decompressobj()
-            try:
-                raw = engine.decompress(_bytes_of(made, row, int(made.size[row]))[_GLUE_BYTES:], _INFLATED_BYTES)
-            except zlib.error:
-                continue
-            if not engine.eof:
-                continue
-            made.place[row], made.size[row] = (target << SOURCE_SHIFT) | len(inflated), len(raw)
-            inflated += raw
-        else:
-            made.place[row] += _GLUE_BYTES
-            made.size[row] -= _GLUE_BYTES
+            deflated.append(row)
+        made.place[row] += _GLUE_BYTES
+        made.size[row] -= _GLUE_BYTES
         if named not in places:
             places[named] = len(made.names)
             made.names.append(named)
         made.name[row] = places[named]
-    return made._replace(sources=(*made.sources, bytes(inflated))) if inflated else made
+    return made._replace(deflated=np.array(deflated, np.intp))
+
+
+def inflated(framed: Framed) -> tuple[Framed, dict[int, str]]:
+    """Decompress what was compressed, as one source more; returns also why it failed, by value.
+
+    Raises
+    ------
+    OverflowError
+        If several values unfold to more than their room.
+    """
+    if not len(framed.deflated):
+        return framed, {}
+    left = most = framed.room // _INFLATED_PART
+    failed: dict[int, str] = {}
+    parts: list[bytes] = []
+    place, size = framed.place.copy(), framed.size.copy()
+    for row in framed.deflated.tolist():
+        engine = zlib.decompressobj()
+        try:
+            raw = engine.decompress(_bytes_of(framed, row, int(size[row])), left + 1)
+        except zlib.error as error:
+            failed[row] = f"compressed as Glue has it, and not whole: {error}"
+            continue
+        if len(raw) > left:
+            if len(size) > 1:
+                raise OverflowError(f"the values are compressed, and more than {most} bytes: decode fewer at a time")
+            failed[row] = f"compressed, and more than {most} bytes"
+        elif not engine.eof:
+            failed[row] = "compressed as Glue has it, and not whole"
+        else:
+            place[row], size[row] = (len(framed.sources) << SOURCE_SHIFT) | (most - left), len(raw)
+            parts.append(raw)
+            left -= len(raw)
+    source = parts[0] if len(parts) == 1 else b"".join(parts)
+    made = framed._replace(place=place, size=size, room=framed.room - len(source))
+    return made._replace(sources=(*framed.sources, source)) if source else made, failed
 
 
 def header_names(which: str) -> tuple[str, ...]:

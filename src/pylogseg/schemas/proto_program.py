@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pylogseg._native import _typed
 from pylogseg.errors import RequestError
-from pylogseg.schemas.columns import DEEPEST, Column, Nodes, Values
+from pylogseg.schemas.columns import DEEPEST, Column, Nodes, Values, room_for
 from pylogseg.schemas.proto_schema import TIMES, ProtoEnum, ProtoField, ProtoFile, ProtoMessage
 
 (INT32, INT64, SINT32, SINT64, BOOL, CLOSED_ENUM, FIXED32, FIXED64, TEXT, BYTES, MESSAGE, GROUP, TIME) = range(13)
@@ -73,12 +73,15 @@ class ProtoProgram:
 
     def decode(
         self, place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...],
-        entry: npt.NDArray[np.int32],
+        entry: npt.NDArray[np.int32], room: int | None = None,
     ) -> Values:  # fmt: skip
-        """Decode values that lie at places in sources; `entry` is 0, or a status turned around."""
+        """Decode values that lie at places in sources; `entry` is 0, or a status turned around; `room` as of Avro."""
         messages, fields, table, nodes = self._arrays
         status, position = np.empty(len(size), np.uint8), np.empty(len(size), np.int32)
-        filled = _typed.decode_protobuf(place, size, sources, entry, messages, fields, table, nodes, status, position)
+        filled = _typed.decode_protobuf(
+            place, size, sources, entry, messages, fields, table, nodes, status, position,
+            room_for(size) if room is None else room,
+        )  # fmt: skip
         return Values(self.column, filled, status, position, len(size))
 
     def _message(self, of: ProtoMessage, name: str, parent: int, path: tuple[str, ...]) -> Column:

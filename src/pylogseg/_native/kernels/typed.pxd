@@ -8,6 +8,7 @@ cdef extern from "typed.h" nogil:
         PLS_TYPED_OK
         PLS_TYPED_OUTSIDE
         PLS_TYPED_JSON
+        PLS_TYPED_ROOM
         PLS_TYPED_UNKNOWN
         PLS_TYPED_ABSENT
         PLS_TYPED_MEMORY
@@ -24,8 +25,13 @@ cdef extern from "typed.h" nogil:
         int64_t count
         uint8_t *data
         int32_t *ends
+        int64_t items
         int64_t size
+        int64_t room
         uint8_t *valid
+        int64_t marked
+        int64_t valid_room
+        int64_t *left
 
     int pls_reserve(pls_node *nodes, int64_t count) noexcept
     int pls_blank(pls_node *nodes, int32_t k) noexcept
@@ -34,11 +40,24 @@ cdef extern from "typed.h" nogil:
 
 cdef extern from "avro.h" nogil:
     enum:
-        PLS_AVRO_ENUM
+        PLS_AVRO_NULL
+        PLS_AVRO_BOOLEAN
+        PLS_AVRO_INT
+        PLS_AVRO_LONG
+        PLS_AVRO_INT_LONG
+        PLS_AVRO_TO_FLOAT
+        PLS_AVRO_TO_DOUBLE
+        PLS_AVRO_FLOAT
+        PLS_AVRO_DOUBLE
+        PLS_AVRO_FLOAT_DOUBLE
+        PLS_AVRO_BYTES
+        PLS_AVRO_TEXT
         PLS_AVRO_FIXED
+        PLS_AVRO_ENUM
         PLS_AVRO_DECIMAL
         PLS_AVRO_DURATION
         PLS_AVRO_LIST
+        PLS_AVRO_STRUCT
         PLS_AVRO_OPTIONAL
         PLS_AVRO_UNION
         PLS_AVRO_CONSTANT
@@ -46,6 +65,8 @@ cdef extern from "avro.h" nogil:
         PLS_AVRO_SKIP_LIST
         PLS_AVRO_CALL
         PLS_AVRO_RAW
+        PLS_AVRO_ALL
+        PLS_AVRO_FIXED_BYTES
         PLS_AVRO_OPS
 
     ctypedef struct pls_op:

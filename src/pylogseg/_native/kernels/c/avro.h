@@ -39,7 +39,8 @@ enum {
     PLS_AVRO_CALL = 27,         /* ops a to b */
     PLS_AVRO_RAW = 28,          /* the bytes that the body, to d, goes over */
     PLS_AVRO_ALL = 29,          /* all that is left, as bytes */
-    PLS_AVRO_OPS = 30
+    PLS_AVRO_FIXED_BYTES = 30,  /* a: bytes, into a node of bytes: where they are many, a null shall take none */
+    PLS_AVRO_OPS = 31
 };
 
 typedef struct {
@@ -292,6 +293,11 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
         case PLS_AVRO_FIXED:
             PLS_NEED(op->a);
             PLS_TRY(pls_add_number(n, p, op->a));
+            p += op->a;
+            break;
+        case PLS_AVRO_FIXED_BYTES:
+            PLS_NEED(op->a);
+            PLS_TRY(pls_add_bytes(n, p, op->a, g->limit, 0));
             p += op->a;
             break;
         case PLS_AVRO_ENUM:

@@ -43,10 +43,11 @@ enum {
     PLS_TYPED_GROUP = 16,    /* the end of a group that was not begun, or of another one */
     PLS_TYPED_TIME = 17,     /* a time that does not fit in nanoseconds since 1970 */
     PLS_TYPED_JSON = 18,     /* no JSON */
+    PLS_TYPED_ROOM = 19,     /* one value that unfolds to more than a call may take */
     PLS_TYPED_UNKNOWN = 32,  /* statuses from here on are the caller's: there is no program for this value */
     PLS_TYPED_ABSENT = 254,  /* a null */
     PLS_TYPED_MEMORY = -1,   /* never of a value: the call ends */
-    PLS_TYPED_LARGE = -2     /* nor this: a column above 2^31-1 bytes or items */
+    PLS_TYPED_LARGE = -2     /* nor this: a column above 2^31-1 bytes or items, or more bytes than the call may take */
 };
 
 enum { PLS_WIDTH_BYTES = 0, PLS_WIDTH_LIST = -1, PLS_WIDTH_STRUCT = -2, PLS_WIDTH_NULL = -3 };
@@ -66,29 +67,43 @@ typedef struct {
     int64_t size, room; /* of bytes in data */
     uint8_t *valid;     /* a byte an item, up to `marked`: those behind have a value. NULL while there was no null */
     int64_t marked, valid_room;
+    int64_t *left; /* bytes that all nodes of a call may still take: whatever a node has was counted here */
 } pls_node;
 
-static inline int pls_make_room(void **memory, int64_t room) {
-    void *made = realloc(*memory, (size_t)(room < 256 ? 256 : room));
+/* Room for `room` bytes where there were `had`. */
+static inline int pls_make_room(pls_node *n, void **memory, int64_t had, int64_t room) {
+    void *made;
+    if (room - had > *n->left)
+        return PLS_TYPED_LARGE;
+    made = realloc(*memory, (size_t)room);
     if (made == NULL)
         return PLS_TYPED_MEMORY;
     *memory = made;
+    *n->left -= room - had;
     return PLS_TYPED_OK;
+}
+
+/* For how many of `size` bytes each to make room at once: for `most`, or for few more than are wanted where little is left. */
+static inline int64_t pls_more(const pls_node *n, int64_t most, int64_t wanted, int64_t size) {
+    int64_t few = size < 256 ? 256 / size : 1;
+    if (most < few)
+        most = few;
+    return most > wanted + few && (most - wanted) > *n->left / 4 / size ? wanted + wanted / 8 + few : most;
 }
 
 /* Room for `wanted` items, numbers or ends. */
 PLS_COLD int pls_grow_items(pls_node *n, int64_t wanted) {
-    int64_t more = n->items * 2 > wanted ? n->items * 2 : wanted;
-    if (more < 32)
-        more = 32;
+    int64_t more = n->items * 2 > wanted ? n->items * 2 : wanted, size = n->width > 0 ? n->width : 4;
+    int what;
     if (wanted > INT32_MAX)
         return PLS_TYPED_LARGE;
+    more = pls_more(n, more, wanted, size);
     if (n->width > 0) {
-        if (pls_make_room((void **)&n->data, more * n->width))
-            return PLS_TYPED_MEMORY;
+        if ((what = pls_make_room(n, (void **)&n->data, n->items * size, more * size)))
+            return what;
     } else {
-        if (pls_make_room((void **)&n->ends, (more + 1) * 4))
-            return PLS_TYPED_MEMORY;
+        if ((what = pls_make_room(n, (void **)&n->ends, n->ends == NULL ? 0 : (n->items + 1) * 4, (more + 1) * 4)))
+            return what;
         n->ends[0] = 0;
     }
     n->items = more;
@@ -99,6 +114,7 @@ PLS_COLD int pls_grow_items(pls_node *n, int64_t wanted) {
    room for ends, were they like those. */
 PLS_COLD int pls_grow_bytes(pls_node *n, int64_t size) {
     int64_t more = size * 2;
+    int what;
     if (size > INT32_MAX)
         return PLS_TYPED_LARGE;
     if (n->count >= 64 && n->items > n->count) {
@@ -106,12 +122,11 @@ PLS_COLD int pls_grow_bytes(pls_node *n, int64_t size) {
         if (like > (double)more)
             more = like < PLS_AHEAD ? (int64_t)like : more > PLS_AHEAD ? more : PLS_AHEAD;
     }
+    more = pls_more(n, more, size, 1);
     if (more > INT32_MAX)
         more = INT32_MAX;
-    if (more < 256)
-        more = 256;
-    if (pls_make_room((void **)&n->data, more + PLS_SLACK))
-        return PLS_TYPED_MEMORY;
+    if ((what = pls_make_room(n, (void **)&n->data, n->data == NULL ? 0 : n->room + PLS_SLACK, more + PLS_SLACK)))
+        return what;
     n->room = more;
     return PLS_TYPED_OK;
 }
@@ -119,9 +134,10 @@ PLS_COLD int pls_grow_bytes(pls_node *n, int64_t size) {
 /* The item that is about to be counted is null. */
 static inline int pls_null(pls_node *n) {
     if (n->count >= n->valid_room) {
-        int64_t room = n->items > 2 * n->count ? n->items : 2 * n->count + 256;
-        if (pls_make_room((void **)&n->valid, room))
-            return PLS_TYPED_MEMORY;
+        int64_t room = pls_more(n, n->items > 2 * n->count ? n->items : 2 * n->count + 256, n->count + 1, 1);
+        int what = pls_make_room(n, (void **)&n->valid, n->valid_room, room);
+        if (what)
+            return what;
         n->valid_room = room;
     }
     while (n->marked < n->count)
@@ -135,8 +151,9 @@ static inline int pls_mark_all(pls_node *n) {
     if (n->valid == NULL)
         return PLS_TYPED_OK;
     if (n->count > n->valid_room) {
-        if (pls_make_room((void **)&n->valid, n->count))
-            return PLS_TYPED_MEMORY;
+        int what = pls_make_room(n, (void **)&n->valid, n->valid_room, n->count);
+        if (what)
+            return what;
         n->valid_room = n->count;
     }
     memset(n->valid + n->marked, 1, (size_t)(n->count - n->marked));
@@ -206,8 +223,8 @@ static inline int pls_blank(pls_node *nodes, int32_t k) {
     int what;
     while (j < after) {
         pls_node *n = &nodes[j];
-        if (pls_null(n))
-            return PLS_TYPED_MEMORY;
+        if ((what = pls_null(n)))
+            return what;
         if (n->width > PLS_WIDTH_STRUCT && n->count >= n->items && (what = pls_grow_items(n, n->count + 1)))
             return what;
         if (n->width > 0)
