@@ -18,6 +18,10 @@ from pylogseg.schemas.topic import TOPIC, SchemaTopic
 Path = str | os.PathLike[str]
 _TYPES = {".avsc": "AVRO", ".avro": "AVRO", ".proto": "PROTOBUF", ".json": "JSON"}
 _URL = re.compile(r"https?://", re.IGNORECASE)
+#: A URL without its scheme, or with another: as a path, an error would show the password.
+_LOGIN = re.compile(r".*:.*@", re.DOTALL)
+#: A registry may name ever more.
+_MOST_REFERENCES = 1000
 
 
 class Schemas:
@@ -95,7 +99,7 @@ class Schemas:
         StorageError
             If a disk fails. A registry is asked when a schema is needed.
         """
-        if isinstance(source, str) and _URL.match(source):
+        if isinstance(source, str) and (_URL.match(source) or (_LOGIN.match(source) and not os.path.exists(source))):
             return cls(registry=Registry(source, cache))
         made = cls._of_paths(source)
         made._use_gone = use_gone
@@ -267,6 +271,8 @@ class Schemas:
                 other = self.version(in_context(subject, one.context), version) or self.version(subject, version)
                 if other is None:
                     raise RequestError(f"{one.title} refers to {name}, {subject} version {version}, which is not there")
+                if len(found) >= _MOST_REFERENCES:
+                    raise RequestError(f"{schema.title} refers to more than {_MOST_REFERENCES} schemas")
                 found[name] = other
                 waiting.append(other)
         return found
