@@ -179,8 +179,8 @@ def test_bomb_in_a_chunk(tmp_path: Path) -> None:
     manifests = Uploader(tmp_path / "tier", CHUNK, True).partition(disk)
     fields = json.loads(manifests[0].read_text())
     chunks = [
-        zstandard.compress(bytes(1 << 30)),
-        *[b"\0"] * (-(-fields["chunkIndex"]["originalFileSize"] // CHUNK) - 1),
+        zstandard.compress(bytes(1 << 24)),
+        *[zstandard.compress(b"")] * (-(-fields["chunkIndex"]["originalFileSize"] // CHUNK) - 1),
     ]
     fields["chunkIndex"]["transformedChunks"] = packed(encoded_sizes(map(len, chunks)))
     manifests[0].write_text(json.dumps(fields))
@@ -218,10 +218,19 @@ def test_secrets_do_not_show(world: World) -> None:
     assert not [secret for secret in some(secrets) if secret in said]
 
 
-@pytest.mark.parametrize(("stored", "reason"), [(0, "transformedChunkSize is 0"), (1, "chunk 0 of 4194304")])
-def test_a_manifest_of_countless_chunks(world: World, stored: int, reason: str) -> None:
-    """Millions of chunks are not looked for one by one, in an object that has not so many bytes."""
-    many = {"type": "fixed", "originalChunkSize": 1, "originalFileSize": 1 << 22,
+@pytest.mark.parametrize(
+    ("size", "whole", "stored", "reason"),
+    [
+        (1024, 1 << 22, 0, "transformedChunkSize is 0"),
+        (1, 1 << 22, 100, "4194304 bytes in chunks of 1: of so small ones 4096 are read"),
+        (1024, 1 << 22, 8, "a chunk of 8 bytes in the object, where 1024 bytes, compressed, have 37 to 1580"),
+        (1024, 1 << 22, 2_000_000_000, "a chunk of 2000000000 bytes in the object"),
+        (1024, (1 << 31) - 1, 100, "chunk 0 of 2097152"),
+    ],
+)
+def test_a_manifest_of_countless_chunks(world: World, size: int, whole: int, stored: int, reason: str) -> None:
+    """Millions of chunks are not looked for one by one, in an object that has not so many bytes; nor are huge ones."""
+    many = {"type": "fixed", "originalChunkSize": size, "originalFileSize": whole,
             "transformedChunkSize": stored, "finalTransformedChunkSize": stored}  # fmt: skip
     world.change(1, lambda fields: fields.update(chunkIndex=many))
     ends = world.bases[1], world.bases[2]

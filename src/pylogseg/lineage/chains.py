@@ -6,6 +6,7 @@ where that epoch ends in the one that has less of it (KIP-101, KIP-279). Nothing
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -60,7 +61,8 @@ class Lineage(NamedTuple):
 
     def epoch_at(self, offset: int) -> int:
         """Return the epoch that an offset was written in; -1 below the first entry."""
-        return next((entry.epoch for entry in reversed(self.epochs) if entry.start_offset <= offset), UNKNOWN_EPOCH)
+        place = bisect_right(self.epochs, offset, key=lambda entry: entry.start_offset)
+        return self.epochs[place - 1].epoch if place else UNKNOWN_EPOCH
 
     def cut(self, end: int) -> Lineage:
         """Return the lineage of the log without the offsets from `end` on."""

@@ -41,14 +41,14 @@ class Cache:
     """
 
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
-        self._most = most_bytes
+        self.most = most_bytes
         self._lock = threading.Lock()
         self._bytes = self._in_order = 0
         self._chunks: OrderedDict[_Key, Future[Opened]] = OrderedDict()
         self._pool: ThreadPoolExecutor | None = None
 
     def __reduce__(self) -> Any:
-        return Cache, (self._most,)
+        return Cache, (self.most,)
 
     def get(self, path: str, first: int, last: int, load: Callable[[list[int]], list[Opened]], cost: Chunks) -> None:
         """Begin to load the chunks of a range that are not here, several neighbours by one call of `load`."""
@@ -94,11 +94,11 @@ class Cache:
             return found
 
     def _shrink(self) -> None:
-        """Drop the chunks that were used longest ago; those under way stay."""
-        if self._bytes <= self._most:
+        """Drop the chunks that were used longest ago; those under way stay, and the last one, however large."""
+        if self._bytes <= self.most:
             return
-        for key in [key for key, future in self._chunks.items() if future.done()]:
-            if self._bytes <= self._most:
+        for key in [key for key, future in self._chunks.items() if future.done()][:-1]:
+            if self._bytes <= self.most:
                 return
             self._bytes -= _cost(self._chunks.pop(key).result())
 
@@ -181,6 +181,8 @@ class ChunkView:
             self._cache.get(self.path, begin, stop, self._load, chunks)
             if stop == last:
                 ahead = min(-(-min(self._in_order, AHEAD_BYTES) // chunk_size), _MOST_CHUNKS)
+                if chunk_size > self._cache.most // 4:  # it would drop what is read
+                    ahead = 0
                 behind = min(last + ahead, chunks.count - 1)
                 if behind > last:
                     self._cache.get(self.path, last + 1, behind, self._load, chunks)

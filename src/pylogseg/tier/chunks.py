@@ -23,6 +23,10 @@ from pylogseg.format.zstd_frames import decompress
 SIZES_LIMIT_BYTES = 10 << 20
 #: The largest chunk that is read into memory; the plugin's default is 4 MiB.
 CHUNK_LIMIT_BYTES = 256 << 20
+#: A frame of zstd has so many bytes at least.
+_LEAST_FRAME_BYTES = 9
+#: Each chunk costs time, whatever is in it: of smaller ones no more are read.
+_SMALL_BYTES, _MOST_SMALL = 1024, 4096
 _INT32 = 2**31 - 1
 
 
@@ -127,6 +131,8 @@ def parse_chunks(fields: Any, at: str) -> Chunks:
     size, file_size = whole(at, fields, "originalChunkSize", least=1), whole(at, fields, "originalFileSize")
     if min(size, file_size) > CHUNK_LIMIT_BYTES:
         raise CorruptionError(at, 0, f"chunks of {size} bytes, and at most {CHUNK_LIMIT_BYTES} are read into memory")
+    if size < _SMALL_BYTES and file_size > size * _MOST_SMALL:
+        raise CorruptionError(at, 0, f"{file_size} bytes in chunks of {size}: of so small ones {_MOST_SMALL} are read")
     kind = fields.get("type")
     if kind == "fixed":
         stored = whole(at, fields, "transformedChunkSize", least=1)
@@ -140,6 +146,28 @@ def parse_chunks(fields: Any, at: str) -> Chunks:
             at, 0, f"{len(sizes)} chunks are listed, and {file_size} bytes in chunks of {size} are {expected}"
         )
     return VariableChunks(size, file_size, np.cumsum(sizes, dtype=np.int64))
+
+
+def check_compressed(chunks: Chunks, overhead: int, at: str) -> None:
+    """Check that each chunk has as many bytes in the object as a compressed one can have.
+
+    Fewer would cost time for nothing; more would be fetched before anyone sees that they are none.
+    """
+    if isinstance(chunks, VariableChunks):
+        sizes = np.diff(chunks.ends, prepend=0)
+    else:
+        sizes = np.array(
+            [end - start for start, end in map(chunks.place, {0, chunks.count - 1} if chunks.count else ())]
+        )
+    whole = min(chunks.chunk_size, chunks.file_size)
+    least, most = overhead + _LEAST_FRAME_BYTES, overhead + whole + whole // 64 + 512
+    odd = sizes[(sizes < least) | (sizes > most)]
+    if len(odd):
+        raise CorruptionError(
+            at,
+            0,
+            f"a chunk of {int(odd[0])} bytes in the object, where {whole} bytes, compressed, have {least} to {most}",
+        )
 
 
 def _sizes(text: Any, at: str) -> npt.NDArray[np.int64]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.names import FileKind, check_topic
 from pylogseg.format.uuids import parse_uuid
-from pylogseg.tier.chunks import Chunks, parse_chunks, whole
+from pylogseg.tier.chunks import Chunks, check_compressed, parse_chunks, whole
 
 #: The largest manifest that is read; the list of chunk sizes in it is bounded too.
 MANIFEST_LIMIT_BYTES = 16 << 20
@@ -131,7 +131,9 @@ def parse_manifest(data: bytes, at: str) -> Manifest:
     )
     overhead = 0 if manifest.encryption is None else 28
     chunks = manifest.chunks
-    if not manifest.is_compressed and chunks.object_size != chunks.file_size + overhead * chunks.count:
+    if manifest.is_compressed:
+        check_compressed(chunks, overhead, at)
+    elif chunks.object_size != chunks.file_size + overhead * chunks.count:
         raise CorruptionError(
             at, 0, f"{chunks.file_size} bytes in {chunks.count} chunks cannot be {chunks.object_size} in the object"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -31,6 +32,8 @@ class Objects:
         else:
             self.files, self.root = remote_files(url.rstrip("/"), storage)
         self.is_local = scheme == "file"
+        #: Folders below the root that are links, which are not followed: they may lead anywhere, and in circles.
+        self.links: list[str] = []
 
     def find(self, folder: str | None = None) -> list[Stored]:
         """Return all objects of a folder and of those in it; StorageError if there is no such folder."""
@@ -41,6 +44,9 @@ class Objects:
         folders = [top]
         while folders:
             here = folders.pop()
+            if self.is_link(here):
+                self.links.append(here)
+                continue
             for entry in self.files.list_folder(here):
                 path = self.files.join(here, entry.name)
                 if entry.is_dir:
@@ -48,6 +54,10 @@ class Objects:
                 else:
                     found.append(Stored(path, entry.size, entry.modified_ms))
         return found
+
+    def is_link(self, folder: str) -> bool:
+        """Check whether a folder is one of the links that are not followed."""
+        return self.is_local and folder != self.root and os.path.islink(folder)
 
     def open(self, stored: Stored) -> FileView:
         """Open an object of which the size is known."""

@@ -103,8 +103,14 @@ class Tier:
         folders = [None] if only is None else _folders_of(objects, layout, only)
         found = find(Shared(objects, keys), [stored for folder in folders for stored in objects.find(folder)])
         if None in folders and not found.uploads and not found.orphans:
-            raise RequestError(f"{url}: no uploaded segment here (objects named {form})")
+            links = "".join(f"; {link} is a link, which is not followed" for link in objects.links[:1])
+            raise RequestError(f"{url}: no uploaded segment here (objects named {form}){links}")
         return cls(url, objects, found)
+
+    @property
+    def links(self) -> list[str]:
+        """Folders in it that are links, and were passed by."""
+        return self._objects.links
 
     def name_of(self, stored: Stored) -> str:
         """Return the name of an object in messages."""
@@ -114,6 +120,8 @@ class Tier:
         """Yield what readers should know of what is left out."""
         for of, count in self.older.items():
             yield f"{self.url}: {count} uploads of an older topic, {of}, are left out: name its folder to read them"
+        for link in self.links:
+            yield f"{link}: a link, which is not followed in a tier: name the folder that it leads to"
         for why in sorted(set(self.refused.values())):
             yield f"{self.url}: {why}"
         for log in self.logs:
@@ -211,7 +219,8 @@ def _folders_of(objects: Objects, layout: str, name: str) -> list[str | None]:
     topic, _, partition = name.rpartition("-")
     form = re.compile(re.escape(topic) + ("-([0-9]{1,10})" if layout == "localtier" else "()") + "-([A-Za-z0-9_-]{22})")
     files = objects.files
-    named = [entry.name for entry in files.list_folder(objects.root) if entry.is_dir]
+    folders = [entry.name for entry in files.list_folder(objects.root) if entry.is_dir]
+    named = [name for name in folders if not objects.is_link(files.join(objects.root, name))]
     found = [(files.join(objects.root, each), match) for each in named if (match := form.fullmatch(each))]
     if len({match[2] for _, match in found}) > 1:
         return [folder for folder, _ in found]

@@ -235,6 +235,8 @@ def check_tier(tier: Tier, chosen: Mapping[str, Partition], not_checked: list[st
         not_checked.append(f"{copies:,} uploads, or parts of them, with offsets that others have too")
     if tier.found.others:
         not_checked.append(f"objects in the tier with names of another kind: {len(tier.found.others):,}")
+    if tier.links:
+        not_checked.append(f"links to folders in the tier: {len(tier.links):,}")
     for of, count in tier.older.items():
         not_checked.append(f"{count:,} uploads of an older topic, {of}")
 
