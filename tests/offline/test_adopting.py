@@ -170,7 +170,7 @@ def test_open_transactions_are_named_or_ended(tmp_path: Path) -> None:
     assert done.code == 0
     for offset in (0, 1):
         command = f"abort --topic orders --partition 3 --start-offset {offset}"
-        assert f"consumers with read_committed stop at offset {offset} until" in done.text
+        assert f"which no coordinator will end, and consumers with read_committed stop at offset {offset}:" in done.text
         assert command in done.text
     assert rows(target, "read_committed") == []
     arguments = ("restore", source, target, "--forget-producers", "--abort-open-transactions")
@@ -197,6 +197,23 @@ def test_the_coordinators_of_another_cluster_stay_behind(golden: Path, tmp_path:
     assert result.exit_code == 1
     result = offline.restore(source, target, topics=[names[0]], keep_producers=True)
     assert [each.state for each in result] == ["done"]
+
+
+def test_committed_offsets_of_another_cluster(golden: Path, tmp_path: Path) -> None:
+    """They go on without the leader epochs and topic ids of the old one, and nothing else of them changes."""
+    target = tmp_path / "target"
+    target.mkdir()
+    source = golden / "inside" / "groups"
+    assert offline.restore(source, target, topics=["__consumer_offsets"], keep_producers=False).exit_code == 0
+    before, after = (package.inside(path).rows("group_offsets") for path in (source, target))
+    assert before
+    assert any(row["leaderEpoch"] is not None for row in before)
+    assert any(row["topicId"] is not None for row in before)
+    other = ("stale", "pendingProducerId", "startOffset", "endOffset", "lag", "lagFromStart")
+    unknown = {"leaderEpoch": None, "topicId": None, **dict.fromkeys(other)}
+    assert [{**row, **unknown} for row in after] == [{**row, **unknown} for row in before]
+    assert {(row["leaderEpoch"], row["topicId"]) for row in after} == {(None, None)}
+    assert pylogseg("verify", target, "--quiet").code == 0
 
 
 def test_rows_that_are_not_those_of_the_bytes() -> None:

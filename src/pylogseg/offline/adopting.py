@@ -36,6 +36,7 @@ from pylogseg.log.directory import partition_of
 from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.state import Start
+from pylogseg.offline.adopting_offsets import forget_cluster
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.result import PartitionResult
 from pylogseg.reading.log_reader import logs_of
@@ -94,7 +95,7 @@ def adopt(
     open transactions.
     """
     if arrival.is_foreign:
-        result.numbers["producersRenamed"] = _rename(storage, folder, arrival.origin, on_bytes)
+        result.numbers["producersRenamed"] = _rename(storage, folder, arrival.origin, result, on_bytes)
     found = open_transactions(folder)
     if found and arrival.aborts:
         _abort(storage, folder, found, start)
@@ -118,17 +119,21 @@ def _row(name: str, producer: Producer, arrival: Arrival) -> dict[str, Any]:
 # ---- producers and leaders ----
 
 
-def _rename(storage: Storage, folder: str, origin: str, on_bytes: Callable[[int], None]) -> int:
+def _rename(
+    storage: Storage, folder: str, origin: str, result: PartitionResult, on_bytes: Callable[[int], None]
+) -> int:
     """Give all producers other ids, and all batches leader epoch 0; return the number of producers."""
     seen: set[int] = set()
-    rebuilds, first = False, None
+    has_commits = partition_of(result.name)[0] == GROUPS
+    rebuilds, first, kept = False, None, 0
     for entry in storage.list_folder(folder):
         name, path = parse_file_name(entry.name), storage.join(folder, entry.name)
         if entry.is_dir or name.suffix not in ("", ".swap"):
             continue
         if name.kind is FileKind.LOG:
             first = name.offset if first is None else first
-            seen |= _rename_in_batches(storage, path, origin, on_bytes)
+            ids, left = _rename_in_batches(storage, path, origin, has_commits, on_bytes)
+            seen, kept = seen | ids, kept + left
         elif name.kind is FileKind.TXN_INDEX:
             rebuilds |= not _rename_in_index(storage, path, origin)
         elif name.kind is FileKind.PRODUCER_SNAPSHOT:
@@ -136,15 +141,23 @@ def _rename(storage: Storage, folder: str, origin: str, on_bytes: Callable[[int]
     storage.write_synced(
         storage.join(folder, FileKind.LEADER_EPOCHS.value), encode_leader_epochs([EpochEntry(0, first or 0)])
     )
+    if kept:
+        result.is_undone = True
+        result.notes.append(
+            f"{kept:,} records of compressed batches keep the leader epochs of their committed offsets, for which "
+            "Java's consumers wait: carry the offsets over (pylogseg groups SRC --export), and leave this partition out"
+        )
     if rebuilds:
         reindex(folder, ("txn",))
     storage.sync_folder(folder)
     return len(seen)
 
 
-def _rename_in_batches(storage: Storage, path: str, origin: str, on_bytes: Callable[[int], None]) -> set[int]:
-    """Patch the headers of a file of batches, whose CRCs were checked; return the ids that it had."""
-    file, seen = storage.open_index(path), set[int]()
+def _rename_in_batches(
+    storage: Storage, path: str, origin: str, has_commits: bool, on_bytes: Callable[[int], None]
+) -> tuple[set[int], int]:
+    """Patch the batches of a file, whose CRCs were checked; return the ids that it had, and what could not be done."""
+    file, seen, kept = storage.open_index(path), set[int](), 0
     try:
         for window in walk(file, crc=False):
             if not isinstance(window, Window):
@@ -154,13 +167,15 @@ def _rename_in_batches(storage: Storage, path: str, origin: str, on_bytes: Calla
             seen.update(np.unique(ids[ids >= 0]).tolist())
             data = bytearray(window.buffer)
             epochs = np.zeros(len(rows), np.int32)
-            if _append.set_owners(data, rows, window.file_position, renamed(ids, origin), epochs):
+            if has_commits:
+                kept += forget_cluster(data, window)
+            if _append.set_owners(data, rows, window.file_position, renamed(ids, origin), epochs) or has_commits:
                 file.put(window.file_position, data)
             on_bytes(len(data))
         file.sync()
     finally:
         file.close()
-    return seen
+    return seen, kept
 
 
 def _rename_in_index(storage: Storage, path: str, origin: str) -> bool:
@@ -245,16 +260,21 @@ def seen_by_clients(results: Iterable[PartitionResult], arrivals: Mapping[str, A
         yield f"{_count(len(rows), 'open transaction')} aborted: {places}{more}"
     rows = [row for result in done for row in result.rows if row["type"] == "openTransaction"]
     for row in rows[:_FEW]:
+        name, offset, arrival = row["partition"], row["startOffset"], arrivals[row["partition"]]
         yield (
-            f"{row['partition']}: a transaction is open: consumers with read_committed stop at offset "
-            f"{row['startOffset']} until it ends, by --abort-open-transactions of restore, or by: {row['abortCommand']}"
+            f"{name}: a transaction is open, which no coordinator will end, and consumers with read_committed stop at "
+            f"offset {offset}: restore again with --abort-open-transactions, or later: {row['abortCommand']}"
+            if arrival.is_foreign
+            else f"{name}: a transaction is open, and consumers with read_committed stop at offset {offset} until its "
+            f"coordinator ends it; if that does not know of it any more: {row['abortCommand']}"
         )
     if len(rows) > _FEW:
         yield f"{len(rows) - _FEW:,} more transactions are open: --json has them all"
-    if any(partition_of(result.name)[0] == GROUPS for result in done):
+    foreign = [result.name for result in done if result.name in arrivals and arrivals[result.name].is_foreign]
+    if any(partition_of(name)[0] == GROUPS for name in foreign):
         yield f"groups go on at the offsets in the restored {GROUPS}"
-    elif done:
-        yield "groups begin as new ones, unless their offsets are carried over (pylogseg groups SRC --export)"
+    elif foreign:
+        yield "groups are those of this cluster: pylogseg groups SRC --export carries the offsets of the old one over"
 
 
 def _count(number: int, what: str) -> str:
