@@ -6,7 +6,13 @@ import org.apache.kafka.clients.producer.RecordMetadata;
 /** SERVERS TOPIC PARTITIONS WORD SHAPE...: a producer for each shape writes to every partition; see restored_producers.py. */
 public class Shapes {
     public static void main(String[] args) throws Exception {
-        for (int i = 4; i < args.length; i++) one(args, args[i]);
+        for (int i = 4; i < args.length; i++) {
+            try {
+                one(args, args[i]);
+            } catch (Exception e) {
+                System.out.println("failed " + args[3] + "/java/" + args[i] + " " + e);
+            }
+        }
         System.out.flush();
         Runtime.getRuntime().halt(0);  // what is open stays open
     }
@@ -18,6 +24,7 @@ public class Shapes {
         p.put("key.serializer", "org.apache.kafka.common.serialization.ByteArraySerializer");
         p.put("value.serializer", "org.apache.kafka.common.serialization.ByteArraySerializer");
         p.put("delivery.timeout.ms", "60000");
+        p.put("max.block.ms", "60000");
         p.put("request.timeout.ms", "20000");
         if (!plain) {
             p.put("transactional.id", "java-" + args[1] + "-" + shape);
