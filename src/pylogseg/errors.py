@@ -179,6 +179,19 @@ class CorruptionError(PylogsegError):
         return (type(self), (self.path, self.position, self.reason, self.offset))
 
 
+class IncompleteError(CorruptionError):
+    """Records are known to be missing from what a command was to carry away or put back; nothing was changed."""
+
+    kind = "incomplete"
+
+    def __init__(self, path: str | PathLike[str], reason: str, offset: int | None = None) -> None:
+        super().__init__(path, 0, reason, offset)
+        self.args = (f"{path}: {reason}",)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.path, self.reason, self.offset))
+
+
 class Verdict(enum.IntEnum):
     """Result of checking one batch: the column ``verdict`` of a batch table."""
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pylogseg.catalog.disk import Disk, Partition, Segment
-from pylogseg.env.filesystem import FileSystem
 from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.errors import RequestError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.internal_topics.cluster import ClusterMetadata, clusters_of
+from pylogseg.internal_topics.cluster import clusters_of
 from pylogseg.verify.files import check_log_dir
 from pylogseg.verify.findings import DENIED, Finding, Level, of_failure
-from pylogseg.verify.missing import Checkpoints, check_partitions, is_asked
+from pylogseg.verify.missing import Around, absolute, check_partitions, is_asked
 from pylogseg.verify.partition import Reports, check_partition
 from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
@@ -143,7 +142,7 @@ def findings_of(
     """
     clusters, unread = clusters_of(disk)
     summary.not_checked += unread
-    around = _Around(disk, clusters)
+    around = Around(disk, clusters)
     for part in chosen:
         if part.error is not None:
             yield from summary.added(as_uploaded(part, [of_failure(part.error)]))
@@ -162,32 +161,7 @@ def _live(chosen: Iterable[Partition]) -> dict[str, Partition]:
     return {part.name: part for part in chosen if not part.state}
 
 
-class _Around:
-    """Checkpoints of the log directories, each read once, and the metadata of the cluster."""
-
-    def __init__(self, disk: Disk, clusters: Mapping[str, ClusterMetadata]) -> None:
-        self.clusters = clusters
-        self._by_folder: dict[str, Checkpoints] = {}
-        self._clusters = {_absolute(d.files, d.path): clusters[d.path] for d in disk.log_dirs if d.path in clusters}
-
-    def checkpoints(self, files: FileSystem, folder: str) -> Checkpoints:
-        """Return the checkpoints of a log directory."""
-        if folder not in self._by_folder:
-            self._by_folder[folder] = Checkpoints(files, folder)
-        return self._by_folder[folder]
-
-    def of(self, part: Partition) -> tuple[Checkpoints, ClusterMetadata | None]:
-        """Return checkpoints and cluster metadata for the log directory of a partition."""
-        folder = part.files.split(part.path)[0]
-        return self.checkpoints(part.files, folder), self._clusters.get(folder)
-
-
-def _absolute(files: FileSystem, log_dir: str) -> str:
-    """Return the path in the form that `split` returns for the folder of a partition."""
-    return files.split(files.join(log_dir, "x"))[0]
-
-
-def _log_dirs(disk: Disk, summary: Summary, around: _Around, asked: Callable[[str, int], bool]) -> Iterator[Finding]:
+def _log_dirs(disk: Disk, summary: Summary, around: Around, asked: Callable[[str, int], bool]) -> Iterator[Finding]:
     summary.log_dirs += len(disk.log_dirs)
     if summary.level < Level.INDEXES:
         return
@@ -195,7 +169,7 @@ def _log_dirs(disk: Disk, summary: Summary, around: _Around, asked: Callable[[st
     missing = set()
     for log_dir in disk.log_dirs:
         yield from check_log_dir(log_dir)
-        checkpoints = around.checkpoints(log_dir.files, _absolute(log_dir.files, log_dir.path))
+        checkpoints = around.checkpoints(log_dir.files, absolute(log_dir.files, log_dir.path))
         for finding in check_partitions(log_dir, checkpoints, places, asked):
             missing.add(finding.path)
             yield finding
@@ -204,7 +178,7 @@ def _log_dirs(disk: Disk, summary: Summary, around: _Around, asked: Callable[[st
 
 
 def _partition_findings(
-    part: Partition, results: Iterator[SegmentReport], summary: Summary, around: _Around
+    part: Partition, results: Iterator[SegmentReport], summary: Summary, around: Around
 ) -> Iterator[Finding]:
     summary.partitions += 1
     reports = Reports(part.log_start_offset)

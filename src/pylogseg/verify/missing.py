@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pylogseg.catalog.disk import LogDir, OtherFile, Partition
+from pylogseg.catalog.disk import Disk, LogDir, OtherFile, Partition
 from pylogseg.env.filesystem import Entry, FileSystem
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs, parse_offset_checkpoint
@@ -77,6 +77,31 @@ def _offsets(files: FileSystem, path: str) -> Mapping[_Key, int]:
         return parse_offset_checkpoint(files.read_all(path), path)
     except (CorruptionError, StorageError):
         return {}
+
+
+class Around:
+    """What is known around partitions: checkpoints of their log directories, and the metadata of the cluster."""
+
+    def __init__(self, disk: Disk, clusters: Mapping[str, ClusterMetadata]) -> None:
+        self.clusters = clusters
+        self._by_folder: dict[str, Checkpoints] = {}
+        self._clusters = {absolute(d.files, d.path): clusters[d.path] for d in disk.log_dirs if d.path in clusters}
+
+    def checkpoints(self, files: FileSystem, folder: str) -> Checkpoints:
+        """Return the checkpoints of a log directory, which are read once."""
+        if folder not in self._by_folder:
+            self._by_folder[folder] = Checkpoints(files, folder)
+        return self._by_folder[folder]
+
+    def of(self, part: Partition) -> tuple[Checkpoints, ClusterMetadata | None]:
+        """Return checkpoints and cluster metadata for the log directory of a partition."""
+        folder = part.files.split(part.path)[0]
+        return self.checkpoints(part.files, folder), self._clusters.get(folder)
+
+
+def absolute(files: FileSystem, log_dir: str) -> str:
+    """Return the path in the form that `split` returns for the folder of a partition."""
+    return files.split(files.join(log_dir, "x"))[0]
 
 
 class Missing(NamedTuple):

@@ -70,7 +70,7 @@ def check_partition(
 ) -> Iterator[Finding]:
     """Run the checks that need all segments of a partition; the summary counts the gaps that compaction explains."""
     reports = taken.reports
-    yield from _continuity(partition, reports, summary, checkpoints, cluster)
+    yield from check_continuity(partition, reports, summary, checkpoints, cluster)
     yield from taken.unindexed_aborts
     swaps = list(_swaps(partition, reports, level, checkpoints, cluster))
     yield from _leftovers(partition, {".swap"} if swaps else set())
@@ -102,13 +102,14 @@ def is_compacted(
     return checkpoints is not None and checkpoints.of(FileKind.CLEANER_OFFSETS, key) is not None
 
 
-def _continuity(
+def check_continuity(
     partition: Partition,
     reports: Sequence[SegmentReport],
     summary: Explained,
     checkpoints: Checkpoints | None,
     cluster: ClusterMetadata | None,
 ) -> Iterator[Finding]:
+    """Check for offsets that two segments have or none; the summary counts the gaps that compaction explains."""
     for before, after in pairwise(reports):
         if before.next_offset > after.base_offset:
             last = before.next_offset - 1

@@ -14,6 +14,8 @@ from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, decode_slices
 from pylogseg.format.scratch import Scratch
+from pylogseg.reading.header_reader import plain_batches
+from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.vanished import open_unless_removed, removed_gap
 from pylogseg.verify.findings import Finding, Level, of_failure, of_gap
 from pylogseg.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
@@ -49,6 +51,24 @@ def verify_segment(
         report.findings.append(of_failure(error))
     report.findings = _shortened(report.findings, check.unlisted)
     return report
+
+
+def header_report(segment: Segment) -> SegmentReport:
+    """Return what the headers of a segment say; of a local file only these are read, if nothing is wrong with them."""
+    report = SegmentReport(
+        segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(Level.HEADERS)
+    )
+    try:
+        opened = open_unless_removed(segment)
+        if opened is not None:
+            with opened as view:
+                rows, end_position = plain_batches(segment, view, 0, OPEN_END), view.size
+            if rows is not None:
+                _SegmentCheck(segment, Level.HEADERS, 0, report).take_headers(rows, end_position)
+                return report
+    except StorageError:  # which is then a finding
+        pass
+    return verify_segment(segment, Level.HEADERS)
 
 
 class HeaderCheck:

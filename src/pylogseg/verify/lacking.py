@@ -1,0 +1,214 @@
+"""Is something known to be missing? Asked of a disk before its data is carried away, or put back.
+
+The answer is a part of what `verify` says, by the same checks: of segments only headers are read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pylogseg.catalog.disk import Disk, Partition, Segment, open_dir
+from pylogseg.catalog.target import Target
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.errors import IncompleteError
+from pylogseg.internal_topics.cluster import clusters_of
+from pylogseg.reading.log_reader import LogReader
+from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.seek import end_offset
+from pylogseg.verify.findings import Finding, Level
+from pylogseg.verify.missing import Around, absolute, check_ends, check_orphans, check_partitions, is_asked
+from pylogseg.verify.partition import Reports, check_continuity
+from pylogseg.verify.segment import header_report
+from pylogseg.verify.segment_report import SegmentReport
+from pylogseg.verify.startup import check_replicas
+from pylogseg.walker.gaps import offsets_text
+
+#: Findings that an error names.
+_NAMED = 5
+
+if TYPE_CHECKING:
+    from pylogseg.tier.slices import Slice, TieredLog
+
+
+def lacking(
+    disk: Disk,
+    chosen: Sequence[Partition] | None = None,
+    *,
+    names: Sequence[str] = (),
+    numbers: Sequence[int] | None = None,
+    jobs: int = 1,
+) -> list[Finding]:
+    """Return what is known to be missing of a disk, or of some of its partitions (else all live ones).
+
+    Checkpoints, indexes without a segment, leader epochs, snapshots and the metadata of the cluster show it. Whole
+    partitions are looked for only in log directories, where `names` and `numbers` select them as in `Disk.select`.
+    Damage is not looked for, but for what a broken header shows.
+    """
+    around = Around(disk, clusters_of(disk)[0])
+    parts = [part for part in (disk.partitions if chosen is None else chosen) if not part.state]
+
+    def check(part: Partition, advance: Advance) -> list[Finding]:
+        return _of_partition(part, around)
+
+    found = [finding for findings in map_ordered(check, parts, jobs) for finding in findings]
+    places = {(p.topic, p.partition): d.path for d in disk.log_dirs for p in d.partitions if not p.state}
+    asked = is_asked(names, numbers)
+    for log_dir in disk.log_dirs:
+        checkpoints = around.checkpoints(log_dir.files, absolute(log_dir.files, log_dir.path))
+        found += check_partitions(log_dir, checkpoints, places, asked)
+    found += check_replicas(disk.log_dirs, around.clusters, asked, {finding.path for finding in found})
+    return [finding for finding in found if finding.is_damage]
+
+
+def lacking_in(
+    chosen: Sequence[tuple[Target, Sequence[str]]],
+    topics: Sequence[str] = (),
+    numbers: Sequence[int] = (),
+    *,
+    jobs: int = 1,
+    whole: bool = True,
+) -> list[Finding]:
+    """Return what is known to be missing of folders in log directories of this machine, as from `chosen_in`.
+
+    With `whole`, partitions that are not there at all are looked for where a log directory was given.
+    """
+    paths, wanted = list[str](), set[str]()
+    for place, names in chosen:
+        folders = [
+            os.path.join(place.parent, name) for name in names if os.path.isdir(os.path.join(place.parent, name))
+        ]
+        wanted.update(map(os.path.abspath, folders))
+        paths += folders if place.log_dir is None else [place.log_dir]
+    if not paths:
+        return []
+    disk = open_dir(paths)
+    parts = [part for part in disk.partitions if os.path.abspath(part.path) in wanted]
+    if not whole or not all(place.is_whole for place, _ in chosen):
+        topics, numbers = [part.name for part in parts], ()
+        if not parts:
+            return []
+    return lacking(disk, parts, names=topics, numbers=numbers, jobs=jobs)
+
+
+def lacking_for(
+    disk: Disk,
+    readers: Sequence[LogReader],
+    names: Sequence[str] = (),
+    numbers: Sequence[int] | None = None,
+    *,
+    jobs: int = 1,
+) -> list[Finding]:
+    """Return what is known to be missing of what readers are to read: ranges of offsets, and of times."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for reader in readers:
+        end = reader.end_offset if reader.until is None else reader.log.offset_of_time(reader.until)
+        first = 0 if reader.first_offset == reader.log.log_start_offset else reader.first_offset
+        ranges[reader.log.path] = first, min(end, reader.end_offset)
+    parts = [part for part in disk.partitions if part.path in ranges]
+    kept = []
+    for finding in lacking(disk, parts, names=names, numbers=numbers, jobs=jobs) if parts else []:
+        path = finding.path if finding.path in ranges else os.path.split(finding.path)[0]
+        first, end = ranges.get(path, (0, OPEN_END))
+        if finding.offset is None or (finding.offset < end and (finding.last_offset or finding.offset) >= first):
+            kept.append(finding)
+    return kept
+
+
+def texts_of(found: Sequence[Finding]) -> list[str]:
+    """Return a line for each finding, and behind the last of its kind what to do."""
+    last = {finding.kind: number for number, finding in enumerate(found)}
+    return [
+        f"{finding.path}: {finding.reason}" + (f"; {finding.remedy}" if last[finding.kind] == number else "")
+        for number, finding in enumerate(found)
+    ]
+
+
+def refuse(found: Sequence[Finding]) -> None:
+    """Raise IncompleteError if something is missing."""
+    if found:
+        more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        first, *others = texts_of(found[:_NAMED])
+        reason = "; ".join([first.removeprefix(f"{found[0].path}: "), *others])
+        raise IncompleteError(
+            found[0].path, f"{reason}{more}; to go on with what there is, force it (--force)", found[0].offset
+        )
+
+
+def _of_partition(part: Partition, around: Around) -> list[Finding]:
+    """Return what is missing of one partition, each range once, by paths in its folder."""
+    if part.error is not None:
+        return []
+    uploaded: TieredLog | None = getattr(part.files, "logs", {}).get(part.name)
+    if uploaded is not None:  # its manifests say it all
+        return [
+            Finding(part.path, "tier-hole", True, f"{offsets_text(first, end)} are in no upload", None, first, end - 1)
+            for first, end in uploaded.holes
+        ]
+    reports = _reports(part)
+    checkpoints, cluster = around.of(part)
+    found = [
+        *check_ends(part, reports, checkpoints, cluster),
+        *check_orphans(part, reports),
+        *check_continuity(part, reports, _Explained(), checkpoints, cluster),
+    ]
+    kept: list[Finding] = []
+    for finding in found:
+        if finding.is_damage and finding.kind != "overlap" and not any(_has(other, finding) for other in kept):
+            # That of a log start offset is about a checkpoint.
+            is_inside = finding.path.startswith(part.files.join(part.path, ""))
+            kept.append(finding if is_inside else finding._replace(path=part.path))
+    return sorted(kept, key=lambda finding: finding.offset or 0)
+
+
+class _Explained:
+    explained_gaps = 0
+
+
+def _has(finding: Finding, other: Finding) -> bool:
+    """Check whether all offsets of another finding are those of this one."""
+    first, last, start, end = finding.offset, finding.last_offset, other.offset, other.last_offset
+    if first is None or last is None or start is None or end is None:
+        return False
+    return first <= start and end <= last
+
+
+def _reports(part: Partition) -> list[SegmentReport]:
+    """Return what the headers of a partition's segments say.
+
+    What does not lie on this machine is looked at as a whole only if its outline has gaps.
+    """
+    taken = Reports(part.log_start_offset)
+    for segment in part.segments:
+        taken.add(segment, header_report(segment) if _is_local(segment) else _outline(segment))
+    sampled = any(report.is_sampled for report in taken.reports)
+    if not sampled or not list(check_continuity(part, taken.reports, _Explained(), None, None)):
+        return taken.reports
+    taken = Reports(part.log_start_offset)
+    for segment in part.segments:
+        taken.add(segment, header_report(segment))
+    return taken.reports
+
+
+def _slice_of(segment: Segment) -> Slice | None:
+    find = getattr(segment.files, "slice_of", None)
+    return None if find is None else find(segment.path)
+
+
+def _is_local(segment: Segment) -> bool:
+    return isinstance(segment.files, LocalFiles) and _slice_of(segment) is None
+
+
+def _outline(segment: Segment) -> SegmentReport:
+    """Return where a segment begins and ends, by what says it without reading all of it."""
+    report = SegmentReport(
+        segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(Level.HEADERS)
+    )
+    uploaded = _slice_of(segment)
+    end = end_offset([segment]) if uploaded is None else uploaded.end_offset
+    end = end if end >= 0 else segment.next_base or 0  # of an upload whose manifest is damaged
+    report.first_offset, report.next_offset = segment.base_offset, max(end, segment.base_offset)
+    report.end_position, report.is_sampled = segment.size, True
+    return report
