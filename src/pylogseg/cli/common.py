@@ -29,6 +29,7 @@ from pylogseg.walker.gaps import Gap, GapKind
 if TYPE_CHECKING:
     from pylogseg.env.overlay import FileChange
     from pylogseg.reading.log_reader import LogFiles
+    from pylogseg.verify.findings import Finding
 
 #: In a context's meta: something could not be read, and was not to be skipped.
 _UNREADABLE = "pylogseg.unreadable"
@@ -561,6 +562,17 @@ def report_gaps(gaps: Iterable[Gap]) -> bool:
         label = "not looked at" if is_locked else "damage" if gap.is_damage else "note"
         complain(f"{label}: {in_shell(str(gap))}")
     return damage
+
+
+def report_lacking(found: Sequence[Finding]) -> bool:
+    """Report on stderr what is known to be missing, one line each; return whether there is any (exit code 1)."""
+    from pylogseg.verify.lacking import texts_of
+
+    for text in texts_of(found):
+        complain(f"missing: {in_shell(text)}")
+    if found:
+        click.get_current_context().meta[DAMAGE] = True
+    return bool(found)
 
 
 def end_with_unreadable(errors: Iterable[StorageError | None], damage: bool = False, is_error: bool = False) -> None:

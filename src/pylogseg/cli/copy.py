@@ -10,6 +10,8 @@ from pylogseg.cli import common, completion
 from pylogseg.cli.tiers import DISK, Local
 from pylogseg.offline.copying import copy as copy_log_dir
 from pylogseg.offline.copying_partition import PartitionCopy
+from pylogseg.offline.options import Options
+from pylogseg.offline.running import chosen_bytes
 
 _EPILOG = r"""\b
 Examples:
@@ -34,8 +36,15 @@ a crash, unless SRC had a clean shutdown. meta.properties is copied too: for
 another broker, replace it with that broker's own.
 
 \b
-Exit codes: 0 success; 2 wrong usage or a disk error (a partition or a small
-file of SRC that cannot be read is reported and left out, the rest is copied);
+What SRC is known to lack is reported: offsets that checkpoints, indexes, leader
+epochs or snapshots prove, and partitions that the cluster's metadata assigns to
+this disk. The rest is copied, without the indexes of missing segments, no
+checkpoint is above the end of its log, and the exit code is 1.
+
+\b
+Exit codes: 0 success; 1 records are known to be missing, or the last segment of
+a partition is damaged; 2 wrong usage or a disk error (a partition or a small file
+of SRC that cannot be read is reported and left out, the rest is copied);
 130 interrupted.
 """
 
@@ -61,23 +70,25 @@ def copy(
 ) -> None:
     """Copy a partition or a log directory, SRC, into a new log directory, DST, while a broker may write to it."""
     names += topic
-    plan = copy_log_dir(source, target, topics=names, partitions=partition, dry_run=True)
-    report = _reporter(as_json, dry_run)
-    if dry_run:
-        done = plan
-        for row in plan:
-            report(row)
-    else:
-        with common.progress(sum(row.bytes for row in plan), "copying") as advance:
-            done = copy_log_dir(
-                source, target, topics=names, partitions=partition, jobs=jobs, on_bytes=advance, on_partition=report
-            )
+    size = 0 if dry_run else chosen_bytes(source, Options(names, partition))
+    with common.progress(size, "copying") as advance:
+        done = copy_log_dir(
+            source,
+            target,
+            topics=names,
+            partitions=partition,
+            dry_run=dry_run,
+            jobs=jobs,
+            on_bytes=advance,
+            on_partition=_reporter(as_json, dry_run),
+        )
     failed = [row for row in done if row.state == "failed"]
     for row in failed:
         common.complain(f"{row.name} is not in the copy: {row.reason}")
     for unread in done.unread:
         common.complain(f"{unread}; it is not in the copy")
-    code = 2 if failed or done.unread else 0
+    is_lacking = common.report_lacking(done.lacking) or any(row.is_damaged for row in done)
+    code = 2 if failed or done.unread else int(is_lacking)
     if as_json:
         common.print_json(done.as_row())
         click.get_current_context().exit(code)

@@ -48,6 +48,7 @@ from pylogseg.export.file import (
 from pylogseg.export.unfinished import create_folder, sweep, unfinished
 from pylogseg.reading import stream
 from pylogseg.reading.log_reader import LogFiles, LogReader
+from pylogseg.verify.lacking import lacking_for
 from pylogseg.walker.gaps import GapKind
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ A file appears only when it is complete: an interrupted export leaves complete
 files, and with --overwrite leaves those of the earlier export unchanged. If a
 partition cannot be read completely, its files of the earlier export stay too.
 A partition without a record to export has no file, so restore does not create it.
-Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error;
+Records that are known to be missing (offsets that checkpoints, indexes, leader
+epochs or snapshots prove) are reported, and the exit code is 1.
+Exit codes: 0 success; 1 damage was found, or records are missing; 2 wrong usage or a disk error;
 130 interrupted.
 """
 
@@ -234,6 +237,7 @@ def export(
             done.kept += _places(unlisted, out) if overwrite else []
     common.try_print(_print, done, out, as_json)
     damage = done.damage
+    damage |= common.report_lacking(lacking_for(chosen.disk, readers, chosen.names, chosen.partitions, jobs=jobs))
     damage |= report_undecoded(layouts.undecoded)
     for path in done.kept:
         common.complain(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import click
@@ -10,7 +11,10 @@ from pylogseg.cli import completion
 from pylogseg.cli.common import json_option, target_folder, topic_option
 from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.cli.tiers import DISK
+from pylogseg.errors import RequestError
 from pylogseg.offline.moving import move as move_partitions
+from pylogseg.offline.options import Options
+from pylogseg.offline.running import chosen_bytes
 
 _EPILOG = f"""\b
 Examples:
@@ -27,6 +31,9 @@ entries (recovery point, log start, high watermark, cleaner) move with it.
 After a crash or an interruption each partition is complete in SRC, in DST, or in
 both: run the same command again to finish. Until then a broker refuses to start
 with a partition in both; it never finds a partial one.
+A partition that is known to lack records (by checkpoints, indexes, leader epochs
+or snapshots) is an error and stays where it is, with the evidence; --force moves
+it as it is, and the exit code is still 1.
 A running broker moves partitions itself: use kafka-reassign-partitions.sh with
 "log_dirs". After a move with this command the broker needs no further step: it
 reports to the controller where its partitions are when it starts. Before you
@@ -43,6 +50,7 @@ Run the command as the broker's user, who must own the files.
 @topic_option
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
 @click.option("--dry-run", "-n", is_flag=True, help="Report what would be moved, and change nothing.")
+@click.option("--force", is_flag=True, help="Move partitions that are known to lack records, too.")
 @json_option
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total.")
 def move(
@@ -52,11 +60,15 @@ def move(
     topic: tuple[str, ...],
     partition: tuple[int, ...],
     dry_run: bool,
+    force: bool,
     as_json: bool,
     quiet: bool,
 ) -> None:
     """Move partitions from one log directory of a stopped broker, SRC, to another one, DST."""
     options: dict[str, Any] = {"topics": (*names, *topic), "partitions": partition, "dry_run": dry_run}
-    plan = move_partitions(source, target, **{**options, "dry_run": True})
-    size = sum(result.bytes_before for result in plan if result.state == "done")
-    Request(source, options, as_json, quiet).run(move_partitions, passes=2, total_bytes=size, target=target)
+    size = 0
+    with contextlib.suppress(RequestError):  # what is in DST already
+        size = chosen_bytes(source, Options((*names, *topic), partition))
+    Request(source, options, as_json, quiet).run(
+        move_partitions, passes=2, total_bytes=size, target=target, force=force
+    )

@@ -26,6 +26,7 @@ from pylogseg.cli.common import (
     print_json,
     print_table,
     progress,
+    report_lacking,
     size_text,
     topic_option,
     try_print,
@@ -169,6 +170,7 @@ class Request(NamedTuple):
             except KeyboardInterrupt:
                 click.echo(f"interrupted: {self._after_interrupt()}", err=True)
                 raise
+        report_lacking(result.lacking)
         if self.as_json:
             try_print(print_json, result.as_row())
         elif self.quiet:

@@ -17,7 +17,9 @@ from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_che
 from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, FileKind, parse_file_name, parse_partition_folder
 from pylogseg.offline import unfinished
 from pylogseg.offline.copying_partition import PartitionCopier, PartitionCopy
-from pylogseg.restore.checkpoints import CHECKPOINTS
+from pylogseg.restore.checkpoints import CHECKPOINTS, within
+from pylogseg.verify.findings import Finding
+from pylogseg.verify.lacking import lacking_in
 
 _AS_THEY_ARE = (FileKind.META_PROPERTIES.value, BOOTSTRAP_SNAPSHOT)
 
@@ -40,7 +42,10 @@ class Copied:
     dry_run : bool
         Whether nothing was written.
     is_marked_clean : bool
-        Whether the copy has the clean shutdown marker: the source had it all the time, so no broker ran.
+        Whether the copy has the clean shutdown marker: the source had it all the time, so no broker ran, and nothing
+        is known to be missing.
+    lacking : list of Finding
+        What is known to be missing from the source, and so from the copy.
     """
 
     source: str
@@ -50,6 +55,7 @@ class Copied:
     unread: list[str] = field(default_factory=list)
     dry_run: bool = False
     is_marked_clean: bool = False
+    lacking: list[Finding] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[PartitionCopy]:
         return iter(self.partitions)
@@ -67,6 +73,7 @@ class Copied:
             "cleanShutdown": self.is_marked_clean,
             "notes": self.notes,
             "unread": self.unread,
+            "lacking": [finding.as_row() for finding in self.lacking],
         }
 
 
@@ -87,7 +94,8 @@ def copy(
     No lock is taken and nothing is written to the source. Each partition is copied as it was at one moment: sealed
     segments whole, the active one up to its last whole batch, indexes, snapshots, leader epochs and checkpoints up to
     there. Different partitions are copied at different moments. The copy gets its name when all of it is on the disk;
-    what an interrupted run left is removed by the next one.
+    what an interrupted run left is removed by the next one. What checkpoints, indexes, leader epochs, snapshots and the
+    metadata of the cluster show to be missing is named in the result, and the copy has the rest.
 
     Parameters
     ----------
@@ -125,18 +133,21 @@ def copy(
     disk = LocalStorage() if storage is None else storage
     places, into = Target.find_all(disk, os.fspath(source)), os.fspath(target)
     chosen = chosen_in(places, topics, partitions)
+    found = lacking_in(chosen, topics, partitions, jobs=jobs) if isinstance(disk, LocalStorage) else []
     if len(places) == 1:
-        job = _Copy(disk, *chosen[0], into, on_partition)
+        job = _Copy(disk, *chosen[0], into, on_partition, found)
         return job.plan() if dry_run else job.run(jobs, on_bytes)
     unfinished.check_free(disk, into)
     if isinstance(disk, LocalStorage) and unfinished.is_within(into, os.fspath(source)):
         raise RequestError(f"{into} lies in {source}, which is copied: name a folder outside of it")
     result, failed = Copied(os.fspath(source), into, dry_run=dry_run, is_marked_clean=True), list[PylogsegError]()
+    result.lacking = found
     for place, names in chosen:
         try:
             if place.error is not None:
                 raise place.error
-            job = _Copy(disk, place, names, disk.join(into, os.path.basename(place.parent)), on_partition)
+            of_place = [finding for finding in found if unfinished.is_within(finding.path, place.parent)]
+            job = _Copy(disk, place, names, disk.join(into, os.path.basename(place.parent)), on_partition, of_place)
             done = job.plan() if dry_run else job.run(jobs, on_bytes)
         except PylogsegError as error:
             failed.append(error)
@@ -158,9 +169,10 @@ class _Copy:
         names: Sequence[str],
         target: str,
         on_partition: Callable[[PartitionCopy], None] | None,
+        lacking: list[Finding],
     ) -> None:
         self._storage, self._place, self._names, self._on_partition = storage, place, names, on_partition
-        self._result = Copied(place.parent, target)
+        self._result = Copied(place.parent, target, lacking=lacking)
         self._errors: list[StorageError | CorruptionError] = []
         self._target = os.path.abspath(target) if isinstance(storage, LocalStorage) else target
         above, name = storage.split(self._target)
@@ -259,8 +271,16 @@ class _Copy:
         kept: _Offsets = {}
         for row in self._copied():
             folder = parse_partition_folder(row.name)
-            if folder is not None and (key := (folder.topic, folder.partition)) in offsets:
-                kept[key] = min(offsets[key], row.log_end)
+            if folder is None or (key := (folder.topic, folder.partition)) not in offsets:
+                continue
+            offset = within(kind.value, offsets[key], row.log_end)
+            if offset is not None:
+                kept[key] = offset
+            else:
+                row.notes.append(
+                    f"{kind.value} says log start offset {offsets[key]}, and the copy does not: with it a broker "
+                    f"would delete all of the log, which ends at {row.log_end}"
+                )
         if kept:
             ordered = {key: kept[key] for key in offsets if key in kept}
             path = self._storage.join(self._unfinished, kind.value)
@@ -294,7 +314,8 @@ class _Copy:
             data = self._small_file(storage.join(log_dir, name))
             if data is not None:
                 storage.write_synced(storage.join(self._unfinished, name), data)
-        is_whole = not self._result.unread and not any(row.cut_bytes for row in self._copied())
+        result = self._result
+        is_whole = not (result.unread or result.lacking or any(row.cut_bytes or row.is_damaged for row in result))
         if marker is not None and self._marker() == marker and is_whole:
             storage.write_synced(storage.join(self._unfinished, FileKind.CLEAN_SHUTDOWN.value), marker)
             self._result.is_marked_clean = True

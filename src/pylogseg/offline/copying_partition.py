@@ -54,6 +54,9 @@ class PartitionCopy:
     segments : int
     cut_bytes : int
         Bytes left out after the last whole batch.
+    is_damaged : bool
+        Whether the last segment has damage before good batches, which the copy has too. Other segments are copied as
+        they are, and `verify` checks them.
     looks : int
         Listings of the folder that were needed.
     notes : list of str
@@ -68,6 +71,7 @@ class PartitionCopy:
     bytes: int = 0
     segments: int = 0
     cut_bytes: int = 0
+    is_damaged: bool = False
     looks: int = 0
     notes: list[str] = field(default_factory=list)
 
@@ -84,6 +88,7 @@ class PartitionCopy:
             "bytes": self.bytes,
             "segments": self.segments,
             "cutBytes": self.cut_bytes,
+            "damaged": self.is_damaged,
             "notes": self.notes,
         }
 
@@ -124,7 +129,7 @@ class PartitionCopier:
 
     def _try(self) -> None:
         files = self._listed()
-        self._result.notes = []
+        self._result.notes, self._result.is_damaged = [], False
         epochs = self._epochs()
         bases = sorted(base for base, kind in files if kind is FileKind.LOG)
         active = bases[-1] if bases else 0
@@ -218,6 +223,7 @@ class PartitionCopier:
                 end = max(end, int(item.batches.last_offset[-1]) + 1)
             elif item.is_damage:
                 self._result.notes.append(f"the source is damaged, and so is the copy: {item}")
+                self._result.is_damaged = True
                 size = item.end_position
         return size, end
 

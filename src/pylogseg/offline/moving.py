@@ -11,15 +11,17 @@ from glob import has_magic
 from pylogseg.catalog.folders import is_asked, look
 from pylogseg.catalog.target import Target, moving_picture
 from pylogseg.env.storage import LocalStorage, Storage, check_no_link
-from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, IncompleteError, PylogsegError, RequestError, StorageError
 from pylogseg.files.properties import parse_meta_properties
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder, partition_folder_name
 from pylogseg.log.directory import partition_of
 from pylogseg.offline.copying_files import check_batches, copy_folder, first_difference
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_leave
-from pylogseg.restore.checkpoints import entries_of, note_entries, read_checkpoints
+from pylogseg.restore.checkpoints import all_within, entries_of, note_entries, read_checkpoints
 from pylogseg.restore.staging import is_left_behind
+from pylogseg.verify.findings import Finding
+from pylogseg.verify.lacking import lacking_in
 
 #: Folder for unfinished copies, named like a partition that is pending deletion: readers skip it, a broker removes it.
 _ARRIVING = partition_folder_name("pylogseg-arriving", 0, "delete", "0" * 32)
@@ -34,6 +36,7 @@ def move(
     topics: Sequence[str] = (),
     partitions: Sequence[int] = (),
     dry_run: bool = False,
+    force: bool = False,
     on_result: Callable[[PartitionResult], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
     storage: Storage | None = None,
@@ -57,6 +60,8 @@ def move(
         Only these numbers.
     dry_run : bool
         Only say what would be done, by what the folders list.
+    force : bool
+        Move also what is known to lack records. Without it such a partition fails and stays, with the evidence.
     on_result : callable, optional
         Called with the result of each partition, in the order of names.
     on_bytes : callable, optional
@@ -92,6 +97,8 @@ def move(
     check_log_dir(disk, into)
     job = _Move(disk, place, into, on_result or (lambda result: None), on_bytes or (lambda size: None))
     here, arrived = _chosen(place, job.there(), list(topics), partitions)
+    if isinstance(disk, LocalStorage):
+        job.look(here, force)
     if not here and not arrived:
         job.note(f"{place.parent} has no such partition; what fits is in {into} already")
     return job.plan(here, arrived, topics) if dry_run else job.run(here, arrived, topics)
@@ -160,10 +167,20 @@ class _Move:
         self._on_result, self._advance = on_result, on_bytes
         self._arriving = storage.join(target, _ARRIVING)
         self._result = Result(log_dir=target)
+        self._lacking: dict[str, list[Finding]] = {}
+        self._force = False
 
     def note(self, text: str) -> None:
         """Something about the two directories."""
         self._result.notes.append(text)
+
+    def look(self, names: Sequence[str], force: bool) -> None:
+        """Ask what the partitions to move are known to lack."""
+        for finding in lacking_in([(self._place, names)], whole=False):
+            name = self._storage.split(finding.path)[1]
+            name = name if name in names else self._storage.split(self._storage.split(finding.path)[0])[1]
+            self._lacking.setdefault(name, []).append(finding)
+        self._force = force
 
     def there(self) -> list[str]:
         """Live partitions of the target."""
@@ -242,6 +259,13 @@ class _Move:
                     "let the broker end that, or remove this folder, which is a copy",
                     undone=True,
                 )
+            elif lacking := self._lacking.get(name):
+                if self._force:
+                    self._result.lacking += lacking
+                else:
+                    result.state, result.reason = "failed", "; ".join(finding.reason for finding in lacking)
+                    result.remedy = f"{lacking[-1].remedy}; to move what there is, force it (--force)"
+                    result.error = IncompleteError(source, result.reason, lacking[0].offset)
             result.bytes_before, result.segments_before = self._sizes(source)
         result.bytes_after, result.segments_after = result.bytes_before, result.segments_before
         return result
@@ -308,7 +332,7 @@ class _Move:
             if difference:
                 raise StorageError(target, "copy", f"what was written is not what is read: {difference}")
             result.log_start, result.log_end = check_batches(storage, copy, source)
-            entries = entries_of(storage, self._source, name)
+            entries = all_within(entries_of(storage, self._source, name), result.log_end)
             result.log_start = max(result.log_start, entries.get(FileKind.LOG_STARTS.value, 0))
             note_entries(storage, self._target, {name: entries})
             # A crash may leave what goes from one folder to another in both; inside one folder it does not.

@@ -13,6 +13,7 @@ from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.log.recovery_keep import KeepError
 from pylogseg.log.recovery_report import LoadReport
 from pylogseg.restore.checkpoints import CHECKPOINTS, Entries
+from pylogseg.verify.findings import Finding
 
 #: Of `PartitionResult.numbers`: places in a log.
 _OFFSETS = ("logStartBefore", "endBefore", "firstGone", "committed")
@@ -169,6 +170,8 @@ class Result:
         Log directories that were only read, if the result was made of several.
     clients : list of str
         After a restore: what clients of its partitions will see.
+    lacking : list of Finding
+        What is known to be missing from what was taken.
     """
 
     partitions: list[PartitionResult] = field(default_factory=list)
@@ -183,6 +186,7 @@ class Result:
     node_id: int | None = None
     sources: list[str] = field(default_factory=list)
     clients: list[str] = field(default_factory=list)
+    lacking: list[Finding] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[PartitionResult]:
         return iter(self.partitions)
@@ -200,7 +204,7 @@ class Result:
         if any(result.is_locked for result in self.partitions):
             return 2
         undone = self.missing or any(result.is_undone or result.report.is_damage for result in self.partitions)
-        return int(bool(self.failed or undone))
+        return int(bool(self.failed or undone or self.lacking))
 
     def totals(self) -> dict[str, int]:
         """Sums over all partitions that were not left.
@@ -234,6 +238,7 @@ class Result:
             "cleanShutdown": self.is_closed_clean,
             "otherReplicas": "unchanged",
             "missing": self.missing,
+            "lacking": [finding.as_row() for finding in self.lacking],
             "notes": self.notes,
             "changes": [change._asdict() for change in self.changes],
         }

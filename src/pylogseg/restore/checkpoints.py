@@ -85,5 +85,21 @@ def note_entries(storage: Storage, folder: str, entries: Mapping[str, Mapping[st
             storage.write_whole(path, encode_offset_checkpoint(after))
 
 
+def within(checkpoint: str, offset: int, log_end: int) -> int | None:
+    """Return what a checkpoint may say of a log that ends at an offset: nothing above that.
+
+    None for a log start offset above the end, with which a broker would delete all of the log.
+    """
+    if checkpoint == FileKind.LOG_STARTS.value and offset > log_end:
+        return None
+    return min(offset, log_end)
+
+
+def all_within(entries: Mapping[str, int], log_end: int) -> dict[str, int]:
+    """Return entries as from `entries_of`, see `within`."""
+    kept = {name: within(name, offset, log_end) for name, offset in entries.items()}
+    return {name: offset for name, offset in kept.items() if offset is not None}
+
+
 def _read(storage: Storage, path: str) -> dict[tuple[str, int], int]:
     return dict(parse_offset_checkpoint(storage.read_all(path), path)) if storage.exists(path) else {}
