@@ -63,7 +63,7 @@ NARROWER = {"env": {"errors", "env"}, "testing": {"errors", "env", "testing"}}
 #: Packages of others that only these modules may import.
 EDGES = {
     "pyarrow": re.compile(
-        r"arrow\..*|datasets\..*|export\..*"
+        r"arrow\..*|datasets\..*|export\..*|offline\.comparing_table"
         r"|internal_topics\.(groups|offsets|transactions|shares|cluster_tables|schema_table|mapping|remote|connectors|inside)"
         r"|search\.regex|reading\.stream|restore\..*|spark(\..*)?|sql\..*"
     ),

@@ -80,7 +80,7 @@ def test_another_topic(world: World, tmp_path: Path) -> None:
     assert offsets(disk) == list(range(world.first, 1200))
     assert f"it has topic id {OTHER_ID}" in "".join(disk.notes)
     (tmp_path / "new").mkdir()
-    restored = pylogseg.offline.restore(world.part.parent, tmp_path / "new", tier=world.url)
+    restored = pylogseg.offline.restore(world.part.parent, tmp_path / "new", tier=world.url, force=True)
     assert f"it has topic id {OTHER_ID}" in "".join(restored.notes)
 
 

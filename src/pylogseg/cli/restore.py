@@ -41,7 +41,12 @@ SRC is a log directory, as written by `pylogseg copy`, the Parquet or Arrow
 files of `pylogseg export`, or the URL of tiered storage. DST is a log directory of a stopped broker, or an empty
 folder. Without names, all of SRC is restored. Either all selected partitions
 appear in DST or none; after a crash, run the same command again to complete it.
-A partition with other records in DST is an error, unless --overwrite is given.
+A partition with other records in DST is an error, unless --overwrite is given,
+which always writes.
+If SRC is known to lack records (offsets that its checkpoints, indexes, leader
+epochs or snapshots prove; partitions that its checkpoints or its cluster's
+metadata name; files that the notes of a table name), nothing is restored. With
+--force the rest is: the exit code is 1, and no checkpoint is above a log's end.
 From a log directory, partitions are copied byte for byte, with their checkpoint
 entries. Transactions, markers and producers are included: aborted records stay
 aborted. If they come into another cluster, or a topic that was made again, their
@@ -77,6 +82,7 @@ def _source(ctx: click.Context, param: click.Parameter, value: str) -> str:
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
 @click.option("--dry-run", "-n", is_flag=True, help="Report what would be restored, and change nothing.")
 @click.option("--overwrite", is_flag=True, help="Replace partitions that exist with other records.")
+@click.option("--force", is_flag=True, help="Restore also from a backup that is known to lack records.")
 @click.option("--committed", is_flag=True, help="Treat all records of the table as committed.")
 @click.option(
     "--without-transactions", is_flag=True, help="Leave out records of transactions; needs column isTransactional."
@@ -118,6 +124,7 @@ def restore(
     quiet: bool,
     cluster_metadata: str | None,
     overwrite: bool,
+    force: bool,
     committed: bool,
     without_transactions: bool,
     to: int | None,
@@ -141,6 +148,7 @@ def restore(
         total_bytes=_size(source),
         target=target,
         overwrite=overwrite,
+        force=force,
         committed=committed,
         without_transactions=without_transactions,
         cluster_metadata=cluster_metadata,

@@ -14,7 +14,7 @@ import re
 import shutil
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from pylogseg.reading.log_reader import LogFiles, LogReader
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.stable_offset import last_stable_offset
 from pylogseg.reading.transactions import Transactions
+from pylogseg.verify.findings import Finding
 from pylogseg.walker.gaps import GapKind
 
 #: The topic is in the name of a folder; the partition is not, so it is a column.
@@ -187,6 +188,30 @@ class Table:
 def state_of(out: Path) -> dict[str, Any] | None:
     """Read the state of a table: ``state`` is ``writing`` until a run has ended; None if there is none."""
     return _noted(out / NOTES / _TABLE)
+
+
+def lacking_of(out: Path, chosen: Collection[str] | None = None) -> list[Finding]:
+    """Return what the notes of a table know to be missing: what could not be exported, and files that are gone.
+
+    `chosen` are names of partitions; all by default.
+    """
+    found: list[Finding] = []
+    for path in sorted((out / NOTES).glob("*.json")) if (out / NOTES).is_dir() else ():
+        match = _NOTE.fullmatch(path.name)
+        if match is None or (chosen is not None and f"{match['topic']}-{match['partition']}" not in chosen):
+            continue
+        note = _noted(path) or {}
+        if note.get("problem"):
+            found.append(_lost(path, f"not all could be exported: {note['problem']}"))
+        for name, records, _ in note.get("files", ()):
+            if not (out / name).is_file():
+                found.append(_lost(out / name, f"this file of the table is not there, with {records:,} records"))
+    return found
+
+
+def _lost(path: Path, reason: str) -> Finding:
+    remedy = "run the export again, or take the file from a backup of the table"
+    return Finding(str(path), "missing", True, reason, other_remedy=remedy)
 
 
 def parts_of(

@@ -19,7 +19,7 @@ from pylogseg.format.scratch import Scratch
 from pylogseg.offline.comparing_columns import FIELD_NAMES, changes
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
 from pylogseg.reading.log_reader import LogFiles, LogReader, logs_of
-from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, OnCorrupt, ReadOptions, Throttle
+from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions, Throttle
 from pylogseg.reading.seek import end_offset
 from pylogseg.walker.gaps import Gap
 
@@ -296,7 +296,7 @@ class _Comparison(NamedTuple):
             )
             for log in present
         ]
-        sides = [_Side(part.chunks()) for part in readers]
+        sides = [Side(chunk.columns for chunk in part.chunks()) for part in readers]
         ranges = _Ranges(found, self.max_ranges)
         while (limit := min((side.last_offset for side in sides if side.fill()), default=None)) is not None:
             ranges.add(*self._codes(*(side.take(limit) for side in sides)))
@@ -338,18 +338,18 @@ _Offsets = npt.NDArray[np.int64]
 _Codes = npt.NDArray[np.uint8]
 
 
-class _Side:
+class Side:
     """The records of one log, taken up to an offset at a time."""
 
-    def __init__(self, chunks: Iterator[Chunk]) -> None:
-        self._chunks = chunks
+    def __init__(self, columns: Iterator[RecordColumns]) -> None:
+        self._given = columns
         self._columns: RecordColumns | None = None
         self.records, self.end_offset = 0, 0
 
     def fill(self) -> bool:
         """Have records, unless the log is at its end."""
-        while self._columns is None and (chunk := next(self._chunks, None)) is not None:
-            columns = _in_order(chunk.columns, self.end_offset)
+        while self._columns is None and (given := next(self._given, None)) is not None:
+            columns = _in_order(given, self.end_offset)
             if len(columns):
                 self._columns = columns
                 self.records += len(columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from pylogseg.env.handles import open_descriptor
 from pylogseg.env.positions import copy_with_holes
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.files.checkpoint import encode_leader_epochs, parse_leader_epochs
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.walker.windows import Window, walk
 
@@ -52,6 +54,31 @@ def copy_folder(storage: Storage, source: str, target: str, on_bytes: Callable[[
     if storage.list_folder(source) != before:
         raise StorageError(source, "copy", "its files changed meanwhile: something writes to it without the lock")
     storage.sync_folder(target)
+
+
+def settle(storage: Storage, folder: str, log_end: int) -> list[str]:
+    """Take out of a copied partition what is of segments that it does not have, or above its end; return notes."""
+    names = [(parse_file_name(entry.name), entry.name) for entry in storage.list_folder(folder) if not entry.is_dir]
+    bases = {name.offset for name, _ in names if name.kind is FileKind.LOG and name.is_live}
+    gone = [
+        each
+        for name, each in names
+        if name.is_live
+        and ((name.kind.is_index and name.offset not in bases)
+             or (name.kind is FileKind.PRODUCER_SNAPSHOT and (name.offset or 0) > log_end))
+    ]  # fmt: skip
+    for each in gone:
+        storage.remove(storage.join(folder, each))
+    notes = [f"left out, since their segments are not there: {', '.join(gone)}"] if gone else []
+    path = storage.join(folder, FileKind.LEADER_EPOCHS.value)
+    if storage.exists(path):
+        with contextlib.suppress(CorruptionError):  # which a broker makes anew
+            epochs = parse_leader_epochs(storage.read_all(path), path)
+            kept = [epoch for epoch in epochs if epoch.start_offset <= log_end]
+            if kept != epochs:
+                storage.write_synced(path, encode_leader_epochs(kept))
+                notes.append(f"leader epochs after {kept[-1].epoch if kept else 'the end'} are left out")
+    return notes
 
 
 def is_copied(entry: Entry) -> bool:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
-from pylogseg.catalog.disk import open_dir
+from pylogseg.catalog.disk import Partition, open_dir
 from pylogseg.catalog.target import Target, chosen_in, moving_picture
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.export.tables import lacking_of
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
 from pylogseg.internal_topics.cluster import ClusterMetadata, cluster_id_of, find_metadata
@@ -21,19 +23,22 @@ from pylogseg.log.identity import topic_id_of
 from pylogseg.log.state import Start
 from pylogseg.offline import unfinished
 from pylogseg.offline.adopting import Arrival, adopt, open_transactions, seen_by_clients
-from pylogseg.offline.copying_files import check_batches, copy_folder, first_difference
+from pylogseg.offline.comparing_table import compared
+from pylogseg.offline.copying_files import check_batches, copy_folder, first_difference, settle
 from pylogseg.offline.moving import check_log_dir
 from pylogseg.offline.restoring_tier import FromTier, Until
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_leave
 from pylogseg.reading.transaction_markers import windows_between
-from pylogseg.restore.checkpoints import all_entries, note_entries, read_checkpoints
+from pylogseg.restore.checkpoints import all_entries, all_within, note_entries, read_checkpoints
 from pylogseg.restore.contents import Content, content_of
 from pylogseg.restore.partition import RestoreOptions, Written
 from pylogseg.restore.rows import WriteOptions, write_rows
 from pylogseg.restore.staging import Staging, sweep
 from pylogseg.restore.tables import RecordRange, Tables, is_table
 from pylogseg.tier.urls import is_tier
+from pylogseg.verify.findings import Finding
+from pylogseg.verify.lacking import lacking_in, refuse
 from pylogseg.walker.gaps import offsets_text
 
 #: Missing ranges of offsets that are named.
@@ -51,6 +56,7 @@ def restore(
     topics: Sequence[str] = (),
     partitions: Sequence[int] = (),
     overwrite: bool = False,
+    force: bool = False,
     committed: bool = False,
     without_transactions: bool = False,
     cluster_metadata: str | None = None,
@@ -88,7 +94,10 @@ def restore(
     partitions : sequence of int
         Only these numbers.
     overwrite : bool
-        Whether a partition with other records that is there gives way. An empty one does anyway.
+        Whether a partition that is there gives way, whatever it has. An empty one does anyway.
+    force : bool
+        Restore also from a backup that is known to lack records, as its checkpoints, indexes, leader epochs, snapshots
+        or metadata show. `Result.lacking` names what is missing, and no checkpoint is above the end of its log.
     committed : bool
         That all records of the table were committed, where its files do not tell.
     without_transactions : bool
@@ -122,10 +131,13 @@ def restore(
     Returns
     -------
     Result
-        A partition that is there with the same offsets and as many records is ``"unchanged"``.
+        A partition that is there with the same records (of a log: the same batches) is ``"unchanged"``, unless
+        `overwrite` is set, which always writes.
 
     Raises
     ------
+    IncompleteError
+        If records are known to be missing, unless `force` is set.
     RequestError
         If a name is not there, the target has other records, or the table does not show what was committed.
     StorageError
@@ -139,14 +151,18 @@ def restore(
             raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
         disk = open_dir(source, storage=storage, tier=tier)
         given = FromTier(disk, topics, partitions, until or Until(), skips_damage=on_corrupt == "skip")
+        given.lacking = given.look(disk, force)
     elif until is not None or on_corrupt != "raise":
         raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
     elif comes_from_table(source):
         given = _FromTable(Tables(source), topics, partitions, options, committed, without_transactions)
+        given.lacking = lacking_of(Path(source), [result.name for result in given.partitions])
+        if not force:
+            refuse(given.lacking)
     else:
         if committed or without_transactions or table:
             raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
-        given = _FromLogs(source, topics, partitions)
+        given = _FromLogs(source, topics, partitions, force)
         given.refuse_inside(into)
     job = Restoring(given, into, cluster_metadata, on_result, on_bytes, keep_producers, abort_open_transactions)
     return job.plan(overwrite) if dry_run else job.run(overwrite)
@@ -179,6 +195,7 @@ class _FromTable:
     has_producers = False
     asked = True
     notes: Sequence[str] = ()
+    lacking: Sequence[Finding] = ()
 
     def __init__(
         self,
@@ -223,6 +240,11 @@ class _FromTable:
         left = {name: (part.transactional or 0) if self._without else 0 for name, part in parts.items()}
         return {n: Content(each.first_offset, each.end_offset, each.records - left[n]) for n, each in parts.items()}
 
+    def has_same(self, name: str, target: str) -> bool:
+        """Check whether a log directory has the records of a partition already, one by one."""
+        rows = self._tables.read([name], lambda size: None, without_transactions=self._without)
+        return all(is_same for _, _, is_same in compared(rows, target, self._options.timestamp_type))
+
     def topic_id(self, name: str) -> str | None:
         """Return None: a table has no topic ids."""
         return None
@@ -260,18 +282,24 @@ class _FromLogs:
     has_producers = True
     notes: Sequence[str] = ()
 
-    def __init__(self, path: str, topics: Sequence[str], numbers: Sequence[int]) -> None:
+    def __init__(self, path: str, topics: Sequence[str], numbers: Sequence[int], force: bool) -> None:
         self._storage = LocalStorage()
         self._places: dict[str, Target] = {}
         self.partitions: list[PartitionResult] = []
         self.asked = asked = bool(topics or numbers)
-        for place, names in chosen_in(Target.find_all(self._storage, path), topics, numbers):
+        chosen = chosen_in(Target.find_all(self._storage, path), topics, numbers)
+        for place, names in chosen:
             if place.error is not None:
                 raise place.error
             for name in names:
                 self._places[name] = place
                 self.partitions.append(self._new_result(place, name, asked))
         self.partitions.sort(key=lambda result: result.name)
+        left = {result.name for result in self.partitions if result.state == "left"}
+        kept = [(place, [name for name in names if name not in left]) for place, names in chosen]
+        self.lacking = lacking_in(kept, topics, numbers)
+        if not force:
+            refuse(self.lacking)
 
     @property
     def is_marked(self) -> bool:
@@ -301,7 +329,7 @@ class _FromLogs:
         return os.path.join(self._places[name].parent, name)
 
     def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
-        """Return what the logs will have, by the headers of all batches."""
+        """Return what the logs will have; every batch is read."""
         parts = {name: open_dir(self._folder(name)).partitions for name in names}
         return {name: content_of(found, arrivals[name].ids) for name, (found,) in parts.items()}
 
@@ -335,7 +363,10 @@ class _FromLogs:
             name: known[place.log_dir].get(partition_of(name), {}) if place.log_dir else {}
             for name, place in places.items()
         }
-        written = [self._copy(above, name, said[name], ids, on_bytes, arrivals[name]) for name in names]
+        written = []
+        for name in names:
+            written.append(self._copy(above, name, said[name], ids, on_bytes, arrivals[name]))
+            said[name] = all_within(said[name], written[-1].end_offset)
         note_entries(self._storage, above, said)
         return written
 
@@ -359,6 +390,8 @@ class _FromLogs:
             metadata = encode_partition_metadata(PartitionMetadata(ids[topic]))
             storage.write_synced(os.path.join(copy, FileKind.PARTITION_METADATA.value), metadata)
         (result,) = (each for each in self.partitions if each.name == name)
+        result.notes += settle(storage, copy, end)
+        entries = all_within(entries, end)
         clean = os.path.exists(os.path.join(self._places[name].parent, FileKind.CLEAN_SHUTDOWN.value))
         points = [
             entries.get(kind.value, 0)
@@ -391,7 +424,7 @@ class Restoring:
         self._storage = LocalStorage()
         folder = find_metadata([target], cluster_metadata)
         self._ids = None if folder is None else ClusterMetadata.read(folder).topic_ids
-        self._result = Result(log_dir=target, notes=list(given.notes))
+        self._result = Result(log_dir=target, notes=list(given.notes), lacking=list(given.lacking))
         self._marker = os.path.join(target, FileKind.CLEAN_SHUTDOWN.value)
 
     def plan(self, overwrite: bool) -> Result:
@@ -438,11 +471,12 @@ class Restoring:
         if self._given.has_producers:
             self._arrivals = {each.name: self._arrival(each.name) for each in self._result if each.state == "done"}
         self._leave_transactions()
-        found: dict[str, Content] = {}
+        parts: dict[str, Partition] = {}
         for result in self._result:
             result.path = os.path.join(self._target, result.name)
-            if result.state == "done" and (content := self._there(result)) is not None:
-                found[result.name] = content
+            if result.state == "done" and (part := self._there(result)) is not None:
+                parts[result.name] = part
+        found = {} if overwrite else {name: content_of(part) for name, part in parts.items()}
         names, wanted = [], self._given.contents(found, self._arrivals)
         for result in self._result:
             if result.state != "done":
@@ -450,11 +484,12 @@ class Restoring:
             there = found.get(result.name)
             if there is not None and self._is_there(result, there, wanted[result.name]):
                 result.state = "unchanged"
-                result.notes.append("it already exists, with the same offsets and as many records")
+                result.notes.append("it already exists, with the same records")
                 result.bytes_after, result.segments_after = result.bytes_before, result.segments_before
                 continue
-            if there is not None and there.records and not overwrite and there != wanted[result.name]:
-                what = "producers" if there[:3] == wanted[result.name][:3] else "records"
+            if there is not None and there.records and there != wanted[result.name]:
+                is_alike = there._replace(producers=wanted[result.name].producers) == wanted[result.name]
+                what = "producers" if is_alike else "records"
                 raise RequestError(
                     f"{result.path}: it already exists with other {what} ({there.records:,}, offsets "
                     f"{there.first_offset} to {there.end_offset - 1}); overwrite (--overwrite) replaces it"
@@ -494,6 +529,8 @@ class Restoring:
 
     def _is_there(self, result: PartitionResult, there: Content, wanted: Content) -> bool:
         """Whether a log is as it would be written, with the markers of transactions that are to be aborted."""
+        if isinstance(self._given, _FromTable):
+            return there[:3] == wanted[:3] and self._given.has_same(result.name, self._target)
         if not self._aborts or result.name not in self._arrivals:
             return there == wanted
         (part,) = open_dir(result.path).partitions
@@ -503,13 +540,14 @@ class Restoring:
         is_all = all((w.batches.is_control | (w.batches.base_offset < wanted.end_offset)).all() for w in windows)
         return is_all and not open_transactions(result.path)
 
-    def _there(self, result: PartitionResult) -> Content | None:
+    def _there(self, result: PartitionResult) -> Partition | None:
+        """Return the partition that is in the target; None if it has no segment."""
         if not os.path.lexists(result.path):
             return None
         logs = [part for part in open_dir(result.path).partitions if part.segments]
         for part in logs:
             result.bytes_before, result.segments_before = part.size, len(part.segments)
-        return content_of(logs[0]) if logs else Content(0, 0, 0)
+        return logs[0] if logs else None
 
     def _topic_ids(self, names: Sequence[str]) -> dict[str, str]:
         """The ids of topics that differ from what the source says, or may; what is not known is noted."""

@@ -24,11 +24,12 @@ from pylogseg.reading.copies import Copies, Damage, Good
 from pylogseg.reading.log_reader import partitions_of
 from pylogseg.reading.seek import offset_of_time
 from pylogseg.restore.checkpoints import note_entries
-from pylogseg.restore.contents import Content, checksum
+from pylogseg.restore.contents import Content, Digest, checksum
 from pylogseg.restore.partition import Written
 from pylogseg.restore.staging import Staging
-from pylogseg.verify.findings import Level
+from pylogseg.verify.findings import Finding, Level
 from pylogseg.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
+from pylogseg.verify.lacking import lacking, refuse
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.gaps import offsets_text
 from pylogseg.walker.windows import Window
@@ -58,6 +59,7 @@ class FromTier:
 
     is_marked = True  # what is written here is written in order
     has_producers = True
+    lacking: Sequence[Finding] = ()
 
     def __init__(
         self, disk: Disk, topics: Sequence[str], numbers: Sequence[int], until: Until, *, skips_damage: bool
@@ -81,6 +83,19 @@ class FromTier:
         result.bytes_after, result.segments_after = part.size, len(part.segments)
         result.log_start = part.log_start_offset
         return result
+
+    def look(self, disk: Disk, force: bool) -> list[Finding]:
+        """Return what is known to be missing before the first segment or after the last one, below the end.
+
+        Of what lies between, a copy may have all: that shows when it is read.
+        """
+        parts = [part for part in self._parts.values() if part.segments]
+        found = [f for f in lacking(disk, parts, names=list(self._parts)) if f.kind in ("missing", "log-start")]
+        ends = {part.path: self._end_of(part) for part in parts}
+        found = [f for f in found if f.offset is None or f.offset < ends.get(f.path, _END)]
+        if not (force or self._skips):
+            refuse(found)
+        return found
 
     def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
         """Return what the logs will have; every batch is read."""
@@ -321,7 +336,7 @@ def _segments_of(part: Partition, end: int) -> list[Segment]:
 def _content(part: Partition, until: int, arrival: Arrival) -> Content:
     """Return offsets and number of records of what `write` makes of a partition."""
     first, end, records, producers = part.log_start_offset, part.log_start_offset, 0, 0
-    copies, reached = Copies(part), None
+    copies, reached, digest = Copies(part), None, Digest()
     for segment in _segments_of(part, until):
         pieces: list[Iterable[Good | Damage]] = [copies.batches(segment)]
         if reached is not None and reached < segment.base_offset:
@@ -333,5 +348,6 @@ def _content(part: Partition, until: int, arrival: Arrival) -> Content:
             records += int(piece.rows.count[kept].sum())
             end = max(end, int(piece.rows.last_offset[kept].max(initial=-1)) + 1)
             producers = checksum(producers, piece.rows[kept], arrival.ids)
+            digest.add(piece.data, piece.rows[kept], int(piece.rows.position[0]))
             reached = int(piece.rows.last_offset.max()) + 1
-    return Content(first, end, records, producers)
+    return Content(first, end, records, producers, digest.text())

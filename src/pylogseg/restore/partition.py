@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from pylogseg.arrow.encode import encode
@@ -194,16 +195,10 @@ class PartitionWriter:
 
     def _by_time_type(self, table: pa.Table) -> list[tuple[pa.Table, bool]]:
         """Cut records into ranges that may share batches: with the broker's time, a batch has one timestamp."""
-        kind, count = self._options.timestamp_type, table.num_rows
-        if kind == "create" or (kind == "keep" and "timestampType" not in table.schema.names):
-            return [(table, False)]
-        if kind == "append":
-            by_broker = np.ones(count, np.bool_)
-        else:
-            by_broker = table.column("timestampType").fill_null(0).to_numpy() == _APPEND_TIME
+        times, count = timestamps_ms(table), table.num_rows
+        by_broker = has_append_time(table, times, self._options.timestamp_type)
         if not by_broker.any():
             return [(table, False)]
-        times = timestamps_ms(table)
         changes = (np.diff(by_broker.astype(np.int8)) != 0) | (by_broker[1:] & (np.diff(times) != 0))
         bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), count]
         return [
@@ -221,9 +216,8 @@ class PartitionWriter:
             batch_bytes=options.batch_bytes,
             base_offset=None if keep else first,
             leader_epoch=options.leader_epoch,
-            # A broker's time that is not known counts as no timestamp.
-            timestamp_type="append" if append_time >= 0 else "create",
-            append_time_ms=append_time if append_time >= 0 else None,
+            timestamp_type="append" if is_append_time else "create",
+            append_time_ms=append_time if is_append_time else None,
         )
         if not keep:
             self._next += table.num_rows
@@ -281,6 +275,19 @@ class PartitionWriter:
         """Close the files as they are, without writing."""
         if self._log is not None:
             self._log.close_handles()
+
+
+def has_append_time(table: pa.Table, times: npt.NDArray[np.int64], kind: str) -> npt.NDArray[np.bool_]:
+    """Return a mask of the records that are written with the broker's time, under `RestoreOptions.timestamp_type`.
+
+    A broker's time that is not known counts as no timestamp.
+    """
+    if kind == "append":
+        return times >= 0
+    if kind == "create" or "timestampType" not in table.schema.names:
+        return np.zeros(table.num_rows, np.bool_)
+    mask: npt.NDArray[np.bool_] = table.column("timestampType").fill_null(0).to_numpy() == _APPEND_TIME
+    return mask & (times >= 0)
 
 
 def _pieces(rows: BatchTable, most_bytes: int) -> list[tuple[int, int]]:

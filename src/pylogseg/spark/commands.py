@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -324,6 +325,7 @@ def export(
     help="Of a table, set an option of the write: offsets=assign, compression=zstd, topic=...; repeatable.",
 )
 @click.option("--overwrite", is_flag=True, help="Overwrite existing partitions.")
+@click.option("--force", is_flag=True, help="Restore also what is known to lack records.")
 @click.option(
     "--committed", is_flag=True, help="Confirm that all records of the table were committed (exported read_committed)."
 )
@@ -361,9 +363,10 @@ def restore(
     session: Any, source: str, path: str, names: tuple[str, ...], option: tuple[str, ...], as_json: bool, **rest: Any
 ) -> None:
     """Write SOURCE as partitions to PATH: Parquet files, all of them or none; or a tier, one task per partition."""
+    from pylogseg.export.tables import lacking_of
     from pylogseg.spark import jobs
 
-    shared = {name: rest.pop(name) for name in ("overwrite", "dry_run")}
+    shared = {name: rest.pop(name) for name in ("overwrite", "force", "dry_run")}
     of_table = {name: rest.pop(name) for name in ("committed", "without_transactions")}
     if is_tier(source) or tier_of_command() is not None:
         if option or any(of_table.values()):
@@ -375,6 +378,7 @@ def restore(
     options: dict[str, Any] = dict(_setting("--option", text) for text in option)
     with session() as spark:
         _print(jobs.restore(spark, source, path, **shared, **of_table, **options), as_json)
+    common.end_with(common.report_lacking(lacking_of(Path(source))))
 
 
 def _restore_tier(
@@ -397,6 +401,7 @@ def _restore_tier(
         result = restored(spark, source, path, names, tier=tier_of_command(), until=end, **options)
         frame = frame_of(spark, result)
         _print(frame if as_json else frame.drop("detail"), as_json)
+    common.report_lacking(result.lacking)
     of_partitions = [] if as_json else [f"{each.name}: {note}" for each in result for note in each.notes]
     for note in [*of_partitions, *result.notes]:
         click.echo(note, err=True)

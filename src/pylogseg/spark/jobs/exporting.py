@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,14 @@ from pylogseg.catalog.disk import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.export.file import Form
 from pylogseg.export.tables import COLUMNS, ExportedPart, Part, Table, export_parts, parts_of
+from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.scratch import Scratch
-from pylogseg.reading.log_reader import logs_of
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.log_reader import LogReader, logs_of
+from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.spark.distribute import run
 from pylogseg.spark.jobs.names import asked_for
+from pylogseg.verify.findings import Finding
+from pylogseg.verify.lacking import lacking_for, texts_of
 
 MANIFEST = (
     "topic string, `partition` int, baseOffset bigint, state string, path string, records bigint, sizeBytes bigint, "
@@ -90,7 +94,8 @@ def export(
     pyspark.sql.DataFrame
         A row for each file. ``state`` is ``written``, ``unchanged`` or ``to do`` (with a null ``path``), ``gone`` if
         retention removed the segment meanwhile, or ``left`` for segments after damage. ``problem`` says what could not
-        be read.
+        be read. A row with the state ``missing`` says what checkpoints, indexes, leader epochs and snapshots show to be
+        missing from the logs, with its first offset in place of a base offset.
     """
     if "://" in out:
         raise RequestError(
@@ -110,7 +115,17 @@ def export(
         groups = parts_of(logs, table, options, (since, until), keep_deleted=keep_deleted)
         sizes = [sum(part.segment.size for part in parts) for parts in groups]
         done = run(spark, groups, work, sizes, label="pylogseg export", progress=progress)
-    return spark.createDataFrame([row for parts in done for part in parts for row in _rows(part, target)], MANIFEST)
+    rows = [row for parts in done for part in parts for row in _rows(part, target)]
+    readers = [LogReader.of(log, (0, OPEN_END), (since, until), options) for log in logs]
+    return spark.createDataFrame(rows + [_missing(each) for each in lacking_for(disk, readers, names)], MANIFEST)
+
+
+def _missing(finding: Finding) -> tuple[Any, ...]:
+    above, name = os.path.split(finding.path)
+    folder = parse_partition_folder(name) or parse_partition_folder(os.path.basename(above))
+    topic, number = (folder.topic, folder.partition) if folder else (None, None)
+    (text,) = texts_of([finding])
+    return (topic, number, finding.offset, "missing", None, 0, None, text)
 
 
 def _rows(part: ExportedPart, out: Path) -> list[tuple[Any, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,8 +13,9 @@ import pyarrow as pa
 
 from pylogseg.catalog.disk import Partition, open_dir
 from pylogseg.errors import RequestError
-from pylogseg.export.tables import state_of
-from pylogseg.restore.contents import Content, content_of
+from pylogseg.export.tables import lacking_of, state_of
+from pylogseg.offline.comparing_table import compared
+from pylogseg.restore.contents import content_of
 from pylogseg.restore.partition import Written
 from pylogseg.restore.rows import COLUMNS, WriteOptions, write_rows
 from pylogseg.restore.staging import Placed, Staging, sweep
@@ -21,6 +23,9 @@ from pylogseg.restore.tables import is_committed
 from pylogseg.spark.distribute import run
 from pylogseg.spark.worker import task_name
 from pylogseg.spark.write_options import check_columns, parse_write
+from pylogseg.verify.lacking import refuse, texts_of
+
+_log = logging.getLogger("pylogseg.spark")
 
 MANIFEST = (
     "topic string, `partition` int, state string, path string, firstOffset bigint, endOffset bigint, records bigint, "
@@ -42,6 +47,7 @@ def restore(
     path: str,
     *,
     overwrite: bool = False,
+    force: bool = False,
     committed: bool = False,
     without_transactions: bool = False,
     dry_run: bool = False,
@@ -63,7 +69,9 @@ def restore(
     path : str
         The folder for the partitions, shared by all workers.
     overwrite : bool
-        Whether existing partitions are replaced.
+        Whether existing partitions are replaced, whatever they have.
+    force : bool
+        Restore also a table that is known to lack records: its notes say what could not be exported, and its files.
     committed : bool
         Confirms that all records of the table were committed, if its files do not show it.
     without_transactions : bool
@@ -78,16 +86,23 @@ def restore(
     -------
     pyspark.sql.DataFrame
         A row for each partition: ``state`` is ``written``, ``to do``, or ``unchanged`` if it already exists with the
-        same offsets and as many records.
+        same records and `overwrite` is not set.
 
     Raises
     ------
+    IncompleteError
+        For a table that is known to lack records, unless `force`.
     RequestError
         For missing columns; for a partition that exists with other records, unless `overwrite`; and for a table that
         does not show which records were committed.
     """
     given = parse_write({**options, "path": path})
     if isinstance(source, (str, os.PathLike)):
+        lacking = lacking_of(Path(os.fspath(source)))
+        if not force:
+            refuse(lacking)
+        for text in texts_of(lacking):
+            _log.warning("missing: %s", text)
         rows = _decided(spark, _whole(spark, os.fspath(source)), os.fspath(source), committed, without_transactions)
     elif committed or without_transactions:
         raise RequestError(
@@ -100,10 +115,10 @@ def restore(
     check_columns({field.name: field.dataType.simpleString() for field in rows.schema}, given)
     if not dry_run and os.path.isdir(given.root):
         sweep(given.root)  # a write that died after its commit began is finished first
-    there = _there(given.root)
+    there = {} if overwrite else _there(given.root)  # overwrite writes, whatever is there
     done: list[tuple[Any, ...]] = []
     if there or dry_run:
-        rows, done = _left(spark, rows, there, given, overwrite, dry_run)
+        rows, done = _left(spark, rows, there, given, dry_run)
         if rows is None:
             return spark.createDataFrame(done, MANIFEST)
     placed = _write(rows, given, overwrite)
@@ -191,17 +206,14 @@ def _write(rows: Any, options: WriteOptions, overwrite: bool) -> list[Placed]:
     staging = Staging(options.root)
     staging.begin()
     write_id = staging.write_id
-    order = [name for name in ("topic", "partition", "offset", "timestamp") if name in rows.columns]
-    if "offset" in order:
-        order = [name for name in order if name != "timestamp"]
 
     def task(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for each in write_rows(tables, Staging(options.root, write_id), task_name(), options):
             yield pa.RecordBatch.from_pylist([each._asdict()], _WRITTEN)
 
     try:
-        together = rows.repartition("topic", "partition").sortWithinPartitions(*order)
-        written = [Written(**row.asDict()) for row in together.mapInArrow(task, from_arrow_schema(_WRITTEN)).collect()]
+        made = _in_order(rows).mapInArrow(task, from_arrow_schema(_WRITTEN)).collect()
+        written = [Written(**row.asDict()) for row in made]
         placed = staging.commit(written, overwrite=overwrite)
         staging.forget()
         return placed
@@ -214,7 +226,6 @@ def _left(
     rows: Any,
     there: dict[tuple[str, int], Partition],
     options: WriteOptions,
-    overwrite: bool,
     dry_run: bool,
 ) -> tuple[Any, list[tuple[Any, ...]]]:
     """Return the rows of the partitions to write (None for none), and the results of the others."""
@@ -223,13 +234,19 @@ def _left(
     keep = options.restore.offsets == "keep"
     bounds = [sql.min("offset"), sql.max("offset") + 1] if keep else [sql.lit(None), sql.lit(None)]
     counted = rows.groupBy("topic", "partition").agg(*bounds, sql.count(sql.lit(1))).collect()
+    alike = [
+        (topic, number)
+        for topic, number, *content in counted
+        if keep and (part := there.get((topic, number))) is not None and content_of(part)[:3] == tuple(content)
+    ]
+    same = _same(spark, rows, alike, options) if alike else set()
     done, todo = [], []
     for topic, number, *content in counted:
         folder = there.get((topic, number))
         target = os.path.join(options.root, f"{topic}-{number}")
-        if folder is not None and keep and content_of(folder) == Content(*content):
+        if folder is not None and (topic, number) in same:
             done.append((topic, number, "unchanged", target, *content, len(folder.segments), folder.size))
-        elif folder is not None and not overwrite:
+        elif folder is not None:
             raise RequestError(f"{target}: it already exists with other records; overwrite replaces it")
         elif dry_run:
             done.append((topic, number, "to do", target, *content, None, None))
@@ -237,10 +254,36 @@ def _left(
             todo.append((topic, number))
     if dry_run or not todo:
         return None, done
-    if len(todo) < len(counted):
-        chosen = spark.createDataFrame(todo, "topic string, `partition` int")
-        rows = rows.join(sql.broadcast(chosen), ["topic", "partition"], "left_semi")
-    return rows, done
+    return (_of_partitions(spark, rows, todo) if len(todo) < len(counted) else rows), done
+
+
+def _of_partitions(spark: Any, rows: Any, names: list[tuple[str, int]]) -> Any:
+    from pyspark.sql import functions as sql
+
+    chosen = spark.createDataFrame(names, "topic string, `partition` int")
+    return rows.join(sql.broadcast(chosen), ["topic", "partition"], "left_semi")
+
+
+def _same(spark: Any, rows: Any, names: list[tuple[str, int]], options: WriteOptions) -> set[tuple[str, int]]:
+    """Return the partitions whose folders have just these rows, compared record by record in tasks."""
+    root, timestamp_type = options.root, options.restore.timestamp_type
+
+    def task(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for topic, number, is_same in compared(tables, root, timestamp_type):
+            found = [pa.array([topic]), pa.array([number], pa.int32()), pa.array([is_same])]
+            yield pa.RecordBatch.from_arrays(found, ["topic", "partition", "same"])
+
+    sorted_rows = _in_order(_of_partitions(spark, rows, names))
+    found = sorted_rows.mapInArrow(task, "topic string, `partition` int, same boolean").collect()
+    return {(topic, number) for topic, number, is_same in found if is_same}
+
+
+def _in_order(rows: Any) -> Any:
+    """Return rows with each partition in one task, in the order of offsets or times."""
+    order = [name for name in ("topic", "partition", "offset", "timestamp") if name in rows.columns]
+    if "offset" in order:
+        order = [name for name in order if name != "timestamp"]
+    return rows.repartition("topic", "partition").sortWithinPartitions(*order)
 
 
 def _there(root: str) -> dict[tuple[str, int], Partition]:

@@ -23,6 +23,7 @@ from pylogseg.spark.distribute import run
 from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.jobs.results import frame_of
 from pylogseg.tier.urls import is_tier
+from pylogseg.verify.lacking import texts_of
 
 _log = logging.getLogger("pylogseg.spark")
 
@@ -44,10 +45,9 @@ def restore_tier(spark: Any, path: str, target: str, names: Sequence[str] | None
     names : sequence of str
         Topics, partitions or patterns; all if left out. An empty sequence is refused.
     **options
-        Options of `pylogseg.offline.restore`: ``partitions``, ``overwrite``, ``cluster_metadata``, ``keep_producers``,
-        ``abort_open_transactions``, ``storage`` (with
-        ``tier_keys`` for encrypted tiers), ``tier``, ``until``, ``on_corrupt``, ``dry_run``. ``progress`` shows
-        progress.
+        Options of `pylogseg.offline.restore`: ``partitions``, ``overwrite``, ``force``, ``cluster_metadata``,
+        ``keep_producers``, ``abort_open_transactions``, ``storage`` (with ``tier_keys`` for encrypted tiers),
+        ``tier``, ``until``, ``on_corrupt``, ``dry_run``. ``progress`` shows progress.
 
     Returns
     -------
@@ -58,13 +58,15 @@ def restore_tier(spark: Any, path: str, target: str, names: Sequence[str] | None
 
     Raises
     ------
+    IncompleteError
+        If records are known to be missing at the end of a log, unless ``force``.
     RequestError
         If a name is not there, or a partition already exists with other records, unless ``overwrite``.
     StorageError
         If a broker has the lock of `target`.
     """
     result = restored(spark, path, target, asked_for(names), **options)
-    for note in result.notes:
+    for note in [*result.notes, *texts_of(result.lacking)]:
         _log.warning("%s", note)
     return frame_of(spark, result)
 
@@ -77,6 +79,7 @@ def restored(
     *,
     partitions: Sequence[int] = (),
     overwrite: bool = False,
+    force: bool = False,
     cluster_metadata: str | None = None,
     keep_producers: bool | None = None,
     abort_open_transactions: bool = False,
@@ -98,6 +101,7 @@ def restored(
     given.spread = lambda items, work, sizes: run(
         spark, items, work, sizes, label="pylogseg restore_tier", progress=progress
     )
+    given.lacking = given.look(disk, force)
     job = Restoring(
         given,
         into,

@@ -1,0 +1,200 @@
+"""What is known to be missing does not leave with exit code 0: every command beside every sign of a loss."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from helpers.shell import Done, pylogseg
+
+from pylogseg.catalog.disk import open_dir
+from pylogseg.files.checkpoint import parse_offset_checkpoint
+from pylogseg.verify.lacking import lacking
+
+#: Segments of txn-a-0 in the examples, and the end of its log.
+BASES, END = (0, 43, 81, 119), 148
+PART = "txn-a-0"
+
+
+def _segment(base: int, *ends: str) -> Callable[[Path], None]:
+    def remove(disk: Path) -> None:
+        for path in sorted((disk / PART).glob(f"{base:020}.*")):
+            if not ends or path.suffix in ends:
+                path.unlink()
+
+    return remove
+
+
+def _checkpoint(name: str, offset: int) -> Callable[[Path], None]:
+    def write(disk: Path) -> None:
+        path = disk / f"{name}-offset-checkpoint"
+        known = dict(parse_offset_checkpoint(path.read_bytes(), str(path))) if path.exists() else {}
+        known["txn-a", 0] = offset
+        lines = [f"{topic} {number} {value}\n" for (topic, number), value in known.items()]
+        path.write_text(f"0\n{len(lines)}\n" + "".join(lines))
+
+    return write
+
+
+def _epochs(disk: Path) -> None:
+    (disk / PART / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n3 170\n")
+
+
+def _snapshot(disk: Path) -> None:
+    shutil.copy(disk / PART / f"{END:020}.snapshot", disk / PART / f"{170:020}.snapshot")
+
+
+def _folder(disk: Path) -> None:
+    shutil.rmtree(disk / PART)
+
+
+def _no_checkpoints(*base: int) -> Callable[[Path], None]:
+    """Only the folder itself tells."""
+
+    def remove(disk: Path) -> None:
+        for path in disk.glob("*-offset-checkpoint"):
+            path.unlink()
+        for each in base:
+            _segment(each, ".log")(disk)
+
+    return remove
+
+
+#: What is done to the disk, and the first and last offset that are named then.
+SIGNS: dict[str, tuple[Callable[[Path], None], int, int]] = {
+    "first": (_segment(0), 0, 42),
+    "middle": (_segment(43), 43, 80),
+    "last": (_segment(119), 119, END - 1),
+    "orphan-first": (_segment(0, ".log"), 0, 42),
+    "orphan-middle": (_segment(81, ".log"), 81, 118),
+    "orphan-last": (_segment(119, ".log"), 119, END - 1),
+    "orphan-alone": (_no_checkpoints(119), 119, END - 1),
+    "recovery-point": (_checkpoint("recovery-point", 200), END, 199),
+    "high-watermark": (_checkpoint("replication", 200), END, 199),
+    "log-start": (_checkpoint("log-start", 200), 0, END - 1),
+    "cleaner": (_checkpoint("cleaner", 200), END, 199),
+    "epoch": (_epochs, END, 169),
+    "snapshot": (_snapshot, END, 169),
+}
+
+
+@pytest.fixture(scope="module")
+def backup(examples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two partitions of a disk that was closed in order."""
+    made = tmp_path_factory.mktemp("backup") / "disk"
+    assert pylogseg("copy", examples, made, "txn-a").code == 0
+    return made
+
+
+#: The arguments of a command for a disk and a folder; and what it does with a loss: `name` it, `refuse`.
+COMMANDS: dict[str, tuple[Callable[[Path, Path], list[object]], str]] = {
+    "copy": (lambda disk, out: ["copy", disk, out / "new"], "name"),
+    "copy -n": (lambda disk, out: ["copy", disk, out / "new", "-n"], "name"),
+    "copy name": (lambda disk, out: ["copy", disk / PART, out / "new"], "name"),
+    "restore": (lambda disk, out: ["restore", disk, out], "refuse"),
+    "restore -n": (lambda disk, out: ["restore", disk, out, "-n"], "refuse"),
+    "restore name": (lambda disk, out: ["restore", disk, out, PART], "refuse"),
+    "restore --force": (lambda disk, out: ["restore", disk, out, "--force"], "name"),
+    "export": (lambda disk, out: ["export", disk, "--out", out / "lake"], "name"),
+    "move": (lambda disk, out: ["move", disk, out, PART], "refuse"),
+    "move -n": (lambda disk, out: ["move", disk, out, PART, "-n"], "refuse"),
+    "move --force": (lambda disk, out: ["move", disk, out, PART, "--force"], "name"),
+}
+
+
+def ran(command: str, disk: Path, out: Path) -> Done:
+    out.mkdir()
+    return pylogseg(*COMMANDS[command][0](disk, out))
+
+
+def checkpoints_of(folder: Path) -> dict[str, int]:
+    """What the checkpoints of a log directory say of the partition."""
+    found = {}
+    for path in folder.glob("*-offset-checkpoint"):
+        entry = parse_offset_checkpoint(path.read_bytes(), str(path)).get(("txn-a", 0))
+        if entry is not None:
+            found[path.name] = entry
+    return found
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+def test_a_loss_is_named(sign: str, backup: Path, tmp_path: Path) -> None:
+    harm, first, last = SIGNS[sign]
+    for number, (command, (_, how)) in enumerate(COMMANDS.items()):
+        disk, out = Path(shutil.copytree(backup, tmp_path / str(number) / "disk")), tmp_path / str(number) / "out"
+        harm(disk)
+        before = {path: path.stat().st_size for path in disk.rglob("*")}
+        done = ran(command, disk, out)
+        said = done.err + done.text
+        assert done.code == 1, (command, said)
+        assert f"offsets {first} to {last}" in said, (command, said)
+        assert "trusts it" not in said
+        written = list(out.rglob(PART)) + list(out.rglob("*.parquet"))
+        if how == "refuse" or "-n" in command:
+            assert not written, command
+            assert {path: path.stat().st_size for path in disk.rglob("*")} == before
+            continue
+        assert written, command
+        if command == "export":
+            continue
+        (folder,) = written
+        (part,) = open_dir(folder).partitions
+        end = BASES[-1] if sign in ("last", "orphan-last", "orphan-alone") else END
+        assert max(checkpoints_of(folder.parent).values(), default=0) <= end, command
+        if command == "move --force":  # byte for byte: the evidence stays
+            continue
+        assert not (folder.parent / ".kafka_cleanshutdown").exists()
+        bases = {segment.base_offset for segment in part.segments}
+        assert {int(path.stem) for path in folder.glob("*.*index")} <= bases, command
+        # What a hole leaves stays known; what was above the end is no sign any more.
+        left = {finding.kind for finding in lacking(open_dir(folder.parent))}
+        assert left <= {"gap"} if sign.endswith("middle") else left <= {"missing"}, (command, left)
+        assert not left or first < BASES[-1], (command, left)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_is_said_of_whole_data(command: str, examples: Path, backup: Path, tmp_path: Path) -> None:
+    """Not of a whole disk either, with retention, deleted records, compaction, legacy formats, its own metadata."""
+    for number, disk in enumerate([backup, examples] if "move" not in command and "name" not in command else [backup]):
+        place = Path(shutil.copytree(disk, tmp_path / str(number) / "disk"))
+        done = ran(command, place, tmp_path / str(number) / "out")
+        assert (done.code, done.err) == (0, ""), command
+
+
+def test_a_partition_that_is_not_there(examples: Path, backup: Path, tmp_path: Path) -> None:
+    """By a checkpoint, or by the metadata of the cluster, which says what a broker's disk should have."""
+    by_checkpoint = Path(shutil.copytree(backup, tmp_path / "by_checkpoint"))
+    shutil.rmtree(by_checkpoint / PART)
+    by_metadata = Path(shutil.copytree(examples, tmp_path / "by_metadata"))
+    # That directory has some of the topics that the metadata in the examples knows.
+    text = (by_metadata / "meta.properties").read_text()
+    (by_metadata / "meta.properties").write_text(text.replace("sSDgKM8EQUu-7Nh-ktoepQ", "PnF15ATXRc-iW5ONb3kHUQ"))
+    for number, (disk, name) in enumerate(((by_checkpoint, PART), (by_metadata, "meta-2-0"))):
+        for command in ("copy", "copy -n", "restore", "restore -n", "restore --force", "export"):
+            done = ran(command, disk, tmp_path / f"{command} {number}")
+            assert done.code == 1, (command, done.err)
+            assert f"{disk / name}: " in done.err
+            assert "missing" in done.err
+        # Who asks for another one is not told.
+        assert pylogseg("copy", disk, tmp_path / f"other {number}", "txn-a-1").code == 0
+
+
+def test_only_what_is_exported_counts(backup: Path, tmp_path: Path) -> None:
+    disk = Path(shutil.copytree(backup, tmp_path / "disk"))
+    SIGNS["orphan-last"][0](disk)
+    for number, (offsets, code) in enumerate({"0:119": 0, "100:119": 0, "100:": 1, "100:130": 1}.items()):
+        done = pylogseg("export", disk, PART, "--out", tmp_path / f"{number}.jsonl", "--offset", offsets)
+        assert (done.code, "offsets 119 to 147" in done.err) == (code, bool(code)), offsets
+
+
+def test_json_has_it(backup: Path, tmp_path: Path) -> None:
+    disk = Path(shutil.copytree(backup, tmp_path / "disk"))
+    SIGNS["last"][0](disk)
+    (tmp_path / "new").mkdir()
+    for arguments in (["copy", disk, tmp_path / "copy"], ["restore", disk, tmp_path / "new", "--force"]):
+        done = pylogseg(*arguments, "--json")
+        (found,) = json.loads(done.out.splitlines()[-1])["lacking"]
+        assert (found["offset"], found["lastOffset"], bool(found["remedy"])) == (119, 147, True)
