@@ -36,6 +36,9 @@ _SERVED = [
     # Those of a server that is written to.
     "CreateTopics", "DeleteTopics", "DeleteRecords", "CreatePartitions", "AlterConfigs", "IncrementalAlterConfigs",
     "DeleteGroups", "OffsetDelete", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit",
+    "ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments", "DescribeQuorum",
+    "ListConfigResources", "ListTransactions", "DescribeTransactions", "AlterReplicaLogDirs", "CreateAcls",
+    "DescribeAcls", "DeleteAcls",
 ]  # fmt: skip
 REQUESTS = tuple(f"{name}{kind}" for name in _SERVED for kind in ("Request", "Response"))
 _JAR = re.compile(

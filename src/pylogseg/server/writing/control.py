@@ -359,6 +359,31 @@ def failed(key: int, call: Call, code: int) -> Values:
             }
             for topic in values["v3AndBelowTopics"]
         ]
+    elif key == 31:
+        found["filterResults"] = [{"errorCode": code, "errorMessage": text} for _ in values["filters"]]
+    elif key == 30:
+        found["results"] = [{"errorCode": code, "errorMessage": text} for _ in values["creations"]]
+    elif key == 34:
+        found["results"] = [
+            {
+                "topicName": topic["name"],
+                "partitions": [{"partitionIndex": number, "errorCode": code} for number in topic["partitions"]],
+            }
+            for log_dir in values["dirs"]
+            for topic in log_dir["topics"]
+        ]
+    elif key == 43:
+        found["replicaElectionResults"] = [
+            {
+                "topic": topic["topic"],
+                "partitionResult": [{"partitionId": number, "errorCode": code} for number in topic["partitions"]],
+            }
+            for topic in values["topicPartitions"] or ()
+        ]
+    elif key == 65:
+        found["transactionStates"] = [
+            {"transactionalId": name, "errorCode": code} for name in values["transactionalIds"]
+        ]
     elif key == 42:
         found["results"] = [{"groupId": name, "errorCode": code} for name in values["groupsNames"]]
     return found

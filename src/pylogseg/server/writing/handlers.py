@@ -7,7 +7,7 @@ from pylogseg.server.handlers import FEATURES, READING
 from pylogseg.server.service import Call
 from pylogseg.server.table import Table
 from pylogseg.server.wire import Values
-from pylogseg.server.writing import admin, altering, producing, transacting
+from pylogseg.server.writing import admin, altering, one_node, producing, transacting
 
 
 def _fetch_offsets(call: Call) -> Values:
@@ -28,11 +28,22 @@ WRITING = Table(
         25: transacting.add_offsets,
         26: transacting.end,
         28: transacting.commit_offsets,
+        29: one_node.describe_acls,
+        30: one_node.create_acls,
+        31: one_node.delete_acls,
         33: altering.alter,
+        34: one_node.alter_log_dirs,
         37: admin.create_partitions,
         42: admin.delete_groups,
+        43: one_node.elect_leaders,
         44: altering.alter_in_part,
+        45: one_node.alter_reassignments,
+        46: one_node.reassignments,
         47: admin.delete_offsets,
+        55: one_node.quorum,
+        65: one_node.describe_transactions,
+        66: one_node.list_transactions,
+        74: one_node.config_resources,
     },
     {**FEATURES, "transaction.version": 2},
 )

@@ -1,0 +1,203 @@
+"""What a broker of one node says of replicas, elections, the quorum and transactions: there is one place for all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pylogseg.errors import RequestError
+from pylogseg.format.names import METADATA_TOPIC
+from pylogseg.internal_topics.cluster import BROKER_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
+from pylogseg.server import codes
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.configs import KINDS
+from pylogseg.server.service import Call
+from pylogseg.server.wire import Values
+from pylogseg.server.writing.transactions import State, Transaction
+from pylogseg.server.writing.writer import writer_of
+
+_LOGGER_RESOURCE = 8
+_UNKNOWN = "This server does not host this topic-partition."
+
+
+def _code(call: Call, topic: str, number: int, found: int = codes.NONE) -> dict[str, Any]:
+    """Return the error of a partition, which is `found` if it is here."""
+    try:
+        call.catalog.find(call.topic(topic), number)
+        return {"errorCode": found}
+    except KafkaError as error:
+        return {"errorCode": error.code, "errorMessage": _UNKNOWN}
+
+
+def elect_leaders(call: Call) -> Values:
+    """Answer ElectLeaders: all are led here already."""
+    asked = call.values["topicPartitions"]
+    if asked is None:  # all that need one: none does
+        return {"replicaElectionResults": []}
+    found = []
+    needless = {"errorMessage": "Leader election not needed for topic partition."}
+    for topic in asked:
+        rows = [_code(call, topic["topic"], number, codes.ELECTION_NOT_NEEDED) for number in topic["partitions"]]
+        rows = [row if "errorMessage" in row else {**row, **needless} for row in rows]
+        numbered = [{"partitionId": number, **row} for number, row in zip(topic["partitions"], rows, strict=True)]
+        found.append({"topic": topic["topic"], "partitionResult": numbered})
+    return {"replicaElectionResults": found}
+
+
+def alter_reassignments(call: Call) -> Values:
+    """Answer AlterPartitionReassignments: a partition stays where it is, and nothing can be cancelled."""
+    found = []
+    for topic in call.values["topics"]:
+        rows = [
+            {"partitionIndex": each["partitionIndex"], **_moved(call, topic["name"], each)}
+            for each in topic["partitions"]
+        ]
+        found.append({"name": topic["name"], "partitions": rows})
+    return {"responses": found}
+
+
+def _moved(call: Call, topic: str, asked: dict[str, Any]) -> dict[str, Any]:
+    row = _code(call, topic, asked["partitionIndex"])
+    if row["errorCode"]:
+        return row
+    if asked["replicas"] is None:
+        text = f"No partition reassignment is in progress for the partition {topic}-{asked['partitionIndex']}."
+        return {"errorCode": codes.NO_REASSIGNMENT_IN_PROGRESS, "errorMessage": text}
+    if list(asked["replicas"]) != [call.catalog.node_id]:
+        text = f"a partition can be on broker {call.catalog.node_id} only"
+        return {"errorCode": codes.INVALID_REPLICA_ASSIGNMENT, "errorMessage": text}
+    return row
+
+
+def reassignments(call: Call) -> Values:
+    """Answer ListPartitionReassignments: there are none."""
+    return {"topics": []}
+
+
+def alter_log_dirs(call: Call) -> Values:
+    """Answer AlterReplicaLogDirs: a partition is in its directory already, and nothing is moved to another one."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for log_dir in call.values["dirs"]:
+        for topic in log_dir["topics"]:
+            for number in topic["partitions"]:
+                row = _code(call, topic["name"], number)
+                if (
+                    not row["errorCode"]
+                    and call.catalog.topics[topic["name"]].partitions[number].log_dir != log_dir["path"]
+                ):
+                    row["errorCode"] = codes.LOG_DIR_NOT_FOUND
+                found.setdefault(topic["name"], []).append({"partitionIndex": number, **row})
+    return {"results": [{"topicName": name, "partitions": rows} for name, rows in found.items()]}
+
+
+def quorum(call: Call) -> Values:
+    """Answer DescribeQuorum: this node is all of it."""
+    catalog = call.catalog
+    voter = {"replicaId": catalog.node_id, "logEndOffset": 0, "lastFetchTimestamp": -1, "lastCaughtUpTimestamp": -1}
+    topics = []
+    for topic in call.values["topics"]:
+        rows: list[dict[str, Any]] = []
+        for each in topic["partitions"]:
+            row = {"partitionIndex": each["partitionIndex"], "errorCode": codes.NONE, "leaderId": catalog.node_id,
+                   "leaderEpoch": 1, "highWatermark": 0, "currentVoters": [voter], "observers": []}  # fmt: skip
+            if topic["topicName"] != METADATA_TOPIC or each["partitionIndex"]:
+                row = {"partitionIndex": each["partitionIndex"], "errorCode": codes.UNKNOWN_TOPIC_OR_PARTITION}
+            rows.append(row)
+        topics.append({"topicName": topic["topicName"], "partitions": rows})
+    listener = {"name": "PLAINTEXT", "host": call.endpoint.host, "port": call.endpoint.port}
+    return {"topics": topics, "nodes": [{"nodeId": catalog.node_id, "listeners": [listener]}]}
+
+
+def config_resources(call: Call) -> Values:
+    """Answer ListConfigResources; version 0 asks for what clients report alone."""
+    wanted = set(call.values["resourceTypes"]) or set(KINDS) if call.version else {METRICS_RESOURCE}
+    found = {(TOPIC_RESOURCE, name) for name in call.catalog.topics} | {(BROKER_RESOURCE, str(call.catalog.node_id))}
+    found |= {
+        of
+        for of, settings in call.catalog.dynamic.items()
+        if of[0] not in (TOPIC_RESOURCE, BROKER_RESOURCE) and settings
+    }
+    if wanted - {*KINDS, _LOGGER_RESOURCE}:
+        return {"errorCode": codes.UNSUPPORTED_VERSION}
+    rows = [{"resourceName": name, "resourceType": kind} for kind, name in sorted(found) if kind in wanted]
+    return {"configResources": rows}
+
+
+# ---- transactions ----
+
+
+def _state_of(state: State) -> str:
+    """Return Kafka's word for a state."""
+    return "".join(word.title() for word in state.name.split("_"))
+
+
+def list_transactions(call: Call) -> Values:
+    """Answer ListTransactions."""
+    values, now_ms = call.values, writer_of(call).catalog.clock.now_ms()
+    names = {_state_of(each) for each in State}
+    wanted, producers = set(values["stateFilters"]), set(values["producerIdFilters"])
+    pattern = values["transactionalIdPattern"]
+    by_id = {each.id: each for each in writer_of(call).transactions.names()}
+    chosen = set(by_id)
+    if pattern:
+        from pylogseg.arrow.names import check_pattern, matching  # few clients need Arrow, which takes long to import
+
+        try:
+            check_pattern(pattern)
+        except RequestError:
+            return {"errorCode": codes.INVALID_REGULAR_EXPRESSION}
+        chosen = matching(by_id, pattern)
+    found = []
+    for name in sorted(chosen):
+        each = by_id[name]
+        state = _state_of(each.state)
+        if (wanted and state not in wanted) or (producers and each.producer.id not in producers):
+            continue
+        if values["durationFilter"] >= 0 and (
+            each.started_ms < 0 or now_ms - each.started_ms < values["durationFilter"]
+        ):
+            continue
+        found.append({"transactionalId": name, "producerId": each.producer.id, "transactionState": state})
+    return {"unknownStateFilters": sorted(wanted - names), "transactionStates": found}
+
+
+def describe_transactions(call: Call) -> Values:
+    """Answer DescribeTransactions."""
+    known = {each.id: each for each in writer_of(call).transactions.names()}
+    return {"transactionStates": [_described(name, known.get(name)) for name in call.values["transactionalIds"]]}
+
+
+def _described(name: str, found: Transaction | None) -> dict[str, Any]:
+    if found is None:
+        return {"errorCode": codes.TRANSACTIONAL_ID_NOT_FOUND, "transactionalId": name}
+    topics: dict[str, list[int]] = {}
+    for topic, number in sorted(found.places):
+        topics.setdefault(topic, []).append(number)
+    return {
+        "transactionalId": name,
+        "transactionState": _state_of(found.state),
+        "transactionTimeoutMs": found.timeout_ms,
+        "transactionStartTimeMs": found.started_ms,
+        "producerId": found.producer.id,
+        "producerEpoch": found.producer.epoch,
+        "topics": [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()],
+    }
+
+
+# ---- access ----
+
+_NO_ACLS = {"errorCode": codes.SECURITY_DISABLED, "errorMessage": "No Authorizer is configured."}
+
+
+def describe_acls(call: Call) -> Values:
+    """Answer DescribeAcls, as a broker does that has no authorizer."""
+    return dict(_NO_ACLS)
+
+
+def create_acls(call: Call) -> Values:
+    """Answer CreateAcls, as a broker does that has no authorizer."""
+    return {"results": [_NO_ACLS for _ in call.values["creations"]]}
+
+
+def delete_acls(call: Call) -> Values:
+    """Answer DeleteAcls, as a broker does that has no authorizer."""
+    return {"filterResults": [_NO_ACLS for _ in call.values["filters"]]}
