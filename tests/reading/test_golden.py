@@ -34,8 +34,8 @@ def test_golden_unpacks_whole(golden: Path) -> None:
     assert sorted(path.name for path in (golden / "broker-4.4" / "all").iterdir()) == [
         "data0", "data1", "expected.json", "expected.jsonl.gz",
     ]  # fmt: skip
-    assert len([path for path in golden.rglob("*.log") if path.is_file()]) == 1533
-    assert sum(1 for path in golden.rglob("*") if path.is_file()) == 8009
+    assert len([path for path in golden.rglob("*.log") if path.is_file()]) == 1665
+    assert sum(1 for path in golden.rglob("*") if path.is_file()) == 8527
 
 
 def files(folder: Path) -> dict[str, bytes]:

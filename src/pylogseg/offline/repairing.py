@@ -221,7 +221,7 @@ class _Repairer:
             foreign = [gap for gap in surveys[-1].gaps if gap.kind is GapKind.FOREIGN and gap.is_damage]
             if foreign:
                 raise foreign[0].as_error()
-        ends = [*bases[1:], None]
+        ends = [*bases[1:], None][: len(bases)]
         self._ask_other([(gap, end) for found, end in zip(surveys, ends, strict=False) for gap in found.gaps])
         surveys = self._fill_holes(bases, surveys)
         for number, (base, found, end) in enumerate(zip(bases, surveys, ends, strict=True)):
