@@ -99,6 +99,46 @@ def test_both_sides_of_an_unclean_election_are_named(tmp_path: Path) -> None:
         assert all(merged[name] == source[name] for name in merged if name.endswith(".log"))
 
 
+def test_sides_of_many_partitions_are_chosen_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pattern counts where there are two sides; elsewhere the log is the one that it is without it."""
+    cluster = written(tmp_path)
+    one, other, _ = cluster.brokers
+    shutil.copytree(one.folder / NAME, tmp_path / "u-0")  # a partition without two sides
+    cluster.in_sync = [one]
+    cluster.write()
+    cluster.elect(other)
+    cluster.write()
+    sources = stop(cluster)
+    for number, source in enumerate(sources):
+        for name in ("t-7", "u-0"):
+            shutil.copytree(tmp_path / "u-0" if name == "u-0" else source / NAME, source / name)
+        last = max((source / "u-0").glob("*.log"))
+        if number == 1:  # this one is behind, and has no say
+            last.write_bytes(last.read_bytes()[:-9])
+        for checkpoint in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+            end = (source / checkpoint).read_text().split()[-1]
+            (source / checkpoint).write_text(f"0\n2\nt 0 {end}\nt 7 {end}\n")
+    whole = b"".join(path.read_bytes() for path in sorted((sources[0] / "u-0").glob("*.log")))
+    for number, names in enumerate(("*", "t", "t,u", "t-0,t-7")):
+        out = tmp_path / f"out{number}"
+        done = shell("merge", *sources, "t", "u-0", "--into", out, "--take", f"{names}={sources[1]}")
+        assert done.code == 0, done.text
+        for name in ("t-0", "t-7"):
+            ours, theirs = files(out / name), files(sources[1] / name)
+            assert all(ours[each] == theirs[each] for each in ours if each.endswith(".log"))
+        assert b"".join(path.read_bytes() for path in sorted((out / "u-0").glob("*.log"))) == whole
+    assert f"2 partitions: the log is that of {sources[1]}: it was named" in done.text
+    assert shell("merge", *sources, "--into", tmp_path / "x", "--take", f"v*={sources[1]}").code == 2
+    assert shell("merge", *sources, "--into", tmp_path / "x", "--take", f"t-0,={sources[1]}").code == 2
+    # A word that is a folder here too is a name if the folders before it have one.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t-7").mkdir()
+    done = shell("merge", "b1", "b2", "b3", "t-7", "--into", "some", "--take", "t=b1")
+    assert done.code == 0, done.text
+    assert done.err == "pylogseg: t-7 is read as a name; for the path write ./t-7\n"
+    assert sorted(path.name for path in (tmp_path / "some").iterdir() if path.is_dir()) == ["t-7"]
+
+
 @pytest.mark.parametrize(
     ("known", "number", "why"),
     [

@@ -126,17 +126,28 @@ def select(
     RequestError
         If there is no path, or a name selects nothing.
     """
-    paths, names, either = split_arguments(arguments)
-    tier = tier_of_command()
-    disk = open_dir(paths, tier=tier)
-    more = [word for word in either if not disk.has(word)]
-    for word in either:
-        _report_choice(word, disk)
-    disk = open_dir([*paths, *more], tier=tier) if more else disk
-    names += [*(word for word in either if word not in more), *topic]
+    paths, names = paths_and_names(arguments)
+    disk = open_dir(paths, tier=tier_of_command())
+    names += topic
     report_notes(disk, from_log_start)
     disk.check_numbers(partition)
     return Selection(disk.select(names) if names else disk, names, list(partition) or None, from_log_start)
+
+
+def paths_and_names(arguments: Sequence[str], *, several: bool = False) -> tuple[list[str], list[str]]:
+    """Split arguments; a word that may be either is a name if the paths have it, and what it was taken for is reported.
+
+    With `several` there is nothing to report where it is a path: several are what the command expects.
+    """
+    paths, names, either = split_arguments(arguments)
+    if either:
+        disk = open_dir(paths, tier=tier_of_command())
+        for word in either:
+            is_name = disk.has(word)
+            (names if is_name else paths).append(word)
+            if is_name or not several:
+                _report_choice(word, disk)
+    return paths, names
 
 
 def report_notes(disk: Disk, from_log_start: bool = True) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import click
 
-from pylogseg.cli.common import json_option, topic_option
+from pylogseg.cli import completion
+from pylogseg.cli.common import json_option, paths_and_names, topic_option
 from pylogseg.cli.offline import Request
 from pylogseg.cli.tiers import DISK, Local
 from pylogseg.errors import RequestError
@@ -19,7 +21,8 @@ Examples:
   pylogseg merge /mnt/b1 /mnt/b2 /mnt/b3 --into /data/merged -n    what would come
                                                                    from where
   pylogseg merge /mnt/b1 /mnt/b2 /mnt/b3 --into /data/merged
-  pylogseg merge /mnt/b1 /mnt/b2 --into /data/merged -t orders --take orders-3=/mnt/b2
+  pylogseg merge /mnt/b1 /mnt/b2 orders --into /data/merged --take orders-3=/mnt/b2
+  pylogseg merge /mnt/b1 /mnt/b2 --into /data/merged --take 'orders,audit-*=/mnt/b2'
 
 \b
 Each DIR is a log directory, or a folder of several, of a broker of one cluster. No
@@ -34,23 +37,24 @@ batch by batch, as far as leader epochs show that the records are the same. In
 compacted topics only damaged ranges do: what the cleaner removed stays removed.
 If another replica knew records as committed that this log does not have, as after
 an unclean election, both sides are named and the partition is not written:
---take says which side counts.
+--take says which side counts. With the name of a partition it always does; with a
+topic, a pattern, or several separated by commas, for their partitions with two sides.
 
 \b
 Exit codes: 0 success; 1 committed records differ, offsets are missing in all
-replicas, a partition of the cluster is on no DIR, or one failed; 2 wrong usage, a disk error, or a broker runs;
-130 interrupted: FOLDER does not exist, run the command again.
+replicas or may be, a partition of the cluster is on no DIR, or one failed; 2 wrong
+usage, a disk error, or a broker runs; 130 interrupted: FOLDER does not exist, run the command again.
 """
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("sources", metavar="DIR...", nargs=-1, required=True, type=DISK)
+@click.argument("arguments", metavar="DIR... [NAME...]", nargs=-1, required=True, shell_complete=completion.names)
 @click.option(
     "--into", metavar="FOLDER", type=Local(), required=True, help="The new log directory: empty, or a new path."
 )
 @topic_option
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
-@click.option("--take", multiple=True, metavar="NAME=DIR", help="Partition NAME is as in DIR, whatever others have.")
+@click.option("--take", multiple=True, metavar="NAME[,NAME...]=DIR", help="NAME is as in DIR; repeatable.")
 @click.option("--dry-run", "-n", is_flag=True, help="Read everything, report what would come from where.")
 @click.option(
     "--cluster-metadata",
@@ -62,7 +66,7 @@ replicas, a partition of the cluster is on no DIR, or one failed; 2 wrong usage,
 @click.option("--verbose", "-v", is_flag=True, help="Print each line for each partition.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total.")
 def merge(
-    sources: tuple[str, ...],
+    arguments: tuple[str, ...],
     into: str,
     topic: tuple[str, ...],
     partition: tuple[int, ...],
@@ -75,8 +79,10 @@ def merge(
     quiet: bool,
 ) -> None:
     """Make one log directory, FOLDER, of the disks of several brokers of a cluster."""
-    sides = dict(_side(text) for text in take)
-    options = {"topics": topic, "partitions": partition, "dry_run": dry_run, "jobs": jobs}
+    paths, names = paths_and_names(arguments, several=True)
+    sources = [DISK.convert(path, None, click.get_current_context()) for path in paths]
+    sides = dict(side for text in take for side in _sides(text))
+    options = {"topics": (*names, *topic), "partitions": partition, "dry_run": dry_run, "jobs": jobs}
     Request(into, options, as_json, quiet, verbose).run(
         lambda path, **shared: merge_disks(sources, path, take=sides, cluster_metadata=cluster_metadata, **shared),
         columns=_COLUMNS,
@@ -84,14 +90,14 @@ def merge(
     )
 
 
-def _side(text: str) -> tuple[str, str]:
-    name, _, folder = text.partition("=")
-    if not name or not folder:
+def _sides(text: str) -> list[tuple[str, str]]:
+    names, _, folder = text.partition("=")
+    if not all(names.split(",")) or not folder:
         raise RequestError(f"--take {text}: expected a partition and a folder, as in orders-3=/mnt/b2")
-    return name, folder
+    return [(name, folder) for name in names.split(",")]
 
 
-def _size(sources: tuple[str, ...]) -> int:
+def _size(sources: Sequence[str]) -> int:
     """Bytes to read, for the progress bar: all replicas once, and one of three again."""
     names = (os.path.join(above, name) for path in sources for above, _, files in os.walk(path) for name in files)
     size = sum(os.path.getsize(path) for path in names if path.endswith(".log") and os.path.exists(path))

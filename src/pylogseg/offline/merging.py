@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pylogseg.catalog.target import Target, refuse_if_locked
 from pylogseg.config import LogConfig
@@ -66,7 +66,8 @@ def merge(
     partitions : sequence of int
         Only these numbers.
     take : mapping of str to str, optional
-        Names of partitions (``orders-3``) to the source whose log counts, whatever the others have.
+        Names of partitions (``orders-3``) to the source whose log counts, whatever the others have. Topics and shell
+        patterns stand for those of their partitions that have two sides and are in that source.
     cluster_metadata : str, optional
         The folder ``__cluster_metadata-0``; ``"none"`` for none. By default the newest one in the sources.
     dry_run : bool
@@ -138,7 +139,9 @@ class _Merge:
                     raise RequestError(f"{disk.path} was named twice, also as {other.path}: name each disk once")
         self._check_cluster()
         self._metadata = self._read_metadata(cluster_metadata)
-        self._take = {name: self._disk_named(name, where) for name, where in take.items()}
+        self._sides = take
+        self._take: dict[str, _Disk] = {}
+        self._if_disputed: dict[str, _Disk] = {}
         self._names: list[str] = []
         self._cleaned: dict[tuple[str, int], int] = {}
 
@@ -201,16 +204,21 @@ class _Merge:
                 if disk.age.went_on:
                     self._result.notes.append(f"{disk.path}: {disk.age}: it is an older copy")
 
-    def _disk_named(self, name: str, where: str) -> _Disk:
-        real = os.path.realpath(where)
-        found = [
-            disk
-            for disk in self._disks
-            if real in (os.path.realpath(disk.path), os.path.realpath(disk.source)) and name in disk.names
-        ]
-        if len(found) != 1:
-            raise RequestError(f"{name} is not to be taken from {where}: no source of that name has it")
-        return found[0]
+    def _choose_sides(self, every: Collection[str]) -> None:
+        """Resolve the names of `take`: of partitions, or of topics and patterns."""
+        for asked, where in self._sides.items():
+            real = os.path.realpath(where)
+            disks = [
+                disk for disk in self._disks if real in (os.path.realpath(disk.path), os.path.realpath(disk.source))
+            ]
+            is_partition = asked in every
+            names = [asked] if is_partition else Target(where, tuple(every), None, True).chosen([asked])
+            found = {name: disk for disk in disks for name in names if name in disk.names}
+            if not found:
+                raise RequestError(f"{asked} is not to be taken from {where}: no source of that name has it")
+            if is_partition and asked not in self._names:
+                raise RequestError(f"{asked} is to be taken from one side, and was not chosen")
+            (self._take if is_partition else self._if_disputed).update(found)
 
     # ---- which ----
 
@@ -232,8 +240,7 @@ class _Merge:
         shown = ", ".join(disk.path for disk in self._disks)
         self._names = Target(shown, tuple(every), None, True).chosen(topics, partitions)
         self._note_missing(every, topics, partitions)
-        if missing := [name for name in self._take if name not in self._names]:
-            raise RequestError(f"{missing[0]} is to be taken from one side, and was not chosen")
+        self._choose_sides(every)
 
     def _note_missing(self, here: Collection[str], topics: Sequence[str], partitions: Sequence[int]) -> None:
         """Find the partitions that were asked for, and that no source has: by the metadata, or else by checkpoints."""
@@ -375,7 +382,12 @@ class _Merge:
             )
         result.bytes_before = max(scan.size for scan in scans)
         result.segments_before = max(len(scan.bases) for scan in scans)
-        return planned(scans, known, named)
+        plan = planned([replace(scan) for scan in scans], known, named)
+        if plan.is_disputed and name in self._if_disputed:
+            path = self._if_disputed[name].path
+            named = next((i for i, scan in enumerate(scans) if scan.log_dir == path), None)
+            return plan if named is None else planned(scans, known, named)
+        return plan
 
     def _begin(self, scans: Sequence[ReplicaScan], topic: str, result: PartitionResult) -> None:
         """Let logs that have lost their first segments begin where they did; a tiered one has them elsewhere."""

@@ -20,7 +20,7 @@ from pylogseg.files.checkpoint import encode_leader_epochs
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind, segment_file_name
-from pylogseg.lineage.authority import Choice, Known, Replica, Verdict, choose, judge
+from pylogseg.lineage.authority import Choice, Known, Replica, Rule, Verdict, choose, judge
 from pylogseg.lineage.chains import Lineage
 from pylogseg.lineage.parts import Assembly, assemble
 from pylogseg.log.log import Log
@@ -76,6 +76,12 @@ class Plan:
     def chosen(self) -> ReplicaScan:
         """The authoritative replica."""
         return self.replicas[self.choice.replica]
+
+    @property
+    def is_disputed(self) -> bool:
+        """Whether there are two sides, and none was named: it is not written then."""
+        differ = any(trust.differs_at is not None for trust in self.trusts)
+        return self.choice.rule is not Rule.NAMED and (differ or bool(self.verdict.alarms))
 
     @property
     def committed(self) -> int:

@@ -39,10 +39,10 @@ def describe(plan: Plan, name: str, result: PartitionResult) -> None:
     _add_rows(plan, result)
     _add_notes(plan, result)
     differing = [number for number, trust in enumerate(plan.trusts) if trust.differs_at is not None]
-    if differing and plan.choice.rule is not Rule.NAMED:
+    if plan.is_disputed and differing:
         reason = "; ".join(_difference_text(plan, number) for number in differing)
         result.leave(reason, _choose_text(plan, name, differing), undone=True)
-    elif plan.verdict.alarms and plan.choice.rule is not Rule.NAMED:
+    elif plan.is_disputed:
         texts = [_alarm_text(plan, alarm) for alarm in plan.verdict.alarms]
         reason = "; ".join([*texts, *(_lost_text(plan, lost) for lost in beside)])
         sides = [alarm.replica for alarm in plan.verdict.alarms]
