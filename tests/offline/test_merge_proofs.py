@@ -247,8 +247,8 @@ def tick(second: int) -> tuple[int, str, int, dict[str, object]]:
     return second, "NoOpRecord", 0, {}
 
 
-def fenced(second: int, node: int) -> tuple[int, str, int, dict[str, object]]:
-    return second, "BrokerRegistrationChangeRecord", 0, {"brokerId": node, "fenced": 1}
+def fenced(second: int, node: int, fenced: int = 1) -> tuple[int, str, int, dict[str, object]]:
+    return second, "BrokerRegistrationChangeRecord", 0, {"brokerId": node, "fenced": fenced}
 
 
 def in_sync(second: int, isr: list[int]) -> tuple[int, str, int, dict[str, object]]:
@@ -261,6 +261,7 @@ def in_sync(second: int, isr: list[int]) -> tuple[int, str, int, dict[str, objec
         ([2, 3], [tick(10), tick(30)], 1),  # both live on when their copies end: they are older
         ([2, 3], [tick(10)], 0),  # brokers that died count as alive for a while
         ([2, 3], [tick(8), fenced(9, 2), fenced(9, 3), tick(30)], 0),  # they died
+        ([2], [fenced(9, 2), fenced(20, 2, -1), fenced(40, 2)], 1),  # it came back meanwhile
         ([1, 2, 3], [tick(10), tick(30)], 0),  # the first one has all
         ([1], [in_sync(5, [2]), tick(6)], 1),  # the second one was not in sync when its copy ends
         ([1, 2], [in_sync(5, [2]), tick(6)], 0),

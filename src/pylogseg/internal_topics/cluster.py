@@ -49,8 +49,8 @@ class ClusterMetadata:
         Of the metadata log, up to where it was read: of several copies, the highest is the newest.
     time_ms : int
         Of its last record.
-    alive : frozenset of int
-        Brokers that were registered and not fenced.
+    seen_ms : dict of int to int
+        Of a broker, until when it was there: the time of the last record, or of the last one about it, if it is fenced.
     """
 
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -60,11 +60,11 @@ class ClusterMetadata:
     leaders: dict[tuple[str, int], Known] = field(default_factory=dict)
     offset: int = 0
     time_ms: int = -1
-    alive: frozenset[int] = frozenset()
+    seen_ms: dict[int, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, folder: str, until_ms: int | None = None) -> ClusterMetadata:
-        """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log after it; or as it was at a time.
+    def read(cls, folder: str) -> ClusterMetadata:
+        """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log after it.
 
         Raises
         ------
@@ -75,7 +75,7 @@ class ClusterMetadata:
         """
         from pylogseg.internal_topics.image import Image  # with numpy: only where there is metadata to read
 
-        image = Image.read(folder, until_ms=until_ms)
+        image = Image.read(folder)
         unread = [*image.damage, *(f"{count} {what}" for what, count in image.unread(_NEEDED).items())]
         if unread:
             raise CorruptionError(folder, 0, "; ".join(unread[:3]))
@@ -87,7 +87,7 @@ class ClusterMetadata:
             {key: _known(fields) for key, fields in image.partitions.items()},
             image.offset,
             image.time_ms,
-            frozenset(node for node, fields in image.brokers.items() if not fields["fenced"]),
+            image.seen_ms | {node: image.time_ms for node, fields in image.brokers.items() if not fields["fenced"]},
         )
 
     def of_topic(self, topic: str) -> dict[str, str]:

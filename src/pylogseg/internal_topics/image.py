@@ -55,6 +55,8 @@ class Image:
         Above the last record that was applied.
     time_ms : int
         The newest timestamp of a record; a controller that has nothing to say writes one twice a second.
+    seen_ms : dict of int to int
+        Of a broker, the time of the last record of the log about it: it registered, or was fenced or no longer.
     unknown : Counter of (int, int)
         Type and version of records that the table of messages does not have; they do not count.
     damage : list of str
@@ -74,8 +76,10 @@ class Image:
     next_producer_id: int = -1
     offset: int = 0
     time_ms: int = -1
+    seen_ms: dict[int, int] = field(default_factory=dict)
     unknown: Counter[tuple[int, int]] = field(default_factory=Counter)
     damage: list[str] = field(default_factory=list)
+    _is_log: bool = False
     _pending: list[Part] | None = None
     _partitions: dict[Key, _Fields] = field(default_factory=dict)
     _since: dict[Key, int] = field(default_factory=dict)
@@ -133,8 +137,9 @@ class Image:
         offsets = None if start is None and end is None else (start, end)
         reader = read(path, offset=offsets, timestamp=times, control=True, from_log_start=False)
         for columns, _ in reader.chunks():
+            self._is_log = start is not None
             self._apply_columns(columns, path)
-            self.time_ms = max([self.time_ms, *columns.timestamp[-1:].tolist()])
+            self.time_ms = int(columns.timestamp[-1])
             if start is not None:
                 self.offset = int(columns.offset[-1]) + 1
 
@@ -163,6 +168,7 @@ class Image:
                 apply = _APPLY[name]
                 steps += [(row, apply, fields) for row, fields in zip(rows.tolist(), rows_of(found), strict=True)]
         for row in np.flatnonzero(left).tolist():
+            self.time_ms = int(columns.timestamp[row])
             if control[row]:
                 self._control(columns.key(row), columns.value(row), path)
                 continue
@@ -181,7 +187,13 @@ class Image:
                 key = fields["topicId"], fields["partitionId"]
                 self._partitions[key], self._since[key] = fields, first + row
             else:
+                self.time_ms = int(columns.timestamp[row])
                 step(self, fields)
+
+    def see(self, node_id: int) -> None:
+        """Note the time of a record about a broker; those of a snapshot have the time of that."""
+        if self._is_log:
+            self.seen_ms[node_id] = self.time_ms
 
     def _control(self, key: bytes | None, value: bytes | None, path: str) -> None:
         try:
@@ -308,7 +320,18 @@ def _config(image: Image, fields: _Fields) -> None:
         settings[fields["name"]] = fields["value"]
 
 
+def _register_broker(image: Image, fields: _Fields) -> None:
+    image.brokers[fields["brokerId"]] = fields
+    image.see(fields["brokerId"])
+
+
+def _unregister_broker(image: Image, fields: _Fields) -> None:
+    image.brokers.pop(fields["brokerId"], None)
+    image.see(fields["brokerId"])
+
+
 def _change_broker(image: Image, fields: _Fields) -> None:
+    image.see(fields["brokerId"])
     broker = image.brokers.get(fields["brokerId"])
     if broker is None:
         return
@@ -324,6 +347,7 @@ def _change_broker(image: Image, fields: _Fields) -> None:
 
 def _fence(fenced: bool) -> Callable[[Image, _Fields], None]:
     def apply(image: Image, fields: _Fields) -> None:
+        image.see(fields["id"])
         if fields["id"] in image.brokers:
             image.brokers[fields["id"]]["fenced"] = fenced
 
@@ -361,8 +385,8 @@ _APPLY: dict[str, Callable[[Image, _Fields], Any]] = {
     "PartitionChangeRecord": _change_partition,
     "ClearElrRecord": _clear_elr,
     "ConfigRecord": _config,
-    "RegisterBrokerRecord": lambda image, fields: image.brokers.__setitem__(fields["brokerId"], fields),
-    "UnregisterBrokerRecord": lambda image, fields: image.brokers.pop(fields["brokerId"], None),
+    "RegisterBrokerRecord": _register_broker,
+    "UnregisterBrokerRecord": _unregister_broker,
     "BrokerRegistrationChangeRecord": _change_broker,
     "FenceBrokerRecord": _fence(True),
     "UnfenceBrokerRecord": _fence(False),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from pylogseg.errors import CorruptionError
 from pylogseg.internal_topics.cluster import ClusterMetadata
 from pylogseg.lineage.authority import Known
 
@@ -41,15 +40,9 @@ class Age(NamedTuple):
 
     @classmethod
     def of(cls, node_id: int, own: Metadata, newest: Metadata) -> Age:
-        """Compare the two; the newest log shows when a broker that died was fenced."""
-        end_ms = own.cluster.time_ms + _FENCED_AFTER_MS
-        went_on = False
-        if newest.cluster.time_ms > end_ms:
-            try:
-                went_on = node_id in ClusterMetadata.read(newest.folder, end_ms).alive
-            except CorruptionError:  # that time is not in the log any more
-                went_on = node_id in newest.cluster.alive
-        return cls(own, newest, node_id, went_on)
+        """Compare the two; the newest log shows when a broker that died was fenced, and whether it came back."""
+        seen_ms = newest.cluster.seen_ms.get(node_id, -1)
+        return cls(own, newest, node_id, seen_ms > own.cluster.time_ms + _FENCED_AFTER_MS)
 
     def __str__(self) -> str:
         later = (self.newest.cluster.time_ms - self.own.cluster.time_ms) / 1000
