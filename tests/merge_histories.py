@@ -52,7 +52,8 @@ class Left:
         segments = sorted({batch.segment for batch in self.every if self._path(batch.segment).exists()})
         if not segments:
             return "nothing"
-        kind, segment = chance.choice(["flip", "flip", "middle", "zeros", "cut", "index"]), chance.choice(segments)
+        kinds = ["flip", "flip", "middle", "zeros", "cut", "tail", "index"]
+        kind, segment = chance.choice(kinds), chance.choice(segments)
         path = self._path(segment)
         size = path.stat().st_size
         inside = [b for b in self.every if b.segment == segment and b.position + len(b.data) <= size]
@@ -77,6 +78,10 @@ class Left:
             kept = chance.randrange(1, len(inside) + 1)
             at = inside[kept].position if kept < len(inside) else inside[-1].position + len(inside[-1].data)
             path.write_bytes(path.read_bytes()[: at + chance.choice((0, 20))])
+            self.bad |= {batch.first for batch in inside[kept:]}
+        elif kind == "tail" and segment == segments[-1]:  # also all of the segment, and what an election lost
+            kept = chance.randrange(len(inside))
+            path.write_bytes(path.read_bytes()[: inside[kept].position + chance.choice((0, 20))])
             self.bad |= {batch.first for batch in inside[kept:]}
         elif kind == "index":
             for each in self.folder.glob("*.index"):
@@ -131,6 +136,13 @@ def lost_by_election(lefts: list[Left], leader: Left) -> list[Left]:
     return found
 
 
+def lost_batches(lost: list[Left], leader: Left) -> list[Batch]:
+    """What they know as committed and the leader has not."""
+    theirs = {batch.data for batch in leader.batches}
+    known = (b for left in lost for b in left.batches if b.end <= left.high_watermark and b.end > leader.start)
+    return [batch for batch in known if batch.data not in theirs]
+
+
 def may_be_lost(lefts: list[Left], leader: Left) -> bool:
     """Whether a high watermark is above the start of a batch that the leader has not.
 
@@ -151,19 +163,30 @@ def check(index: int, seed: int, folder: Path) -> Counter[str]:
     chance = random.Random(f"{seed}-{index}")
     lefts, leader, counts = play(folder, chance)
     lost = lost_by_election(lefts, leader)
+    was_known = lost_batches(lost, leader)
     for left in lefts:
         if chance.random() < 0.5:
             counts[left.damage(chance)] += 1
     sources, into = [str(left.broker.folder) for left in lefts], folder / "merged"
     chance.shuffle(sources)
     (result,) = offline.merge(sources, into)
+    proved = {
+        offset
+        for row in result.rows
+        if row["type"] in ("missing", "lost", "alarm")
+        for offset in range(row["firstOffset"], row.get("nextOffset") or row["highWatermark"])
+    }
+    on_none = {o for b in was_known if not any(left.has(b) for left in lefts) for o in range(b.first, b.end)}
+    assert on_none <= proved, (on_none - proved, result.rows, result.notes)
+    assert result.is_undone or not on_none
+    counts["lost by an election, and on no disk"] += bool(on_none)
     if result.state == "left":
         counts["alarms"] += 1
         assert lost or may_be_lost(lefts, leader), result.reason
         assert not into.exists()
         (result,) = offline.merge(sources, into, take={NAME: str(leader.broker.folder)})
     else:
-        assert not lost, (result.rows, result.notes)
+        assert all(each.first in on_none for each in was_known), (result.rows, result.notes)
     assert result.state == "done", (result.state, result.reason)
     wanted = [batch for batch in leader.batches if any(left.has(batch) for left in lefts)]
     gone = {offset for batch in leader.batches if batch not in wanted for offset in range(batch.first, batch.end)}

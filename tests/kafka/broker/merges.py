@@ -6,8 +6,9 @@
 A controller and three brokers with one to three disks each run on this machine. Each partition has a history of its
 own: settings, replicas, producers (idempotent, in transactions) and codecs are a matter of chance. While records are
 written, brokers are killed, stall and come back, leaders are elected cleanly and not, replicas are reassigned, all by
-the seed. At the end consumers read all there is with both isolations, and all brokers are killed. Then disks are
-damaged: bits, ends of segments, whole segments, folders, a whole disk. The merge has to give every batch of the
+the seed. At the end consumers read all there is with both isolations, and all brokers are killed. Then the
+disks of two brokers are copies of half way: what they lack has to be said. And disks are damaged: bits, ends of
+segments, of all replicas too, whole segments, folders, a whole disk. The merge has to give every batch of the
 surviving leader that is whole on any disk, byte for byte, and to name what is not, with its exit code; it has to refuse
 exactly where committed records were lost by an election. The result has to hold what consumers got, and a fresh broker
 has to open it without a warning and to serve the same. Five to ten minutes; exit code 0 if
@@ -17,6 +18,7 @@ all is well. KAFKA_VERSION is that of the brokers (4.3.0). Needs confluent-kafka
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import re
@@ -140,6 +142,8 @@ def play(cluster: Cluster, steps: int) -> list[History]:
     for number in range(steps):
         print(f"step {number + 1} of {steps}", flush=True)
         cluster.step()
+        if number == steps // 2:
+            copy_running(cluster)
     cluster.start(*[node for node in cluster.brokers if not node.is_up])
     cluster.write()
     if chance.random() < 0.5:
@@ -152,6 +156,19 @@ def play(cluster: Cluster, steps: int) -> list[History]:
         if each not in seen:
             cluster.counts["without a leader at the end"] += 1
     return [History(key, rows[key], seen[key], replicas_of(cluster, key)) for key in cluster.keys if key in seen]
+
+
+def older(disk: Path) -> Path:
+    """Where the copy of half way is."""
+    return disk.parent.parent / "older" / disk.parent.name / disk.name
+
+
+def copy_running(cluster: Cluster) -> None:
+    """Copy all disks while the brokers run; files come and go meanwhile."""
+    for node in cluster.brokers:
+        for disk in node.disks:
+            with contextlib.suppress(shutil.Error):
+                shutil.copytree(disk, older(disk), ignore=shutil.ignore_patterns(".lock"))
 
 
 def settled(cluster: Cluster) -> tuple[dict[Key, Row], dict[Key, Seen]]:
@@ -185,10 +202,27 @@ def damage(cluster: Cluster, histories: list[History]) -> tuple[Counter[str], se
             gone.add(chance.choice(disks))
             counts["disks lost"] += 1
     for history in histories:
+        if chance.random() < 0.2:
+            counts["ends of all replicas"] += 1
+            for replica in history.replicas:
+                cut_end(chance, replica.disk / history.name)
+            continue
         for replica in history.replicas:
             if chance.random() < 0.4:
                 counts[damage_one(chance, replica.disk / history.name)] += 1
     return counts, gone
+
+
+def cut_end(chance: random.Random, folder: Path) -> None:
+    """Tear the last batches off, or leave zeros in their place, as far as there are any."""
+    path = max(folder.glob("*.log"))
+    batches = [batch for batch in batches_in(folder) if batch.path == path]
+    if batches:
+        at = chance.choice(batches[-3:]).position
+        size = path.stat().st_size
+        os.truncate(path, at + chance.choice((0, 30)))
+        if chance.random() < 0.3:
+            os.truncate(path, size)
 
 
 def damage_one(chance: random.Random, folder: Path) -> str:
@@ -262,6 +296,27 @@ class Judge:
                 self.say(history, f"whole disks: {numbers}, {each.notes}")
             if each.log_end != max([history.seen.start, *(b.end for b in history.batches)]):
                 self.say(history, f"whole disks: end {each.log_end}, not that of {history.batches[-1:]}")
+
+    def with_older(self, cluster: Cluster) -> None:
+        """The disks of two brokers are copies of half way: a merge that lacks what consumers got has to say so."""
+        nodes = cluster.chance.sample(cluster.brokers, 2)
+        sources = [str(older(disk) if node in nodes else disk) for node in cluster.brokers for disk in node.disks]
+        result = offline.merge(sources, self._root / "merged", dry_run=True, jobs=2)
+        by_name = {each.name: each for each in result}
+        self.counts["older copies among the disks"] += sum(": it is an older copy" in note for note in result.notes)
+        for history in self._histories:
+            each = by_name.get(history.name)
+            end = history.seen.ends["read_uncommitted"]
+            if each is None:
+                if not result.exit_code:
+                    self.say(history, "it is on no disk any more, and the exit code does not show it")
+                continue
+            lacks = (each.log_end or 0) < end or any(row["type"] == "missing" for row in each.rows)
+            is_said = each.is_undone or each.state == "failed"
+            self.counts["with older disks: lacking"] += lacks
+            self.counts["with older disks: said, and nothing is lacking"] += is_said and not lacks
+            if lacks and not is_said:
+                self.say(history, f"older disks {nodes}: the log ends at {each.log_end}, not {end}: {each.notes}")
 
     def after_damage(self, sources: list[str], into: Path) -> None:
         """Merge what is left; where sides have to be named, that of the leader."""
@@ -477,6 +532,7 @@ def main() -> int:
         chance.shuffle(sources)
         judge = Judge(cluster, histories, root)
         judge.before_damage(sources)
+        judge.with_older(cluster)
         if options.keep is not None:
             shutil.copytree(root, root.with_name(f"{root.name}-before"), symlinks=True)
         damages, gone = damage(cluster, histories)
