@@ -159,6 +159,18 @@ def test_moments() -> None:
         common.parse_moment("2023-11-14 22:13:20")
 
 
+@pytest.mark.parametrize("given", ["100000000", "1700000040", "99999999999"])
+def test_seconds_for_milliseconds_are_noticed(examples: Path, given: str) -> None:
+    """In whatever takes a time; what no one means as seconds is passed by."""
+    for name in ("cat", "stats", "grep"):
+        arguments = [name, *(["x"] if name == "grep" else [])]
+        done = pylogseg(*arguments, examples, "codec-none", "--since", given)
+        assert f"note: {given} is milliseconds, 197" in done.err
+        assert f"if seconds are meant, write {given}000, " in done.err
+    for plain in ("99999999", "0", "100000000000", "1700000000000"):
+        assert "note" not in pylogseg("cat", examples, "codec-none", "--since", plain).err
+
+
 def test_time_text() -> None:
     assert common.time_text(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
     assert common.time_text(-1) is None
@@ -408,6 +420,29 @@ def test_progress_shows_on_a_terminal_only(examples: Path, tmp_path: Path) -> No
     assert b"reading" in shown
     assert pylogseg("cat", examples).err == ""
     assert (tmp_path / "out").read_bytes() == pylogseg("cat", examples).out
+
+
+@posix
+def test_a_dumb_terminal_cuts_no_names(examples: Path) -> None:
+    import pty
+
+    main, other = pty.openpty()
+    started = subprocess.Popen(
+        command("ls", examples, "txn-a"), stdout=other, stderr=other, env={**environment(), "TERM": "dumb"}
+    )
+    os.close(other)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(main, 4096)
+        except OSError:
+            break
+        if not piece:
+            break
+        shown += piece
+    assert started.wait(60) == 0
+    os.close(main)
+    assert [line.split()[0] for line in shown.decode().splitlines()] == ["TOPIC", "txn-a", "txn-a", "TOTAL"]
 
 
 @posix

@@ -281,6 +281,7 @@ def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = Fa
     """
     text = text.strip()
     if re.fullmatch(r"-?\d+", text):
+        _note_seconds(int(text))
         return int(text)
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     if text == "now":
@@ -301,6 +302,15 @@ def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = Fa
     from pylogseg.format.record_input import first_ms, ms_of
 
     return ms_of(moment) if rounds_down else first_ms(moment)
+
+
+def _note_seconds(number: int) -> None:
+    """Say so if a number of milliseconds is likely to be one of seconds: as such it lies between 1973 and 5138."""
+    if 10**8 <= number < 10**11:
+        complain(
+            f"note: {number} is milliseconds, {time_text(number)}; if seconds are meant, write {number}000, "
+            f"{time_text(1000 * number)}"
+        )
 
 
 def cores() -> int:
@@ -465,8 +475,9 @@ def _rich_table(columns: Sequence[str], rows: list[list[str]], right: set[str]) 
     for row in rows:
         table.add_row(*(Text(printable(cell).replace("\n", r"\n")) for cell in row))
     console = Console(file=bare(sys.stdout))
-    # Wider than the terminal if needed: a truncated name is useless.
-    console.width = max(console.width, console.measure(table, options=console.options.update(width=10_000)).maximum)
+    # Wider than the terminal if needed: a truncated name is useless. With one side unset, a dumb one has 80 columns.
+    wanted = console.measure(table, options=console.options.update(width=10_000)).maximum
+    console.size = max(console.width, wanted), console.height
     console.print(table, soft_wrap=True)
 
 
