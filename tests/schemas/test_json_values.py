@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,10 @@ def run(schema: Any, raw: list[bytes | None], recursion: int = 1) -> tuple[pa.Ar
     made = JsonEngine(pylogseg.Schemas(), Schema(json.dumps(schema), "JSON"), recursion, -BAD)
     place, size, sources = placed(raw)
     framed = Framed([Named("given")], np.zeros(len(raw), np.int32), place, size, sources, room=1 << 20)
-    array, status, _ = made.decode(framed, np.zeros(len(raw), np.int32), None)
+    array, status, _, reasons = made.decode(framed, np.zeros(len(raw), np.int32), None)
     array.validate(full=True)
     assert len(array) == len(raw)
+    assert [*reasons] == [row for row, each in enumerate(status.tolist()) if each not in (0, _typed.ABSENT)]
     return array, status.tolist()
 
 
@@ -73,14 +75,14 @@ def test_bad_lines_take_no_others_with_them() -> None:
     assert [row for row, each in enumerate(status) if each == BAD] == [2, 6, 10, 11, 13]
     assert {_typed.REASONS[each] for each in status if each not in (0, BAD, _typed.ABSENT)} == {"no JSON"}
     assert array[0].as_py() == {"a": 1, "b": "\u00fc", "c": [1.0, 2.5]}
-    free, other = run(FREE, LINES)
+    free, other = run(FREE, LINES)  # a member of any type changes nothing for the others
     assert [free[row].as_py() and free[row].as_py()["a"] for row in range(len(free)) if not other[row]] == [
         1,
         2,
         None,
-        2,
         3,
     ]
+    assert other == status
     assert run(FREE, [b'{"x":{"k":[1, null]}}'])[0].to_pylist() == [{"a": None, "x": '{"k":[1,null]}'}]
 
 
@@ -116,6 +118,65 @@ def test_lines() -> None:
             assert status.tolist() == bad
     with pytest.raises(ValueError, match="differ in length"):
         _typed.json_lines(place, size, sources, status, True, BAD, ends[1:])
+
+
+def test_parts_without_a_type_are_as_they_were() -> None:
+    """Whatever stands around them, and however names are written; digits, order and repeated names stay."""
+    chance = random.Random(3)
+    names = ["a", "b\u00fc", 'q"\\', "\U0001f600", "x"]
+
+    def written(text: str) -> str:
+        plain = json.dumps(text, ensure_ascii=chance.random() < 0.5)
+        return plain.replace("a", "\\u0061") if chance.random() < 0.3 else plain
+
+    def value(depth: int) -> str:
+        kind = chance.randrange(9 if depth else 6)
+        if kind < 6:
+            return chance.choice(["null", "true", "1.10", "1e400", "-0", "12345678901234567890.5", written('\\"]},{[')])
+        parts = [value(depth - 1) for _ in range(chance.randrange(4))]
+        if kind == 6:
+            return f"[{','.join(parts)}]"
+        return "{" + ",".join(f"{written(chance.choice(names))}:{part}" for part in parts) + "}"
+
+    # The value is an object with a member of any type, an object with one, and a list of such.
+    rows = [[1, 1, 4, 0, 0], *([[3, 0, 0, 0, 1], [1, 5, 2, 1, 3], [2, 7, 1, 4, 3], [0, 0, 0, 7, 4]])]
+    rows += [[3, 0, 0, 0, 1], [0, 0, 0, 1, 3], [3, 0, 0, 0, 0]]
+    table, text = np.array(rows, np.int32), np.frombuffer("".join(names).encode(), np.uint8)
+    raw = [value(4).encode() for _ in range(400)] + [b'{"a":1}', b'{"b\xc3\xbc":{"a":1.10,"a":{}}}', b"null"]
+    place, size, sources = placed(list(raw))
+    ends, status = np.empty(len(raw) + 1, np.int64), np.zeros(len(raw), np.uint8)
+    lines = _typed.json_lines(place, size, sources, status, False, BAD, ends)
+    after = np.empty_like(ends)
+    made = bytes(_typed.json_parts(lines, ends, 5, 2, table, text, after))
+    exact: dict[str, Any] = {"parse_int": str, "parse_float": str, "object_pairs_hook": lambda pairs: ("object", pairs)}
+
+    def compare(one: Any, other: Any, part: int) -> None:
+        kind, first, count, _, _ = rows[part]
+        if kind == 3 and one is not None:
+            assert json.loads(other, **exact) == one
+        elif kind == 1 and isinstance(one, tuple):
+            assert [name for name, _ in one[1]] == [name for name, _ in other[1]]
+            known = {
+                bytes(text[r[3] : r[3] + r[4]]).decode(): first + i for i, r in enumerate(rows[first : first + count])
+            }
+            for (name, mine), (_, their) in zip(one[1], other[1], strict=True):
+                compare(mine, their, known[name]) if name in known else compare(mine, their, 4)
+        elif kind == 2 and isinstance(one, list):
+            for mine, their in zip(one, other, strict=True):
+                compare(mine, their, first)
+        else:
+            assert one == other
+
+    for i, each in enumerate(raw):
+        line = made[after[i] : after[i + 1]]
+        assert line.startswith(b'{"v":')
+        assert line.endswith(b"}\n")
+        compare(json.loads(each, **exact), json.loads(line[5:-2], **exact), 0)
+    for wrong in ([4, 0, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 9, 0, 0], [3, 0, 0, 0, 99], [2, 1, 2, 0, 0]):
+        with pytest.raises(ValueError, match="part 0 is not sound"):
+            _typed.json_parts(lines, ends, 5, 2, np.array([wrong, *rows[1:]], np.int32), text, after)
+    with pytest.raises(ValueError, match="line 0 is not sound"):
+        _typed.json_parts(lines, ends, 500, 2, table, text, after)
 
 
 def kind_of(schema: Any, **references: Any) -> str:

@@ -53,6 +53,15 @@ def json_lines(
     mismatch: int,
     ends: npt.NDArray[np.int64],
 ) -> Block: ...
+def json_parts(
+    lines: Any,
+    ends: npt.NDArray[np.int64],
+    before: int,
+    behind: int,
+    parts: npt.NDArray[np.int32],
+    names: npt.NDArray[np.uint8],
+    made_ends: npt.NDArray[np.int64],
+) -> Block: ...
 def frames(
     place: npt.NDArray[np.int64],
     size: npt.NDArray[np.int32],

@@ -18,6 +18,7 @@ cdef enum:
     OP_INTS = 6
     NODE_INTS = 3
     MESSAGE_INTS = 3
+    PART_INTS = 5
     FIELD_INTS = 8
     INDEXES = 7            # of a message in its file, that a code can name
     CONFLUENT_BYTES = 5
@@ -46,6 +47,7 @@ REASONS = (
     "a time that does not fit in nanoseconds since 1970",
     "no JSON",
     "it unfolds to more bytes than it may take",
+    "a date or time that no calendar has",
 )
 UNKNOWN = typed.PLS_TYPED_UNKNOWN
 ABSENT = typed.PLS_TYPED_ABSENT
@@ -192,6 +194,10 @@ cdef check_avro(
             good = good and nodes[node, 1] in (16, 32) and a >= -1 and 0 <= b <= size - nodes[node, 1]
         elif code == typed.PLS_AVRO_DURATION:
             good = good and node + 3 < columns and all([nodes[node + k, 1] == 4 for k in range(1, 4)])
+        elif code == typed.PLS_AVRO_BETWEEN:  # a number was put into the node just before
+            before = ops[i - 1, 0] if i else -1
+            good = good and nodes[node, 1] in (4, 8) and ops[i - 1, 1] == node and 0 <= b <= size - 16
+            good = good and before in (typed.PLS_AVRO_INT, typed.PLS_AVRO_LONG, typed.PLS_AVRO_INT_LONG)
         elif code == typed.PLS_AVRO_ENUM:
             good = good and b >= 0 and 0 <= a <= rows - b
         elif code == typed.PLS_AVRO_CONSTANT:
@@ -473,6 +479,75 @@ def json_lines(
             total = out + 1 - first
         ends[count] = total
     return take(&made, total)
+
+
+def json_parts(
+    lines not None, const int64_t[::1] ends not None, int32_t before, int32_t behind, const int32_t[:, ::1] parts not None,
+    const uint8_t[::1] names not None, int64_t[::1] made_ends not None,
+):
+    """Lines of `json_lines` again, in which values that have no type are strings that hold their JSON, digit by digit.
+
+    Parameters
+    ----------
+    lines : buffer
+        JSON without space between its tokens.
+    ends : int64 array
+        Where the line of each value begins, and the end of the last.
+    before, behind : int
+        Bytes of a line around its value.
+    parts : int32 array of shape (parts, 5)
+        The first is the value itself. Kind (0 as it is, 1 object, 2 list, 3 without a type), the first part of those
+        in it and their number, and place and size of its name in `names`.
+    made_ends : int64 array
+        Filled as `ends`, for what is returned.
+
+    Returns
+    -------
+    Block
+    """
+    cdef const uint8_t[::1] data = lines
+    cdef int64_t i, total = 0, count = ends.shape[0] - 1, size = data.shape[0]
+    cdef int32_t k
+    cdef const uint8_t *p
+    cdef uint8_t *out
+    cdef void *made
+    if parts.shape[1] != PART_INTS or not parts.shape[0]:
+        raise ValueError("parts of another shape")
+    for k in range(parts.shape[0]):
+        kind, first, many, name, wide = parts[k, 0], parts[k, 1], parts[k, 2], parts[k, 3], parts[k, 4]
+        good = 0 <= kind <= 3 and 0 <= name <= names.shape[0] - wide and wide >= 0
+        if kind in (1, 2):
+            good = good and k < first <= parts.shape[0] - many and many >= 0 and (kind == 1 or many == 1)
+        if not good:
+            raise ValueError(f"part {k} is not sound")
+    if made_ends.shape[0] != count + 1 or before < 0 or behind < 0:
+        raise ValueError("columns differ in length")
+    made = malloc(3 * size + 16)  # of a byte at most three: its quotes
+    if made == NULL:
+        raise MemoryError
+    try:
+        with nogil:
+            for i in range(count):
+                made_ends[i] = total
+                if ends[i] == ends[i + 1]:
+                    continue
+                if not 0 <= ends[i] <= ends[i + 1] - before - behind or ends[i + 1] > size:
+                    with gil:
+                        raise ValueError(f"line {i} is not sound")
+                p = &data[0] + ends[i]
+                out = <uint8_t *>made + total
+                memcpy(out, p, before)
+                p += before
+                out = typed.pls_json_parts(
+                    <const typed.pls_json_part *>&parts[0, 0], &names[0] if names.shape[0] else NULL, 0, &p,
+                    &data[0] + ends[i + 1] - behind, out + before,
+                )
+                memcpy(out, &data[0] + ends[i + 1] - behind, behind)
+                total = out + behind - <uint8_t *>made
+            made_ends[count] = total
+        return take(&made, total)
+    finally:
+        free(made)
 
 
 def frames(

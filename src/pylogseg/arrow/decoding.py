@@ -176,10 +176,10 @@ class Decoder:
         entry = known.take(framed.name)
         for row, reason in failed.items():
             entry[row] = self._refused(reason)
-        array, status, position = self._engine.decode(framed, entry, prepared)
+        array, status, position, reasons = self._engine.decode(framed, entry, prepared)
         bad = np.flatnonzero((status != 0) & (status != _typed.ABSENT))
         return with_type(array, self.type), {
-            row: self._reason(int(status[row]), int(position[row])) for row in bad.tolist()
+            row: reasons.get(row) or self._reason(int(status[row]), int(position[row])) for row in bad.tolist()
         }
 
     def _reason(self, status: int, position: int) -> str:

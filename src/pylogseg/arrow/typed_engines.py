@@ -24,8 +24,8 @@ from pylogseg.schemas.schema import Schema
 from pylogseg.schemas.store import Schemas
 
 Entries = npt.NDArray[np.int32]
-#: The array, and status and position of each value.
-Decoded = tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32]]
+#: The array, status and position of each value, and what more is known of one that is bad, by row.
+Decoded = tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32], dict[int, str]]
 #: Indexes of a message have at most so many bytes.
 _INDEX_BYTES = 128
 #: The tag of the field of Apicurio's message in front of a value, and the longest name of a length of one byte.
@@ -83,15 +83,13 @@ class AvroEngine:
         """What `decode` needs of the writers that are known by now."""
         return self._program.arrays()
 
-    def decode(
-        self, framed: Framed, entry: npt.NDArray[np.int32], prepared: Any
-    ) -> tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    def decode(self, framed: Framed, entry: npt.NDArray[np.int32], prepared: Any) -> Decoded:
         """Return the array, and status and position of each value."""
         for number, named in enumerate(framed.names):
             if named in self._in_json:
                 framed, entry = self._from_json(framed, np.flatnonzero(framed.name == number), named, entry.copy())
         values = self._program.decode(framed.place, framed.size, framed.sources, entry, prepared, framed.room)
-        return self._column.array(values.nodes), values.status, values.position
+        return self._column.array(values.nodes), values.status, values.position, {}
 
     def _from_json(
         self, framed: Framed, rows: npt.NDArray[np.intp], named: Named, entry: Entries
@@ -100,7 +98,7 @@ class AvroEngine:
         place, size, made = framed.place.copy(), framed.size.copy(), bytearray()
         for row in rows.tolist():
             try:
-                raw = binary_of(self._in_json[named], _head(framed, row, int(framed.size[row])))
+                raw = binary_of(self._in_json[named], framed.payload(row))
             except (ValueError, OverflowError) as error:
                 entry[row] = self._refuse(f"not in the JSON of its schema: {error}")
                 continue
@@ -168,7 +166,7 @@ class ProtobufEngine:
             else:
                 self._take_indexes(file, framed, rows, place, size, entry)
         values = self._program.decode(place, size, framed.sources, entry, framed.room)
-        return self._column.array(values.nodes), values.status, values.position
+        return self._column.array(values.nodes), values.status, values.position, {}
 
     def _take_refs(
         self, file: ProtoFile, framed: Framed, rows: npt.NDArray[np.intp], place: npt.NDArray[np.int64],
@@ -207,7 +205,7 @@ class ProtobufEngine:
                 size[those] -= skip[code == each]
                 continue
             for row in those.tolist():  # as clients of before 2022 wrote them
-                old = plain_indexes(_head(framed, row), zigzag=False)
+                old = plain_indexes(framed.payload(row, _INDEX_BYTES), zigzag=False)
                 if old is not None and file.at(old[0]) is not None:
                     entry[row] = self._entry(file, old[0])
                     place[row] += old[1]
@@ -231,7 +229,7 @@ class ProtobufEngine:
         file = self._parse(writer)
         if named.form not in ("confluent", "apicurio"):
             return None
-        raw = named.indexes or _head(framed, row)
+        raw = named.indexes or framed.payload(row, _INDEX_BYTES)
         if len(raw) > 2 and raw[1] == _REF_NAME and raw[2] == raw[0] - 2:
             message = file.named(raw[3 : raw[0] + 1].decode("utf-8", "replace"))
             if message is not None:
@@ -261,9 +259,3 @@ def _first_bytes(framed: Framed, rows: npt.NDArray[np.intp], count: int) -> npt.
         data = np.frombuffer(framed.sources[source], np.uint8)
         found[those] = data[(place[those] & SOURCE_MASK)[:, None] + np.arange(count)]
     return found
-
-
-def _head(framed: Framed, row: int, most: int = _INDEX_BYTES) -> bytes:
-    source, position = int(framed.place[row]) >> SOURCE_SHIFT, int(framed.place[row]) & SOURCE_MASK
-    view = memoryview(framed.sources[source])  # type: ignore[arg-type]
-    return bytes(view[position : position + min(int(framed.size[row]), most)])

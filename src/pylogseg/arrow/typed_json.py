@@ -13,6 +13,7 @@ import pyarrow.json as pj
 
 from pylogseg._native import _typed
 from pylogseg.arrow.typed import ROLE_KEY
+from pylogseg.arrow.typed_json_errors import mismatch
 from pylogseg.errors import RequestError
 from pylogseg.schemas.columns import DEEPEST, MOST_COLUMNS
 from pylogseg.schemas.frames import Framed, Named
@@ -26,12 +27,12 @@ _PLAIN = {
     "boolean": pa.bool_(),
     "null": pa.null(),
 }
-_CLASSES = {pa.string(): str, pa.int64(): int, pa.float64(): float, pa.bool_(): bool}
 #: Of a field whose values have several types, or any: their JSON.
 _ANY = {ROLE_KEY: b"json"}
-#: While values are read a column takes more than at the end: pyarrow keeps the texts of numbers, Python has objects.
-_ARROW_TIMES, _PYTHON_TIMES = 4, 16
-_MISMATCH = "a value of another type than the schema has"
+#: While values are read a column takes more than at the end: pyarrow keeps the texts of numbers.
+_ARROW_TIMES = 4
+# What `_typed.json_parts` takes as kinds.
+_AS_IS, _OBJECT, _LIST, _ANYTHING = range(4)
 
 
 class JsonEngine:
@@ -45,14 +46,14 @@ class JsonEngine:
         How often a definition may stand in itself before what is deeper stays JSON.
     """
 
-    def __init__(self, schemas: Schemas, reader: Schema, recursion: int, mismatch: int) -> None:
+    def __init__(self, schemas: Schemas, reader: Schema, recursion: int, status: int) -> None:
         references = {name: other.text for name, other in schemas.references(reader).items()}
         self._field = JsonTypes(references, recursion, reader.title).field(reader.text)
         self.type = self._field.type
-        self._mismatch = -mismatch
-        self._has_any = _has_any(self._field)
+        self._mismatch = -status
         #: Whether the lines that are read are the values themselves.
-        self._is_bare = pa.types.is_struct(self.type) and not self._has_any
+        self._is_bare = pa.types.is_struct(self.type)
+        self._parts = _Parts.of(self._field)
         #: Bytes of a value whatever is in it, and of each object more that it has.
         self._whole_bytes, self._object_bytes = _slots(self.type), _most_of_items(self.type)
 
@@ -67,14 +68,18 @@ class JsonEngine:
 
     def decode(
         self, framed: Framed, entry: npt.NDArray[np.int32], prepared: None
-    ) -> tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-        """Return the array, and status and position of each value."""
+    ) -> tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32], dict[int, str]]:
+        """Return the array, status and position of each value, and by row what is wrong with one."""
         status = np.where(entry < 0, -entry, 0).astype(np.uint8)
         status[framed.size < 0] = _typed.ABSENT
         ends = np.empty(len(status) + 1, np.int64)
-        block = _typed.json_lines(
+        block: Any = _typed.json_lines(
             framed.place, framed.size, framed.sources, status, self._is_bare, self._mismatch, ends
         )
+        if self._parts.has_any:
+            around, given = (0, 1) if self._is_bare else (5, 2), ends
+            ends = np.empty_like(given)
+            block = _typed.json_parts(block, given, *around, self._parts.rows, self._parts.names, ends)
         lines = _Lines(memoryview(block), ends, np.flatnonzero(np.diff(ends)))
         if self._unfolded(lines) > framed.room:
             if len(status) > 1:
@@ -82,12 +87,15 @@ class JsonEngine:
             status[lines.rows], lines = _typed.TOO_LARGE, lines._replace(rows=lines.rows[:0])
         parts: list[pa.Array] = []
         self._read(lines, status, parts)
+        positions = np.zeros(len(status), np.int32)
+        bad = np.flatnonzero((status == self._mismatch) | (status == _typed.REASONS.index("no JSON"))).tolist()
+        reasons = {row: mismatch(framed.payload(row), self._field) for row in bad}
         made = parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else pa.array([], self.type)
         if len(made) == len(status):
-            return made, status, np.zeros(len(status), np.int32)
+            return made, status, positions, reasons
         places = np.full(len(status), -1)
         places[lines.rows[status[lines.rows] == 0]] = np.arange(len(made))
-        return made.take(pa.array(places, mask=places < 0)), status, np.zeros(len(status), np.int32)
+        return made.take(pa.array(places, mask=places < 0)), status, positions, reasons
 
     def _unfolded(self, lines: _Lines) -> int:
         """Bytes that values may become: what an object does not have is a null in each of its columns."""
@@ -95,8 +103,7 @@ class JsonEngine:
             return 0
         data = np.frombuffer(lines.text(), np.uint8)
         objects = int(np.count_nonzero(data == ord("{"))) if self._object_bytes else 0
-        times = _PYTHON_TIMES if self._has_any else _ARROW_TIMES
-        return len(data) + times * (len(lines.rows) * self._whole_bytes + objects * self._object_bytes)
+        return len(data) + _ARROW_TIMES * (len(lines.rows) * self._whole_bytes + objects * self._object_bytes)
 
     def _read(self, lines: _Lines, status: npt.NDArray[np.uint8], parts: list[pa.Array]) -> None:
         """Read lines together; where that fails, halves, until the bad one is found."""
@@ -104,8 +111,8 @@ class JsonEngine:
         if not count:
             return
         try:
-            parts.append(self._any(lines) if self._has_any else self._typed(lines))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            parts.append(self._typed(lines))
+        except (pa.ArrowException, ValueError):
             if count == 1:
                 status[lines.rows[0]] = self._mismatch
                 return
@@ -124,11 +131,6 @@ class JsonEngine:
         if self._is_bare:
             return pa.StructArray.from_arrays([_one(each) for each in table.columns], fields=list(self.type))
         return _one(table.column("v"))
-
-    def _any(self, lines: _Lines) -> pa.Array:
-        """By Python, which can leave a part as it is."""
-        texts = bytes(lines.text()).splitlines()
-        return pa.array([_kept(json.loads(text)["v"], self._field) for text in texts], self.type)
 
 
 class _Lines(NamedTuple):
@@ -160,35 +162,35 @@ def _most_of_items(kind: pa.DataType) -> int:
     return 0
 
 
-def _has_any(field: pa.Field) -> bool:
-    kind = field.type
-    if pa.types.is_struct(kind):
-        return any(_has_any(each) for each in kind)
-    if pa.types.is_list(kind):
-        return _has_any(kind.value_field)
+class _Parts(NamedTuple):
+    """Which parts of a value have no type, as `_typed.json_parts` takes it."""
+
+    rows: npt.NDArray[np.int32]
+    names: npt.NDArray[np.uint8]
+    has_any: bool
+
+    @classmethod
+    def of(cls, whole: pa.Field) -> _Parts:
+        """Number the parts of a type level by level, so that those in one stand together."""
+        fields, rows, names = [whole], list[list[int]](), bytearray()
+        for number, field in enumerate(fields):  # grows meanwhile
+            name = field.name.encode() if number else b""
+            kind, inner = _AS_IS, list[pa.Field]()
+            if _is_any(field):
+                kind = _ANYTHING
+            elif pa.types.is_struct(field.type):
+                kind, inner = _OBJECT, list(field.type)
+            elif pa.types.is_list(field.type):
+                kind, inner = _LIST, [field.type.value_field]
+            rows.append([kind, len(fields) if inner else 0, len(inner), len(names), len(name)])
+            names += name
+            fields += inner
+        has_any = any(row[0] == _ANYTHING for row in rows)
+        return cls(np.array(rows, np.int32), np.frombuffer(bytes(names), np.uint8), has_any)
+
+
+def _is_any(field: pa.Field) -> bool:
     return (field.metadata or {}).get(ROLE_KEY) == b"json"
-
-
-def _kept(value: Any, field: pa.Field) -> Any:
-    """A value with the JSON of those parts that have no type."""
-    kind = field.type
-    if value is None:
-        return None
-    if (field.metadata or {}).get(ROLE_KEY) == b"json":
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    if pa.types.is_struct(kind):
-        if not isinstance(value, dict):
-            raise TypeError(_MISMATCH)
-        return {each.name: _kept(value.get(each.name), each) for each in kind}
-    if pa.types.is_list(kind):
-        if not isinstance(value, list):
-            raise TypeError(_MISMATCH)
-        return [_kept(each, kind.value_field) for each in value]
-    if pa.types.is_floating(kind) and type(value) is int:
-        return float(value)
-    if type(value) is not _CLASSES.get(kind):  # pyarrow would cut 1.5 to an integer
-        raise TypeError(_MISMATCH)
-    return value
 
 
 class JsonTypes:

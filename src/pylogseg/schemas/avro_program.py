@@ -22,7 +22,7 @@ from pylogseg.schemas.columns import DEEPEST, WIDEST, Column, Nodes, Values, roo
 
 (NULL, BOOLEAN, INT, LONG, INT_LONG, TO_FLOAT, TO_DOUBLE, FLOAT, DOUBLE, FLOAT_DOUBLE, BYTES, TEXT, FIXED, ENUM,
  DECIMAL, DURATION, LIST, STRUCT, OPTIONAL, UNION, BLANK, MISMATCH, CONSTANT, SKIP_NUMBER, SKIP_FIXED, SKIP_BYTES,
- SKIP_LIST, CALL, RAW, ALL, FIXED_BYTES) = range(31)  # fmt: skip
+ SKIP_LIST, CALL, RAW, ALL, FIXED_BYTES, BETWEEN) = range(32)  # fmt: skip
 _MOST_OPS = 100_000
 #: How often a record may stand in itself before what is deeper stays bytes.
 RECURSION = 4
@@ -36,6 +36,17 @@ _LOGICAL: dict[str, tuple[str, str, bool]] = {
     "local-timestamp-millis": ("timestamp", "ms", False),
     "local-timestamp-micros": ("timestamp", "us", False),
     "local-timestamp-nanos": ("timestamp", "ns", False),
+}
+#: The numbers of dates and times, by type and unit: a day, and the years 1 to 9999, as ISO 8601 and Python have them.
+_DAY_SECONDS, _FIRST_DAY, _LAST_DAY = 86_400, -719_162, 2_932_896
+_CALENDAR: dict[tuple[str, str], tuple[int, int]] = {
+    ("date", ""): (_FIRST_DAY, _LAST_DAY),
+    ("time_ms", ""): (0, _DAY_SECONDS * 10**3 - 1),
+    ("time_us", ""): (0, _DAY_SECONDS * 10**6 - 1),
+    **{
+        ("timestamp", unit): (_FIRST_DAY * _DAY_SECONDS * per_second, (_LAST_DAY + 1) * _DAY_SECONDS * per_second - 1)
+        for unit, per_second in (("ms", 10**3), ("us", 10**6))  # all that fit are in a calendar in nanoseconds
+    },
 }
 _PLAIN = {
     "null": "null",
@@ -330,10 +341,12 @@ class AvroProgram:
             self._decimal(writer, reader, column)
         elif pair in _PROMOTIONS:
             self._op(_PROMOTIONS[pair][0], node, _PROMOTIONS[pair][1])
+            self._between(column)
         elif writer.kind != reader.kind:
             raise IncompatibleError(f"{writer.short_name} cannot be read as {reader.short_name}")
         elif reader.kind in _PLAIN_OPS:
             self._op(_PLAIN_OPS[reader.kind], node)
+            self._between(column)
         elif reader.kind == "record":
             self._record(writer, reader, column)
         elif reader.kind == "enum":
@@ -349,6 +362,13 @@ class AvroProgram:
                 self._constant(b"\0", lambda: self._op(BYTES, node))
         else:
             self._list(writer, reader, column)
+
+    def _between(self, column: Column) -> None:
+        """A date or time has to be one of a calendar."""
+        bounds = _CALENDAR.get((column.type, column.unit))
+        if bounds is not None:
+            self._op(BETWEEN, column.node, 0, len(self._constants))
+            self._constants += struct.pack("=qq", *bounds)
 
     def _list(self, writer: AvroType, reader: AvroType, column: Column) -> None:
         is_map = reader.kind == "map"

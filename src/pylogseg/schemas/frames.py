@@ -9,7 +9,7 @@ import struct
 import uuid
 import zlib
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -69,9 +69,15 @@ class Framed(NamedTuple):
     name: npt.NDArray[np.int32]
     place: npt.NDArray[np.int64]
     size: npt.NDArray[np.int32]
-    sources: tuple[object, ...]
+    sources: tuple[Any, ...]
     deflated: npt.NDArray[np.intp] = np.empty(0, np.intp)
     room: int = 0
+
+    def payload(self, row: int, most: int | None = None) -> bytes:
+        """Return the bytes of a payload, or the first ones of it."""
+        source, position = int(self.place[row]) >> SOURCE_SHIFT, int(self.place[row]) & SOURCE_MASK
+        size = int(self.size[row]) if most is None else min(int(self.size[row]), most)
+        return bytes(memoryview(self.sources[source])[position : position + size])
 
 
 def unframed(
@@ -127,17 +133,12 @@ def _numbered(
     made.size[rows] -= skip
 
 
-def _bytes_of(made: Framed, row: int, count: int) -> bytes:
-    source, position = int(made.place[row]) >> SOURCE_SHIFT, int(made.place[row]) & SOURCE_MASK
-    return bytes(memoryview(made.sources[source])[position : position + count])  # type: ignore[arg-type]
-
-
 def _apicurio(made: Framed, rows: npt.NDArray[np.bool_]) -> None:
     """Ids of eight bytes, as Apicurio wrote them before version 3."""
     rows = rows & (made.size >= _APICURIO_BYTES)
     number = np.zeros(len(rows), np.int64)
     for row in np.flatnonzero(rows).tolist():
-        number[row] = int.from_bytes(_bytes_of(made, row, _APICURIO_BYTES)[1:], "big", signed=True)
+        number[row] = int.from_bytes(made.payload(row, _APICURIO_BYTES)[1:], "big", signed=True)
     _numbered(made, rows, number, "id", _APICURIO_BYTES, "apicurio")
 
 
@@ -146,7 +147,7 @@ def _glue(made: Framed, rows: npt.NDArray[np.intp]) -> Framed:
     places: dict[Named, int] = {}
     deflated = []
     for row in rows.tolist():
-        head = _bytes_of(made, row, _GLUE_BYTES)
+        head = made.payload(row, _GLUE_BYTES)
         named = Named("guid", guid=str(uuid.UUID(bytes=head[2:])), form="glue")
         if head[1]:
             deflated.append(row)
@@ -176,7 +177,7 @@ def inflated(framed: Framed) -> tuple[Framed, dict[int, str]]:
     for row in framed.deflated.tolist():
         engine = zlib.decompressobj()
         try:
-            raw = engine.decompress(_bytes_of(framed, row, int(size[row])), left + 1)
+            raw = engine.decompress(framed.payload(row, int(size[row])), left + 1)
         except zlib.error as error:
             failed[row] = f"compressed as Glue has it, and not whole: {error}"
             continue

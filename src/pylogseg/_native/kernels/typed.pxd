@@ -67,6 +67,7 @@ cdef extern from "avro.h" nogil:
         PLS_AVRO_RAW
         PLS_AVRO_ALL
         PLS_AVRO_FIXED_BYTES
+        PLS_AVRO_BETWEEN
         PLS_AVRO_OPS
 
     ctypedef struct pls_op:
@@ -136,4 +137,15 @@ cdef extern from "protobuf.h" nogil:
 cdef extern from "json.h" nogil:
     uint8_t *pls_json_compact(
         const uint8_t *p, const uint8_t *end, const uint8_t *limit, uint8_t *out
+    ) noexcept
+
+    ctypedef struct pls_json_part:
+        int32_t kind
+        int32_t first
+        int32_t count
+        int32_t name
+        int32_t size
+
+    uint8_t *pls_json_parts(
+        const pls_json_part *parts, const uint8_t *names, int32_t at, const uint8_t **cursor, const uint8_t *end, uint8_t *out
     ) noexcept

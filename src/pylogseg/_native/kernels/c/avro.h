@@ -40,7 +40,8 @@ enum {
     PLS_AVRO_RAW = 28,          /* the bytes that the body, to d, goes over */
     PLS_AVRO_ALL = 29,          /* all that is left, as bytes */
     PLS_AVRO_FIXED_BYTES = 30,  /* a: bytes, into a node of bytes: where they are many, a null shall take none */
-    PLS_AVRO_OPS = 31
+    PLS_AVRO_BETWEEN = 31,      /* the last item lies between two numbers of 8 bytes, at b in the constants */
+    PLS_AVRO_OPS = 32
 };
 
 typedef struct {
@@ -246,6 +247,22 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
             PLS_TRY(pls_avro_int(&p, end, &number));
             PLS_TRY(pls_add_number(n, &number, 8));
             break;
+        case PLS_AVRO_BETWEEN: {
+            int64_t bounds[2];
+            memcpy(bounds, g->constants + op->b, 16);
+            if (n->width == 4) {
+                int32_t narrow;
+                memcpy(&narrow, n->data + (n->count - 1) * 4, 4);
+                number = narrow;
+            } else {
+                memcpy(&number, n->data + (n->count - 1) * 8, 8);
+            }
+            if (number < bounds[0] || number > bounds[1]) {
+                what = PLS_TYPED_CALENDAR;
+                goto failed;
+            }
+            break;
+        }
         case PLS_AVRO_TO_FLOAT: {
             float real;
             PLS_TRY(op->a ? pls_avro_long(&p, end, &number) : pls_avro_int(&p, end, &number));

@@ -2,6 +2,8 @@
 #ifndef PLS_JSON_H
 #define PLS_JSON_H
 
+#include <string.h>
+
 #include "bytescan.h"
 #include "quote.h"
 #include "sink.h"
@@ -233,6 +235,140 @@ static inline uint8_t *pls_json_compact(const uint8_t *p, const uint8_t *end, co
         return NULL;
     pls_json_copy(&j, end);
     return j.out;
+}
+
+/* A part of values: what is in it is named, and what has no type is to be kept. */
+enum { PLS_JSON_AS_IS = 0, PLS_JSON_OBJECT = 1, PLS_JSON_LIST = 2, PLS_JSON_ANY = 3 };
+
+typedef struct {
+    int32_t kind;
+    int32_t first, count; /* the parts in it */
+    int32_t name, size;   /* of a member */
+} pls_json_part;
+
+/* The functions below take JSON that was checked and made compact: a value ends before `end`. */
+
+static inline const uint8_t *pls_json_behind_string(const uint8_t *p, const uint8_t *end) {
+    for (p++; p < end && *p != '"'; p++)
+        p += *p == '\\' && p + 1 < end;
+    return p < end ? p + 1 : end;
+}
+
+static inline const uint8_t *pls_json_behind(const uint8_t *p, const uint8_t *end) {
+    int64_t depth = 0;
+    while (p < end) {
+        uint8_t c = *p;
+        if (c == '"') {
+            p = pls_json_behind_string(p, end);
+        } else {
+            if (depth == 0 && (c == ',' || c == '}' || c == ']'))
+                return p;
+            depth += c == '{' || c == '[';
+            depth -= c == '}' || c == ']';
+            p++;
+            if (c != '}' && c != ']')
+                continue;
+        }
+        if (depth == 0)
+            return p;
+    }
+    return end;
+}
+
+/* Four digits of an escape. */
+static inline uint32_t pls_json_code(const uint8_t *p) {
+    uint32_t code = 0;
+    int i;
+    for (i = 0; i < 4; i++)
+        code = code << 4 | (uint32_t)(p[i] <= '9' ? p[i] - '0' : (p[i] | 0x20) - 'a' + 10);
+    return code;
+}
+
+/* Whether the inside of a string is a name, whatever is escaped in it. */
+static int pls_json_is_name(const uint8_t *p, const uint8_t *end, const uint8_t *name, int64_t size) {
+    static const char letters[] = "bfnrt", bytes[] = "\b\f\n\r\t";
+    const uint8_t *stop = name + size;
+    if (memchr(p, '\\', (size_t)(end - p)) == NULL)
+        return end - p == size && memcmp(p, name, (size_t)size) == 0;
+    while (p < end) {
+        uint8_t out[4] = {*p, 0, 0, 0};
+        int n = 1;
+        if (*p++ == '\\') {
+            const char *letter = strchr(letters, *p);
+            if (*p == 'u') {
+                uint32_t code = pls_json_code(p + 1);
+                p += 5;
+                if (code >> 10 == 0x36 && end - p >= 6 && p[0] == '\\' && p[1] == 'u' && pls_json_code(p + 2) >> 10 == 0x37) {
+                    code = 0x10000 + ((code & 0x3FF) << 10 | (pls_json_code(p + 2) & 0x3FF));
+                    p += 6;
+                }
+                n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+                out[0] = (uint8_t)(n == 1 ? code : n == 2 ? 0xC0 | code >> 6 : n == 3 ? 0xE0 | code >> 12 : 0xF0 | code >> 18);
+                if (n > 1)
+                    out[n - 1] = (uint8_t)(0x80 | (code & 0x3F));
+                if (n > 2)
+                    out[n - 2] = (uint8_t)(0x80 | (code >> 6 & 0x3F));
+                if (n > 3)
+                    out[1] = (uint8_t)(0x80 | (code >> 12 & 0x3F));
+            } else {
+                out[0] = letter != NULL && *letter ? (uint8_t)bytes[letter - letters] : *p;
+                p++;
+            }
+        }
+        if (stop - name < n || memcmp(name, out, (size_t)n) != 0)
+            return 0;
+        name += n;
+    }
+    return name == stop;
+}
+
+static inline uint8_t *pls_json_plain(const uint8_t **cursor, const uint8_t *to, uint8_t *out) {
+    memcpy(out, *cursor, (size_t)(to - *cursor));
+    out += to - *cursor;
+    *cursor = to;
+    return out;
+}
+
+/* Write the value at *cursor; of what is in part `at` of it and has no type, a string that holds its JSON, unless it is
+   null. There must be room for three times the bytes. No deeper than the parts are. */
+static uint8_t *pls_json_parts(
+    const pls_json_part *parts, const uint8_t *names, int32_t at, const uint8_t **cursor, const uint8_t *end, uint8_t *out
+) {
+    const pls_json_part *part = &parts[at];
+    const uint8_t *p = *cursor, *to;
+    uint8_t closing = part->kind == PLS_JSON_OBJECT ? '}' : ']';
+    if (part->kind == PLS_JSON_ANY && *p != 'n') {
+        to = pls_json_behind(p, end);
+        *out++ = '"';
+        for (; p < to; p++) {
+            if (*p == '"' || *p == '\\')
+                *out++ = '\\';
+            *out++ = *p;
+        }
+        *out++ = '"';
+        *cursor = to;
+        return out;
+    }
+    if ((part->kind != PLS_JSON_OBJECT || *p != '{') && (part->kind != PLS_JSON_LIST || *p != '['))
+        return pls_json_plain(cursor, pls_json_behind(p, end), out);
+    *out++ = *p++;
+    while (p < end && *p != closing) {
+        int32_t in = part->first, k;
+        if (closing == '}') {
+            to = pls_json_behind_string(p, end);
+            for (k = 0, in = -1; k < part->count && in < 0; k++)
+                if (pls_json_is_name(p + 1, to - 1, names + parts[part->first + k].name, parts[part->first + k].size))
+                    in = part->first + k;
+            out = pls_json_plain(&p, to + (to < end), out); /* and the colon */
+        }
+        out = in < 0 ? pls_json_plain(&p, pls_json_behind(p, end), out) : pls_json_parts(parts, names, in, &p, end, out);
+        if (p < end && *p == ',')
+            *out++ = *p++;
+    }
+    if (p < end)
+        *out++ = *p++;
+    *cursor = p;
+    return out;
 }
 
 /* Copy JSON to one line: a line break can only be between tokens, where a space means the same. */

@@ -44,6 +44,7 @@ enum {
     PLS_TYPED_TIME = 17,     /* a time that does not fit in nanoseconds since 1970 */
     PLS_TYPED_JSON = 18,     /* no JSON */
     PLS_TYPED_ROOM = 19,     /* one value that unfolds to more than a call may take */
+    PLS_TYPED_CALENDAR = 20, /* a date or a time of day that no calendar has */
     PLS_TYPED_UNKNOWN = 32,  /* statuses from here on are the caller's: there is no program for this value */
     PLS_TYPED_ABSENT = 254,  /* a null */
     PLS_TYPED_MEMORY = -1,   /* never of a value: the call ends */
