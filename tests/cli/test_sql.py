@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import io
 import json
 import os
@@ -29,6 +30,7 @@ import pylogseg as package
 from pylogseg.arrow.log_scan import LogScan
 from pylogseg.cli.sql import Waiting
 from pylogseg.errors import RequestError
+from pylogseg.format.text import payload_of
 from pylogseg.sql import session
 from pylogseg.sql.tables import openers
 
@@ -87,7 +89,7 @@ def test_text_and_json(dead: Path) -> None:
     )
     assert json.loads(row["v"])["id"] == 0
     assert row == {
-        "user": "user-0", "v": row["v"], "id": "0", "item": '"item-0"', "same": True, "none": None, "number": "0",
+        "user": "user-0", "v": row["v"], "id": "0", "item": "item-0", "same": True, "none": None, "number": "0",
         "other": True,
     }  # fmt: skip
 
@@ -309,13 +311,68 @@ def test_odd_values(dead: Path) -> None:
         " {'a': '\\xFF'::blob} as struct, 12345678901234567890::hugeint as huge, date '2026-01-01' as day"
     )
     assert asked(dead, query) == [
-        {"far": "9089348860800000 ms", "length": "3 days, 0:00:00", "list": [1, None], "nan": "nan",
+        {"far": "9089348860800000 ms", "length": "P3D", "list": [1, None], "nan": "NaN",
          "struct": {"a": "base64:/w=="}, "huge": 12345678901234567890, "day": "2026-01-01"}
     ]  # fmt: skip
     for form in ("table", "csv"):
         done = pylogseg("sql", dead, query, "-O", form)
         assert done.code == 0
         assert "9089348860800000 ms" in done.text
+
+
+def test_every_type_of_duckdb(dead: Path, tmp_path: Path) -> None:
+    """Also of those that Arrow has no type for, and with one name twice."""
+    query = "select * from test_all_types()"
+    first = json.loads(pylogseg("sql", dead, query, "-O", "json").text.splitlines()[1], parse_float=decimal.Decimal)
+    assert (first["uhugeint"], first["bit"]) == (str(2**128 - 1), "10101")
+    assert first["dec38_10"] == decimal.Decimal("9999999999999999999999999999.9999999999")
+    assert first["union"] == {"name": None, "age": 5}
+    assert first["map"] == {"key1": "\U0001f986" * 6, "key2": "goose"}
+    assert first["interval"] == "P999M999DT16M39.999999S"
+    assert [pylogseg("sql", dead, query, "-O", form).code for form in ("table", "csv")] == [0, 0]
+    assert asked(
+        dead, "select 1 as n, 2 as n, 3 as n_1, {'j': '{\"x\":1.10}'::json} as s, 0.10::decimal(9, 2) as d"
+    ) == [{"n": 1, "n_2": 2, "n_1": 3, "s": {"j": {"x": 1.1}}, "d": 0.1}]
+    lengths = (
+        "select interval 3 days as a, {'b': interval '-3.5 seconds', 'c': [interval 1 month]} as s, 7 as n, 8 as n"
+    )
+    done = pylogseg("sql", dead, lengths, "-O", tmp_path / "lengths.parquet")
+    assert done.code == 0, done.err
+    assert pq.read_table(tmp_path / "lengths.parquet").to_pylist() == [
+        {"a": "P3D", "s": {"b": "PT-3.5S", "c": ["P1M"]}, "n": 7, "n_1": 8}
+    ]
+    text = pylogseg("sql", dead, "select 1.50::decimal(5, 2) as d, null as n, '' as e, 'q\"' as q", "-O", "csv").text
+    assert text == '"d","n","e","q"\n1.50,,"","q"""\n'
+
+
+@pytest.mark.parametrize(
+    ("condition", "keys"),
+    [
+        ("key = 'ключ'", ["ключ"]),
+        ("'ключ' = key", ["ключ"]),
+        (r"key = 'a\b'", [r"a\b"]),
+        (r"key = 'k9\x30'", [r"k9\x30"]),
+        (r"t.key in ('k9', 'a\b', 'ключ')", ["ключ", r"a\b"]),
+        (r"key not in ('a\b', 'ключ')", ["k90", r"k9\x30"]),
+        ("key between 'к' and 'я'", ["ключ"]),
+        ("key is not distinct from 'ключ'", ["ключ"]),
+        ("key <> 'ключ' and headers[1].key = 'имя'", ["k90", r"a\b", r"k9\x30"]),
+        (r"key = '\x6b90'::blob", ["k90"]),
+    ],
+)
+def test_literals_are_compared_as_typed(tmp_path: Path, condition: str, keys: list[str]) -> None:
+    with package.open_log(tmp_path / "t-0") as log:
+        headers = [("имя", b"x")]
+        log.append([{"key": each.encode(), "headers": headers} for each in ("k90", "ключ", r"a\b", r"k9\x30")])
+    assert [row["k"] for row in asked(tmp_path, f"select key::varchar as k from t where {condition}")] == keys
+
+
+def test_text_of_a_payload_that_begins_with_the_mark(tmp_path: Path) -> None:
+    with package.open_log(tmp_path / "t-0") as log:
+        log.append([{"value": b"base64:AAE="}])
+    (printed,) = pylogseg("cat", tmp_path).rows
+    assert asked(tmp_path, "select value as a, value::varchar as b from t") == [dict.fromkeys("ab", printed["value"])]
+    assert payload_of(printed["value"]) == b"base64:AAE="
 
 
 def test_table_is_safe_and_narrow(tmp_path: Path) -> None:

@@ -69,10 +69,10 @@ def test_pruned(root: Path) -> None:
     assert ours(root, "select value.id as id from orders where offset in (20, 30)") == [{"id": 20}, {"id": 30}]
 
 
-def test_wide_decimals_are_text(root: Path) -> None:
+def test_wide_decimals_are_numbers(root: Path) -> None:
     assert ours(root, "select value.much as much from orders where offset between 2 and 3") == [
         {"much": None},
-        {"much": "0.03"},
+        {"much": 0.03},
     ]
 
 
@@ -88,6 +88,22 @@ def test_what_does_not_decode(root: Path) -> None:
     )
     assert "orders-0, the value of offset 13" in done.err
     assert "--undecoded raw keeps" in done.err
+
+
+def test_a_limit_asks_for_no_more(root: Path) -> None:
+    """What does not decode counts where it may be among the rows that were asked for."""
+    assert len(ours(root, "select value.id from orders limit 1")) == 1
+    assert len(ours(root, "select value.id from orders limit 13")) == 13
+    assert len(ours(root, "select value.id from orders limit 14", code=1)) == 14  # 13 is among them
+    assert len(ours(root, "select * from (select value from orders where offset > 13) limit 3")) == 3
+    assert ours(root, "select value.id as id from orders where value.id = 150 limit 1") == [{"id": 150}]
+    bad_ones = ours(root, "select valueError from orders where valueError is not null limit 2", code=1)
+    assert len(bad_ones) == 2
+    for more in ("limit 1 offset 20", "order by offset limit 1"):  # for these more was read, or all
+        assert len(ours(root, f"select value.id from orders {more}", code=1)) == 1
+    assert ours(root, "select count(value.id) as n from orders limit 1", code=1) == [
+        {"n": COUNT - sum(map(bad, range(COUNT)))}
+    ]
 
 
 def test_schemas(folder: Path, root: Path) -> None:

@@ -34,6 +34,7 @@ def dump_lines(
     ends: npt.NDArray[np.int32] | None = None,
     texts: Any = None,
 ) -> None: ...
+def json_strings(ends: npt.NDArray[np.int32], data: Any, kind: int, out: TextBuffer) -> npt.NDArray[np.int32]: ...
 def find(
     place: npt.NDArray[np.int64],
     size: npt.NDArray[np.int32],

@@ -12,7 +12,7 @@ from libc.string cimport memcpy
 from pylogseg._native.kernels.text cimport (
     PLS_AS_COUNT, PLS_OP_COUNT, PLS_SOURCES, PLS_TEXT_BATCH, PLS_TEXT_FULL, PLS_TEXT_HEADERS, PLS_TEXT_LEGACY, PLS_TEXT_OK,
     PLS_TEXT_ORDER, PLS_TEXT_SPAN, pls_base64_init, pls_batch, pls_crc_init, pls_dump, pls_dump_state, pls_dump_texts,
-    pls_find, pls_needle, pls_op, pls_program, pls_quote_init, pls_records, pls_render, pls_resolve, pls_sink, pls_source, pls_span,
+    pls_find, pls_needle, pls_op, pls_program, pls_put_json_quoted, pls_put_json_value, pls_quote_init, pls_records, pls_render, pls_resolve, pls_sink, pls_source, pls_span,
 )
 
 import cython
@@ -275,6 +275,66 @@ def dump_lines(
 cdef check_range(int64_t start, int64_t stop, int64_t count, str what):
     if not 0 <= start <= stop <= count:
         raise RequestError(f"{what} {start} to {stop} of {count}")
+
+
+def json_strings(const int32_t[::1] ends not None, const uint8_t[::1] data not None, int kind, TextBuffer out not None):
+    """Append each of the texts between `ends` as JSON, one behind the other; returns their ends.
+
+    `kind` is 0 for text as a string; 1 for a payload as a string, marked where it is no text or begins with the mark;
+    2 for JSON as it is, and a string where it is none.
+
+    Raises
+    ------
+    OverflowError
+        If the ends do not fit in 32 bits.
+    """
+    cdef int64_t i = 0, count = ends.shape[0] - 1, size = data.shape[0]
+    cdef const uint8_t *first = &data[0] if size else <const uint8_t *>b""
+    cdef int32_t[::1] made
+    cdef pls_span span
+    cdef pls_sink sink
+    cdef uint8_t *start
+    cdef int done = 0
+    if count < 0:
+        raise RequestError("texts have an end more than there are")
+    found = np.zeros(count + 1, np.int32)
+    made = found
+    out.clear()
+    out.acquire()
+    try:
+        while i < count:
+            sink = out.sink()
+            with nogil:
+                while i < count:
+                    if not 0 <= ends[i] <= ends[i + 1] <= size:
+                        done = -1
+                        break
+                    span.p, span.end, span.limit = first + ends[i], first + ends[i + 1], first + size
+                    start = sink.at
+                    if kind == 2:
+                        done = pls_put_json_value(&sink, &span)
+                    else:
+                        done = pls_put_json_quoted(&sink, span.p, span.end, span.limit, kind)
+                    if not done:
+                        sink.at = start
+                        break
+                    if sink.at - out.data > 0x7FFFFFFF:
+                        done = -2
+                        break
+                    i += 1
+                    made[i] = <int32_t>(sink.at - out.data)
+            out.size = sink.at - out.data
+            if done < 0:
+                break
+            if i < count:
+                out.grow()
+    finally:
+        out.busy = False
+    if done == -1:
+        raise RequestError(f"text {i} lies outside of its buffer")
+    if done == -2:
+        raise OverflowError("more than 2147483647 bytes of text: write fewer values at a time")
+    return found
 
 
 def find(const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None, needle not None,

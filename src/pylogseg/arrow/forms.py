@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from pylogseg.arrow.typed import ROLE_KEY
+
 #: Returns the type that stands for one that is not nested; its own where the engine has it.
 Form = Callable[[pa.DataType], pa.DataType]
 
@@ -22,7 +24,12 @@ def in_form(kind: pa.DataType, form: Form) -> pa.DataType:
 
 
 def _field(field: pa.Field, form: Form) -> pa.Field:
-    return field.with_type(in_form(field.type, form))
+    made = field.with_type(in_form(field.type, form))
+    return made.with_metadata({ROLE_KEY: b"json"}) if _is_number_as_text(field.type, made.type) else made
+
+
+def _is_number_as_text(kind: pa.DataType, made: pa.DataType) -> bool:
+    return bool(pa.types.is_decimal(kind) and pa.types.is_string(made))
 
 
 def with_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -31,7 +38,7 @@ def with_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def for_polars(kind: pa.DataType) -> pa.DataType:
-    """Decimals of more than 38 digits as text."""
+    """Decimals of more than 38 digits as text, which is JSON."""
     return pa.string() if pa.types.is_decimal256(kind) else kind
 
 

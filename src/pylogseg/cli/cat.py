@@ -16,7 +16,7 @@ from pylogseg.cli.merged import print_merged
 from pylogseg.cli.output import RecordText, record_text, typed_output_options
 from pylogseg.cli.query import Query, make_query, query_options
 from pylogseg.cli.tail import last_records
-from pylogseg.cli.typed import check_secrets, check_unused, decoding_of, typed_of, wants_schema
+from pylogseg.cli.typed import check_secrets, check_unused, decoding_of, typed_text, wants_schema
 from pylogseg.env.pool import stream_ordered
 from pylogseg.format.text import TextBuffer
 from pylogseg.reading.log_reader import LogReader
@@ -34,14 +34,16 @@ Examples:
   pylogseg cat 00000000000000000000.log --csv --fields offset,key,value
   pylogseg cat /data/kafka orders -f '%p/%o %k=%s\n'   kcat's template
   pylogseg cat /data/kafka orders --value-as schema    typed values as JSON
+  pylogseg cat /data/kafka --merge time --since 1h --value-as schema
 
 \b
 A payload that is not UTF-8 is written as base64:... (so is text that itself
 begins with base64:). For binary payloads use --value-as base64 or hex, for
 payloads that are JSON --value-as json.
 --value-as schema decodes values by the schemas of the topic _schemas, or those
-that --registry names. A payload that cannot be decoded is written as text, and
-counted at the end: exit code 1.
+that --registry names, each topic by its own. A payload that cannot be decoded is
+written as text, and counted at the end: exit code 1. Of several topics, one without
+a schema is written as text, with a note.
 --decode prints keys and values of __consumer_offsets, __transaction_state,
 __share_group_state, __remote_log_metadata and __cluster_metadata as JSON, with
 Kafka's names of types and fields. Secrets are masked unless --show-secrets.
@@ -107,9 +109,7 @@ def cat(
     options = {"schema": schema, "registry": registry, "message": message}
     check_unused(decoded, options, "--value-as")
     if decoded:
-        from pylogseg.arrow.typed_text import TypedText
-
-        text.typed = TypedText(typed_of(decoding_of(decoded, options), arguments, readers, decoded).decoders)
+        text.typed = typed_text(decoding_of(decoded, options), arguments, readers)
     if decode:
         from pylogseg.internal_topics.record_text import MessageText
 

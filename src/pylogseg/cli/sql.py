@@ -61,11 +61,13 @@ records has the records of all topics; batches, segments, partitions and indexes
 have what dump and ls print. A topic with one of these names, or one that differs
 from another only in case, has no table: select from records where topic = 'NAME'.
 The SQL is duckdb's. Times are in UTC, also those without a zone. key and value are
-bytes: key::varchar and text(key) are text (base64:... if they are not UTF-8),
+bytes: key = 'text' compares them with text as it is typed, key::varchar and
+text(key) are text (base64:... if they are not UTF-8),
 value->>'$.id' and json(value) read them as JSON, null where they are not JSON.
 With --value-as schema, value in the table of a topic has the columns of its schema in
 Avro, Protobuf or JSON: value.id, value.lines[1].sku. A value that cannot be decoded is
-in valueRaw, with the reason in valueError, and counted at the end: exit code 1.
+in valueRaw, with the reason in valueError, and counted at the end: exit code 1
+(those behind the last row of a limit are not).
 With --decode, key and value of the topics that Kafka, Connect and a schema registry
 write for themselves have a member for each type of record: key.OffsetCommit.topic,
 value.TopicRecord.name. Secrets are masked unless --show-secrets.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,6 +16,7 @@ from pylogseg.reading.log_reader import LogFiles, LogReader
 
 if TYPE_CHECKING:
     from pylogseg.arrow.decoding import Decoding, TypedBatches
+    from pylogseg.arrow.typed_text import TypedText
 
 F = TypeVar("F", bound=Callable[..., Any])
 SCHEMA = "schema"
@@ -108,6 +110,41 @@ def typed_of(
     logs: list[LogFiles] = [reader.log for reader in readers]
     topics = sorted({log.segments[0].topic for log in logs if log.segments})
     return typed_batches(decoding, whole_disk(arguments), topics, names, peek)
+
+
+def typed_text(decoding: Decoding, arguments: Sequence[str], readers: Sequence[LogReader]) -> TypedText:
+    """Return what decodes records for text, each topic by its own schemas.
+
+    Of several topics, one without a schema stays as it is, with a note; it is looked at when its first record is met.
+    """
+    from pylogseg.arrow.decoding import schemas_disk
+    from pylogseg.arrow.typed_text import Decoders, TypedText
+    from pylogseg.schemas.store import Schemas
+
+    by_topic: dict[str, list[LogReader]] = {}
+    for reader in readers:
+        by_topic.setdefault(reader.log.segments[0].topic if reader.log.segments else "", []).append(reader)
+    if len(by_topic) < 2:
+        found = typed_of(decoding, arguments, readers, decoding.columns).decoders
+        return TypedText(lambda _: found)
+    given = decoding.registry
+    schemas = given if isinstance(given, Schemas) else Schemas.open(given or schemas_disk(whole_disk(arguments)))
+    decoding = replace(decoding, registry=schemas)
+
+    def open_topic(topic: str) -> Decoders:
+        found: dict[str, Any] = {}
+        for which in decoding.columns:
+            # With both columns, a schema is that of values.
+            one = replace(decoding, columns=(which,), schema=decoding.wanted(which))
+            try:
+                found.update(typed_of(one, arguments, by_topic.get(topic, ()), (which,)).decoders)
+            except RequestError as error:
+                if one.schema is not None:
+                    raise
+                common.complain(f"note: the {which}s of {topic} are printed as text: {common.remedy(error)}")
+        return found
+
+    return TypedText(open_topic)
 
 
 def whole_disk(arguments: Sequence[str]) -> Disk:

@@ -15,6 +15,7 @@ _PREFIX = re.compile(r"^(?:[\w ]+ Error: |INTERRUPT )+")
 _NO_FILES = ": statements reach only the tables of the log; --allow-files lets them read and write files"
 #: By a part of the error.
 _HINTS = {
+    "STRING -> BLOB": ": keys and values are bytes: write encode('...') for text, '\\x00'::blob for bytes",
     "BLOB": ": keys and values are bytes: write text(value), or octet_length(value) for the size",
     "file system operations are disabled": _NO_FILES,
     "disabled through configuration": _NO_FILES,

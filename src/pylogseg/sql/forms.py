@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
-import decimal
-import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pylogseg.arrow.strings import readable_strings
+from pylogseg.arrow.forms import in_form
+from pylogseg.arrow.json_text import json_text, plain_text
 from pylogseg.errors import RequestError
-from pylogseg.format.escape import json_line
 
 #: Forms of a file, and the end of its name.
 ENDINGS = {".parquet": "parquet", ".arrow": "arrow", ".csv": "csv", ".json": "json", ".jsonl": "json"}
 #: Rows of a row group of Parquet.
 _GROUP_ROWS = 1 << 20
+#: So many bytes of an answer are made text at a time: a column of text has at most what Arrow's ends can say.
+_TEXT_BYTES = 64 << 20
 
 
 def write_answer(form: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: Any) -> int:
@@ -57,6 +56,7 @@ def _parquet(file: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch]
     import pyarrow.parquet as pq
 
     waiting: list[pa.RecordBatch] = []
+    schema = pa.schema([field.with_type(in_form(field.type, _for_parquet)) for field in schema])
 
     def flush() -> None:
         if waiting:
@@ -64,7 +64,7 @@ def _parquet(file: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch]
             waiting.clear()
 
     def write(batch: pa.RecordBatch) -> None:
-        waiting.append(batch)
+        waiting.append(pa.RecordBatch.from_arrays([_storable(column) for column in batch.columns], schema=schema))
         if sum(each.num_rows for each in waiting) >= _GROUP_ROWS:
             flush()
 
@@ -79,33 +79,59 @@ def _arrow(file: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], 
         yield writer.write_batch
 
 
+def _for_parquet(kind: pa.DataType) -> pa.DataType:
+    """Parquet has no lengths of time with months in them."""
+    return pa.string() if pa.types.is_interval(kind) else kind
+
+
+def _storable(array: pa.Array) -> pa.Array:
+    """Return an array with the types of `_for_parquet`."""
+    kind = array.type
+    if in_form(kind, _for_parquet) == kind:
+        return array
+    if pa.types.is_struct(kind):
+        parts = [_storable(array.field(i)) for i in range(kind.num_fields)]
+        made = pa.StructArray.from_arrays(parts, fields=[f.with_type(p.type) for f, p in zip(kind, parts, strict=True)])
+    elif pa.types.is_map(kind):
+        made = pa.MapArray.from_arrays(array.offsets, _storable(array.keys), _storable(array.items))
+    elif pa.types.is_list(kind):
+        made = pa.ListArray.from_arrays(array.offsets, _storable(array.values))
+    else:
+        return plain_text(array)
+    return pc.if_else(array.is_valid(), made, pa.scalar(None, made.type)) if array.null_count else made
+
+
 @contextlib.contextmanager
 def _csv(file: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    import pyarrow.csv as pacsv
+    bare = are_numbers(schema)
 
-    is_plain = [pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in schema.types]
-    wanted = pa.schema(
-        [field if plain else field.with_type(pa.string()) for field, plain in zip(schema, is_plain, strict=True)]
-    )
-
-    def write(batch: pa.RecordBatch) -> None:
-        columns = [
-            column if plain else _as_text(_safe(column)) for column, plain in zip(batch.columns, is_plain, strict=True)
+    def row(batch: pa.RecordBatch) -> pa.Array:
+        cells = [
+            text if is_bare else pc.binary_join_element_wise('"', pc.replace_substring(text, '"', '""'), '"', "")
+            for text, is_bare in zip(texts(batch), bare, strict=True)
         ]
-        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=wanted))
+        return pc.binary_join_element_wise(*cells, ",", null_handling="replace", null_replacement="")
 
-    with pacsv.CSVWriter(file, wanted) as writer:
-        yield write
+    file.write((",".join('"' + name.replace('"', '""') + '"' for name in schema.names) + "\n").encode())
+    yield lambda batch: _write_lines(file, batch, row)
 
 
 @contextlib.contextmanager
 def _json(file: Any, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
-    def write(batch: pa.RecordBatch) -> None:
-        columns = [map(_plain, _safe(column).to_pylist()) for column in batch.columns]
-        rows = (dict(zip(schema.names, row, strict=True)) for row in zip(*columns, strict=True))
-        file.write("".join(json_line(row) + "\n" for row in rows).encode())
+    def row(batch: pa.RecordBatch) -> pa.Array:
+        return json_text(pa.StructArray.from_arrays(batch.columns, fields=list(schema)))
 
-    yield write
+    yield lambda batch: _write_lines(file, batch, row)
+
+
+def _write_lines(file: Any, batch: pa.RecordBatch, made: Callable[[pa.RecordBatch], pa.Array]) -> None:
+    """Write a line for each row, whose text a function makes."""
+    rows = max(1, batch.num_rows * _TEXT_BYTES // max(batch.nbytes, 1))
+    for first in range(0, batch.num_rows, rows):
+        lines = made(batch.slice(first, rows))
+        whole = pa.ListArray.from_arrays(pa.array([0, len(lines)], pa.int32()), lines)
+        file.write(pc.binary_join(whole, "\n")[0].as_buffer())
+        file.write(b"\n")
 
 
 _WRITERS = {"parquet": _parquet, "arrow": _arrow, "csv": _csv, "json": _json}
@@ -118,62 +144,5 @@ def are_numbers(schema: pa.Schema) -> list[bool]:
 
 
 def texts(batch: pa.RecordBatch) -> list[pa.Array]:
-    """Return columns as strings: bytes as `pylogseg cat` prints them, times as ISO 8601, lists and structs as JSON."""
-    return [_as_text(_safe(column)) for column in batch.columns]
-
-
-def _as_text(column: pa.Array) -> pa.Array:
-    if pa.types.is_string(column.type):
-        return column
-    if pa.types.is_nested(column.type):
-        values = (None if value is None else json_line(_plain(value)) for value in column.to_pylist())
-        return pa.array(values, pa.string())
-    return column.cast(pa.string())
-
-
-def _safe(column: pa.Array) -> pa.Array:
-    """Return a column without what Python cannot hold: bytes become text, and so do times, which may be of any year."""
-    kind = column.type
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return readable_strings(column.cast(pa.binary()))
-    if pa.types.is_timestamp(kind):
-        return _iso(column)
-    if pa.types.is_interval(kind):
-        return pa.array(map(_interval, column.to_pylist()), pa.string())
-    return column.cast(pa.string()) if pa.types.is_temporal(kind) else column
-
-
-def _interval(value: Any) -> str | None:
-    """Return a length of time as text: ``3 months 2 days, 0:10:00``."""
-    if value is None:
-        return None
-    months, days, nanoseconds = value
-    rest = str(datetime.timedelta(days=days, microseconds=nanoseconds // 1000))
-    return f"{months} months {rest}" if months else rest
-
-
-def _iso(column: pa.Array) -> pa.Array:
-    """Return timestamps as ISO 8601: with Z where their zone is UTC; in ms, where these are enough."""
-    naive = column.cast(pa.timestamp(column.type.unit))
-    with contextlib.suppress(pa.ArrowInvalid):
-        naive = naive.cast(pa.timestamp("ms"))
-    written = pc.replace_substring(naive.cast(pa.string()), " ", "T")
-    zoned = written if column.type.tz is None else pc.binary_join_element_wise(written, "Z", "")
-    is_dated = pc.match_substring_regex(written, "^[0-9]")  # no text has a year above 9999
-    number = pc.binary_join_element_wise(naive.cast(pa.int64()).cast(pa.string()), naive.type.unit, " ")
-    return pc.if_else(is_dated, zoned, number)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON can have it."""
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(each) for each in value]
-    if isinstance(value, bytes):
-        return readable_strings(pa.array([value]))[0].as_py()
-    if isinstance(value, decimal.Decimal):
-        value = int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+    """Return columns as strings: what is not nested without the quotes of JSON."""
+    return [plain_text(column, field) for column, field in zip(batch.columns, batch.schema, strict=True)]

@@ -13,27 +13,30 @@ from queue import Empty, Full, Queue
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import PylogsegError, RequestError
+from pylogseg.sql.answers import answer_schema, carried, row_limit, with_json
 from pylogseg.sql.failures import Known, explained
-from pylogseg.sql.words import with_offset, with_text, words_of
+from pylogseg.sql.words import with_bytes, with_offset, with_text, words_of
 from pylogseg.walker.gaps import Gap
 
-#: A blob as text, and as JSON. Bytes that are not UTF-8 are shown as `pylogseg cat` does; null says that there is no
-#: JSON. `try` would be shorter, at a hundred times the cost where it fails.
+#: A blob as text, and as JSON, and text as what it is compared with. Bytes that are not UTF-8 are shown as by
+#: `pylogseg cat`; null says that there is no JSON. `try` would be shorter, at a hundred times the cost where it fails.
 _FUNCTIONS = (
     """create macro text(a blob) as
-         case when strlen(decode(a, 'ignore')) = octet_length(a) then decode(a, 'ignore')
-              else 'base64:' || to_base64(a) end,
+         case when strlen(decode(a, 'ignore')) = octet_length(a) and not starts_with(decode(a, 'ignore'), 'base64:')
+              then decode(a, 'ignore') else 'base64:' || to_base64(a) end,
        (a varchar) as a, (a) as a::varchar""",
     """create macro json(a blob) as
          case when json_valid(decode(a, 'replace')) then decode(a, 'replace')::json end,
-       (a) as json_extract(a, '$')""",
+       (a) as a::json""",
     """create macro "->>"(a blob, b) as
          case when json_valid(decode(a, 'replace')) then json_extract_string(decode(a, 'replace'), b) end,
        (a, b) as json_extract_string(a, b)""",
+    "create macro same_kind(a blob, b) as encode(b), (a varchar, b) as b",
 )
 #: Statements about the tables that there are: they see all of them.
 _CATALOG_WORDS = frozenset(["show", "tables", "information_schema", "duckdb_views", "duckdb_columns", "pg_catalog"])
@@ -96,6 +99,8 @@ class Session:
     ) -> None:
         self.tables, self._nameless, self._on_wait = tables, nameless, on_wait
         self._rows_read = 0
+        self._limit: int | None = None
+        self._beside = 0
         self.opened: dict[str, pads.Dataset] = {}
         #: The readings of the last statement.
         self.scans: list[Scan] = []
@@ -129,8 +134,9 @@ class Session:
 
     @property
     def undecoded(self) -> int:
-        """How many payloads the readings so far could not decode."""
-        return sum(table.undecoded for table in self.opened.values())
+        """How many payloads the readings so far could not decode; not those behind the last row that was asked for."""
+        count: int = sum(table.undecoded for table in self.opened.values())
+        return count - self._beside
 
     def run(self, sql: str) -> Generator[Answer]:
         """Run the statements of a text one by one, and yield the answers of those that have rows.
@@ -142,7 +148,7 @@ class Session:
         CorruptionError, StorageError
             What a table raised in its reading.
         """
-        for statement in self._statements(with_text(sql)):
+        for statement in self._statements(with_text(with_bytes(sql))):
             self.scans, self._rows_read = [], 0
             with contextlib.closing(self._by_thread(functools.partial(self._execute, statement))) as items:
                 schema = next(items, None)
@@ -212,7 +218,7 @@ class Session:
         """Return a table, which statements can name from then on."""
         if name not in self.opened:
             table = self.opened[name] = self.tables[name]()
-            self._connection.register(name, _Table(self, name, table.schema))
+            self._connection.register(name, _Table(self, name, with_json(table.schema)))
         return self.opened[name]
 
     def _execute(self, statement: Any) -> Iterator[Any]:
@@ -223,8 +229,11 @@ class Session:
             if not _has_rows(statement):
                 self._connection.execute(statement)
                 return
-            reader = self._connection.sql(statement).to_arrow_reader(_BATCH_ROWS)
-            schema = _named(reader.schema)
+            self._limit = self._limit_of(statement)
+            relation = carried(self._connection.sql(statement))
+            types = relation.types
+            reader = relation.to_arrow_reader(_BATCH_ROWS)
+            schema = answer_schema(reader.schema, types)
             yield schema
             for batch in reader:
                 yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
@@ -234,6 +243,13 @@ class Session:
             if self._stop.is_set():
                 raise KeyboardInterrupt from None
             raise explained(error, statement.query, self._known()) from None
+
+    def _limit_of(self, statement: Any) -> int | None:
+        """Return how many rows of a table with decoded columns are enough for a statement, where a number is."""
+        if not any(_errors_of(table.schema) for table in self.opened.values()) or self.only_explains:
+            return None
+        (row,) = self._connection.execute(f"explain (format json) {statement.query}").fetchall()
+        return row_limit(row[-1], statement.query)
 
     def _by_thread(self, work: Callable[[], Iterator[Any]]) -> Generator[Any]:
         """Yield what a function yields in another thread: this one stays free to be interrupted."""
@@ -289,12 +305,36 @@ class Session:
         table = self.opened[name]
         wanted = table.schema.names if columns is None else [*columns]
         self.scans.append(Scan(name, tuple(wanted), expression))
-        schema = pa.schema([table.schema.field(each) for each in wanted])
+        schema = with_json(pa.schema([table.schema.field(each) for each in wanted]))
         if self.only_explains:
             return pa.RecordBatchReader.from_batches(schema, iter(()))
-        return pa.RecordBatchReader.from_batches(schema, self._watched(table, wanted, expression))
+        errors = _errors_of(table.schema) if self._limit is not None else []
+        batches = self._watched(table, list(dict.fromkeys([*wanted, *errors])), expression)
+        if errors:
+            batches = self._first_rows(table, batches, errors)
+        return pa.RecordBatchReader.from_batches(
+            schema, (pa.RecordBatch.from_arrays(batch.select(wanted).columns, schema=schema) for batch in batches)
+        )
 
-    def _watched(self, table: Any, columns: list[str], expression: Any) -> Iterator[pa.RecordBatch]:
+    def _first_rows(
+        self, table: Any, batches: Generator[pa.RecordBatch], errors: Sequence[str]
+    ) -> Generator[pa.RecordBatch]:
+        """Pass on as many rows as are asked for; what was decoded behind them does not count."""
+        left, before, bad = self._limit or 0, table.undecoded, 0
+        with contextlib.closing(batches):
+            for batch in batches:
+                part = batch.slice(0, left)
+                left -= part.num_rows
+                marks = [part.column(name).is_valid() for name in errors]
+                bad += pc.sum(functools.reduce(pc.or_, marks)).as_py() or 0
+                if not left:  # nobody asks again: the last rows end the reading
+                    batches.close()
+                    self._beside += table.undecoded - before - bad
+                yield part
+                if not left:
+                    return
+
+    def _watched(self, table: Any, columns: list[str], expression: Any) -> Generator[pa.RecordBatch]:
         """Pass on what is read, until the statement is to stop; keep the error that ends it as it is."""
         try:
             with contextlib.closing(table.scanner(columns=columns, filter=expression).to_batches()) as batches:
@@ -308,6 +348,11 @@ class Session:
             raise
 
 
+def _errors_of(schema: pa.Schema) -> list[str]:
+    """Return the columns that say why a payload does not decode."""
+    return [name for name in ("keyError", "valueError") if name in schema.names]
+
+
 def _shown(filter: Any) -> str:
     """Return a filter as text, a field of a struct as ``value.id``."""
     names = re.compile(r"FieldRef\.Nested\((.*?\))\)")
@@ -318,11 +363,6 @@ def _has_rows(statement: Any) -> bool:
     """Check whether a statement has an answer, and not only an effect."""
     kinds = [str(kind).rpartition(".")[2] for kind in statement.expected_result_type]
     return kinds == ["QUERY_RESULT"] or str(statement.type).endswith("MULTI")
-
-
-def _named(schema: pa.Schema) -> pa.Schema:
-    """Return a schema with `text(value)` for the name that duckdb makes of it, `"text"("value")`."""
-    return pa.schema([field.with_name(re.sub(r'"(\w+)"', r"\1", field.name)) for field in schema])
 
 
 class _Table(pads.Dataset):

@@ -1,6 +1,7 @@
-"""What pylogseg's SQL has beyond duckdb's: casts of keys and values to text, and a column called `offset`.
+"""What pylogseg's SQL has beyond duckdb's: keys and values as text and compared with it, and a column called `offset`.
 
-duckdb's cast of a blob escapes quotes and all that is not ASCII, which no JSON survives; and `offset` is a keyword.
+duckdb's cast of a blob escapes quotes and all that is not ASCII, which no JSON survives; its cast of text to a blob
+takes such escapes; and `offset` is a keyword.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ _TOKEN = re.compile(
 )
 #: Columns of bytes, which are also the fields of a header.
 _BYTES = frozenset(["key", "value"])
+_COMPARING = frozenset("=<>!")
 _TEXT_TYPES = frozenset(["varchar", "text", "string"])
 
 
@@ -67,6 +69,60 @@ def with_text(sql: str) -> str:
     return _changed(sql, changes)
 
 
+def with_bytes(sql: str) -> str:
+    r"""Compare keys and values with literals as they are typed.
+
+    duckdb would take a backslash as an escape of a byte, and refuse what is not ASCII.
+
+    >>> with_bytes(r"select 1 from orders o where o.key = 'ключ' or key in ('a', 'a\b')")
+    "select 1 from orders o where o.key = same_kind(o.key, 'ключ') or key in ('a', same_kind(key, 'a\\b'))"
+    """
+    tokens = _tokens(sql)
+    changes: list[tuple[int, int, str]] = []
+    for i, token in enumerate(tokens):
+        if token.kind != "word" or token.name not in _BYTES:
+            continue
+        first = _path_start(tokens, i)
+        path = sql[tokens[first].start : token.end]
+        for j in (*_compared_before(tokens, first, i), *_compared_behind(tokens, i)):
+            literal = tokens[j].text
+            if "\\" in literal or not literal.isascii():
+                changes.append((tokens[j].start, tokens[j].end, f"same_kind({path}, {literal})"))
+    return _changed(sql, sorted(changes))
+
+
+def _compared_before(tokens: list[_Token], first: int, last: int) -> list[int]:
+    """Return the literal that stands before a path and a comparison, if any."""
+    i = first - 1
+    while i >= 0 and tokens[i].text in _COMPARING:
+        i -= 1
+    is_whole = last + 1 >= len(tokens) or tokens[last + 1].text not in ("::", "->", "->>", "[", "(")
+    return [i] if 0 <= i < first - 1 and tokens[i].kind == "string" and is_whole else []
+
+
+def _compared_behind(tokens: list[_Token], last: int) -> list[int]:
+    """Return the literals that a path is compared with, by what stands behind it."""
+    i = last + 1
+    names = [token.name for token in tokens[i : i + 4]]
+    if names[:4] == ["is", "not", "distinct", "from"]:
+        i += 4
+    elif names[:3] == ["is", "distinct", "from"]:
+        i += 3
+    elif tokens[i : i + 1] and tokens[i].text in _COMPARING:
+        while i < len(tokens) and tokens[i].text in _COMPARING:
+            i += 1
+    else:
+        i += names[:1] == ["not"]
+        word = tokens[i].name if i < len(tokens) else ""
+        if word == "between":
+            is_range = i + 3 < len(tokens) and tokens[i + 2].name == "and"
+            return [j for j in (i + 1, i + 3) if is_range and tokens[j].kind == "string"]
+        end = next((j for j in range(i, len(tokens)) if tokens[j].text == ")"), i)
+        return [j for j in range(i + 2, end) if tokens[j].kind == "string"] if word == "in" else []
+    is_cast = i + 1 < len(tokens) and tokens[i + 1].text == "::"
+    return [i] if i < len(tokens) and tokens[i].kind == "string" and not is_cast else []
+
+
 def _path_start(tokens: list[_Token], i: int) -> int:
     """Return the index of the first token of ``a.b[1].c``, of which `i` is the last."""
     while i >= 2 and tokens[i - 1].text == ".":
@@ -104,10 +160,19 @@ def with_offset(sql: str) -> str:
     for i, token in enumerate(tokens):
         if token.text.lower() != "offset" or (i and tokens[i - 1].text == "."):
             continue
-        is_clause = i + 1 < len(tokens) and (tokens[i + 1].kind == "number" or tokens[i + 1].text in ("(", "?", "$"))
-        if not is_clause:
+        if not _is_clause(tokens, i):
             changes.append((token.start, token.end, '"offset"'))
     return _changed(sql, changes)
+
+
+def has_offset_clause(sql: str) -> bool:
+    """Check whether rows are passed by with SQL's clause `offset`."""
+    tokens = _tokens(sql)
+    return any(token.text.lower() == "offset" and _is_clause(tokens, i) for i, token in enumerate(tokens))
+
+
+def _is_clause(tokens: list[_Token], i: int) -> bool:
+    return i + 1 < len(tokens) and (tokens[i + 1].kind == "number" or tokens[i + 1].text in ("(", "?", "$"))
 
 
 def _changed(sql: str, changes: list[tuple[int, int, str]]) -> str:

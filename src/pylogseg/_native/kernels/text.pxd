@@ -57,6 +57,9 @@ cdef extern from "sink.h" nogil:
 
 cdef extern from "quote.h" nogil:
     void pls_quote_init() noexcept
+    int pls_put_json_quoted(
+        pls_sink *s, const uint8_t *p, const uint8_t *end, const uint8_t *limit, int marks
+    ) noexcept
 
 
 cdef extern from "render.h" nogil:
@@ -76,6 +79,7 @@ cdef extern from "render.h" nogil:
         const uint8_t *labels
         uint8_t delimiter
 
+    int pls_put_json_value(pls_sink *s, const pls_span *b) noexcept
     int pls_render(const pls_records *r, const pls_program *program, int64_t *next, int64_t stop, pls_sink *s) noexcept
 
 

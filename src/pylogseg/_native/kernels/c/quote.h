@@ -62,15 +62,15 @@ static inline void pls_put_escape(pls_sink *s, int code) {
     s->at += 6;
 }
 
-/* A JSON string with its quotes. What a terminal acts on is escaped; bytes that are no text become marked base64: no
-   byte is lost, and no other bytes look the same. */
-static inline int pls_put_json_string(pls_sink *s, const uint8_t *p, const uint8_t *end, const uint8_t *limit) {
+/* A JSON string with its quotes. What a terminal acts on is escaped; bytes that are no text become marked base64. With
+   `marks`, text that begins with the mark does too: no other bytes look the same. */
+static inline int pls_put_json_quoted(pls_sink *s, const uint8_t *p, const uint8_t *end, const uint8_t *limit, int marks) {
     uint8_t spare[16];
     const uint8_t *first = p;
     pls_sink w = *s; /* a copy stays in registers: for the compiler, a write of bytes could change *s */
     if (!pls_put_byte(&w, '"'))
         return 0;
-    if (pls_is_marked(p, end))
+    if (marks && pls_is_marked(p, end))
         return PLS_PUT(s, "\"") && pls_put_marked(s, first, end) && PLS_PUT(s, "\"");
     while (p < end) {
         const uint8_t *block = pls_sixteen(p, end, limit, spare);
@@ -109,6 +109,11 @@ static inline int pls_put_json_string(pls_sink *s, const uint8_t *p, const uint8
         return 0;
     s->at = w.at;
     return 1;
+}
+
+/* The same of a payload. */
+static inline int pls_put_json_string(pls_sink *s, const uint8_t *p, const uint8_t *end, const uint8_t *limit) {
+    return pls_put_json_quoted(s, p, end, limit, 1);
 }
 
 /* The UTF-8 of Java's `new String(bytes, UTF_8)`: U+FFFD (EF BF BD) for malformed bytes. */
