@@ -7,7 +7,7 @@ DATA := examples/data
 # All of src but what a build or an import leaves there: the page's assets and the table of messages are in the wheel, too.
 SOURCES := pyproject.toml setup.py $(shell find src -type f ! -name '*.pyc' ! -name '*.so' ! -name '*.pyd' ! -name '_*.c' ! -path '*.egg-info/*')
 
-.PHONY: demo spark-env test test-env lowest kafka lint coverage bench docs soak wheel clean help
+.PHONY: demo spark-env test test-env lowest kafka deep lint coverage bench docs soak wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## what there is
@@ -59,6 +59,9 @@ lowest: $(VENV)/.wheel  ## the tests with the lowest versions that pyproject.tom
 
 kafka: test-env  ## every comparison with a real Kafka, for hours (KAFKA_VERSION=4.4.0; ARGS='opens fuzz' for some, ARGS=--list)
 	PYTHON=$(abspath $(BIN))/python tests/kafka/all.sh $(ARGS)
+
+deep: test-env  ## the clients' own suites on our broker, where their sources can be had (ARGS='kgo' for some)
+	$(BIN)/python tests/kafka/clients/suites.py $(ARGS)
 
 lint: $(VENV)/.lint  ## ruff (rules and format) and mypy
 	$(BIN)/ruff check .
