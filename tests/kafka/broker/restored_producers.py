@@ -3,8 +3,8 @@
 
     restored_producers.py [--merged] [--kept] [--keep DIR]
 
-A broker is restarted twice, so that its leader epochs are high; Java's and librdkafka's producers of several shapes
-write to every partition, idempotent and in transactions that are committed, aborted and left open; it is killed.
+A broker is restarted four times, so that its leader epochs are high; Java's and librdkafka's producers of several
+shapes write to every partition, idempotent and in transactions that are committed, aborted and left open; it is killed.
 `restore` puts its logs into a new cluster, whose broker is started and killed before anyone writes. Then producers of
 the same shapes write there, with the same ids as the old ones had. Each record that either cluster acknowledged has to
 be there once, at its offset; consumers with read_committed have to get those of committed transactions, up to the end;
@@ -195,7 +195,7 @@ class Drill:
         admin = AdminClient({**_QUIET, "bootstrap.servers": server})
         for future in admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()]).values():
             future.result(30)
-        for _ in range(2):
+        for _ in range(4):
             broker("stop", self.old)
             broker("start", self.old)
         self.writers.write(server, "shapes", "old")
