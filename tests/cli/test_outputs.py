@@ -80,3 +80,24 @@ def test_a_name_that_is_no_place_is_refused() -> None:
     assert tree() == before
     for name in ("lake.d/", "lake-2026.01.31", "lake.d"):  # the last one is there by now
         assert run(f"export q txn-b -O {name} --overwrite").text.startswith(f"{Path(name)}: ")
+
+
+def test_links_below_the_target_are_not_followed() -> None:
+    """A link in the place of a topic's or a partition's folder leads out of the target."""
+    Path("elsewhere").mkdir()
+    for link in (Path("lake/topic=txn-b"), Path("lake2/topic=txn-b/partition=0")):
+        link.parent.mkdir(parents=True)
+        link.symlink_to(Path("elsewhere").absolute())
+        for more in ("", " --overwrite"):
+            done = run(f"export q txn-b -O {link.parts[0]}{more}")
+            assert (done.code, f"{link} is a link to" in done.err) == (2, True)
+    assert not list(Path("elsewhere").iterdir())
+    # The target itself may be one.
+    Path("lake3").symlink_to(Path("elsewhere").absolute())
+    assert run("export q txn-b -O lake3").code == 0
+    assert list(Path("elsewhere").rglob("*.parquet"))
+
+
+def test_an_export_does_not_go_to_stdout() -> None:
+    done = run("export q txn-b -O -")
+    assert (done.code, "pylogseg cat" in done.err, Path("-").exists()) == (2, True, False)

@@ -45,7 +45,7 @@ from pylogseg.export.file import (
     folder_of,
     target_of,
 )
-from pylogseg.export.unfinished import create_folder, sweep, unfinished
+from pylogseg.export.unfinished import create_folder, refuse_links, sweep, unfinished
 from pylogseg.reading import stream
 from pylogseg.reading.log_reader import LogFiles, LogReader
 from pylogseg.verify.lacking import lacking_for
@@ -105,6 +105,8 @@ _TYPES = click.Choice(["binary", "string", SCHEMA])
 
 def _output(text: str) -> Path:
     """Return the folder or file to write; a name that ends as that of another kind of file is neither."""
+    if text == "-":
+        raise RequestError("--out -: an export writes files; for records on stdout use `pylogseg cat` (a folder: ./-)")
     path = Path(text)
     is_folder = text.endswith(("/", os.sep)) or path.is_dir()
     if not text or (
@@ -417,6 +419,7 @@ def _check_targets(parts: list[LogReader], out: Path, form: Form, overwrite: boo
             raise RequestError(
                 f"{target} would be written twice, the second time for {path}: export them to different folders"
             )
+        refuse_links(out, target.parent)
         check_free(target, overwrite)
         targets.add(target)
     for earlier in () if overwrite else earlier_files([part.log for part in parts], out):

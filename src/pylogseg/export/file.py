@@ -177,15 +177,14 @@ def _written(chunks: Iterator[Chunk], target: Path, form: Form) -> int:
     records = 0
     with whole(target) as file, SINKS[form.name](file, form) as sink:
         for chunk in chunks:
-            sink.write(chunk)
-            records += len(chunk.columns)
+            records += sink.write(chunk)
     return records
 
 
 class _Sink(Protocol):
-    """Takes chunks in order; a chunk is valid only during the call."""
+    """Takes chunks in order, and says how many records of each are in the file; a chunk is valid only in the call."""
 
-    def write(self, chunk: Chunk) -> None: ...
+    def write(self, chunk: Chunk) -> int: ...
 
 
 class _Text:
@@ -197,7 +196,7 @@ class _Text:
         if form.name == "csv":
             file.write(text.csv_header(form.columns))
 
-    def write(self, chunk: Chunk) -> None:
+    def write(self, chunk: Chunk) -> int:
         where = (chunk.topic, chunk.partition, chunk.segment.name)
         if where != self._where:
             self._where, self._program = where, self._form.program(*where)
@@ -205,6 +204,7 @@ class _Text:
             self._out.clear()
             stop = min(first + 4096, len(chunk.columns))
             self._file.write(text.render(chunk.columns, self._program, self._out, first, stop))
+        return len(chunk.columns)
 
 
 #: Columns of a Parquet file that a nested one becomes.
@@ -227,13 +227,16 @@ class _Parquet:
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 
-    def write(self, chunk: Chunk) -> None:
+    def write(self, chunk: Chunk) -> int:
+        count = 0
         for batch in self._form.batches(chunk):
             self._waiting.append(batch)
+            count += batch.num_rows
             self._rows += batch.num_rows
             self._bytes += batch.nbytes
             if self._bytes >= _ROW_GROUP_BYTES or self._rows >= _ROW_GROUP_ROWS:
                 self.flush()
+        return count
 
     def flush(self) -> None:
         """Write what waits as one row group."""
@@ -252,9 +255,12 @@ class _Ipc:
         compression = None if form.compression == "none" else form.compression
         self.writer = pa.ipc.new_file(file, form.schema, options=pa.ipc.IpcWriteOptions(compression=compression))
 
-    def write(self, chunk: Chunk) -> None:
+    def write(self, chunk: Chunk) -> int:
+        count = 0
         for batch in self._form.batches(chunk):
             self.writer.write_batch(batch)
+            count += batch.num_rows
+        return count
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from pylogseg.catalog.disk import Segment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.export.file import DEFAULT_COLUMNS, FORMS, NO_VALUE, SINKS, Form
+from pylogseg.export.unfinished import refuse_links
 from pylogseg.reading.log_reader import LogFiles, LogReader
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.stable_offset import last_stable_offset
@@ -494,13 +495,13 @@ class _Files:
                 self._close(next(iter(self._open)))
             self._begin(date, chunk)
         target, _, sink = self._open[date]
-        sink.write(chunk)
-        self._records[target] += len(chunk.columns)
+        self._records[target] += sink.write(chunk)
         self.covered = max(self.covered, chunk.columns.tally().highest_offset + 1)
 
     def _begin(self, date: str, chunk: Chunk) -> None:
         number = self._numbers[date] = self._numbers.get(date, -1) + 1
         folder = self._out / f"topic={chunk.topic or NO_VALUE}" / f"date={date}"
+        refuse_links(self._out, folder)
         target = folder / f"{self._name}-{number:04d}{FORMS[self._form.name]}"
         stack = contextlib.ExitStack()
         file = stack.enter_context(self._apart(target).open("wb"))

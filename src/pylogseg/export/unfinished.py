@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from pylogseg.env.handles import open_descriptor
-from pylogseg.errors import StorageError
+from pylogseg.errors import RequestError, StorageError
 
 #: Readers of datasets skip names that begin with a dot.
 _NAME = re.compile(r"\.(?:.+\.)?(?P<process>\d+)@(?P<host>[^/]+)\.tmp")
@@ -53,6 +53,15 @@ def create_folder(path: Path) -> None:
     """A new folder, in the same way."""
     _remove(path)
     path.mkdir(parents=True)
+
+
+def refuse_links(out: Path, folder: Path) -> None:
+    """Raise RequestError if a folder below `out` is a link: its files would lie somewhere else."""
+    for path in (folder, *folder.parents):
+        if path == out:
+            return
+        if path.is_symlink():
+            raise RequestError(f"{path} is a link to {os.readlink(path)}: remove it, or export to where it leads")
 
 
 def sweep(folder: Path, patterns: Iterable[str]) -> list[Path]:
