@@ -44,7 +44,12 @@ def typed(rng: Random) -> None:
     place = np.cumsum(size, dtype=np.int64) - size
     if rng.random() < 0.1:
         place[rng.randrange(len(values))] = rng.choice((1 << 40, 1 << 62, len(buffer)))
-    decoded = program.decode(place, size, (buffer,), np.zeros(len(values), np.int32))
+    room = rng.choice((None, None, 1 << 14, rng.randrange(1 << 13)))
+    try:
+        decoded = program.decode(place, size, (buffer,), np.zeros(len(values), np.int32), room=room)
+    except OverflowError:
+        assert room is not None
+        return
     array = ArrowColumn(program.column).array(decoded.nodes)
     array.validate(full=True)
     assert len(array) == len(values)
@@ -86,7 +91,12 @@ def protobuf(rng: Random) -> None:
     buffer = hostile_logs.exact(b"".join(values))
     size = np.array([len(value) for value in values], np.int32)
     place = np.cumsum(size, dtype=np.int64) - size
-    decoded = program.decode(place, size, (buffer,), np.zeros(len(values), np.int32))
+    room = rng.choice((None, None, 1 << 14, rng.randrange(1 << 13)))
+    try:
+        decoded = program.decode(place, size, (buffer,), np.zeros(len(values), np.int32), room=room)
+    except OverflowError:
+        assert room is not None
+        return
     array = ArrowColumn(program.column).array(decoded.nodes)
     array.validate(full=True)
     assert len(array) == len(values)
