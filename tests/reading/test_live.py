@@ -316,9 +316,11 @@ def test_one_folder_that_is_refused_does_not_stand_for_the_others(folder_of_root
         assert all(row["logEndOffset"] == rows[topic]["logEndOffset"] for topic, row in listed.items())
         assert re.search(r"txn-b +0 +unreadable( +-){6}\n", shell.pylogseg("ls", folder_of_root).text)
         done = shell.pylogseg("verify", folder_of_root, "--json")
-        findings = [(row["kind"], row["path"], row["reason"]) for row in done.rows if row.get("level") == "damage"]
-        assert (done.code, findings) == (1, [("unreadable", str(secret), "cannot list: Permission denied")])
-        assert "1 finding of damage" in shell.pylogseg("verify", folder_of_root).text
+        findings = [
+            (row["kind"], row["path"], row["reason"]) for row in done.rows if row.get("level") in ("damage", "unread")
+        ]
+        assert (done.code, findings) == (2, [("denied", str(secret), "cannot list: Permission denied")])
+        assert "1 object not looked at, for want of" in shell.pylogseg("verify", folder_of_root).text
         done = shell.pylogseg("stats", folder_of_root, "--json")
         assert (done.code, done.err, done.rows[0]["records"]) == (2, f"pylogseg: {refused}\n", records - 10)
         for words, code in (("cat", 2), ("cat --on-corrupt skip", 1), ("grep no-such-thing -v", 2)):

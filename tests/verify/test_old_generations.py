@@ -10,17 +10,15 @@ import shutil
 import zlib
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import pytest
 from click.testing import CliRunner
+from helpers.index_lookups import Lookups
 
 import pylogseg
 from pylogseg.catalog.disk import open_dir
 from pylogseg.cli import shell
 from pylogseg.files.index import OffsetIndex, TimeIndex
-from pylogseg.format.batches import BatchTable, scan
-from pylogseg.format.records import decode
+from pylogseg.format.batches import scan
 from pylogseg.verify.disk import Summary, verify
 from pylogseg.verify.findings import Finding, Level
 
@@ -79,20 +77,6 @@ def test_records_are_those_that_the_brokers_consumer_got(golden: Path, name: str
 # ---- look-ups as a broker makes them ----
 
 
-def misleads(rows: BatchTable, times: npt.NDArray[np.int64], index: OffsetIndex, time_index: TimeIndex) -> bool:
-    """Whether a scan from where an index leads would miss the batch with an offset, or the first one since a time."""
-    lasts = np.concatenate((rows.last_offset, rows.last_offset + 1, index.offsets))
-    asked = lasts[(lasts >= index.base_offset) & (lasts <= rows.last_offset[-1])]
-    starts = index.floor_positions(asked)
-    behind = np.concatenate(([-1], rows.last_offset))[np.searchsorted(rows.position, starts)]
-    if not np.isin(starts, rows.position).all() or (behind >= asked).any():
-        return True
-    since = np.concatenate((times, time_index.timestamps.astype(np.int64)))
-    late = times[None, :] >= since[:, None]
-    starts = time_index.floor_offsets(since)[late.any(axis=1)]
-    return bool((rows.last_offset[late.argmax(axis=1)[late.any(axis=1)]] < starts).any())
-
-
 @pytest.mark.parametrize("kind", ["index", "timeindex"])
 @pytest.mark.parametrize("name", DIRECTORIES[:3])
 def test_a_changed_entry_that_misleads_a_look_up_is_found(golden: Path, tmp_path: Path, name: str, kind: str) -> None:
@@ -108,11 +92,7 @@ def test_a_changed_entry_that_misleads_a_look_up_is_found(golden: Path, tmp_path
     for log, used in chance.sample(logs, min(len(logs), 10)):
         folder = Path(shutil.copytree(log.parent, tmp_path / log.parent.name, dirs_exist_ok=True))
         base, path = int(log.stem), folder / f"{log.stem}.{kind}"
-        rows, whole = scan(log.read_bytes()).batches, path.read_bytes()
-        columns, _ = decode(rows, log.read_bytes(), 0)
-        ends = np.searchsorted(rows.last_offset, columns.offset)
-        times = np.full(len(rows), -1, np.int64)
-        np.maximum.at(times, ends, columns.timestamp)
+        lookups, whole = Lookups(log.read_bytes()), path.read_bytes()
         indexes = {k: (folder / f"{log.stem}.{k}").read_bytes() for k in ("index", "timeindex")}
         for _ in range(6):
             data = bytearray(whole)
@@ -128,7 +108,7 @@ def test_a_changed_entry_that_misleads_a_look_up_is_found(golden: Path, tmp_path
                 time_index.check_entries()
             except pylogseg.CorruptionError:
                 continue  # that is another check
-            if misleads(rows, times, index, time_index):
+            if lookups.are_misled(index, time_index):
                 harmful += 1
                 path.write_bytes(data)
                 found = [finding for finding in check(folder) if finding.is_damage]
@@ -155,3 +135,53 @@ def test_an_entry_of_an_append_that_was_cut_short(golden: Path, tmp_path: Path) 
         found = {finding.kind for finding in check(folder) if finding.is_damage}
         assert "offset-index" in found if expected else "offset-index" not in found
     assert CliRunner().invoke(shell, ["verify", str(folder)]).exit_code == 1
+
+
+# ---- each command that writes ----
+
+#: Of each generation a partition or two; what `read` gives afterwards has to be as before, but for those that delete.
+PARTITIONS = {
+    "kafka-0.10.2.2-killed/data": ("g0_10_0-gzip-0", "g0_8_2-none-0", "gcmp0_10_2-0"),
+    "kafka-2.8.2-stopped/data": ("f0_8_0-none-0", "cmp0_9_0-0", "tx-0"),
+    "kafka-4.0.0-two-brokers/b2": ("t-1",),
+}
+COMMANDS = {
+    "compact": ["--include-active", "-c", "cleanup.policy=compact"],
+    "retain": ["--bytes", "20000"],
+    "delete-records": ["--offset", "60"],
+    "redact": ["--key", "k3"],
+    "recode": ["--compression", "lz4"],
+    "truncate": ["--to", "90"],
+    "reindex": [],
+    "recover": ["--full"],
+    "repair": [],
+    "copy": [],
+}
+KEEPS_ALL = ("recode", "reindex", "recover", "repair", "copy")
+
+
+def records(disk: Path, partition: str) -> list[tuple[int, int, bytes | None, bytes | None]]:
+    topic, _, number = partition.rpartition("-")
+    return [(r.offset, r.timestamp, r.key, r.value) for r in pylogseg.read(disk, topic, int(number))]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_no_command_leaves_damage_in_an_old_log(golden: Path, tmp_path: Path, name: str, command: str) -> None:
+    source, disk = golden / "old" / name, tmp_path / "disk"
+    disk.mkdir()
+    for partition in PARTITIONS[name]:
+        shutil.copytree(source / partition, disk / partition)
+    for file in source.iterdir():
+        if file.is_file() and (len(PARTITIONS[name]) > 1 or file.name == "meta.properties"):
+            shutil.copy(file, disk)  # the checkpoints name these partitions
+    before = {partition: records(disk, partition) for partition in PARTITIONS[name]}
+    target = tmp_path / "copy" if command == "copy" else disk
+    for partition in ["copy"] if command == "copy" else PARTITIONS[name]:
+        place = [str(disk), str(target)] if command == "copy" else [str(disk / partition)]
+        done = CliRunner().invoke(shell, [command, *place, *COMMANDS[command]])
+        assert done.exit_code == 0, done.output
+    assert [finding for finding in check(target) if finding.is_damage] == []
+    for partition, rows in before.items():
+        now = records(target, partition)
+        assert now == rows if command in KEEPS_ALL else set(now) <= set(rows)

@@ -27,7 +27,7 @@ class Cut(NamedTuple):
     file: str  #: The segment.
     position: int
     size: int
-    crc32c: int  #: Of these bytes.
+    crc32c: int  #: Of these bytes; 0 where nothing is to be known of them.
     reason: str  #: What was wrong with them.
 
 

@@ -18,19 +18,30 @@ def note_cuts(part: Part, command: str, file: AppendFile, gaps: Iterable[Gap], e
 
     Before they go: what is noted and still there is damage as before. A gap that leaves no offset open is none.
     """
-    path = part.storage.join(part.folder, FileKind.CUTS.value)
     new = []
     for gap in gaps:
         following = end_offset if gap.next_offset is None else gap.next_offset
         if following is not None and following > gap.first_offset:
-            size = gap.end_position - gap.position
-            checksum = int(_codec.crc32c(file.view(gap.position, size)))
-            name = part.storage.split(file.path)[1]
-            place = (name, gap.position, size, checksum, gap.reason)
-            new.append(Cut(gap.first_offset, following, command, part.clock.now_ms(), *place))
+            bytes_gone = file.view(gap.position, gap.end_position - gap.position)
+            new.append(_cut(part, command, gap, following, int(_codec.crc32c(bytes_gone))))
+    _add(part, new)
+
+
+def note_gaps(part: Part, command: str, gaps: Iterable[Gap]) -> None:
+    """Note gaps of whose bytes nothing is to be known any more."""
+    _add(part, [_cut(part, command, gap, gap.next_offset, 0) for gap in gaps if gap.next_offset is not None])
+
+
+def _cut(part: Part, command: str, gap: Gap, following: int, checksum: int) -> Cut:
+    name, size = part.storage.split(gap.path)[1], gap.end_position - gap.position
+    now_ms = part.clock.now_ms()
+    return Cut(gap.first_offset, following, command, now_ms, name, gap.position, size, checksum, gap.reason)
+
+
+def _add(part: Part, new: list[Cut]) -> None:
     if not new:
         return
-    known = []
+    path, known = part.storage.join(part.folder, FileKind.CUTS.value), []
     if part.storage.exists(path):
         try:
             known = parse_cuts(part.storage.read_all(path), path)

@@ -14,6 +14,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.batches import scan
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode
+from pylogseg.offline.noting_cuts import note_gaps
 from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import Part
 from pylogseg.offline.redacting_batches import Blank, HasHeader, KeySet, Mask, Predicate, Redaction, any_of
@@ -108,7 +109,7 @@ def redact(
         starts = [entry.start_offset for entry in log.epochs.entries]
         levels, end = levels_of(part.config), log.log_end_offset
         change = Redaction(any_of(conditions), end, starts, blank, levels, max_decompressed_bytes)
-        change_part(part, log, change, counted)
+        change_part(part, log, change, counted, lambda: note_gaps(part, "redact", change.cuts))
 
     result = run(path, shared, work, takes=_HIDDEN if everywhere else ())
     for part_result in result:

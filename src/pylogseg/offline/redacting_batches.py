@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from pylogseg.log.cleaner_filter import decoded
 from pylogseg.log.offset_map import OLDER, SLOT_BYTES, OffsetMap
 from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble
 from pylogseg.walker.broker_windows import BrokerWindow
+from pylogseg.walker.gaps import Gap, GapKind
 
 Mask = npt.NDArray[np.bool_]
 #: Says of each record whether it is to be redacted.
@@ -148,12 +149,33 @@ class Redaction:
     blank: Blank | None = None  #: Without it the records go.
     levels: Levels = None
     limit_bytes: int | None = None  #: A batch that decompresses to more is an error.
+    #: Where no batch will have an offset any more, by what was counted.
+    cuts: list[Gap] = field(default_factory=list)
 
     def count(self, window: BrokerWindow, path: str) -> int:
-        """Return the number of records that would change."""
+        """Return the number of records that would change, and note the offsets that no batch will have."""
         rows = _data(window.batches)
-        gone, blanked = self._split(decoded(rows, window.view, window.start, path, self.limit_bytes), rows)
+        columns = decoded(rows, window.view, window.start, path, self.limit_bytes)
+        gone, blanked = self._split(columns, rows)
+        if gone.any():
+            _, drops = self._fates(rows, columns, gone, blanked)
+            is_open = gone & (drops | (rows.magic < 2))[columns.batch]
+            for row, offset in zip(columns.batch[is_open].tolist(), columns.offset[is_open].tolist(), strict=True):
+                self._note(path, rows, row, offset, bool(drops[row]))
         return int((gone | blanked).sum())
+
+    def _note(self, path: str, rows: BatchTable, row: int, offset: int, is_dropped: bool) -> None:
+        first, end = offset, offset + 1
+        if is_dropped and rows.magic[row] == 2:  # with offsets that compaction had left out
+            first, end = int(rows.base_offset[row]), int(rows.last_offset[row]) + 1
+        position, size = int(rows.position[row]), int(rows.size[row])
+        before = self.cuts[-1] if self.cuts else None
+        reached = -1 if before is None or before.path != path else before.next_offset or 0
+        if before is not None and first <= reached:
+            self.cuts[-1] = before._replace(next_offset=max(end, reached), end_position=position + size)
+            return
+        reason = "records were redacted"
+        self.cuts.append(Gap(path, GapKind.REMOVED, position, position + size, first, end, reason, False))
 
     def apply(self, window: BrokerWindow, path: str) -> Filtered:
         """The batches without those records."""
@@ -161,11 +183,8 @@ class Redaction:
         rows = window.batches[data]
         columns = decoded(rows, window.view, window.start, path, self.limit_bytes)
         gone, blanked = self._split(columns, rows)
-        hit = np.bincount(columns.batch[gone | blanked], minlength=len(rows)) > 0
+        hit, drops = self._fates(rows, columns, gone, blanked)
         left = np.bincount(columns.batch[~gone], minlength=len(rows))
-        needed = (rows.producer_id >= 0) | (rows.next_offset == self.log_end)
-        needed |= np.isin(rows.base_offset, self.epoch_starts)
-        drops = hit & (left == 0) & ((rows.magic < 2) | ~needed)
         anew = hit & ~drops
         fate = np.full(len(window.batches), STAYS, np.int8)
         fate[data[anew]], fate[data[drops]] = REWRITTEN, GOES
@@ -174,6 +193,14 @@ class Redaction:
         if blanked.any():
             columns = (self.blank or _NOTHING_LEFT).apply(columns, blanked)
         return assemble(window, fate, columns.take(~gone & anew[columns.batch]), new, self.levels)
+
+    def _fates(self, rows: BatchTable, columns: RecordColumns, gone: Mask, blanked: Mask) -> tuple[Mask, Mask]:
+        """Return masks of the batches that change, and of those that go."""
+        hit = np.bincount(columns.batch[gone | blanked], minlength=len(rows)) > 0
+        left = np.bincount(columns.batch[~gone], minlength=len(rows))
+        needed = (rows.producer_id >= 0) | (rows.next_offset == self.log_end)
+        needed |= np.isin(rows.base_offset, self.epoch_starts)
+        return hit, hit & (left == 0) & ((rows.magic < 2) | ~needed)
 
     def _split(self, columns: RecordColumns, rows: BatchTable) -> tuple[Mask, Mask]:
         """Return masks of the records to delete and of those to blank."""

@@ -30,12 +30,17 @@ class BatchChange(Protocol):
     def apply(self, window: BrokerWindow, path: str) -> Filtered: ...
 
 
-def change_part(part: Part, log: Log, change: BatchChange, counted: str) -> None:
-    """Apply a change to the log of a part, and fill in its result; `counted` is how that calls what was changed."""
+def change_part(
+    part: Part, log: Log, change: BatchChange, counted: str, begin: Callable[[], None] = lambda: None
+) -> None:
+    """Apply a change to the log of a part, and fill in its result; `counted` is how that calls what was changed.
+
+    `begin` is called when all is counted, before the first change.
+    """
     result = part.result
     result.numbers = {counted: 0, "segmentsRewritten": 0}
     result.state = "unchanged"
-    for segment in change_log(log, change, part.advance):
+    for segment in change_log(log, change, part.advance, begin):
         result.state = "done"
         result.numbers[counted] += segment.changed
         result.numbers["segmentsRewritten"] += 1
@@ -53,7 +58,9 @@ class ChangedSegment(NamedTuple):
     segments_after: int  #: More than one where the batches do not fit into one any more.
 
 
-def change_log(log: Log, change: BatchChange, on_bytes: Callable[[int], None]) -> Iterator[ChangedSegment]:
+def change_log(
+    log: Log, change: BatchChange, on_bytes: Callable[[int], None], begin: Callable[[], None] = lambda: None
+) -> Iterator[ChangedSegment]:
     """Apply a change to all segments of a log, the active one too; nobody else uses it, and it is closed next.
 
     Every segment is read before the first one is written: so damage is found while all is as it was (a
@@ -61,6 +68,7 @@ def change_log(log: Log, change: BatchChange, on_bytes: Callable[[int], None]) -
     every segment as it was or as it is to be.
     """
     counts = {segment.base_offset: _count(segment, change, on_bytes) for segment in log.segments}
+    begin()
     segment = log.segments.first
     while segment is not None:
         base, path, size = segment.base_offset, segment.path, segment.size

@@ -59,7 +59,7 @@ def _truncate(part: Part, log: Log, to: int) -> None:
         result.state = "unchanged"
         result.notes.append(f"the log ends at {end}, so there is nothing to remove from {to} on")
         return
-    if first_gone < active and part.config.compact and part.directory is not None:
+    if first_gone < active and part.directory is not None:
         part.directory.note_cleaned(part.name, log.active.base_offset, lower_only=True)
     result.loses_records = True
     result.numbers = {

@@ -19,11 +19,15 @@ from pylogseg.catalog.disk import Segment, uploaded_end
 from pylogseg.env.filesystem import Readable
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
+from pylogseg.walker.base_offsets import Span, is_too_high
 from pylogseg.walker.batch_search import BatchSearch
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.unreadable import Patched
 
 _NONE = 2**63
+_HEADER_BYTES = 61
+#: The batch after one, and the base offset behind it; None for what is not known.
+_Following = tuple[Span | None, int | None]
 
 
 class Checked(NamedTuple):
@@ -52,9 +56,14 @@ def are_overfull(rows: BatchTable) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _contradicts(following: int | None, expected: int, base: int, end: int) -> bool:
-    """Check whether the offset of the batch after one shows that its base offset is higher than the expected one."""
-    return following is not None and (expected <= following < base or following == expected + end - base + 1 <= end)
+def _span(head: bytes) -> Span:
+    """Return the offsets in the header of a batch; of magic 0 and 1 it has only the last one."""
+    base = int.from_bytes(head[:8], "big", signed=True)
+    return Span(base, base + int.from_bytes(head[23:27], "big", signed=True) if head[16] == 2 else base)
+
+
+def _claimed(bases: list[int], lasts: list[int], row: int) -> _Following:
+    return Span(bases[row], lasts[row]), bases[row + 1]
 
 
 class Order:
@@ -93,29 +102,33 @@ class Order:
         """Check whether the batch after the window shows that the window's last offset is too high."""
         if self._trusts and len(rows) == 1:
             return False
-        base = int(rows.base_offset[-1])
-        following = self._following(rows.summary().end_position, expected, base)
-        return _contradicts(following, expected, base, int(rows.last_offset[-1]))
+        span = Span(int(rows.base_offset[-1]), int(rows.last_offset[-1]))
+        return is_too_high(span, expected, *self._following(rows.summary().end_position, expected, span.last))
 
-    def _following(self, position: int, expected: int, base: int) -> int | None:
-        """Return the offset of the batch after a window whose last batch has `base` and not the expected offset.
+    def _following(self, position: int, expected: int, last: int) -> _Following:
+        """Return what the batch after a window claims whose last batch ends with `last` and not as expected.
 
-        The next header is enough if it contradicts `base`; otherwise the next good batch decides, which may come after
-        damage.
+        The next header is enough if it contradicts `last`; otherwise the next good batch decides, which may come after
+        damage. With it comes the base offset of the batch behind, or of the next segment.
         """
         view = self._view
         if position >= view.size:
-            return None
+            return None, None
         try:
-            head = bytes(view.read(position, 17))
-            if len(head) == 17 and head[16] == 2 and any(head[8:12]):
-                offset = int.from_bytes(head[:8], "big", signed=True)
-                if expected <= offset < base:
-                    return offset
-            found = BatchSearch(view, position, view.size).next(position, expected)
-            return None if found is None else int.from_bytes(bytes(view.read(found, 8)), "big", signed=True)
+            head = bytes(view.read(position, _HEADER_BYTES))
+            is_next = len(head) >= 17 and head[16] == 2 and any(head[8:12])
+            if not (is_next and expected <= int.from_bytes(head[:8], "big", signed=True) <= last):
+                found = BatchSearch(view, position, view.size).next(position, expected)
+                if found is None:
+                    return None, None
+                position, head = found, bytes(view.read(found, _HEADER_BYTES))
+            behind = position + 12 + int.from_bytes(head[8:12], "big", signed=True)
+            after = self._limit if behind >= view.size else _NONE
+            if position < behind <= view.size - 17:
+                after = int.from_bytes(bytes(view.read(behind, 8)), "big", signed=True)
+            return _span(head), None if after == _NONE else after
         except StorageError:  # the walk will report it
-            return None
+            return None, None
 
     def _one_by_one(self, rows: BatchTable, last: int) -> Checked:
         bases, lasts = np.where(rows.magic < 2, rows.last_offset, rows.base_offset).tolist(), rows.last_offset.tolist()
@@ -124,10 +137,12 @@ class Order:
         gaps: list[Gap] = []
         good: list[int] = []
         for row, (base, end) in enumerate(zip(bases, lasts, strict=True)):
-            if row + 1 < len(bases):
-                following = functools.partial(bases.__getitem__, row + 1)
+            if row + 2 < len(bases):
+                following = functools.partial(_claimed, bases, lasts, row + 1)
+            elif row + 1 < len(bases):
+                following = functools.partial(self._following, positions[row + 1], self._expected, end)
             else:
-                following = functools.partial(self._following, rows.summary().end_position, self._expected, base)
+                following = functools.partial(self._following, rows.summary().end_position, self._expected, end)
             reason = self._reason(base, end, following)
             if reason is None and overfull[row]:
                 reason = f"{rows.count[row]} records declared for {end - base + 1} offsets"
@@ -153,7 +168,7 @@ class Order:
             self._open = self._open._replace(end_position=positions[row] + sizes[row])
         return Checked(rows[good], gaps, False)
 
-    def _reason(self, base: int, end: int, following_of: Callable[[], int | None]) -> str | None:
+    def _reason(self, base: int, end: int, following_of: Callable[[], _Following]) -> str | None:
         """Return why a batch is misplaced; None if it is not."""
         trusts, self._trusts = self._trusts, False
         if base < self._expected:
@@ -169,9 +184,9 @@ class Order:
             return None
         if end >= self._uploaded:
             return f"base offset {base} is too high: the batch ends at {end}, and its upload at {self._uploaded - 1}"
-        following = following_of()
-        if _contradicts(following, self._expected, base, end):
-            return f"base offset {base} is too high: {following} follows"
+        following, after = following_of()
+        if following is not None and is_too_high(Span(base, end), self._expected, following, after):
+            return f"base offset {base} is too high: {following.base} follows"
         return None
 
     def _ends_there(self) -> bool:

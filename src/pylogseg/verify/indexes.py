@@ -185,8 +185,9 @@ class TimeIndexCheck:
         # the file's time; it creates an empty index itself if one was missing at its start.
         return cls(index, findings, is_ended=bool(len(index)) and not segment.is_last and not untrimmed)
 
-    def window(self, rows: BatchTable) -> None:
-        """Check the entries up to the last offset of some batches."""
+    def window(self, rows: BatchTable, trusted: BatchTable | None = None) -> None:
+        """Check the entries up to the last offset of some batches; `trusted` as of an offset index."""
+        rows = rows if trusted is None else trusted
         if not len(rows):
             return
         last_offsets = np.maximum.accumulate(rows.last_offset)

@@ -22,6 +22,7 @@ from pylogseg.verify.indexes import OffsetIndexCheck, TimeIndexCheck, Transactio
 from pylogseg.verify.producers import ProducersCheck
 from pylogseg.verify.records import RecordsCheck
 from pylogseg.verify.segment_report import MAX_MISSING, SegmentReport
+from pylogseg.walker.base_offsets import Judged, judge
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window, walk
 
@@ -171,8 +172,7 @@ class _SegmentCheck:
         if len(rows):
             self._headers(rows)
             self._report.records += int(rows.count.sum())
-            for index in self._indexes:
-                index.window(rows)
+            self._compare(rows)
         self._finish(end_position)
 
     def open_entries(self) -> None:
@@ -197,27 +197,33 @@ class _SegmentCheck:
             self._records(window)
         else:
             self._report.records += int(rows.count[rows.count > 0].sum())
-        for index in self._indexes:
-            index.window(rows)
+        self._compare(rows)
         if self._transactions is not None:
             self._transactions.window(rows, window)
         if self._producers is not None:
             self._producers.window(rows)
+
+    def _compare(self, rows: BatchTable) -> None:
+        """Compare the indexes with batches; an entry may lead to one with a wrong offset, and knows the right one."""
+        wrong = self._judged.is_wrong
+        for index in self._indexes:
+            index.window(rows, rows[~wrong] if wrong.any() else rows)
 
     # ---- headers ----
 
     def _headers(self, rows: BatchTable) -> None:
         report = self._report
         report.batches += len(rows)
-        before = np.concatenate(([self._next], rows.next_offset[:-1]))
-        lifted = _lifted(rows, before)
-        self._order(rows, before, lifted)
+        judged = self._judged = judge(rows, self._next)
+        before, wrong = judged.before, judged.is_wrong
+        self._order(rows, judged)
         self._fields(rows)
-        jumps = (rows.base_offset > before) & ~lifted
+        jumps = (rows.base_offset > before) & ~wrong
+        jumps[1:] &= ~wrong[:-1]  # the offsets there are those of the wrong one
         if not self._begun:
             # The cleaner and the deletion of records move the first batch; the partition's check looks at that.
             # The first offset of a wrapper is known only when it is decoded.
-            first = int(before[0] if lifted[0] else rows.base_offset[0])
+            first = int(before[0] if judged.too_high[0] else rows.base_offset[0])
             report.first_offset = -1 if _wrappers(rows[:1])[0] else first
             report.begins_damaged = self._after_gap
             jumps[0] = False
@@ -228,18 +234,19 @@ class _SegmentCheck:
         report.jumps += len(jumped)
         jumped = jumped[: MAX_MISSING - len(report.missing)]
         report.missing += zip(before[jumped].tolist(), rows.base_offset[jumped].tolist(), strict=True)
-        self._begun, self._after_gap = True, False
-        self._next = max(self._next, int(rows.last_offset[~lifted].max()) + 1)
+        self._begun, self._after_gap = True, bool(wrong[-1])
+        self._next = max(self._next, int(rows.last_offset[~wrong].max(initial=-1)) + 1)
         report.max_timestamp = max(report.max_timestamp, int(rows.max_timestamp.max()))
         self._epochs(rows)
 
-    def _order(self, rows: BatchTable, before: npt.NDArray[np.int64], lifted: npt.NDArray[np.bool_]) -> None:
-        for row in np.flatnonzero(rows.base_offset < before).tolist():
+    def _order(self, rows: BatchTable, judged: Judged) -> None:
+        before = judged.before
+        for row in np.flatnonzero(judged.is_wrong).tolist():
             base = int(rows.base_offset[row])
-            if row and lifted[row - 1]:
-                wrong, fits = int(rows.base_offset[row - 1]), int(before[row - 1])
-                reason = f"base offset {wrong} is above that of the batch after it, {base}; {fits} would fit between"
-                self._finding("order", rows, row - 1, reason)
+            if judged.too_high[row]:
+                after = rows.base_offset[row + 1]
+                reason = f"base offset {base} is above that of the batch after it, {after}; {before[row]} would fit"
+                self._finding("order", rows, row, f"{reason} between")
                 continue
             first = row == 0 and not self._begun
             limit = "the segment's base offset" if first else "the offset after the batch before it"
@@ -296,15 +303,6 @@ class _SegmentCheck:
                 self._report.first_offset = int(columns.offset[0])
             for kind, row, reason, is_damage in self._check_records(columns, continues, ends):
                 self._finding(kind, rows, row, reason, is_damage)
-
-
-def _lifted(rows: BatchTable, before: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Return a mask of batches with a base offset (no checksum covers it) that is too high for the next batch."""
-    lifted = np.zeros(len(rows), np.bool_)
-    base, low = rows.base_offset, before[:-1]
-    width = rows.last_offset[:-1] - base[:-1] + 1
-    lifted[:-1] = (base[:-1] > low) & (base[1:] == low + width)
-    return np.asarray(lifted & ~_wrappers(rows))
 
 
 def _wrappers(rows: BatchTable) -> npt.NDArray[Any]:

@@ -1,0 +1,81 @@
+"""Which of two batches that contradict each other has a wrong base offset: no checksum covers it.
+
+A batch may claim an offset that is too high for what follows it, or one that is too low for what comes before it. The
+batch after both decides: offsets go on without a gap in most logs. Where they do not, a single flipped bit may explain
+one of the two alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.format.batches import BatchTable
+
+_BITS = [1 << bit for bit in range(64)]
+
+
+class Span(NamedTuple):
+    """The offsets that a batch claims, both inclusive."""
+
+    base: int
+    last: int
+
+
+def is_too_high(batch: Span, expected: int, following: Span | None, after: int | None) -> bool:
+    """Check whether a batch above the expected offset is wrong, by the batch after it and the base offset after both.
+
+    False if it fits, if the batch after it is wrong instead, or if nothing follows. Where nothing tells, it is.
+    """
+    if following is None or not expected <= following.base <= batch.last:
+        return False
+    width = batch.last - batch.base + 1
+    fits_below = following.base == expected + width
+    if following == batch:  # written twice, or lifted
+        return fits_below
+    size = following.last - following.base + 1
+    if after is None or after == following.last + 1:
+        return True
+    if after == batch.last + size + 1:
+        return False
+    first = any(expected <= batch.base ^ bit <= following.base - width for bit in _BITS)
+    second = any(batch.last < following.base ^ bit <= after - size for bit in _BITS)
+    return fits_below or first or not second
+
+
+class Judged(NamedTuple):
+    """Batches with good offsets, and others."""
+
+    before: npt.NDArray[np.int64]  #: The offset expected at each batch.
+    too_high: npt.NDArray[np.bool_]
+    too_low: npt.NDArray[np.bool_]
+
+    @property
+    def is_wrong(self) -> npt.NDArray[np.bool_]:
+        return np.asarray(self.too_high | self.too_low)
+
+
+def judge(rows: BatchTable, expected: int, limit: int | None = None) -> Judged:
+    """Judge the base offsets of batches that follow each other, from an expected one on.
+
+    `limit` is the base offset behind them, if it is known.
+    """
+    bases = np.where(rows.magic < 2, rows.last_offset, rows.base_offset)
+    lasts = rows.last_offset
+    before = np.concatenate(([expected], lasts[:-1] + 1))
+    too_high, too_low = np.zeros(len(rows), np.bool_), bases < before
+    if not too_low.any():
+        return Judged(before, too_high, too_low)
+    spans = [Span(*each) for each in zip(bases.tolist(), lasts.tolist(), strict=True)]
+    for row, span in enumerate(spans):
+        before[row] = expected
+        too_low[row] = span.base < expected
+        if span.base > expected:
+            following = spans[row + 1] if row + 1 < len(spans) else None
+            after = spans[row + 2].base if row + 2 < len(spans) else limit
+            too_high[row] = is_too_high(span, expected, following, after)
+        if not too_low[row] and not too_high[row]:
+            expected = max(expected, span.last + 1)
+    return Judged(before, too_high, too_low)
