@@ -8,8 +8,8 @@ PART is one of
     frames    each request in each version, built from the schema with random and with sensible values; then cut,
               with bits flipped, lengths forged, tags that nobody knows; random bytes
     many      1,000 connections that are idle, half of them in the middle of a request; the next one is refused
-    large     each list of each request in each version, with 2 MiB of the smallest items: the process may take 64 MB
-              and 20 times what it was sent (RLIMIT_AS), and no longer than ten seconds for each
+    large     each list of each request in each version (below 10 rounds, in the newest), with 2 MiB of the smallest
+              items: the process may take 64 MB and 20 times what it was sent (RLIMIT_AS), and ten seconds for each
     slow      50 clients that take no answer beside one that reads a log again and again
     stop      100 clients wait for records and for their groups: the process ends within a second of SIGTERM
 

@@ -166,7 +166,8 @@ def test_records_are_deleted(broker: pylogseg.Broker, client: RawClient) -> None
         return row["errorCode"], row["lowWatermark"]
 
     assert produced(client, "one", batch(b"a", b"b", b"c"))["errorCode"] == 0
-    assert delete(4) == (codes.OFFSET_OUT_OF_RANGE, -1)
+    for offset in (4, -2, -5, -1001):  # of the negative ones, -1 alone says something
+        assert delete(offset) == (codes.OFFSET_OUT_OF_RANGE, -1)
     assert delete(1) == (0, 1)
     assert delete(0) == (0, 1)
     assert delete(-1) == (0, 3)
@@ -246,3 +247,17 @@ def test_groups_of_the_new_protocol_see_topics_that_come_later(broker: pylogseg.
     broker.catalog.delete(broker.catalog.topics["later"])
     owns(0)
     member.close()
+
+
+def test_partitions_of_all_topics_are_bounded(
+    broker: pylogseg.Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pylogseg.server.writing.topics.MOST_IN_ALL", 10)
+    asked = [{"name": name, "numPartitions": 4, "replicationFactor": 1} for name in ("p", "q", "r")]
+    made = client.ask(19, 7, {"topics": asked})["topics"]
+    assert [each["errorCode"] for each in made] == [0, 0, codes.POLICY_VIOLATION]
+    assert "there are 9 partitions already, of 10 that" in made[2]["errorMessage"]
+    grown = client.ask(37, 3, {"topics": [{"name": "p", "count": 7, "assignments": None}]})["results"][0]
+    assert grown["errorCode"] == codes.POLICY_VIOLATION
+    broker.catalog.delete(broker.catalog.topics["q"])
+    assert client.ask(19, 7, {"topics": asked[2:]})["topics"][0]["errorCode"] == 0

@@ -21,6 +21,7 @@ from helpers.trees import tree
 import pylogseg
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.server import codes
+from pylogseg.server.catalog import Topic
 from pylogseg.server.writing.journal import OffsetsKept, TransactionsKept
 from pylogseg.server.writing.owned import OwnedCatalog
 from pylogseg.server.writing.transactions import Producer, State, Transaction
@@ -318,6 +319,59 @@ def test_a_directory_of_a_broker(golden: Path, tmp_path: Path, name: str) -> Non
         assert client.ask(20, 5, {"topicNames": [topic]})["responses"][0]["errorCode"] == codes.POLICY_VIOLATION
     assert tree(folder / "__cluster_metadata-0") == metadata
     assert not (folder / "new-0").exists()
+
+
+def test_the_name_of_the_metadata_is_no_topic(path: Path) -> None:
+    """Whoever names it: the directory is this server's as before."""
+    asked = {"name": "__cluster_metadata", "numPartitions": 1, "replicationFactor": 1}
+    for _ in range(2):
+        with pylogseg.Broker(path) as broker, RawClient(broker.bootstrap_servers) as client:
+            shown = client.ask(3, 9, {"topics": [{"name": "__cluster_metadata"}], "allowAutoTopicCreation": True})
+            assert [each["errorCode"] for each in shown["topics"]] == [codes.UNKNOWN_TOPIC_OR_PARTITION]
+            made = client.ask(19, 7, {"topics": [asked]})["topics"][0]
+            assert (made["errorCode"], made["errorMessage"]) == (
+                codes.TOPIC_AUTHORIZATION_FAILED,
+                "Authorization failed.",
+            )
+            broker.catalog.topics.get("orders") or broker.catalog.make("orders", 1, {"retention.ms": "60000"})
+    assert not (path / "__cluster_metadata-0").exists()
+
+
+def test_a_directory_with_a_topic_of_that_name_works_again(path: Path) -> None:
+    """An earlier version let clients make it, and then took the directory for a cluster's."""
+    with pylogseg.Broker(path) as broker, RawClient(broker.bootstrap_servers) as client:
+        catalog = broker.catalog
+        assert isinstance(catalog, OwnedCatalog)
+        catalog.make("orders", 1, {"retention.ms": "60000"})
+        catalog._begin([Topic("__cluster_metadata", bytes(range(16)), {}, 1, {})])
+        assert produced(client, "__cluster_metadata", batch(b"x"))["errorCode"] == 0
+    with pylogseg.Broker(path) as broker:
+        assert broker.topics == ["orders"]
+        assert broker.catalog.topics["orders"].settings == {"retention.ms": "60000"}
+        assert "no topic may be" in broker.catalog.notes[0]
+        broker.catalog.make("more", 1)
+    assert [name.endswith("-stray") for name in os.listdir(path) if name.startswith("__cluster_metadata")] == [True]
+    with pylogseg.Broker(path) as broker:
+        assert (sorted(broker.topics), broker.catalog.notes) == (["more", "orders"], [])
+
+
+def test_topics_of_a_request_are_noted_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pylogseg.Broker(path) as broker, RawClient(broker.bootstrap_servers) as client:
+        catalog, written = broker.catalog, []
+        keep = catalog._keep
+        monkeypatch.setattr(catalog, "_keep", lambda topics: (written.append(len(topics)), keep(topics)))
+        names = ["a", "b", "c.d", "c_d", "a"]
+        found = client.ask(3, 9, {"topics": [{"name": name} for name in names], "allowAutoTopicCreation": True})
+        assert [(each["name"], each["errorCode"]) for each in found["topics"]] == [
+            ("a", 0), ("b", 0), ("c.d", 0), ("c_d", codes.UNKNOWN_TOPIC_OR_PARTITION)
+        ]  # fmt: skip
+        asked = [{"name": name, "numPartitions": 2, "replicationFactor": 1} for name in ("x", "a", "y")]
+        made = client.ask(19, 7, {"topics": asked})["topics"]
+        assert [each["errorCode"] for each in made] == [0, codes.TOPIC_ALREADY_EXISTS, 0]
+        assert written == [3, 5]
+        assert (path / "y-1").is_dir()
+    with pylogseg.Broker(path) as broker:
+        assert sorted(broker.topics) == ["a", "b", "c.d", "x", "y"]
 
 
 def test_the_command(path: Path) -> None:

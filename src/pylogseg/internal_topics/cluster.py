@@ -137,7 +137,7 @@ def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
     local = [log_dir for log_dir in disk.log_dirs if isinstance(log_dir.files, LocalFiles)]
     for log_dir in local:
         folder = os.path.join(log_dir.path, FOLDER)
-        if not any(part.topic == METADATA_TOPIC and part.segments for part in log_dir.partitions):
+        if not any(part.is_live and part.topic == METADATA_TOPIC and part.segments for part in log_dir.partitions):
             continue
         try:
             found[log_dir.path] = metadata = ClusterMetadata.read(folder)

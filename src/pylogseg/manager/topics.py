@@ -15,6 +15,7 @@ from pylogseg.manager.settings import BrokerSettings, topic_fields
 
 #: Settings that delete and compact nothing.
 _KEEPING = {"cleanup_policy": "delete", "retention_ms": -1, "retention_bytes": -1}
+_NOTHING: dict[str, Any] = {}
 
 
 class TopicSettings:
@@ -46,6 +47,7 @@ class TopicSettings:
         self._settings, self._defaults = settings, settings.topic_defaults
         self.said = {topic: dict(changes) for topic, changes in topics.items()}
         self._metadata = ClusterMetadata()
+        self._known: dict[str, tuple[Mapping[str, Any], LogConfig]] = {}  # with what was said then
         self._made_again: dict[str, str] = {}  # recreated topics, with the reason
         self._why = ""  # why a topic's settings may be unknown; empty outside a broker's directories
         for changes in self.said.values():
@@ -62,6 +64,7 @@ class TopicSettings:
             Of the broker, from the files `meta.properties`; empty if there are none.
         """
         ids, folders = list(node_ids), list(log_dirs)
+        self._known.clear()
         named = self._settings.metadata_log_dir
         folder = find_metadata([*([] if named is None else [named]), *folders])
         if folder is None:
@@ -78,7 +81,11 @@ class TopicSettings:
 
     def of(self, topic: str) -> LogConfig:
         """Return settings of a topic's logs."""
-        return self.after(self.said.get(topic, {}), topic)
+        said = self.said.get(topic, _NOTHING)
+        known = self._known.get(topic)
+        if known is None or known[0] is not said:
+            known = self._known[topic] = said, self.after(said, topic)
+        return known[1]
 
     def after(self, said: Mapping[str, Any], topic: str) -> LogConfig:
         """Return settings of a topic's logs after a change by the program.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -13,8 +14,11 @@ from pylogseg.server.codes import KafkaError
 from pylogseg.server.configs import topic_rows
 from pylogseg.server.service import Call
 from pylogseg.server.wire import Values
+from pylogseg.server.writing.topics import WritableCatalog
 from pylogseg.server.writing.writer import writer_of
 
+#: So many topics come into being by one request that names them.
+_MOST_AT_ONCE = 1000
 #: The first version of a request that names topics by their ids.
 _DELETE_BY_ID = 6
 
@@ -23,14 +27,19 @@ def metadata(call: Call) -> Values:
     """Answer Metadata; topics that are asked for come into being if the client allows it."""
     catalog = writer_of(call).catalog
     if catalog.auto_create and call.values["allowAutoTopicCreation"]:
-        for asked in call.values["topics"] or ():
-            name = asked["name"]
-            if name and name not in catalog.topics and name not in INTERNAL:
-                try:
-                    catalog.make(name)
-                except KafkaError:  # an invalid name; or another client was faster
-                    continue
+        names = dict.fromkeys(each["name"] for each in call.values["topics"] or ())
+        missing = [name for name in names if name and name not in catalog.topics and name not in INTERNAL]
+        if missing:
+            _make(catalog, missing[:_MOST_AT_ONCE])  # the client asks again for the others
     return about.metadata(call)
+
+
+def _make(catalog: WritableCatalog, names: list[str]) -> None:
+    """Make topics, as far as that is possible."""
+    with contextlib.suppress(KafkaError), catalog.together():
+        for name in names:
+            with contextlib.suppress(KafkaError):  # an invalid name; or another client was faster
+                catalog.make(name)
 
 
 def tried(row: dict[str, Any], work: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
@@ -48,8 +57,15 @@ def create_topics(call: Call) -> Values:
     """Answer CreateTopics."""
     names = Counter(each["name"] for each in call.values["topics"])
     rows = []
-    for asked in call.values["topics"]:
-        rows.append(tried({"name": asked["name"]}, functools.partial(_create, call, asked, names)))
+    try:
+        with writer_of(call).catalog.together():
+            for asked in call.values["topics"]:
+                rows.append(tried({"name": asked["name"]}, functools.partial(_create, call, asked, names)))
+    except KafkaError as error:  # of the disk: none of them is there
+        rows = [
+            row if row.get("errorCode") else {**row, "errorCode": error.code, "errorMessage": error.text}
+            for row in rows
+        ]
     return {"topics": rows}
 
 

@@ -16,7 +16,8 @@ from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.files.properties import MetaProperties, parse_meta_properties
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.escape import printable
-from pylogseg.format.names import METADATA_TOPIC, FileKind
+from pylogseg.format.layout import BATCH_HEADER
+from pylogseg.format.names import METADATA_TOPIC, FileKind, partition_folder_name
 from pylogseg.format.uuids import format_uuid, parse_uuid
 from pylogseg.internal_topics.cluster import BROKER_RESOURCE, INTERNAL_TOPICS
 from pylogseg.log.append_result import Appended
@@ -35,6 +36,8 @@ from pylogseg.server.writing.topics import WritableCatalog, Written, config
 _log = logging.getLogger(__name__)
 
 _CLEANER_BYTES = 16 << 20
+_METADATA_FOLDER = f"{METADATA_TOPIC}-0"
+_ATTRIBUTES_AT, _CONTROL = 21, 0x20
 #: Settings without which a log manager deletes and compacts nothing.
 _SAID = ("cleanup_policy", "retention_ms", "retention_bytes")
 
@@ -95,7 +98,7 @@ class OwnedCatalog(WritableCatalog):
         clock = MovableClock()
         kept, dynamic = self._read()
         #: Whether a cluster has it: then only that changes topics.
-        self.is_cluster = os.path.isdir(os.path.join(self.path, f"{METADATA_TOPIC}-0"))
+        self.is_cluster = self._has_metadata()
         nodes = {
             key: value for (kind, _), each in dynamic.items() if kind == BROKER_RESOURCE for key, value in each.items()
         }
@@ -107,11 +110,13 @@ class OwnedCatalog(WritableCatalog):
         self.manager = LogManager(settings, said, storage=self._storage, clock=clock)
         try:
             self._label = self._labelled(node_id)
+            freed = [] if self.is_cluster else self._free_name(kept or {})
             super().__init__(
                 open_dir(self.path), clock=clock, default_partitions=default_partitions, auto_create=auto_create
             )
             self.node_id = self._label.node_id if self._label.node_id is not None else self.node_id
             self._home = self.path
+            self.notes += freed
             if not self.is_cluster:
                 self._dynamic = dynamic
                 self._adopt(kept)
@@ -131,6 +136,26 @@ class OwnedCatalog(WritableCatalog):
             return None, {}
         data = self._storage.read_all(path)
         return read_kept(data, path) or None, read_dynamic(data, path)
+
+    def _has_metadata(self) -> bool:
+        """Whether there is the metadata of a cluster: a log that a quorum has begun."""
+        folder = os.path.join(self.path, _METADATA_FOLDER)
+        try:
+            names = sorted(each.name for each in self._storage.list_folder(folder))
+        except StorageError:
+            return False
+        if any(name == FileKind.QUORUM_STATE.value or name.endswith(FileKind.KRAFT_SNAPSHOT.value) for name in names):
+            return True
+        logs = [os.path.join(folder, name) for name in names if name.endswith(FileKind.LOG.value)]
+        return bool(logs) and _begins_with_control(logs[0])
+
+    def _free_name(self, kept: dict[str, Kept]) -> list[str]:
+        """Set a topic aside that has the name of the metadata: an earlier version let clients make it."""
+        if kept.pop(METADATA_TOPIC, None) is None:
+            return []
+        place = partition_folder_name(METADATA_TOPIC, 0, "stray", uuid.uuid4().hex)
+        self._storage.rename(os.path.join(self.path, _METADATA_FOLDER), os.path.join(self.path, place))
+        return [f"{_METADATA_FOLDER} was a topic of clients, which no topic may be: its files are in {place}"]
 
     def _labelled(self, node_id: int | None) -> MetaProperties:
         """Return whose directory it is; a new one becomes this server's."""
@@ -253,6 +278,12 @@ class OwnedCatalog(WritableCatalog):
         """Close all logs cleanly."""
         super().close()
         self.manager.close()
+
+
+def _begins_with_control(path: str) -> bool:
+    with open(path, "rb") as file:
+        data = file.read(BATCH_HEADER.size)
+    return len(data) == BATCH_HEADER.size and bool(data[_ATTRIBUTES_AT + 1] & _CONTROL)
 
 
 def _said(topic: str, settings: Mapping[str, str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pylogseg.catalog.disk import Disk, Partition
 from pylogseg.config import LogConfig
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import OffsetOutOfRangeError, PylogsegError, RequestError
-from pylogseg.format.names import partition_folder_name
+from pylogseg.format.names import METADATA_TOPIC, partition_folder_name
 from pylogseg.internal_topics.cluster import BROKER_RESOURCE, INTERNAL_TOPICS
 from pylogseg.log.append_result import Appended
 from pylogseg.log.log import Log
@@ -27,8 +27,8 @@ from pylogseg.server.view import View
 from pylogseg.server.writing.clock import MovableClock
 from pylogseg.server.writing.growth import Watch, wake
 
-#: So many partitions a topic may have here: each costs files, or memory.
-MOST_PARTITIONS = 10_000
+#: So many partitions a topic may have here, and all topics: each costs files, or memory.
+MOST_PARTITIONS, MOST_IN_ALL = 10_000, 50_000
 
 
 class Written(Served):
@@ -78,6 +78,10 @@ class Written(Served):
     def delete_records(self, offset: int) -> int:
         """Delete the records below an offset, -1 all; return where the log begins then."""
         log = self.log()
+        if offset < -1:
+            raise KafkaError(
+                codes.OFFSET_OUT_OF_RANGE, f"offset {offset} of {self}: -1 is the end, others are not negative"
+            )
         try:
             log.increment_log_start(log.high_watermark if offset == -1 else offset)
         except OffsetOutOfRangeError as error:
@@ -130,8 +134,11 @@ class WritableCatalog(Catalog):
         #: Called after topics or partitions have come or gone.
         self.on_change: Callable[[], None] = lambda: None
         self._dynamic: Mapping[tuple[int, str], Mapping[str, str]] = {}
+        #: Topics that come into being at the end of `together`, by what names may not have in common.
+        self._waiting: dict[str, Topic] | None = None
         super().__init__(disk, names, view=view)
         self._dynamic = dict(super().dynamic)
+        self._show(self.topics)
 
     @property
     def dynamic(self) -> Mapping[tuple[int, str], Mapping[str, str]]:
@@ -207,6 +214,23 @@ class WritableCatalog(Catalog):
 
     # ---- topics ----
 
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Let topics come into being at the end of a ``with``, noted all at once: else each is written with all others.
+
+        Raises KafkaError if that fails.
+        """
+        with self._changing:
+            self._waiting = {}
+            try:
+                yield
+            finally:
+                waiting, self._waiting = self._waiting, None
+            if waiting:
+                self._begin(list(waiting.values()))
+        if waiting:
+            self.on_change()  # without the lock: who is called has locks of its own
+
     def make(
         self, name: str, count: int = -1, settings: Mapping[str, str] | None = None, *, dry: bool = False
     ) -> Topic:
@@ -215,29 +239,55 @@ class WritableCatalog(Catalog):
         count = self.default_partitions if count == -1 else count
         with self._changing:
             self._check_changeable()
-            invalid = codes.invalid_topic(name)
-            if invalid is not None:
-                raise invalid
-            if name in self.topics:
-                raise KafkaError(codes.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-            alike = [each for each in self.topics if each.replace(".", "_") == name.replace(".", "_")]
-            if alike:
-                raise KafkaError(codes.INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {alike[0]}")
+            self._check_name(name)
             if not 0 < count <= MOST_PARTITIONS:
                 text = "Number of partitions was set to an invalid non-positive value."
                 if count > 0:
                     text = f"the number of partitions is {count}, it may be 1 to {MOST_PARTITIONS}"
                 raise KafkaError(codes.INVALID_PARTITIONS, text)
+            waiting = self._waiting
+            self._check_room(count)
             checked_config(name, settings)
             topic = Topic(name, uuid.uuid4().bytes, {}, count, dict(settings))
             if dry:
                 return topic
-            with _stored():
-                self._keep({**self.topics, name: topic})
-                self._add(topic, range(count))
-            self._show({**self.topics, name: topic})
-        self.on_change()  # without the lock: who is called has locks of its own
+            if waiting is not None:
+                waiting[_alike(name)] = topic
+                self._count += count
+                return topic
+            self._begin([topic])
+        self.on_change()
         return topic
+
+    def _begin(self, made: list[Topic]) -> None:
+        topics = {**self.topics, **{each.name: each for each in made}}
+        try:
+            with _stored():
+                self._keep(topics)
+                for topic in made:
+                    self._add(topic, range(topic.count))
+        except KafkaError:
+            self._show(self.topics)
+            raise
+        self._show(topics)
+
+    def _check_name(self, name: str) -> None:
+        """Raise KafkaError for a name that a topic may not have, or that one has."""
+        invalid = codes.invalid_topic(name)
+        if invalid is not None:
+            raise invalid
+        if name == METADATA_TOPIC:
+            raise KafkaError(codes.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+        if name in self.topics:
+            raise KafkaError(codes.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        alike = self._alike.get(_alike(name)) or (self._waiting or {}).get(_alike(name))
+        if alike is not None:
+            raise KafkaError(codes.INVALID_TOPIC, f"Topic '{name}' collides with existing topic: {alike.name}")
+
+    def _check_room(self, count: int) -> None:
+        if self._count + count > MOST_IN_ALL:
+            text = f"there are {self._count} partitions already, of {MOST_IN_ALL} that all topics may have here"
+            raise KafkaError(codes.POLICY_VIOLATION, text)
 
     def add_partitions(self, topic: Topic, count: int, *, dry: bool = False) -> None:
         """Raise the number of a topic's partitions; KafkaError if it is not more."""
@@ -251,6 +301,7 @@ class WritableCatalog(Catalog):
                 elif count > topic.count:
                     text = f"the number of partitions is {count}, it may be 1 to {MOST_PARTITIONS}"
                 raise KafkaError(codes.INVALID_PARTITIONS, text)
+            self._check_room(count - topic.count)
             if dry:
                 return
             before, topic.count = topic.count, count
@@ -258,6 +309,7 @@ class WritableCatalog(Catalog):
                 with _stored():
                     self._keep(self.topics)
                     self._add(topic, range(before, count))
+                    self._count += count - before
             except KafkaError:
                 topic.count = before
                 raise
@@ -282,6 +334,8 @@ class WritableCatalog(Catalog):
     def _show(self, topics: dict[str, Topic]) -> None:
         # Others go through them meanwhile, so that they are exchanged and not changed.
         self.topics = topics
+        self._alike = {_alike(name): each for name, each in topics.items()}
+        self._count = sum(each.count for each in topics.values())
         self.by_id = {each.id: each for each in topics.values()}
 
     def _add(self, topic: Topic, numbers: Iterable[int]) -> None:
@@ -309,6 +363,11 @@ class WritableCatalog(Catalog):
     def usage(self, log_dir: str) -> tuple[int, int]:
         """Return size and free bytes of a log directory's disk; -1 for what is in memory."""
         return (-1, -1) if log_dir == self._home else super().usage(log_dir)
+
+
+def _alike(name: str) -> str:
+    """Return what two names may not have in common, as those of metrics would."""
+    return name.replace(".", "_")
 
 
 @contextlib.contextmanager
