@@ -17,11 +17,13 @@ from pylogseg.errors import RequestError
 from pylogseg.server import codes
 from pylogseg.server.assignors import Part, ranges, uniform
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.groups import MOST_MEMBERS, MOST_METADATA_BYTES, Answer
+from pylogseg.server.groups import MEMBER_BYTES, MOST_MEMBERS, MOST_METADATA_BYTES, TEXT_BYTES, Answer
 
 SESSION_S, HEARTBEAT_MS = 45.0, 5000
 JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
 _ASSIGNORS = ("uniform", "range")
+#: Of a regular expression: with classes of Unicode, RE2 takes 16 KB for each character of it.
+_MOST_REGEX_BYTES = 2 << 10
 
 
 class Known(NamedTuple):
@@ -71,6 +73,13 @@ class Consumer:
     pending: set[Part] = field(default_factory=set)
     revoke_until: float = float("inf")
 
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, with what it brought along."""
+        beat = self.beat
+        texts = (self.id, self.regex or "", beat.instance_id or "", beat.rack or "", beat.client_id, *self.topics)
+        return MEMBER_BYTES + sum(TEXT_BYTES + len(each) for each in texts)
+
 
 @dataclass
 class ConsumerGroup:
@@ -81,6 +90,11 @@ class ConsumerGroup:
     epoch: int = 0
     members: dict[str, Consumer] = field(default_factory=dict)
     target: dict[str, set[Part]] = field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return len(self.id) + sum(each.size for each in self.members.values())
 
     # ---- heartbeats ----
 
@@ -94,7 +108,6 @@ class ConsumerGroup:
         if beat.assignor is not None and beat.assignor not in _ASSIGNORS:
             text = f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {', '.join(_ASSIGNORS)}."
             raise KafkaError(codes.UNSUPPORTED_ASSIGNOR, text)
-        _check_regex(beat.regex)
         member = self._join(now, beat) if beat.epoch == JOINS else self._known(beat)
         member.alive_until = now + SESSION_S
         self._subscribe(member, beat)
@@ -186,12 +199,9 @@ class ConsumerGroup:
         """Make a new target."""
         known = self.topics()
         wanted = {}
+        matched = {each: _matching(known, each) for each in {member.regex for member in self.members.values()} if each}
         for member in self.members.values():
-            names = {name for name in member.topics if name in known}
-            if member.regex is not None:
-                from pylogseg.arrow.names import matching
-
-                names |= matching(known, member.regex)
+            names = {name for name in member.topics if name in known} | matched.get(member.regex or "", set())
             wanted[member.id] = {known[name].id for name in names}
         counts = {each.id: each.partitions for each in known.values()}
         votes = Counter(each.assignor for each in self.members.values() if each.assignor is not None)
@@ -310,9 +320,19 @@ def rows_of(parts: set[Part], names: Mapping[bytes, str] | None = None) -> list[
     ]
 
 
+def _matching(known: Mapping[str, Known], regex: str) -> set[str]:
+    from pylogseg.arrow.names import matching
+
+    return matching(known, regex)
+
+
 def _check_regex(regex: str | None) -> None:
     if not regex:
         return
+    size = len(regex.encode())
+    if size > _MOST_REGEX_BYTES:
+        text = f"SubscribedTopicRegex has {size} bytes, {_MOST_REGEX_BYTES} are allowed."
+        raise KafkaError(codes.INVALID_REGULAR_EXPRESSION, text)
     from pylogseg.arrow.names import check_pattern  # few clients need Arrow, which takes long to import
 
     try:
@@ -322,9 +342,10 @@ def _check_regex(regex: str | None) -> None:
 
 
 def check_subscription(beat: Beat) -> None:
-    """Refuse a member whose texts are larger than any client sends: they are kept."""
+    """Refuse a member whose texts are larger than any client sends, which are kept, or whose expression is none."""
     texts = (beat.member_id, beat.instance_id, beat.rack, beat.regex, *(beat.topics or ()))
     if sum(len(text) for text in texts if text) > MOST_METADATA_BYTES:
         raise KafkaError(
             codes.INVALID_REQUEST, f"A member may not have more than {MOST_METADATA_BYTES} bytes of names."
         )
+    _check_regex(beat.regex)

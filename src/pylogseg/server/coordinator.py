@@ -21,6 +21,10 @@ _T = TypeVar("_T")
 
 MOST_GROUPS = 1000
 MOST_METADATA = 4096
+#: What the members of all groups bring along, and what all offsets take.
+MOST_MEMBER_BYTES, MOST_OFFSET_BYTES = 64 << 20, 256 << 20
+#: An offset beside its text.
+_OFFSET_BYTES = 256
 _LEAST_SESSION_S, _MOST_SESSION_S = 6.0, 1800.0
 #: Who waits looks so often whether its client is still there.
 _LOOK_S = 1.0
@@ -91,6 +95,9 @@ class Coordinator:
         self._offsets: Offsets | None = None
         self._told: set[str] = set()
         self._closed = False
+        #: Bytes of the groups when they last changed, and of all offsets; None if these have to be counted.
+        self._sizes: dict[str, int] = {}
+        self._offset_bytes: int | None = None
 
     # ---- groups ----
 
@@ -150,7 +157,10 @@ class Coordinator:
                 self._groups.pop(group_id, None)
                 self._make_room()
                 group = self._consumers[group_id] = ConsumerGroup(group_id, topics)
-            return group.heartbeat(self._now(), beat)
+            answer = group.heartbeat(self._now(), beat)
+            if beat.is_full:
+                self._note_size(group_id)
+            return answer
 
     def waited(
         self,
@@ -166,6 +176,7 @@ class Coordinator:
         learned its id is then free again.
         """
         ticket = self.in_group(group_id, work, make=make)
+        self._note_size(group_id)
         try:
             while (found := self._answer(group_id, ticket)) is None:
                 look()
@@ -174,6 +185,28 @@ class Coordinator:
             with contextlib.suppress(KafkaError):
                 self.in_group(group_id, lambda group, now: group.abandon(now, ticket))
             raise
+
+    def check_room(self, size: int) -> None:
+        """Refuse what members bring along if all groups have too much of it; KafkaError then."""
+        with self._changed:
+            if size + sum(self._sizes.values()) <= MOST_MEMBER_BYTES:
+                return
+            self._count_sizes()
+            if size + sum(self._sizes.values()) > MOST_MEMBER_BYTES:
+                text = f"the members of all groups have {MOST_MEMBER_BYTES >> 20} MiB of metadata already"
+                raise KafkaError(codes.GROUP_MAX_SIZE_REACHED, text)
+
+    def _note_size(self, group_id: str) -> None:
+        with self._changed:
+            found = self._groups.get(group_id), self._consumers.get(group_id)
+            self._sizes[group_id] = sum(each.size for each in found if each is not None)
+            if len(self._sizes) > 2 * MOST_GROUPS:  # of groups that are gone
+                self._count_sizes()
+
+    def _count_sizes(self) -> None:
+        self._sizes = {name: each.size for name, each in self._groups.items()}
+        for name, each in self._consumers.items():
+            self._sizes[name] = each.size
 
     def _answer(self, group_id: str, ticket: Ticket) -> Answer | None:
         """Wait for an answer, and for the time that makes one; None if there is none for so long."""
@@ -254,12 +287,27 @@ class Coordinator:
             offsets = self._all()
             if group_id not in self._told and len(self._told) >= MOST_GROUPS:
                 raise KafkaError(codes.GROUP_MAX_SIZE_REACHED)
+            self._charge(committed, offsets.get(group_id, {}).get(place))
             offsets.setdefault(group_id, {})[place] = committed
             if self._store is not None:
                 self._unsaved.setdefault(group_id, {})[place] = committed
             if group_id not in self._told and self._store is None:
                 _log.info("group %s: its commits are kept in memory, until the server stops", printable(group_id))
             self._told.add(group_id)
+
+    def _charge(self, committed: Committed, known: Committed | None = None) -> None:
+        """Count an offset that is kept from now on, in the place of another; KafkaError if there are too many."""
+        if self._offset_bytes is None:
+            self._offset_bytes = sum(map(_size_of, self._kept_offsets()))
+        size = self._offset_bytes + _size_of(committed) - (0 if known is None else _size_of(known))
+        if size > MOST_OFFSET_BYTES:
+            text = f"the offsets of all groups have {MOST_OFFSET_BYTES >> 20} MiB already"
+            raise KafkaError(codes.INVALID_COMMIT_OFFSET_SIZE, text)
+        self._offset_bytes = size
+
+    def _kept_offsets(self) -> Iterator[Committed]:
+        for offsets in self._all().values():
+            yield from offsets.values()
 
     def save(self, group_id: str) -> None:
         """Put what a group has committed where it is kept; KafkaError if that fails, and it is tried again later."""
@@ -289,3 +337,7 @@ class Coordinator:
             self._changed.notify_all()
         if self._store is not None:
             self._store.close()
+
+
+def _size_of(committed: Committed) -> int:
+    return _OFFSET_BYTES + len(committed.metadata)

@@ -8,7 +8,7 @@ from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.consumer_groups import Beat, Known, check_subscription
 from pylogseg.server.coordinator import Committed, Place
-from pylogseg.server.groups import Join, check_sizes
+from pylogseg.server.groups import Join, check_sizes, size_of
 from pylogseg.server.service import Call
 from pylogseg.server.wire import NO_ID, Values
 
@@ -49,6 +49,7 @@ def join(call: Call) -> Values:
     )
     try:
         check_sizes(asked.protocols)
+        call.service.groups.check_room(size_of(asked.protocols))
         call.service.groups.check_session(session_s)
         is_new = asked.member_id == ""
         found = call.service.groups.waited(
@@ -66,6 +67,7 @@ def sync(call: Call) -> Values:
     assignments = {each["memberId"]: each["assignment"] for each in values["assignments"]}
     try:
         check_sizes(tuple(assignments.items()))
+        call.service.groups.check_room(size_of(tuple(assignments.items())))
         return call.service.groups.waited(
             values["groupId"],
             lambda group, now: group.sync(
@@ -304,6 +306,8 @@ def consumer_heartbeat(call: Call) -> Values:
     catalog = call.catalog
     try:
         check_subscription(beat)
+        if beat.is_full:
+            call.service.groups.check_room(sum(map(len, beat.topics or ())))
         return call.service.groups.beat(
             values["groupId"],
             beat,

@@ -18,6 +18,9 @@ from pylogseg.server.codes import KafkaError
 
 MOST_MEMBERS = 1000
 MOST_METADATA_BYTES = 1 << 20
+_MOST_NAME_BYTES = 1 << 18
+#: A member beside its texts, and a text beside its bytes.
+MEMBER_BYTES, TEXT_BYTES = 1 << 10, 1 << 6
 #: An answer to a request of a group.
 Answer = dict[str, Any]
 
@@ -71,6 +74,13 @@ class Member:
         """Whether it waits for an answer: then nothing else is expected of it."""
         return self.joining is not None or self.syncing is not None
 
+    @property
+    def size(self) -> int:
+        """Bytes that it takes, with what it brought along."""
+        asked = self.asked
+        texts = len(self.id) + len(asked.instance_id or "") + len(asked.client_id) + len(asked.protocol_type)
+        return MEMBER_BYTES + texts + len(self.assignment) + size_of(asked.protocols)
+
     def metadata(self, protocol: str) -> bytes:
         """Return what it said for a protocol."""
         return dict(self.asked.protocols).get(protocol, b"")
@@ -96,6 +106,12 @@ class ClassicGroup:
     deadline: float = float("inf")
     #: A rebalance of a group that was empty does not end before this.
     not_before: float = 0.0
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        pending = sum(TEXT_BYTES + len(each) for each in self.pending)
+        return len(self.id) + pending + sum(each.size for each in self.members.values())
 
     # ---- joining ----
 
@@ -422,7 +438,13 @@ class ClassicGroup:
         }
 
 
+def size_of(texts: Sequence[tuple[str, bytes]]) -> int:
+    """Return the bytes that names with their bytes take."""
+    return sum(TEXT_BYTES + len(name) + len(data) for name, data in texts)
+
+
 def check_sizes(protocols: Sequence[tuple[str, bytes]]) -> None:
-    """Refuse metadata of a member that is larger than any client sends."""
-    if sum(len(metadata) for _, metadata in protocols) > MOST_METADATA_BYTES:
+    """Refuse names and metadata of a member that are larger than any client sends."""
+    names, data = (sum(map(len, each)) for each in zip(*protocols, strict=True)) if protocols else (0, 0)
+    if names > _MOST_NAME_BYTES or data > MOST_METADATA_BYTES:
         raise KafkaError(codes.INVALID_REQUEST)

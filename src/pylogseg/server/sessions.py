@@ -18,6 +18,8 @@ _FINAL, _INITIAL = -1, 0
 _LAST_EPOCH = 2**31 - 1
 _FIRST_WITH_IDS = 13
 MOST_SESSIONS = 1000
+#: Of all sessions: each takes half a kilobyte.
+MOST_PARTITIONS = 200_000
 #: A session that was idle for so long makes room for another one.
 _IDLE_SECONDS = 120.0
 
@@ -120,6 +122,7 @@ class Sessions:
         self._most, self._now = most, now
         self._mutex = threading.Lock()
         self._sessions: OrderedDict[int, Session] = OrderedDict()  # the least recently used first
+        self._partitions = 0  # of all of them
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -130,7 +133,7 @@ class Sessions:
         if epoch in (_FINAL, _INITIAL):
             with self._mutex:
                 if number != NO_SESSION:
-                    self._sessions.pop(number, None)
+                    self._drop(number)
                 wanted = OrderedDict(self._all(values))
                 if epoch == _FINAL:
                     return Round(list(wanted.values()))
@@ -146,10 +149,15 @@ class Sessions:
             session.epoch = _next_epoch(epoch)
             session.used = self._now()
             self._sessions.move_to_end(number)
+            before = len(session.wanted)
             self._change(session, values)
+            self._partitions += len(session.wanted) - before
             if not session.wanted:
-                del self._sessions[number]
+                self._drop(number)
                 return Round()
+            if self._partitions > MOST_PARTITIONS:  # it goes on without a session
+                self._drop(number)
+                return Round(error=codes.FETCH_SESSION_ID_NOT_FOUND)
             return Round(list(session.wanted.values()), session, True)
 
     def _all(self, values: Values) -> Iterable[tuple[Key, Wanted]]:
@@ -184,8 +192,11 @@ class Sessions:
 
     def _new(self, wanted: OrderedDict[Key, Wanted], uses_ids: bool) -> Session | None:
         """Make a session; None if there is no room."""
+        if self._partitions + len(wanted) > MOST_PARTITIONS:
+            return None
         if len(self._sessions) >= self._most and not self._make_room(len(wanted)):
             return None
+        self._partitions += len(wanted)
         number = 0
         while number == NO_SESSION or number in self._sessions:
             number = random.randrange(1, 2**31)
@@ -199,8 +210,12 @@ class Sessions:
             oldest = min(self._sessions.values(), key=lambda session: len(session.wanted))
             if len(oldest.wanted) >= size:
                 return False
-        del self._sessions[oldest.number]
+        self._drop(oldest.number)
         return True
+
+    def _drop(self, number: int) -> None:
+        session = self._sessions.pop(number, None)
+        self._partitions -= 0 if session is None else len(session.wanted)
 
 
 def _next_epoch(epoch: int) -> int:

@@ -24,13 +24,15 @@ _RETRY_MS = 1000
 _MOST_WAIT_S = 3600.0
 #: From this version of Produce on a batch adds its partition to the transaction by itself.
 ADDS_ITSELF = 12
-MOST_IDS = 10_000
+#: So many ids there may be, and so many bytes of them.
+MOST_IDS, MOST_ID_BYTES = 10_000, 16 << 20
 
 
 class Journal(Protocol):
     """Where transactions are noted before anything else happens, so that they outlast this process."""
 
     def note(self, transaction: Transaction) -> None: ...
+    def forget(self, name: str) -> None: ...
 
 
 class Transactions:
@@ -68,7 +70,7 @@ class Transactions:
         with self._changed:
             self._transactions.update(found)
             self.tick()
-            if any(each.state is State.ONGOING for each in found.values()):
+            if self._transactions:
                 self._watch()
 
     # ---- requests ----
@@ -83,15 +85,21 @@ class Transactions:
             if found is None:
                 if given != NOBODY:
                     raise KafkaError(codes.INVALID_PRODUCER_ID_MAPPING)
-                if len(self._transactions) >= MOST_IDS:
-                    raise KafkaError(codes.COORDINATOR_NOT_AVAILABLE, f"there are {MOST_IDS} transactional ids already")
+                self._check_room(name)
                 found = self._transactions[name] = Transaction(name, Producer(self._new_id(), -1), timeout_ms)
+                self._watch()
             now_ms = self._now_ms()
             if found.init(now_ms, timeout_ms, given, self._new_id) is not None:
                 self._finish(found)
                 found.init(now_ms, timeout_ms, NOBODY, self._new_id)
             self._note(found)
             return found.producer
+
+    def _check_room(self, name: str) -> None:
+        """Refuse one more id, so that its client does not ask again and again; unused ones are forgotten in time."""
+        if len(self._transactions) >= MOST_IDS or len(name) + sum(map(len, self._transactions)) > MOST_ID_BYTES:
+            many = f"there are {len(self._transactions)} transactional ids already"
+            raise KafkaError(codes.POLICY_VIOLATION, f"{many}; one that nobody uses for seven days is forgotten")
 
     def add(self, name: str, producer: Producer, places: Iterable[Place] = (), groups: Iterable[str] = ()) -> None:
         """Add partitions, and groups, to a transaction."""
@@ -200,17 +208,28 @@ class Transactions:
     # ---- time ----
 
     def tick(self) -> None:
-        """Abort what has been open for too long, and end what could not be ended."""
+        """Abort what has been open for too long, end what could not be ended, and forget what nobody uses."""
         with self._changed:
             now_ms = self._now_ms()
-            for found in self._transactions.values():
-                if found.state.is_prepared or found.expire(now_ms) is not None:
+            for found in list(self._transactions.values()):
+                if found.is_forgotten(now_ms):
+                    self._forget(found)
+                elif found.state.is_prepared or found.expire(now_ms) is not None:
                     _log.info("%s: its transaction is ended", printable(found.id))
                     try:
                         self._finish(found)
                     except KafkaError as error:
                         _log.warning("%s: that cannot be noted now: %s", printable(found.id), printable(str(error)))
             self._changed.notify_all()
+
+    def _forget(self, found: Transaction) -> None:
+        try:
+            if self._journal is not None:
+                self._journal.forget(found.id)
+        except KafkaError as error:
+            _log.warning("%s: it cannot be forgotten now: %s", printable(found.id), printable(str(error)))
+            return
+        del self._transactions[found.id]
 
     def _watch(self) -> None:
         """Let a thread look at the time."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 from pylogseg.server import codes
@@ -115,14 +115,22 @@ class WrittenGroups(Coordinator):
         """Note an offset that a transaction commits."""
         _check_metadata(committed)
         with self._changed:
+            self._charge(committed)
             if self._kept is not None:
                 self._kept.commit(group_id, {place: committed}, producer)
             self._staged.setdefault(producer.id, {}).setdefault(group_id, {})[place] = committed
+
+    def _kept_offsets(self) -> Iterator[Committed]:
+        yield from super()._kept_offsets()
+        for groups in self._staged.values():
+            for offsets in groups.values():
+                yield from offsets.values()
 
     def end_transaction(self, producer_id: int, *, commits: bool) -> None:
         """Let the offsets of a transaction take effect, or forget them."""
         with self._changed:
             staged = self._staged.pop(producer_id, {})
+            self._offset_bytes = None
             if commits:
                 offsets = self._all()
                 for group_id, found in staged.items():
@@ -152,6 +160,7 @@ class WrittenGroups(Coordinator):
             self._kept.commit(group_id, dict.fromkeys(gone))
         for place in gone:
             del known[place]
+        self._offset_bytes = None
 
     def delete(self, group_id: str) -> None:
         """Delete a group; KafkaError if there is none, or it has members."""
@@ -171,6 +180,7 @@ class WrittenGroups(Coordinator):
             self._noted.pop(group_id, None)
             self._consumers.pop(group_id, None)
             self._all().pop(group_id, None)
+            self._offset_bytes = None
 
     def delete_offsets(self, group_id: str, places: Iterable[Place]) -> dict[Place, int]:
         """Delete offsets of a group; return the code for each."""

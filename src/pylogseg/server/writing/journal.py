@@ -252,6 +252,10 @@ class TransactionsKept(_Keeper):
         key = {"transactionalId": transaction.id}
         self._append(transaction.id, [encode_coordinator("TransactionLog", key, _TRANSACTION_VERSION, value)])
 
+    def forget(self, name: str) -> None:
+        """Note that a transactional id is nobody's any more; KafkaError if that cannot be done."""
+        self._append(name, [encode_coordinator("TransactionLog", {"transactionalId": name})])
+
     def load(self) -> dict[str, Transaction]:
         """Return the transactions by their ids."""
         found: dict[str, Transaction] = {}

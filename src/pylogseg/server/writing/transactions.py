@@ -19,6 +19,8 @@ from pylogseg.server.codes import KafkaError
 from pylogseg.server.coordinator import Place
 
 MOST_TIMEOUT_MS = 15 * 60 * 1000
+#: An id that nobody has used for so long is forgotten: ``transactional.id.expiration.ms``.
+EXPIRATION_MS = 7 * 24 * 60 * 60 * 1000
 #: The greatest epoch; a client gets one below it at most, so that a fence has room.
 LAST_EPOCH = 2**15 - 1
 
@@ -195,9 +197,13 @@ class Transaction:
         self.places, self.groups = set(), set()
         self.started_ms, self.updated_ms = -1, now_ms
 
+    def is_forgotten(self, now_ms: int) -> bool:
+        """Return whether nobody has used it for so long that its id is nobody's any more."""
+        return self.state is not State.ONGOING and not self.state.is_prepared and now_ms >= self.next_time()
+
     def next_time(self) -> float:
-        """Return when `expire` has something to do."""
-        return self.started_ms + self.timeout_ms if self.state is State.ONGOING else float("inf")
+        """Return when it expires, or is forgotten."""
+        return self.started_ms + self.timeout_ms if self.state is State.ONGOING else self.updated_ms + EXPIRATION_MS
 
 
 def check_timeout(timeout_ms: int) -> None:
