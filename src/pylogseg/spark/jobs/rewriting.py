@@ -102,7 +102,8 @@ def _rewritten(
         sweep(os.path.abspath(out))  # a run that died after its commit began is finished first
     made_of = {name: _fingerprint(os.path.join(place.parent, name), command, options) for name in chosen}
     notes = _read_notes(out)
-    same = [n for n in chosen if notes.get(n) == made_of[n] and os.path.isdir(os.path.join(out, n))]
+    # overwrite writes, whatever an earlier run has made
+    same = [n for n in chosen if not overwrite and notes.get(n) == made_of[n] and os.path.isdir(os.path.join(out, n))]
     rows = [_unchanged(name, os.path.join(out, name)) for name in same]
     todo = [name for name in chosen if name not in same]
     for name in todo:
