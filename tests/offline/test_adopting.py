@@ -213,6 +213,8 @@ def test_committed_offsets_of_another_cluster(golden: Path, tmp_path: Path) -> N
     unknown = {"leaderEpoch": None, "topicId": None, **dict.fromkeys(other)}
     assert [{**row, **unknown} for row in after] == [{**row, **unknown} for row in before]
     assert {(row["leaderEpoch"], row["topicId"]) for row in after} == {(None, None)}
+    again = offline.restore(source, target, topics=["__consumer_offsets"], keep_producers=False)
+    assert {each.state for each in again} == {"unchanged"}
     assert pylogseg("verify", target, "--quiet").code == 0
 
 

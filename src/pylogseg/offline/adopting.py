@@ -9,7 +9,7 @@ a leader where the epoch of what they have ended, and a leader forgets the epoch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,6 +40,7 @@ from pylogseg.offline.adopting_offsets import forget_cluster
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.result import PartitionResult
 from pylogseg.reading.log_reader import logs_of
+from pylogseg.verify.findings import Finding
 from pylogseg.walker.windows import Window, walk
 
 #: A cluster hands out ids from 0 on, and none gets as far as this.
@@ -73,6 +74,18 @@ class Arrival(NamedTuple):
     def ids(self, found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the ids that producers get."""
         return renamed(found, self.origin) if self.is_foreign else found
+
+    def changes(self, name: str) -> Callable[[Window], Any] | None:
+        """Return what changes the records of a partition, a window at a time; None if nothing does."""
+        if not self.is_foreign or partition_of(name)[0] != GROUPS:
+            return None
+
+        def changed(window: Window) -> bytearray:
+            data = bytearray(window.buffer)
+            forget_cluster(data, window)
+            return data
+
+        return changed
 
 
 def renamed(ids: npt.NDArray[np.int64], origin: str) -> npt.NDArray[np.int64]:
@@ -238,7 +251,9 @@ def _abort(storage: Storage, folder: str, found: list[Producer], start: Start) -
 # ---- what clients will see ----
 
 
-def seen_by_clients(results: Iterable[PartitionResult], arrivals: Mapping[str, Arrival]) -> Iterator[str]:
+def seen_by_clients(
+    results: Iterable[PartitionResult], arrivals: Mapping[str, Arrival], lacking: Sequence[Finding] = ()
+) -> Iterator[str]:
     """Yield lines on what clients of restored partitions will see."""
     done = [result for result in results if result.state == "done"]
     by_arrival: dict[tuple[bool, str], list[PartitionResult]] = {}
@@ -270,6 +285,10 @@ def seen_by_clients(results: Iterable[PartitionResult], arrivals: Mapping[str, A
         )
     if len(rows) > _FEW:
         yield f"{len(rows) - _FEW:,} more transactions are open: --json has them all"
+    missing = sorted({finding.path for finding in lacking})
+    if missing:
+        more = ", ..." if len(missing) > _FEW else ""
+        yield f"records are missing, which no consumer gets, in {', '.join(missing[:_FEW])}{more}"
     foreign = [result.name for result in done if result.name in arrivals and arrivals[result.name].is_foreign]
     if any(partition_of(name)[0] == GROUPS for name in foreign):
         yield f"groups go on at the offsets in the restored {GROUPS}"

@@ -331,7 +331,10 @@ class _FromLogs:
     def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
         """Return what the logs will have; every batch is read."""
         parts = {name: open_dir(self._folder(name)).partitions for name in names}
-        return {name: content_of(found, arrivals[name].ids) for name, (found,) in parts.items()}
+        return {
+            name: content_of(found, arrivals[name].ids, changed=arrivals[name].changes(name))
+            for name, (found,) in parts.items()
+        }
 
     def topic_id(self, name: str) -> str | None:
         return topic_id_of(LocalStorage(), self._folder(name))
@@ -586,7 +589,7 @@ class Restoring:
 
     def _end(self) -> Result:
         self._result.is_closed_clean = os.path.exists(self._marker)
-        self._result.clients = list(seen_by_clients(self._result, self._arrivals))
+        self._result.clients = list(seen_by_clients(self._result, self._arrivals, self._result.lacking))
         for result in self._result:
             self._tell(result)
         return self._result

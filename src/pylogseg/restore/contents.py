@@ -13,7 +13,7 @@ from pylogseg import _codec
 from pylogseg.catalog.disk import Partition
 from pylogseg.format.batches import BatchTable
 from pylogseg.walker.gaps import Gap
-from pylogseg.walker.windows import walk
+from pylogseg.walker.windows import Window, walk
 
 Ids = npt.NDArray[np.int64]
 
@@ -60,10 +60,15 @@ class Digest:
         return self._hash.hexdigest()
 
 
-def content_of(partition: Partition, renamed: Callable[[Ids], Ids] | None = None, below: int | None = None) -> Content:
+def content_of(
+    partition: Partition,
+    renamed: Callable[[Ids], Ids] | None = None,
+    below: int | None = None,
+    changed: Callable[[Window], Any] | None = None,
+) -> Content:
     """Return the contents of a partition, of batches below an offset; `renamed` gives producers ids.
 
-    Every batch is read, with its checksum.
+    Every batch is read, with its checksum. `changed` returns the bytes of a window as they are to be.
     """
     first, end, records, producers = partition.log_start_offset, partition.log_start_offset, 0, 0
     digest, damage = Digest(), ""
@@ -77,7 +82,7 @@ def content_of(partition: Partition, renamed: Callable[[Ids], Ids] | None = None
                 records += int(rows.count.sum())
                 end = max(end, int(rows.last_offset.max(initial=-1)) + 1)
                 producers = checksum(producers, rows, renamed)
-                digest.add(item.buffer, rows, item.file_position)
+                digest.add(item.buffer if changed is None else changed(item), rows, item.file_position)
     return Content(first, end, records, producers, damage or digest.text())
 
 
