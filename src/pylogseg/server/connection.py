@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import ClosedError, RequestError, StorageError
 from pylogseg.format.escape import printable
 from pylogseg.log.read_result import Slice
 from pylogseg.server import about, codes
@@ -366,7 +366,7 @@ class Connection:
                     pending, read = [], 0
                     self._send_slice(part, more=i + 1 < len(parts) and parts[i + 1] != b"")
             self._send_bytes(pending)
-        except StorageError as error:
+        except (StorageError, ClosedError) as error:  # the disk, or the topic was deleted meanwhile
             raise Closing(f"{error}; the size of the answer was sent already") from None
         except OSError as error:
             if _is_timeout(error) or time.monotonic() >= self.late_at:

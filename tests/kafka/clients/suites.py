@@ -18,7 +18,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Mapping
@@ -185,30 +184,14 @@ def aiokafka(where: Path, bootstrap: str, source: str) -> Outcome:
 
 
 def kafka_python(where: Path, bootstrap: str, source: str) -> Outcome:
-    """Its integration tests, which the source package brings along."""
-    python = interpreter(
-        where,
-        "kafka-python",
-        "pytest",
-        "pytest-timeout",
-        "pytest-mock",
-        "python-snappy",
-        "lz4",
-        "zstandard",
-        "crc32c",
-        "xxhash",
-        "mock",
-    )
-    if source:
-        folder = cloned(source, where / "checkout")
-    else:
-        need([python, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "kafka-python"], where)
-        (archive,) = where.glob("kafka_python-*.tar.gz")
-        with tarfile.open(archive) as file:
-            file.extractall(where, filter="data")
-        folder = where / archive.name.removesuffix(".tar.gz")
+    """Its integration tests, with the package beside them."""
+    folder = cloned(source or "https://github.com/dpkp/kafka-python", where / "checkout")
+    more = ("pytest", "pytest-timeout", "pytest-mock", "python-snappy", "lz4", "zstandard", "crc32c", "xxhash", "mock")
+    python = interpreter(where, str(folder), *more)
     shutil.rmtree(where / "run", ignore_errors=True)
     shutil.copytree(folder / "test", where / "run" / "test")
+    (where / "run" / "test" / "__init__.py").touch()  # Python has a package of this name, which would be taken else
+    (where / "run" / "servers" / "4.3.0" / "kafka-bin").mkdir(parents=True)  # of a broker that it would start itself
     env = {"KAFKA_URI": f"kafka://{bootstrap}", "KAFKA_VERSION": "4.3.0"}
     return by_pytest(python, where / "run", "test/integration", **env)
 
