@@ -31,7 +31,9 @@ MINUTE_S = 60
 KNOWN = {
     "aiokafka": {"acl": "no ACLs are kept"},
     "kafka-python": {"acl": "no ACLs are kept", "scram": "users are not changed by clients", "quota": "no quotas"},
-    "kgo": {"Share": "no share groups"},
+    "kgo": dict.fromkeys(
+        ("Test848RegexBrokerResolves", "TestConsumeRegex"), "in memory there is no __consumer_offsets"
+    ),
     "librdkafka": {"0081": "its subtests of ACLs and users of SCRAM"},
 }
 #: Those of librdkafka that need one plain broker, up to 0169; later ones are of share groups.
