@@ -18,8 +18,8 @@ _FINAL, _INITIAL = -1, 0
 _LAST_EPOCH = 2**31 - 1
 _FIRST_WITH_IDS = 13
 MOST_SESSIONS = 1000
-#: Of all sessions: each takes half a kilobyte.
-MOST_PARTITIONS = 200_000
+#: Of all sessions: each takes a kilobyte.
+MOST_PARTITIONS = 100_000
 #: A session that was idle for so long makes room for another one.
 _IDLE_SECONDS = 120.0
 

@@ -24,8 +24,8 @@ _RETRY_MS = 1000
 _MOST_WAIT_S = 3600.0
 #: From this version of Produce on a batch adds its partition to the transaction by itself.
 ADDS_ITSELF = 12
-#: So many ids there may be, and so many bytes of them.
-MOST_IDS, MOST_ID_BYTES = 10_000, 16 << 20
+#: So many ids there may be, and so long.
+MOST_IDS, MOST_ID_CHARACTERS = 10_000, 2 << 10
 
 
 class Journal(Protocol):
@@ -87,7 +87,8 @@ class Transactions:
                     raise KafkaError(codes.INVALID_PRODUCER_ID_MAPPING)
                 self._check_room(name)
                 found = self._transactions[name] = Transaction(name, Producer(self._new_id(), -1), timeout_ms)
-                self._watch()
+                if self._thread is None:  # a new one is the last to be forgotten: who looks at the time need not hear
+                    self._watch()
             now_ms = self._now_ms()
             if found.init(now_ms, timeout_ms, given, self._new_id) is not None:
                 self._finish(found)
@@ -97,7 +98,9 @@ class Transactions:
 
     def _check_room(self, name: str) -> None:
         """Refuse one more id, so that its client does not ask again and again; unused ones are forgotten in time."""
-        if len(self._transactions) >= MOST_IDS or len(name) + sum(map(len, self._transactions)) > MOST_ID_BYTES:
+        if len(name) > MOST_ID_CHARACTERS:
+            raise KafkaError(codes.INVALID_REQUEST, f"a transactional id has {MOST_ID_CHARACTERS} characters at most")
+        if len(self._transactions) >= MOST_IDS:
             many = f"there are {len(self._transactions)} transactional ids already"
             raise KafkaError(codes.POLICY_VIOLATION, f"{many}; one that nobody uses for seven days is forgotten")
 
