@@ -1,5 +1,7 @@
 """What tasks read, without Spark: the rows of plain Python, however a log is cut, and whatever happened since."""
 
+import collections
+import itertools
 import shutil
 
 import fsspec
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 import pylogseg
 from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.spark.batch_rows import read_batches
+from pylogseg.spark.batch_rows import plan_batches
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import of_even_size
@@ -164,18 +166,50 @@ def test_damage(damaged, log, cut):
     assert rows(str(damaged), **cut, onCorrupt="skip") == expected[:bad] + expected[bad + 50 :]
 
 
+def batches(root, options):
+    """Rows of `pylogseg.spark.batches`, without Spark."""
+    tasks, read = plan_batches([str(root)], parse(options), cores=1)
+    return [row for task in tasks for batch in read(task) for row in batch.to_pylist()]
+
+
 @pytest.mark.parametrize("cut", [{}, {"rangeBytes": "4000"}, {"maxRecordsPerPartition": 7}], ids=str)
 def test_rows_of_batches(damaged, cut):
-    parsed = parse(cut)
-    found = [
-        row for task in plan(str(damaged), parsed) for batch in read_batches(task, parsed) for row in batch.to_pylist()
-    ]
+    found = batches(damaged, cut)
     bad = int(segments(damaged)[1].stem) + 50
     assert [row["baseOffset"] for row in found] == list(range(0, 5000, 50))
     (problem,) = [row for row in found if row["problem"]]
     assert (problem["baseOffset"], problem["count"]) == (bad, None)
     assert problem["problem"].startswith("crc: CRC mismatch")
     assert {row["count"] for row in found if not row["problem"]} == {50}
+
+
+@pytest.mark.parametrize("cut", [{}, {"rangeBytes": "1000"}, {"maxRecordsPerPartition": 3}], ids=str)
+@pytest.mark.parametrize("start", [0, 5, 25])
+def test_each_damaged_batch_is_a_row(tmp_path, start, cut):
+    """Wherever it lies: over the log start, at the end of a segment or of the log, two in a row."""
+    folder = tmp_path / "orders-0"
+    with pylogseg.open_log(folder, segment_bytes=1500, index_interval_bytes=300) as log:
+        for _ in range(8):
+            log.append([(None, b"k", b"v" * 30)] * 10)
+        log.increment_log_start(start)
+    places = [(row["segment"], row["position"]) for row in batches(tmp_path, {})]
+    assert len(places) == 8 - start // 10
+    files = {path.name: path.read_bytes() for path in folder.glob("*.log")}
+    assert len(files) > 2
+    for hit in [*([place] for place in places), *map(list, itertools.pairwise(places))]:
+        for name, data in files.items():
+            harmed = bytearray(data)
+            for _, position in [place for place in hit if place[0] == name]:
+                harmed[position + 70] ^= 1
+            (folder / name).write_bytes(harmed)
+        told = [row for row in batches(tmp_path, cut) if row["problem"]]
+        reader = pylogseg.read(tmp_path, on_corrupt="skip")
+        collections.deque(reader, 0)
+        assert [(row["segment"], row["position"]) for row in told] == [
+            (gap.path.rpartition("/")[2], gap.position) for gap in reader.gaps
+        ]
+        for name, position in hit:
+            assert any(row["segment"] == name and 0 <= position - row["position"] < row["sizeBytes"] for row in told)
 
 
 @pytest.mark.parametrize("number", [1, -1])

@@ -47,11 +47,21 @@ BATCHES = pa.schema(
 
 
 def of_range(
-    segment: Segment, view: FileView, first_offset: int, end_offset: int, wanted: pa.Schema, *, crc: bool
+    segment: Segment,
+    view: FileView,
+    first_offset: int,
+    end_offset: int,
+    wanted: pa.Schema,
+    *,
+    crc: bool,
+    begins: bool = False,
+    ends: bool = False,
 ) -> Iterator[tuple[pa.RecordBatch, Gap | None]]:
     """Yield the batches that end in a half-open range of offsets, and what is no good batch there with its gap.
 
-    Without CRCs, headers alone are read where there is nothing but batches of magic 2.
+    A gap that reaches into the range from before it belongs to the range before, unless this one `begins` the read.
+    Bytes after the last batch belong to the range if it `ends` the segment. Without CRCs, headers alone are read where
+    there is nothing but batches of magic 2.
     """
     plain = None if crc else plain_batches(segment, view, first_offset, end_offset)
     if plain is not None:
@@ -62,15 +72,21 @@ def of_range(
     start = position_of_offset(segment, view, first_offset)
     for item in walk(view, start=start, lowest_offset=segment.base_offset, is_last=segment.is_last, crc=crc):
         if isinstance(item, Gap):
-            if first_offset <= item.first_offset < end_offset:
+            if _is_in(item, first_offset, end_offset, begins, ends):
                 yield of_gap(segment, item, wanted), item
             continue
         last = item.batches.last_offset
         found = item.batches[(last >= first_offset) & (last < end_offset)]
         if len(found):
             yield of_batches(segment, found, wanted), None
-        if last[-1] >= end_offset - 1:
+        if last[-1] >= end_offset - (not ends):
             return
+
+
+def _is_in(gap: Gap, first_offset: int, end_offset: int, begins: bool, ends: bool) -> bool:
+    if gap.first_offset < first_offset:
+        return begins and (gap.next_offset is None or gap.next_offset > first_offset)
+    return gap.first_offset < end_offset or (ends and gap.first_offset == end_offset)
 
 
 def of_batches(segment: Segment, rows: BatchTable, wanted: pa.Schema = BATCHES) -> pa.RecordBatch:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
 from pylogseg.datasets.batch_rows import BATCHES, of_range
 from pylogseg.errors import StorageError
 from pylogseg.reading.planned_logs import Vanished
-from pylogseg.reading.ranges import Range
-from pylogseg.spark.options import SourceOptions
+from pylogseg.reading.ranges import Range, Task
+from pylogseg.spark.options import TO_LATEST, SourceOptions
+from pylogseg.spark.plan import plan
 from pylogseg.spark.task import planned_logs
+
+BatchReader = Callable[[Task], Iterator[pa.RecordBatch]]
 
 #: Schema of `pylogseg.spark.batches`. A range without a good batch has a `problem`, and null in unknown columns.
 BATCH_SCHEMA = (
@@ -22,8 +28,22 @@ BATCH_SCHEMA = (
 )
 
 
-def read_batches(task: Iterable[Range], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+def plan_batches(paths: Sequence[str], options: SourceOptions, *, cores: int = 0) -> tuple[list[Task], BatchReader]:
+    """Divide a listing of batches into tasks, and return what carries them out. Damage is a row, at the ends too."""
+    tasks = plan(paths, replace(options, on_corrupt="skip"), cores=cores)
+    bounds: dict[str, tuple[int, int]] = {}
+    for part in itertools.chain.from_iterable(tasks):
+        first, end = bounds.get(part.folder, (part.first_offset, part.end_offset))
+        bounds[part.folder] = min(first, part.first_offset), max(end, part.end_offset)
+    return tasks, functools.partial(_read_batches, options=options, bounds=bounds)
+
+
+def _read_batches(
+    task: Iterable[Range], options: SourceOptions, bounds: Mapping[str, tuple[int, int]]
+) -> Iterator[pa.RecordBatch]:
     """Yield the batch headers of a task as rows; payloads are read only with ``checkCrc``.
+
+    `bounds` are the first offset of the read and its end, by folder.
 
     Raises
     ------
@@ -31,12 +51,18 @@ def read_batches(task: Iterable[Range], options: SourceOptions) -> Iterator[pa.R
         If a segment was deleted.
     """
     logs = planned_logs(options)
+    to_log_end = options.ending == TO_LATEST and not options.at_high_watermark
+    to_log_end = to_log_end and options.isolation_level == "read_uncommitted"
     for part in task:
+        first, end = bounds[part.folder]
+        begins = part.first_offset == first
+        ends = part.end_offset == part.next_offset or (to_log_end and part.next_offset < 0 and part.end_offset == end)
         segment = logs.segments(part)[0]
         try:
             view = segment.open()
         except Vanished as error:
             raise StorageError(part.path, "read", "deleted since the plan was made") from error
         with view:
-            found = of_range(segment, view, part.first_offset, part.end_offset, BATCHES, crc=options.check_crc)
+            span = part.first_offset, part.end_offset
+            found = of_range(segment, view, *span, BATCHES, crc=options.check_crc, begins=begins, ends=ends)
             yield from (rows for rows, _ in found)

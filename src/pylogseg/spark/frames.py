@@ -15,7 +15,7 @@ from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.names import FileKind
 from pylogseg.reading.ranges import Task, url_of
 from pylogseg.spark import _compat
-from pylogseg.spark.batch_rows import BATCH_SCHEMA, read_batches
+from pylogseg.spark.batch_rows import BATCH_SCHEMA, plan_batches
 from pylogseg.spark.distribute import packed, unpacked
 from pylogseg.spark.logs import find_logs
 from pylogseg.spark.options import SourceOptions, as_text, parse, paths_of
@@ -179,11 +179,12 @@ def batches(spark: Any, path: Paths, **options: Any) -> Any:
     Returns
     -------
     pyspark.sql.DataFrame
-        If there is no good batch from `baseOffset` on, `problem` says why.
+        If there is no good batch from `baseOffset` on, `problem` says why. Damage is a row and no error, whatever
+        ``onCorrupt`` is.
     """
     paths, parsed = read_options(path, options, None)
-    tasks = plan(paths, parsed, cores=_compat.cores_of(spark))
-    return map_tasks(spark, tasks, lambda task: read_batches(task, parsed), BATCH_SCHEMA)
+    tasks, work = plan_batches(paths, parsed, cores=_compat.cores_of(spark))
+    return map_tasks(spark, tasks, work, BATCH_SCHEMA)
 
 
 def segments(spark: Any, path: Paths, **options: Any) -> Any:
