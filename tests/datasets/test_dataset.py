@@ -1,5 +1,6 @@
 """The dataset without an engine: the rows of `read_arrow`, whatever is pruned, cut, sent elsewhere or read ahead."""
 
+import inspect
 import pickle
 import shutil
 import threading
@@ -153,6 +154,23 @@ def test_whole_tables(log):
     assert found.sort_by([("offset", "descending")]).head(1).column("offset").to_pylist() == [99]
     other = pa.table({"offset": [5, 7], "name": ["five", "seven"]})
     assert found.join(other, "offset", join_type="inner").count_rows() == 2
+
+
+def test_topics_are_named_as_for_read(log):
+    doors = [pylogseg.read, pylogseg.read_arrow, pylogseg.dataset, pylogseg.scan_polars]
+    (said,) = {tuple(map(str, [*inspect.signature(door).parameters.values()][:3])) for door in doors}
+    assert said[1] == "topic: 'str | Sequence[str] | None' = None"
+    whole = pylogseg.dataset(log).count_rows()
+    assert (
+        pylogseg.dataset(log, ["orders", "other"]).count_rows() == pylogseg.dataset(log, ("o*",)).count_rows() == whole
+    )
+    assert (
+        pylogseg.dataset(log, "orders", [0]).count_rows() == pylogseg.read_arrow(log, "orders", [0]).read_all().num_rows
+    )
+    assert pylogseg.dataset(log, []).count_rows() == pylogseg.read_arrow(log, []).read_all().num_rows == 0
+    for door in doors:
+        with pytest.raises(RequestError, match="partition"):
+            door(log, "orders", "other")
 
 
 def test_what_it_refuses(log):

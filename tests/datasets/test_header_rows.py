@@ -38,7 +38,7 @@ def test_golden_brokers(golden, monkeypatch, name, isolation_level):
 
 
 def test_legacy_batches_are_read(examples):
-    found = pylogseg.dataset(examples, "legacy", "mixed")
+    found = pylogseg.dataset(examples, ["legacy", "mixed"])
     assert found.to_table(columns=NAMES).equals(rows(examples, topic=["legacy", "mixed"]))
 
 

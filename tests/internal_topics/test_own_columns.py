@@ -40,7 +40,7 @@ def folder(golden: Path) -> Path:
 
 def table(path: Path, *names: str, **how: Any) -> pa.Table:
     decode = how.pop("decode", BOTH)
-    found = pylogseg.dataset(path, *names, decode=decode, **how).to_table()
+    found = pylogseg.dataset(path, names or None, decode=decode, **how).to_table()
     found.validate(full=True)
     return found
 

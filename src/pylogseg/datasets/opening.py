@@ -25,7 +25,6 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", 
 class RecordOptions(TypedDict, total=False):
     """What `dataset` takes by name for records."""
 
-    partition: int | Sequence[int] | None
     isolation_level: IsolationLevel
     on_corrupt: OnCorrupt
     columns: Sequence[str] | None
@@ -41,9 +40,10 @@ class RecordOptions(TypedDict, total=False):
 
 def dataset(
     path: Path | Sequence[Path] | Disk | Partition | Sequence[Partition],
-    *names: str,
-    of: str = "records",
+    topic: str | Sequence[str] | None = None,
     partition: int | Sequence[int] | None = None,
+    *,
+    of: str = "records",
     isolation_level: IsolationLevel = "read_uncommitted",
     on_corrupt: OnCorrupt = "raise",
     columns: Sequence[str] | None = None,
@@ -65,14 +65,14 @@ def dataset(
     ----------
     path : path, URL, list of them, Disk, Partition or list of partitions
         As for `pylogseg.read`.
-    *names : str
+    topic : str or list of str, optional
         Topics, partitions (``"orders-3"``) or shell patterns; all live partitions by default.
+    partition : int or list of int, optional
+        Only partitions with these numbers.
     of : {"records", "batches", "segments", "partitions", "indexes"}, or a table of `pylogseg.inside`
         What the rows are: records, headers of batches, segments, partitions, or entries of indexes; a column `problem`
         or `error` describes damage. Or a table about the cluster: ``"groups"``, ``"group_offsets"``, ``"topics"``, ...;
         the cluster's partitions are ``"cluster_partitions"``.
-    partition : int or list of int, optional
-        Only partitions with these numbers.
     isolation_level, on_corrupt, control, check_crc, from_log_start, max_decompressed_bytes
         As for `pylogseg.read`; `TableDataset.gaps` has the gaps.
     columns : sequence of str, optional
@@ -102,7 +102,8 @@ def dataset(
     [{'offset': 0, 'value': b'committed'}, {'offset': 1, 'value': b'committed'}]
     """
     whole = as_disk(path)
-    disk = whole.select(names) if names else whole
+    disk = whole if topic is None else whole.select(topic)
+    by_name = topic is not None or disk.is_named
     options = ReadOptions(
         isolation_level, on_corrupt, control=control, check_crc=check_crc, limit_bytes=max_decompressed_bytes
     )
@@ -121,8 +122,8 @@ def dataset(
         if of in STATE_TABLES or of == "cluster_partitions":
             return TableDataset(StateScan("partitions" if of == "cluster_partitions" else of, disk))
     if of != "records":
-        return TableDataset(table_of(of, disk, partition, by_name=bool(names) or disk.is_named))
-    logs = logs_of(disk, partition, by_name=bool(names) or disk.is_named, from_log_start=from_log_start)
+        return TableDataset(table_of(of, disk, partition, by_name=by_name))
+    logs = logs_of(disk, partition, by_name=by_name, from_log_start=from_log_start)
     columns = COLUMNS if columns is None else columns
     if decode is None:
         return TableDataset(LogScan(logs, options, columns))

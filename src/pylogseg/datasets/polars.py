@@ -30,14 +30,15 @@ _FEW_ROWS = 100_000
 
 def scan_polars(
     path: Path | Sequence[Path] | Disk | Partition | Sequence[Partition],
-    *names: str,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
     **how: Unpack[RecordOptions],
 ) -> polars.LazyFrame:
     """Return logs as a lazy frame of polars, which reads what a query needs.
 
     Parameters
     ----------
-    path, names, **how
+    path, topic, partition, **how
         As for `pylogseg.dataset`.
 
     Returns
@@ -70,7 +71,7 @@ def scan_polars(
     if decode is not None:  # polars has no decimals of more than 38 digits
         given = {name: how.pop(name, None) for name in ("schema", "registry", "on_undecoded")}  # type: ignore[misc]
         how["decode"] = replace(Decoding.of(decode, **given), form=for_polars)
-    found = dataset(path, *names, **how)
+    found = dataset(path, topic, partition, **how)
     schema: Any = polars.DataFrame(found.schema.empty_table()).schema
     return register_io_source(functools.partial(_read, found), schema=schema)
 
