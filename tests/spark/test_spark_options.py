@@ -5,9 +5,12 @@ import sys
 import warnings
 
 import pytest
+from helpers.spark_logs import append
 
 from pylogseg.errors import RequestError
+from pylogseg.spark import options
 from pylogseg.spark.options import EARLIEST, LATEST, Bound, check_names, for_table, parse, parse_offsets, paths_of
+from pylogseg.spark.plan import plan
 
 
 def test_defaults():
@@ -21,13 +24,12 @@ def test_defaults():
 
 
 def test_names_in_any_case_and_values_of_any_kind():
-    options = parse({"INCLUDEHEADERS": "TRUE", "rangebytes": "64m", "minPartitions": 7, "assign": {"a": [0, 1]}})
-    assert options.include_headers
-    assert (options.range_bytes, options.min_partitions) == (64 << 20, 7)
-    assert options.assigned == (("a", 0), ("a", 1))
+    found = parse({"INCLUDEHEADERS": "TRUE", "rangebytes": "64m", "minPartitions": 7, "assign": {"a": [0, 1]}})
+    assert found.include_headers
+    assert (found.range_bytes, found.min_partitions) == (64 << 20, 7)
+    assert found.assigned == (("a", 0), ("a", 1))
     assert parse({"kafka.isolation.level": "read_committed"}).isolation_level == "read_committed"
-    assert parse({"isolationLevel": "READ_COMMITTED"}).isolation_level == "read_committed"
-    assert parse({"subscribe": " a, b ,a"}).topics == ("a", "b")
+    assert parse({"subscribe": " a, b ,,a,"}).topics == parse({"subscribe": ["a", "", "b"]}).topics == ("a", "b")
     assert parse({"maxTriggerDelay": "30s"}, streaming=True).max_delay_seconds == 30
     assert parse({"storageOptions": '{"key": "k"}'}).storage == {"key": "k"}
 
@@ -65,7 +67,11 @@ def test_a_time_for_all_beats_times_by_partition_and_those_beat_offsets():
         ({"maxDecompressedBytes": "0"}, "maxDecompressedBytes='0': must be a size above 0"),
         ({"includeHeaders": "yes"}, "true or false"),
         ({"subscribePattern": "("}, "regular expression"),
-        ({"subscribe": "a,,b"}, "one of the names is empty"),
+        ({"subscribe": " ,"}, "subscribe=' ,': it names nothing"),
+        ({"kafka.isolation.level": "READ_COMMITTED"}, "in lower case"),
+        ({"isolationLevel": "Read_Committed"}, "in lower case"),
+        ({"minPartitions": " 5 "}, "without spaces"),
+        ({"includeHeaders": "true "}, "true or false"),
         ({"assign": '{"a": 0}'}, '{"orders": [0, 1]}'),
         ({"startingOffset": "earliest"}, "Did you mean 'startingOffsets'"),
         ({"storageOptions": "[]"}, "JSON object"),
@@ -75,6 +81,26 @@ def test_refusals_name_the_option_and_the_value(given, words):
     with pytest.raises(RequestError) as caught:
         parse(given)
     assert words in str(caught.value)
+
+
+#: Any text is right, as far as options are read.
+ANY_TEXT = {"schema", "registry", "message"}
+
+
+@pytest.mark.parametrize("name", sorted({*options._NAMES} - ANY_TEXT))
+def test_an_error_names_the_option_as_it_is_written(name):
+    given = {name: "["} if name in options._ONLY_IN_STREAMS else {"decode": "value", name: "["}
+    with pytest.raises(RequestError) as caught:
+        parse(given, streaming=name in options._ONLY_IN_STREAMS)
+    assert str(caught.value).startswith(name), caught.value
+
+
+@pytest.mark.parametrize("end", ["starting", "ending"])
+@pytest.mark.parametrize("form", ["Offsets", "OffsetsByTimestamp"])
+def test_partitions_that_are_not_named(tmp_path, end, form):
+    append(tmp_path / "orders-0", 100)
+    with pytest.raises(RequestError, match=f"^{end}{form} must name every partition that is read.*orders-0"):
+        plan(str(tmp_path), parse({end + form: '{"orders": {"1": 5}}'}))
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
@@ -131,13 +157,13 @@ def test_what_a_table_keeps():
     assert for_table({"path": "/data"}) is None
     given = catalog(path="/data", subscribe="a", **{"kafka.sasl.jaas.config": "password=hunter2"})
     assert for_table({**given, "property": "of the table"}) == {"path": "/data", "subscribe": "a"}
-    for options in (
+    for wrong in (
         {"path": "s3://bucket/x", "storageOptions": '{"secret": "hunter2"}'},
         {"path": "s3://key:hunter2@bucket/x"},
         {"path": "https://host/x?sig=hunter2"},
     ):
         with pytest.raises(RequestError, match="a table cannot keep credentials") as caught:
-            for_table(catalog(**options))
+            for_table(catalog(**wrong))
         assert "hunter2" not in str(caught.value)
     with pytest.raises(RequestError, match="Did you mean 'subscribe'"):
         for_table(catalog(path="/data", topic="a"))

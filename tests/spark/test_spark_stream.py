@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import pylogseg
 from pylogseg.errors import RequestError
+from pylogseg.spark import lag
 from pylogseg.spark._compat import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pylogseg.spark.options import parse
 from pylogseg.spark.schema import RECORD_COLUMNS
@@ -222,3 +223,14 @@ def test_shares_are_rounded_as_those_of_the_kafka_source():
     # 100 * (29 / 100) is a little less than 29 in floating point, and the Kafka source takes 28.
     first, latest = {("t", 0): 0, ("t", 1): 0}, {("t", 0): 29, ("t", 1): 71}
     assert stream.limited(first, {key: 10 * end for key, end in latest.items()}, 100) == {("t", 0): 28, ("t", 1): 71}
+
+
+def test_a_deleted_topic_has_no_lag(root):
+    append(root / "gone-0", 100)
+    source = reader(root, startingOffsets="earliest", failOnDataLoss="false")
+    end = source.latestOffset(source.initialOffset())
+    assert source.reportLatestOffset()["gone"] == {"0": 100}
+    shutil.rmtree(root / "gone-0")
+    later = source.latestOffset(end)
+    assert source.reportLatestOffset() == later == offsets(1000, 0, 300)
+    assert lag({"sources": [{"endOffset": later, "latestOffset": source.reportLatestOffset()}]}).total == 0

@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from pylogseg.catalog.disk import Disk, Partition, Segment, check_once, open_dir
 from pylogseg.errors import CorruptionError, RequestError, StorageError
@@ -94,8 +94,8 @@ def extents(logs: Sequence[Partition], options: SourceOptions, pruning: Pruning 
         a start is after its end.
     """
     keys = [(log.topic, log.partition) for log in logs]
-    check_named(options.starting, keys, "startingOffsets")
-    check_named(options.ending, keys, "endingOffsets")
+    check_named(options.starting, keys, "starting")
+    check_named(options.ending, keys, "ending")
     found = []
     for log in logs:
         if pruning is not None and not pruning.keeps(log.topic, log.partition):
@@ -112,7 +112,7 @@ def extents(logs: Sequence[Partition], options: SourceOptions, pruning: Pruning 
     return found
 
 
-def check_named(bound: Bound, keys: Sequence[TopicPartition], option: str) -> None:
+def check_named(bound: Bound, keys: Sequence[TopicPartition], which: Literal["starting", "ending"]) -> None:
     """Raise RequestError unless a bound without a default names the partitions that are read, and no other."""
     if bound.default is not None:
         return
@@ -120,9 +120,10 @@ def check_named(bound: Bound, keys: Sequence[TopicPartition], option: str) -> No
     if missing or odd:
         unnamed = f"; it does not name {_names(missing)}" if missing else ""
         unread = f"; it names {_names(odd)}, which is not read" if odd else ""
-        raise RequestError(
-            f"{option} must name every partition that is read (-1 is latest, -2 earliest){unnamed}{unread}"
-        )
+        option, numbers = f"{which}Offsets", " (-1 is latest, -2 earliest)"
+        if bound.kind == "time":
+            option, numbers = f"{option}ByTimestamp", ""
+        raise RequestError(f"{option} must name every partition that is read{numbers}{unnamed}{unread}")
 
 
 def _names(keys: Iterable[TopicPartition]) -> str:
@@ -250,6 +251,7 @@ def naming_option() -> Iterator[None]:
         yield
     except CorruptionError as error:
         reason = error.reason.replace('on_corrupt="skip"', "onCorrupt=skip").replace('"stop" ends', "stop ends")
+        reason = reason.replace("on_undecoded='raw'", "onUndecoded=raw").replace("'skip' leaves", "skip leaves")
         reason = with_option(reason, "maxDecompressedBytes")
         raise CorruptionError(error.path, error.position, reason, error.offset) from error
 

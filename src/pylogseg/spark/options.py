@@ -400,14 +400,21 @@ def _bound(values: _Values, end: Literal["starting", "ending"], default: int) ->
 
 def _isolation(values: _Values) -> Literal["read_uncommitted", "read_committed"]:
     name = "isolationLevel" if "isolationLevel" in values else "kafka.isolation.level"
-    return values.word(name, ("read_uncommitted", "read_committed"))  # type: ignore[return-value]
+    allowed = ("read_uncommitted", "read_committed")
+
+    def level(text: str) -> str:
+        if text not in allowed:  # Kafka's consumer takes them in lower case only
+            raise ValueError(f"must be one of {', '.join(allowed)}, in lower case")
+        return text
+
+    return values.read(name, level, allowed[0])  # type: ignore[return-value]
 
 
 def _topics(text: str) -> tuple[str, ...]:
     names = _strings(text, "a list") if text.lstrip().startswith("[") else [name.strip() for name in text.split(",")]
-    if not names or not all(names):
-        raise ValueError("one of the names is empty")
-    return tuple(dict.fromkeys(names))
+    if not any(names):
+        raise ValueError("it names nothing")
+    return tuple(dict.fromkeys(filter(None, names)))
 
 
 def _strings(text: str, what: str) -> list[str]:
@@ -444,15 +451,15 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _boolean(text: str) -> bool:
-    found = {"true": True, "false": False}.get(text.strip().lower())
+    found = {"true": True, "false": False}.get(text.lower())
     if found is None:
         raise ValueError("must be true or false")
     return found
 
 
 def _positive(text: str) -> int:
-    if not re.fullmatch(r"\s*[0-9]{1,19}\s*", text) or int(text) == 0:
-        raise ValueError("must be a whole number above 0")
+    if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) == 0:
+        raise ValueError("must be a whole number above 0, without spaces")
     return int(text)
 
 

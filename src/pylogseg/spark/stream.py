@@ -56,7 +56,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offsets:
         """Return the start of a query without a checkpoint."""
         logs = find_logs(self._paths, self._options)
-        check_named(self._options.starting, [(log.topic, log.partition) for log in logs], "startingOffsets")
+        check_named(self._options.starting, [(log.topic, log.partition) for log in logs], "starting")
         found = {(log.topic, log.partition): Ends(log, self._options).start(self._options.starting) for log in logs}
         self._reached = found
         return as_offsets(found)
@@ -73,6 +73,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         logs = {(log.topic, log.partition): log for log in find_logs(self._paths, self._options)}
         latest = {key: self._end_of(log) for key, log in logs.items()}
+        self._latest = {key: self._latest[key] for key in logs}  # a deleted log has no end, and no lag
         if self._target is not None:
             latest = {key: self._target[key] for key in latest if key in self._target}
         begun = of_offsets(start) if start is not None else self._reached

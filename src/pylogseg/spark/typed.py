@@ -13,7 +13,7 @@ from pylogseg.arrow import columns as arrow
 from pylogseg.arrow.decoding import PEEKED, Decoding, TypedBatches, schemas_disk, typed_batches
 from pylogseg.catalog.disk import open_dir
 from pylogseg.schemas.store import Schemas
-from pylogseg.spark.logs import find_logs
+from pylogseg.spark.logs import find_logs, naming_option
 from pylogseg.spark.options import SourceOptions
 from pylogseg.spark.plan import plan
 from pylogseg.spark.schema import columns_of
@@ -61,8 +61,9 @@ class TypedSource:
         typed = self._typed.of(columns)
         if self._opens_again:
             typed = typed.with_schemas(_schemas(self._places, options))
-        for batch in typed.batches(read_task(task, options, typed.needed())):  # type: ignore[arg-type]
-            yield batch.select(list(columns))
+        with naming_option():
+            for batch in typed.batches(read_task(task, options, typed.needed())):  # type: ignore[arg-type]
+                yield batch.select(list(columns))
         if typed.undecoded:
             _log.warning("%d payloads could not be decoded", typed.undecoded)
 
