@@ -400,14 +400,13 @@ def _bound(values: _Values, end: Literal["starting", "ending"], default: int) ->
 
 def _isolation(values: _Values) -> Literal["read_uncommitted", "read_committed"]:
     name = "isolationLevel" if "isolationLevel" in values else "kafka.isolation.level"
-    allowed = ("read_uncommitted", "read_committed")
+    return values.read(name, _level, "read_uncommitted")
 
-    def level(text: str) -> str:
-        if text not in allowed:  # Kafka's consumer takes them in lower case only
-            raise ValueError(f"must be one of {', '.join(allowed)}, in lower case")
+
+def _level(text: str) -> Literal["read_uncommitted", "read_committed"]:
+    if text == "read_uncommitted" or text == "read_committed":
         return text
-
-    return values.read(name, level, allowed[0])  # type: ignore[return-value]
+    raise ValueError("must be read_uncommitted or read_committed, in lower case as for Kafka's consumers")
 
 
 def _topics(text: str) -> tuple[str, ...]:
