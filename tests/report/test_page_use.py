@@ -208,7 +208,7 @@ def test_links(opened: Opened, file: Path) -> None:
     assert opened.text("h1") == "txn-a-1"
     assert opened.page.evaluate("document.activeElement.id") == "title-segments"
     opened.at("nowhere-12")
-    assert "nowhere-12" in opened.text("main")
+    assert "nowhere-12 was not on the disk" in opened.text("main")
 
 
 def test_what_is_aggregated(opened: Opened, facts: dict[str, Any], tmp_path: Path) -> None:
@@ -231,6 +231,26 @@ def test_what_is_aggregated(opened: Opened, facts: dict[str, Any], tmp_path: Pat
         assert opened.at(place.removeprefix("#")).text(".paths") == path
     assert opened.tiles()["Segments"] == 7
     assert "7 segments of the oldest are merged" in opened.text("#part-segments")
+
+
+def test_names_not_listed(opened: Opened, facts: dict[str, Any], tmp_path: Path) -> None:
+    """By search, by address and in its topic: on the disk, not in this report, and the command that shows it."""
+    first = next(each for each in facts["partitions"] if each["name"] == "txn-a-0")
+    others = {"namesNotListed": ["elsewhere-7", "txn-a-0"], "commandOfOthers": "pylogseg report /d NAME -o report.html"}
+    file = tmp_path / "report.html"
+    kept = [each for each in facts["partitions"] if each is not first]
+    file.write_text(page({**facts, **others, "partitions": kept}), encoding="utf-8")
+    opened.go(file, "topic/txn-a")
+    opened.page.locator("#part-partitions").get_by_role("link", name="txn-a-0").click()
+    assert opened.text("h1") == "txn-a-0"
+    assert "On the disk, not in this report" in opened.text("main")
+    assert "pylogseg report /d txn-a-0 -o report.html" in opened.text("main")
+    assert "On the disk, not in this report" in opened.at("topic/elsewhere").text("main")
+    field = opened.page.get_by_role("combobox", name="Find a topic or partition")
+    field.fill("elsewhere")
+    assert "on the disk, not in this report" in opened.page.locator("#hits").inner_text()
+    field.press("Enter")
+    assert opened.text("h1") == "elsewhere-7"
 
 
 def test_copy(browser: Browser, file: Path, facts: dict[str, Any]) -> None:

@@ -87,6 +87,46 @@ def test_estimate_of_compaction(golden: Path, name: str) -> None:
     assert compared > 3
 
 
+GIVEN = {
+    "nothing": ({}, ("compact", None), "cleaner"),
+    "policy": ({"cleanup.policy": "delete"}, ("delete", "delete"), "set"),
+    "time": ({"retention.ms": "1000"}, ("compact", None), "cleaner"),
+    "both": ({"cleanup.policy": "delete", "retention.ms": "1000"}, ("delete", "delete"), "set"),
+}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_what_is_assumed(examples: Path, given: str) -> None:
+    """Settings that nobody said are not known, but for topics that the cleaner's checkpoint names; no sum has them."""
+    config, policies, source = GIVEN[given]
+    found = pylogseg.report(examples, ["cmp-short", "codec-none"], config=config, now_ms=_LATER_MS, full=True).facts
+    cleaned, plain = found.partitions
+    assert cleaned.cleaning is not None
+    assert plain.cleaning is not None
+    assert (cleaned.cleaning.policy, plain.cleaning.policy) == policies == tuple(t.policy for t in found.topics)
+    assert plain.cleaning.assumed_policy == "delete"
+    sources = {each.name: each.source for each in cleaned.cleaning.settings}
+    assert sources["cleanup.policy"] == source
+    assert sources["retention.ms"] == ("set" if "retention.ms" in config else "assumed")
+    is_known = given == "both"
+    assert plain.cleaning.retention_now.is_assumed == (not is_known)
+    assert plain.cleaning.retention_now.bytes == plain.size_bytes
+    assert found.topics[1].freed_now == (plain.size_bytes if is_known else None)
+    week = round(plain.growth.bytes_per_day * 7)
+    assert plain.cleaning.size_in_a_week == (0 if is_known else plain.size_bytes) + week
+
+
+@pytest.mark.parametrize("name", [name for name in BROKERS if "compact" in name])
+def test_no_more_than_there_is(golden: Path, name: str) -> None:
+    """In a week, with bytes that come, nothing frees more than lies there now."""
+    config = {"cleanup.policy": "compact,delete", "retention.ms": str(40 * 7 * _DAY_MS)}
+    facts = pylogseg.report(golden / name / "data1", full=True, config=config).facts
+    freed = [(each.cleaning.retention_in_a_week, each.cleaning.compaction_in_a_week, each.size_bytes)
+             for each in facts.partitions if each.cleaning]  # fmt: skip
+    assert all((by_time.bytes or 0) + (by_key.bytes or 0) <= size for by_time, by_key, size in freed)
+    assert sum(by_key.bytes or 0 for _, by_key, _ in freed) > 0
+
+
 def shape(**changes: Any) -> LogShape:
     pieces = [Piece(0, 1000, 0), Piece(100, 1000, _DAY_MS), Piece(200, 500, 2 * _DAY_MS)]
     return LogShape(pieces, 0, 250, None, 250, None, 0.0)._replace(**changes)

@@ -141,7 +141,7 @@ def test_unreadable_partition(log_dir: Path) -> None:
         ("orders-0", "live", 60),
         ("orders-1", "unreadable", None),
     ]
-    assert [each["kind"] for each in found["findings"] if each["topic"]] == ["unreadable"]
+    assert [each["kind"] for each in found["findings"] if each["topic"]] == ["denied"]
 
 
 def test_object_store(log_dir: Path) -> None:
@@ -181,9 +181,20 @@ def test_many_partitions(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None
     found = package.report(log_dir).facts
     assert [each.name for each in found.partitions] == ["orders-1"]
     assert found.partitions_not_listed == 1
+    assert found.names_not_listed == ("orders-0",)
     assert "2 partitions" in found.scope.aggregated
     assert found.topics[0].partitions == 2
     assert found.topics[0].records == 120
+
+
+def test_names_that_were_not_asked_for(log_dir: Path) -> None:
+    """They are on the disk, and the report knows it; the command that it gives finds one of them."""
+    found = package.report(log_dir, "orders-1").facts
+    assert found.names_not_listed == ("orders-0",)
+    assert found.partitions_not_listed == 0
+    command = found.command_of_others.replace("NAME", "orders-0").split()
+    again = json.loads(pylogseg(*command[1:-2], "--json").out)
+    assert [each["name"] for each in again["partitions"]] == ["orders-0"]
 
 
 def test_jobs_and_rate_change_nothing(log_dir: Path) -> None:

@@ -64,6 +64,7 @@ class Assembly:
             log_dir.files.split(log_dir.files.join(log_dir.path, "x"))[0]: log_dir.path for log_dir in disk.log_dirs
         }
         self._checkpoints: dict[str, Checkpoints] = {}
+        self._cleaned: dict[str, set[str]] = {}
         self._settings = SettingsOf(
             disk.log_dirs, Options(config=wishes.config, server_properties=wishes.server_properties)
         )
@@ -74,7 +75,7 @@ class Assembly:
         self._unlisted = 0
         self._levels = {"damage": 0, "notice": 0, "advice": 0}
         self._partitions: list[PartitionFact] = []
-        self._count = 0
+        self._names: list[str] = []
         self._folders = {name: p for p in disk.partitions for name in (p.path, _folder(p))}
         self._files = {segment.path for segment in disk.loose}
         self._split = disk.partitions[0].files.split if disk.partitions else None
@@ -199,7 +200,7 @@ class Assembly:
         if not partition.topic or not self._wishes.is_whole or row.log_end_offset is None:
             return None
         log_dir = self._disk_of(partition)
-        settings = self._settings.of(log_dir, partition.topic, partition.name)
+        settings = self._settings.of(log_dir, partition.topic, partition.name, self._is_cleaned(partition))
         end = row.log_end_offset
         opened = [p.first_txn_offset for p in producers if p.first_txn_offset >= 0]
         shape = LogShape(
@@ -222,14 +223,27 @@ class Assembly:
             settings,
             self._wishes.now_ms,
             keys,
-            commands.of_cleaning(path, settings.config.cleanup_policy, settings.retention_options()),
+            commands.of_cleaning(
+                path,
+                settings.config.cleanup_policy,
+                settings.retention_options(),
+                ("-c", "cleanup.policy=compact") if settings.is_cleaned else (),
+            ),
         )
 
     def _checkpoint(self, partition: Partition, kind: FileKind) -> int | None:
+        return self._checkpoints_of(partition).of(kind, (partition.topic, partition.partition))
+
+    def _checkpoints_of(self, partition: Partition) -> Checkpoints:
         folder = partition.files.split(partition.path)[0]
         if folder not in self._checkpoints:
-            self._checkpoints[folder] = Checkpoints(partition.files, folder)
-        return self._checkpoints[folder].of(kind, (partition.topic, partition.partition))
+            self._checkpoints[folder] = found = Checkpoints(partition.files, folder)
+            self._cleaned[folder] = {topic for topic, _ in found.keys(FileKind.CLEANER_OFFSETS)}
+        return self._checkpoints[folder]
+
+    def _is_cleaned(self, partition: Partition) -> bool:
+        """Check whether the cleaner's checkpoint names a partition of the topic: cleanup.policy is the topic's."""
+        return partition.topic in self._cleaned[self._checkpoints_of(partition).folder]
 
     def _of_file(self, unit: Unit, fold: Fold) -> PartitionFact:
         """Return the facts of a single file."""
@@ -296,7 +310,9 @@ class Assembly:
             disks=disks,
             topics=self._totals.topics(),
             partitions=tuple(partitions),
-            partitions_not_listed=self._count - len(partitions),
+            partitions_not_listed=len(self._names) - len(partitions),
+            names_not_listed=self._others(partitions),
+            command_of_others=commands.line("pylogseg", "report", *wishes.paths, "NAME", "-o", "report.html"),
             series=self._totals.series.fact(),
             growth=self._totals.grown.fact(),
             **tables,
@@ -304,7 +320,7 @@ class Assembly:
 
     def _keep(self, fact: PartitionFact) -> None:
         """Keep the facts of a partition; of very many, only those that may be shown."""
-        self._count += 1
+        self._names.append(fact.name)
         self._partitions.append(fact)
         if len(self._partitions) >= 2 * MOST_PARTITIONS:
             self._partitions = self._best()
@@ -322,12 +338,18 @@ class Assembly:
 
     def _why_not_all(self) -> str:
         """Return why not all partitions are shown one by one; empty if they are."""
-        if self._count <= MOST_PARTITIONS:
+        if len(self._names) <= MOST_PARTITIONS:
             return ""
         return (
-            f"{self._count:,} partitions: the {MOST_PARTITIONS:,} with most findings, then the largest, are shown one "
-            "by one; the others count in their topics and disks"
+            f"{len(self._names):,} partitions: the {MOST_PARTITIONS:,} with most findings, then the largest, are shown "
+            "one by one; the others count in their topics and disks, and are found by their names"
         )
+
+    def _others(self, partitions: Sequence[PartitionFact]) -> tuple[str, ...]:
+        """Return the names of partitions that are not in the facts: what was not shown, and what was not asked for."""
+        shown = {fact.name for fact in partitions}
+        there = {printable(each.name) for log_dir in self._disk.log_dirs for each in log_dir.partitions}
+        return tuple(sorted((there | set(self._names)) - shown))
 
 
 def _folder(partition: Partition) -> str:

@@ -12,7 +12,7 @@ from pylogseg.catalog.target import Target
 from pylogseg.config import LogConfig, kafka_name
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import PylogsegError, RequestError, StorageError
-from pylogseg.format.names import METADATA_TOPIC
+from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.internal_topics.cluster import INTERNAL_TOPICS
 from pylogseg.log.retention_rules import breached_by_size, breached_by_time
 from pylogseg.offline.options import Options
@@ -34,8 +34,26 @@ class TopicSettings(NamedTuple):
     """The settings of a log, and where they come from."""
 
     config: LogConfig
-    known: frozenset[str]  #: Fields that are set, and not Kafka's defaults.
+    known: frozenset[str]  #: Fields that are set; the others are assumed to be Kafka's defaults.
     source: str
+    is_cleaned: bool = False  #: That it is compacted is known by the cleaner's checkpoint, and by nothing else.
+
+    @property
+    def is_policy_known(self) -> bool:
+        """Whether cleanup.policy is known."""
+        return self.is_cleaned or "cleanup_policy" in self.known
+
+    @property
+    def is_retention_known(self) -> bool:
+        """Whether it is known what retention deletes."""
+        is_set = not self.known.isdisjoint(("retention_ms", "retention_bytes"))
+        return self.is_policy_known and (is_set or not self.config.delete)
+
+    def source_of(self, name: str) -> str:
+        """Return `SettingFact.source` of a field."""
+        if name == "cleanup_policy" and self.is_cleaned:
+            return "cleaner"
+        return "set" if name in self.known else "assumed"
 
     def retention_options(self) -> tuple[str, ...]:
         """Return the options with which `retain` deletes by the time here, if nobody has set one."""
@@ -65,8 +83,19 @@ class SettingsOf:
             self.notes.append(f"settings of topics: {error}")
             return found
 
-    def of(self, log_dir: str, topic: str, name: str) -> TopicSettings:
-        """Return the settings of a log in a log directory, by the name of its folder."""
+    def of(self, log_dir: str, topic: str, name: str, is_cleaned: bool) -> TopicSettings:
+        """Return the settings of a log in a log directory, by the name of its folder.
+
+        `is_cleaned` is whether the cleaner's checkpoint names its topic: then it is compacted.
+        """
+        found = self._found(log_dir, topic, name)
+        if not is_cleaned or "cleanup_policy" in found.known:
+            return found
+        config = replace(found.config, cleanup_policy="compact")
+        source = f"compacted, as {FileKind.CLEANER_OFFSETS.value} names the topic; {found.source}"
+        return TopicSettings(config, found.known, source, True)
+
+    def _found(self, log_dir: str, topic: str, name: str) -> TopicSettings:
         settings = self._of.get(log_dir)
         if settings is None:
             return TopicSettings(LogConfig(), frozenset(), "Kafka's defaults: there are no settings beside the log")
@@ -171,21 +200,26 @@ def cleaning_fact(
     now_segments, now_bytes = retained(shape, config, now_ms)
     then_segments, then_bytes = retained(shape, config, now_ms + WEEK_MS, week_bytes)
     how = "by the sizes and times of the segments, with the settings named here"
-    retention_now = Freed(now_segments, now_bytes, False, how)
-    rate = f"at {round(shape.bytes_per_day):,} bytes a day; of the segments that are there now"
-    retention_then = Freed(then_segments, then_bytes, True, rate)
+    is_assumed = not settings.is_retention_known
+    if is_assumed:
+        how = f"only if the assumed settings are the topic's: {how}"
+    retention_now = Freed(now_segments, now_bytes, False, how, is_assumed)
+    rate = f"{how}, at {round(shape.bytes_per_day):,} bytes a day; of the segments that are there now"
+    retention_then = Freed(then_segments, then_bytes, True, rate, is_assumed)
+    size = sum(piece.size for piece in shape.pieces)
+    left = size if is_assumed else size - then_bytes
     if not config.compact:
-        none = Freed(0, 0, False, "cleanup.policy has no compact")
-        size = sum(piece.size for piece in shape.pieces) + week_bytes - then_bytes
-        return _fact(shape, settings, (None, None), (retention_now, retention_then, none, none), size, commands)
+        none = Freed(0, 0, False, "cleanup.policy has no compact", not settings.is_policy_known)
+        freed = retention_now, retention_then, none, none
+        return _fact(shape, settings, (None, None), freed, left + week_bytes, commands)
     clean_bytes, dirty_bytes = dirty(shape, config, now_ms)
     compaction_now = _compacted(clean_bytes, dirty_bytes, keys)
-    compaction_then = _compacted(clean_bytes, dirty_bytes + week_bytes, keys)
-    freed = (compaction_then.bytes or 0) + then_bytes
-    size = sum(piece.size for piece in shape.pieces) + week_bytes - freed
+    # What is dirty then may be all that is there now, and still is there.
+    compaction_then = _compacted(min(clean_bytes, left), max(0, left - clean_bytes), keys)
     sections = clean_bytes, dirty_bytes
+    left += week_bytes - (compaction_then.bytes or 0)
     return _fact(
-        shape, settings, sections, (retention_now, retention_then, compaction_now, compaction_then), size, commands
+        shape, settings, sections, (retention_now, retention_then, compaction_now, compaction_then), left, commands
     )
 
 
@@ -211,17 +245,16 @@ def _fact(
     commands: list[Command],
 ) -> CleaningFact:
     values = settings.config.to_properties()
-    shown = tuple(
-        SettingFact(kafka_name(name), values[kafka_name(name)], "set" if name in settings.known else "default")
-        for name in _SHOWN
-    )
+    shown = tuple(SettingFact(kafka_name(name), values[kafka_name(name)], settings.source_of(name)) for name in _SHOWN)
+    policy = ",".join(settings.config.cleanup_policy)
     clean_bytes, dirty_bytes = sections
     total = None if clean_bytes is None or dirty_bytes is None else clean_bytes + dirty_bytes
     ratio = None if total is None or dirty_bytes is None else (round(dirty_bytes / total, 4) if total else 0.0)
     return CleaningFact(
         settings=shown,
         settings_source=settings.source,
-        policy=",".join(settings.config.cleanup_policy),
+        policy=policy if settings.is_policy_known else None,
+        assumed_policy=policy,
         cleaned_to=shape.cleaned_to,
         clean_bytes=clean_bytes,
         dirty_bytes=dirty_bytes,

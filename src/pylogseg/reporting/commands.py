@@ -54,12 +54,18 @@ def of_partition(path: str) -> tuple[Command, ...]:
     )
 
 
-def of_cleaning(path: str, policy: Sequence[str], retention: Sequence[str] = ()) -> list[Command]:
-    """Return the commands that free space in a partition; `retention` are options that name a rule nobody has set."""
+def of_cleaning(
+    path: str, policy: Sequence[str], retention: Sequence[str] = (), compaction: Sequence[str] = ()
+) -> list[Command]:
+    """Return the commands that free space in a partition, with options that name the rules which nobody has set."""
     found = []
-    for word, command, options in (("delete", "retain", retention), ("compact", "compact", ())):
+    rows = (
+        ("delete", "retain", retention, "the time is Kafka's default"),
+        ("compact", "compact", compaction, "by the cleaner's checkpoint the topic is compacted"),
+    )
+    for word, command, options, why in rows:
         if word in policy:
-            note = f"{_STOP}; the time is Kafka's default" if options else _STOP
+            note = f"{_STOP}; {why}" if options else _STOP
             found += [
                 Command("try", line("pylogseg", command, path, *options, "--dry-run")),
                 Command("mend", line("pylogseg", command, path, *options), note),

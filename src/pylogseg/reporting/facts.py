@@ -273,7 +273,7 @@ class SettingFact:
 
     name: str
     value: str
-    source: str  #: ``set`` (by the topic or the broker) or ``default`` (Kafka's).
+    source: str  #: ``set`` (by the topic or the broker), ``cleaner`` (its checkpoint), ``assumed`` (Kafka's default).
 
 
 @dataclass(frozen=True)
@@ -284,6 +284,7 @@ class Freed:
     bytes: int | None
     is_estimate: bool
     why: str  #: How it was found, or why it is not known.
+    is_assumed: bool = False  #: By settings that are not known: in no sum.
 
 
 @dataclass(frozen=True)
@@ -292,16 +293,17 @@ class CleaningFact:
 
     settings: tuple[SettingFact, ...]
     settings_source: str  #: A sentence.
-    policy: str  #: ``delete``, ``compact``, ``compact,delete``.
+    policy: str | None  #: ``delete``, ``compact``, ``compact,delete``; None if it is not known.
+    assumed_policy: str  #: What is computed with.
     cleaned_to: int | None  #: In the cleaner's checkpoint.
     clean_bytes: int | None  #: None for a log that is not compacted; as those after it.
     dirty_bytes: int | None
     dirty_ratio: float | None
     retention_now: Freed
-    retention_in_a_week: Freed  #: Of the bytes that are there now, and those that come at this rate.
+    retention_in_a_week: Freed  #: Of the bytes that are there now.
     compaction_now: Freed
     compaction_in_a_week: Freed
-    size_in_a_week: int | None
+    size_in_a_week: int | None  #: Nothing is deleted by settings that are only assumed.
     commands: tuple[Command, ...]
 
 
@@ -361,7 +363,7 @@ class TopicFact:
     newest_timestamp: int | None
     codecs: tuple[str, ...]
     ratio: float | None  #: Of the decoded records.
-    policy: str | None
+    policy: str | None  #: None if it is not known; as those after it.
     dirty_ratio: float | None
     freed_now: int | None
     freed_in_a_week: int | None
@@ -453,6 +455,8 @@ class Facts:
     topics: tuple[TopicFact, ...]
     partitions: tuple[PartitionFact, ...]  #: Of more than `MOST_PARTITIONS`, those with findings, and the largest.
     partitions_not_listed: int
+    names_not_listed: tuple[str, ...]  #: Of partitions that are on the disk, and not in `partitions`.
+    command_of_others: str  #: That makes a report of one of them, its name being ``NAME``.
     series: Series
     growth: Growth
     groups: tuple[GroupFact, ...] = ()

@@ -44,7 +44,7 @@ class _Sum:
     codecs: set[str] = field(default_factory=set)
     body: int = 0
     raw: int = 0
-    policies: set[str] = field(default_factory=set)
+    policies: set[str | None] = field(default_factory=set)
     clean: int = 0
     dirty: int = 0
     is_cleaned: bool = False
@@ -85,7 +85,8 @@ class _Sum:
             self.dirty += cleaning.dirty_bytes
         self.freed_now += (cleaning.retention_now.bytes or 0) + (cleaning.compaction_now.bytes or 0)
         self.freed_later += (cleaning.retention_in_a_week.bytes or 0) + (cleaning.compaction_in_a_week.bytes or 0)
-        self.is_freed_known &= None not in (cleaning.compaction_now.bytes, cleaning.retention_now.bytes)
+        now = cleaning.retention_now, cleaning.compaction_now
+        self.is_freed_known &= not any(each.bytes is None or each.is_assumed for each in now)
 
 
 class Totals:
@@ -134,7 +135,7 @@ class Totals:
             newest_timestamp=found.newest,
             codecs=tuple(sorted(found.codecs)),
             ratio=round(found.raw / found.body, 3) if found.body else None,
-            policy="; ".join(sorted(found.policies)) or None,
+            policy=None if None in found.policies else "; ".join(sorted(filter(None, found.policies))) or None,
             dirty_ratio=round(found.dirty / total, 4) if found.is_cleaned and total else None,
             freed_now=found.freed_now if found.is_freed_known else None,
             freed_in_a_week=found.freed_later if found.is_freed_known else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -39,6 +39,10 @@ class Checkpoints:
     def of(self, kind: FileKind, key: _Key) -> int | None:
         """Return a partition's offset in one checkpoint; None if there is no entry."""
         return self._of[kind].get(key)
+
+    def keys(self, kind: FileKind) -> Iterable[_Key]:
+        """Return the partitions with an entry in one checkpoint."""
+        return self._of[kind].keys()
 
     @cached_property
     def partitions(self) -> dict[_Key, int]:

@@ -86,6 +86,8 @@ const percent = (value) => shown(value, (each) => `${fewDigits.format(100 * each
 const size = (value) => shown(value, sizeText, known(value) ? plural(value, "byte") : null);
 const time = (ms) =>
   known(ms) ? h("time", { datetime: isoText(ms), title: isoText(ms), "data-ms": ms }, timeText(ms)) : dash();
+// A cleanup.policy, which may only be assumed.
+const policyText = (fact) => (known(fact.policy) ? fact.policy : `not known (${fact.assumedPolicy || "delete"} assumed)`);
 const about = (isEstimate) => (isEstimate ? h("span.about", { title: "estimated from some headers" }, "about ") : null);
 
 // Links. `#orders-3` is a partition, `#topic/orders` a topic, `#/groups` and `#orders-3/segments` are parts of a page.

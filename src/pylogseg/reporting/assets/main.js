@@ -2,8 +2,14 @@
 
 let facts = null;
 const places = new Map(); // by topic and partition
+const othersOf = new Map(); // names of partitions that are on the disk and not in this report, by topic
 
 function index() {
+  for (const name of facts.namesNotListed) {
+    const [, topic] = /^(.*?)-\d+(?:\..*)?$/s.exec(name) || [null, name];
+    if (!othersOf.has(topic)) othersOf.set(topic, []);
+    othersOf.get(topic).push(name);
+  }
   const names = new Map();
   for (const partition of facts.partitions) {
     const nth = (names.get(partition.name) || 0) + 1;
@@ -46,12 +52,20 @@ function go() {
       : first
         ? null
         : overview();
-  const name = partition ? partition.name : isTopic ? decode(second) : null;
+  const other = !isTopic && !partition && first && facts.namesNotListed.includes(decode(first)) ? decode(first) : null;
+  const name = partition ? partition.name : isTopic ? decode(second) : other;
   show(
-    content || [
-      h("h1", { tabindex: -1 }, "Not in this report"),
-      hint("There is no partition ", code(decode(first)), ". ", h("a", { href: "#" }, "Overview")),
-    ],
+    content ||
+      (other !== null
+        ? notHere(other)
+        : [
+            h("h1", { tabindex: -1 }, "Not in this report"),
+            hint(
+              code(decode(isTopic ? second : first)),
+              " was not on the disk when this report was made. ",
+              h("a", { href: "#" }, "Overview"),
+            ),
+          ]),
     name,
     isTopic,
     partition,
@@ -157,6 +171,9 @@ function searchBox() {
           ...facts.partitions
             .filter((each) => fit(each.name))
             .map((each) => [each.anchor, each.name, sizeText(each.sizeBytes)]),
+          ...facts.namesNotListed
+            .filter(fit)
+            .map((name) => [encodeURIComponent(name), name, "on the disk, not in this report"]),
         ].slice(0, MOST_HITS)
       : [];
     list.replaceChildren(

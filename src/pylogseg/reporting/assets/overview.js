@@ -1,6 +1,7 @@
 // ---- overview and topics ----
 
 const MOST_BARS = 12;
+const MOST_OTHERS = 20;
 
 function growthTiles(growth) {
   return [
@@ -59,7 +60,7 @@ const topicColumns = () => [
   columnOf.time("Newest", (row) => row.newestTimestamp),
   columnOf.list("Codecs", (row) => row.codecs),
   columnOf.number("Ratio", (row) => row.ratio),
-  columnOf.text("Policy", (row) => row.policy),
+  columnOf.text("Policy", policyText),
   columnOf.percent("Dirty", (row) => row.dirtyRatio),
   columnOf.size("Freed now", (row) => row.freedNow),
   columnOf.size("In a week", (row) => row.freedInAWeek),
@@ -333,6 +334,7 @@ function sum(rows, name) {
 
 function overview() {
   const { scope } = facts;
+  const unknownFreed = facts.topics.filter((each) => !known(each.freedNow)).length;
   const level = facts.damage ? "damage" : facts.notices ? "notice" : "fine";
   return [
     h(
@@ -362,6 +364,9 @@ function overview() {
         size(sum(facts.topics, "freedNow")),
         "in a week ",
         size(sum(facts.topics, "freedInAWeek")),
+        unknownFreed
+          ? `; of ${plural(unknownFreed, "topic")} it is not known: not in it`
+          : null,
       ),
       tile("Damage", count(facts.damage)),
       tile("Notices", count(facts.notices)),
@@ -396,7 +401,9 @@ function overview() {
         ? [
             partitionTable(facts.partitions, "Partitions"),
             facts.partitionsNotListed
-              ? hint(`${plural(facts.partitionsNotListed, "partition")} more: not in this report.`)
+              ? hint(
+                  `${plural(facts.partitionsNotListed, "partition")} more: on the disk, not in this report one by one. The search finds their names.`,
+                )
               : null,
           ]
         : null,
@@ -407,10 +414,32 @@ function overview() {
   ];
 }
 
+// What is on the disk, and not in this report; a name that a shell would not take as it is stays NAME.
+function otherCommand(name) {
+  const text = /^[\w.-]+$/.test(name) ? facts.commandOfOthers.replace(/ NAME -o /, ` ${name} -o `) : facts.commandOfOthers;
+  return commands([{ what: "show", text, note: "" }]);
+}
+
+const notHere = (name) => [
+  h("h1", { tabindex: -1 }, raw(name)),
+  h("p.callout", null, "On the disk, not in this report. One of its own:"),
+  otherCommand(name),
+];
+
+const notListed = (topic, names) => [
+  hint(
+    `${plural(names.length, "partition")} more: on the disk, not in this report: `,
+    names.slice(0, MOST_OTHERS).map((name, at) => [at ? ", " : "", h("a", { href: `#${encodeURIComponent(name)}` }, raw(name))]),
+    names.length > MOST_OTHERS ? ", …" : "",
+  ),
+  otherCommand(topic),
+];
+
 function topicPage(name) {
   const topic = facts.topics.find((each) => each.name === name);
   const partitions = facts.partitions.filter((each) => each.topic === name);
-  if (!topic && !partitions.length) return null;
+  if (!topic && !partitions.length) return othersOf.has(name) ? [notHere(name)] : null;
+  const others = othersOf.get(name) || [];
   const offsets = facts.groupOffsets.filter((each) => each.topic === name);
   return [
     h("div.title", null, h("p.kind", null, "Topic"), h("h1", { tabindex: -1 }, raw(name))),
@@ -427,7 +456,7 @@ function topicPage(name) {
             topic.codecs.join(", ") || dash(),
             topic.ratio ? `ratio ${fewDigits.format(topic.ratio)}` : null,
           ),
-          tile("Policy", known(topic.policy) ? topic.policy : dash()),
+          tile("Policy", policyText(topic)),
           tile("Freed now", size(topic.freedNow), "in a week ", size(topic.freedInAWeek)),
           tile("Findings", marks(topic)),
         )
@@ -458,9 +487,7 @@ function topicPage(name) {
           )
         : null,
       partitions.length ? partitionTable(partitions, "Partitions of the topic") : null,
-      topic && topic.partitions > partitions.filter((each) => each.state === "live").length
-        ? hint("Not all of its partitions are in this report one by one.")
-        : null,
+      others.length ? notListed(name, others) : null,
     ]),
     section(
       "groups",

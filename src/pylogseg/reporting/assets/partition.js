@@ -321,7 +321,7 @@ function cleaningPart(partition) {
   ];
   return [
     tiles(
-      tile("Policy", cleaning.policy),
+      tile("Policy", policyText(cleaning)),
       tile("Dirty ratio", percent(cleaning.dirtyRatio)),
       tile("Cleaned to offset", count(cleaning.cleanedTo)),
       tile("Size in a week", size(cleaning.sizeInAWeek), "at this rate"),
@@ -370,7 +370,11 @@ function cleaningPart(partition) {
         column(
           "Bytes",
           ([, , each]) => each.bytes,
-          ([, , each]) => [about(each.isEstimate && known(each.bytes)), size(each.bytes)],
+          ([, , each]) => [
+            about(each.isEstimate && known(each.bytes)),
+            size(each.bytes),
+            each.isAssumed && known(each.bytes) ? " if so" : "",
+          ],
           "number",
         ),
         columnOf.text("How this is known", ([, , each]) => each.why),
@@ -418,6 +422,8 @@ function partitionPage(partition) {
     (each) => each.topic === partition.topic && each.partition === partition.partition,
   );
   const estimate = about(partition.read === "some");
+  // What may not be read is no damage.
+  const errorLevel = found.some((each) => each.level === "damage") ? "damage" : "notice";
   return [
     h(
       "div.title",
@@ -428,9 +434,9 @@ function partitionPage(partition) {
     ),
     partition.error
       ? h(
-          "p.verdict.damage",
+          `p.verdict.${errorLevel}`,
           null,
-          h("span.sign", { "aria-hidden": "true" }, "✕"),
+          h("span.sign", { "aria-hidden": "true" }, SIGNS[errorLevel][0]),
           h("span", null, raw(partition.error)),
         )
       : null,
