@@ -130,3 +130,14 @@ def test_quoting() -> None:
     assert line("ls", "$(reboot)-0") == "ls '$(reboot)-0'"
     assert line("ls", "a\nb") == "ls $'a\\x0ab'"
     assert line("ls", "a\u202eb'") == "ls $'a\\xe2\\x80\\xaeb\\x27'"
+
+
+def test_only_the_largest_are_sampled(examples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many partitions; the others are counted by their headers, and the verdict says what was read."""
+    monkeypatch.setattr(gather, "MOST_SAMPLED", 2)
+    found = pylogseg.report(examples).facts
+    sampled = {each.name for each in found.partitions if each.sample is not None and each.magics == (2,)}
+    assert sampled == {each.name for each in sorted(found.partitions, key=lambda each: -each.size_bytes)[:2]}
+    assert found.partitions
+    assert all(each.records is not None for each in found.partitions)
+    assert f"{found.scope.records_decoded:,} records were read, the rest was not" in found.verdict

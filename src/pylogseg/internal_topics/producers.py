@@ -49,6 +49,8 @@ def producers_of(log: LogFiles, end_offset: int) -> dict[int, Producer]:
         Batches from here on do not count.
     """
     found, start = _from_snapshot(log, end_offset)
+    if start >= end_offset:
+        return found
     for window in windows_between(log.segments, start, end_offset, crc=True):
         rows = window.batches
         wanted = (rows.producer_id >= 0) & (rows.base_offset >= start) & (rows.base_offset < end_offset)

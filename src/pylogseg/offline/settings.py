@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import cached_property
 
 from pylogseg.catalog.folders import readable_topic_id
 from pylogseg.catalog.target import Target
@@ -110,9 +111,12 @@ class Settings:
             )
         if self._folder:
             return f"topic {topic} is not in the metadata, {self._folder}"
-        beside = metadata_beside(self._place.parent)
-        hint = f"; {beside} is of the same cluster" if beside else ""
+        hint = f"; {self._beside} is of the same cluster" if self._beside else ""
         return f"the settings of topic {topic} are not known: {self._place.parent} has no {FOLDER}{hint}"
+
+    @cached_property
+    def _beside(self) -> str | None:
+        return metadata_beside(self._place.parent)
 
     def replicas_of(self, topic: str, partition: int, name: str = "") -> tuple[int, ...]:
         """Brokers that hold a partition; empty if that is not known."""

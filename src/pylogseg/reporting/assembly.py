@@ -76,6 +76,7 @@ class Assembly:
         self._levels = {"damage": 0, "notice": 0, "advice": 0}
         self._partitions: list[PartitionFact] = []
         self._names: list[str] = []
+        self._now_in = ("", "")  # the path of a partition, and the folder that it lies in
         self._folders = {name: p for p in disk.partitions for name in (p.path, _folder(p))}
         self._files = {segment.path for segment in disk.loose}
         self._split = disk.partitions[0].files.split if disk.partitions else None
@@ -235,7 +236,7 @@ class Assembly:
         return self._checkpoints_of(partition).of(kind, (partition.topic, partition.partition))
 
     def _checkpoints_of(self, partition: Partition) -> Checkpoints:
-        folder = partition.files.split(partition.path)[0]
+        folder = self._parent(partition)
         if folder not in self._checkpoints:
             self._checkpoints[folder] = found = Checkpoints(partition.files, folder)
             self._cleaned[folder] = {topic for topic, _ in found.keys(FileKind.CLEANER_OFFSETS)}
@@ -265,8 +266,13 @@ class Assembly:
         )
 
     def _disk_of(self, partition: Partition) -> str:
-        folder = partition.files.split(partition.path)[0]
+        folder = self._parent(partition)
         return self._log_dirs.get(folder, folder)
+
+    def _parent(self, partition: Partition) -> str:
+        if self._now_in[0] != partition.path:
+            self._now_in = partition.path, partition.files.split(partition.path)[0]
+        return self._now_in[1]
 
     def _log_dir_at(self, path: str) -> str | None:
         for log_dir in self._disk.log_dirs:
@@ -286,11 +292,16 @@ class Assembly:
         for advice in (*self._cluster.advice(), *self._totals.advice(disks)):
             self._note(advice)
         self.reading.notes += [printable(note) for note in self._cluster.notes]
-        partitions = self._best()
+        count = self._totals.count
+        partitions = [
+            replace(fact, damage=count(fact.path, "damage"), notices=count(fact.path, "notice"))
+            for fact in self._best()
+        ]
         damage, notices, advice_count = (self._levels[level] for level in ("damage", "notice", "advice"))
         order = {"damage": 0, "notice": 1, "advice": 2}
         findings = sorted(self._findings, key=lambda fact: order[fact.level])
         kept = findings[:MOST_FINDINGS]
+        series, grown = self._totals.by_time()
         scope = scope_fact(self.reading, wishes, summary, self._why_not_all())
         return Facts(
             version=VERSION,
@@ -313,8 +324,8 @@ class Assembly:
             partitions_not_listed=len(self._names) - len(partitions),
             names_not_listed=self._others(partitions),
             command_of_others=commands.line("pylogseg", "report", *wishes.paths, "NAME", "-o", "report.html"),
-            series=self._totals.series.fact(),
-            growth=self._totals.grown.fact(),
+            series=series.fact(),
+            growth=grown.fact(),
             **tables,
         )
 
@@ -328,13 +339,12 @@ class Assembly:
     def _best(self) -> list[PartitionFact]:
         """Return the partitions with most findings, then the largest, in the order of the disk."""
         count = self._totals.count
-        found = [
-            replace(fact, damage=count(fact.path, "damage"), notices=count(fact.path, "notice"))
-            for fact in self._partitions
-        ]
-        ranked = sorted(found, key=lambda fact: (-fact.damage, -fact.notices, -fact.size_bytes))
-        kept = {id(fact) for fact in ranked[:MOST_PARTITIONS]}
-        return [fact for fact in found if id(fact) in kept]
+
+        def rank(fact: PartitionFact) -> tuple[int, int, int]:
+            return -count(fact.path, "damage"), -count(fact.path, "notice"), -fact.size_bytes
+
+        kept = {id(fact) for fact in sorted(self._partitions, key=rank)[:MOST_PARTITIONS]}
+        return [fact for fact in self._partitions if id(fact) in kept]
 
     def _why_not_all(self) -> str:
         """Return why not all partitions are shown one by one; empty if they are."""

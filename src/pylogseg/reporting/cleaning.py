@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from pylogseg.catalog.disk import LogDir
@@ -30,7 +31,8 @@ _SHOWN = ("cleanup_policy", "retention_ms", "retention_bytes", "segment_bytes", 
 _KEPT = {METADATA_TOPIC, *INTERNAL_TOPICS}
 
 
-class TopicSettings(NamedTuple):
+@dataclass(frozen=True)
+class TopicSettings:
     """The settings of a log, and where they come from."""
 
     config: LogConfig
@@ -55,6 +57,12 @@ class TopicSettings(NamedTuple):
             return "cleaner"
         return "set" if name in self.known else "assumed"
 
+    @cached_property
+    def shown(self) -> tuple[SettingFact, ...]:
+        """What counts for what is deleted."""
+        values = self.config.to_properties()
+        return tuple(SettingFact(kafka_name(name), values[kafka_name(name)], self.source_of(name)) for name in _SHOWN)
+
     def retention_options(self) -> tuple[str, ...]:
         """Return the options with which `retain` deletes by the time here, if nobody has set one."""
         is_set = not self.known.isdisjoint(("retention_ms", "retention_bytes"))
@@ -68,6 +76,7 @@ class SettingsOf:
         self.notes: list[str] = []
         self._options = options
         self._of: dict[str, Settings] = {}
+        self._found: dict[tuple[str, str, bool, str], TopicSettings] = {}
         for log_dir in log_dirs:
             if isinstance(log_dir.files, LocalFiles):
                 with contextlib.suppress(StorageError):  # its properties are a finding
@@ -88,27 +97,35 @@ class SettingsOf:
 
         `is_cleaned` is whether the cleaner's checkpoint names its topic: then it is compacted.
         """
-        found = self._found(log_dir, topic, name)
+        settings = self._of.get(log_dir)
+        # Of a topic that was made again, partitions may have other ids.
+        key = log_dir, topic, is_cleaned, settings.why_unknown(topic, name) if settings else ""
+        if key not in self._found:
+            self._found[key] = self._looked_up(settings, topic, name, is_cleaned)
+        return self._found[key]
+
+    def _looked_up(self, settings: Settings | None, topic: str, name: str, is_cleaned: bool) -> TopicSettings:
+        found = _own(settings, topic, name)
         if not is_cleaned or "cleanup_policy" in found.known:
             return found
         config = replace(found.config, cleanup_policy="compact")
         source = f"compacted, as {FileKind.CLEANER_OFFSETS.value} names the topic; {found.source}"
         return TopicSettings(config, found.known, source, True)
 
-    def _found(self, log_dir: str, topic: str, name: str) -> TopicSettings:
-        settings = self._of.get(log_dir)
-        if settings is None:
-            return TopicSettings(LogConfig(), frozenset(), "Kafka's defaults: there are no settings beside the log")
-        try:
-            config = settings.config_of(topic, name)
-        except PylogsegError as error:
-            return TopicSettings(LogConfig(), frozenset(), f"Kafka's defaults: {error}")
-        known = frozenset(field for field in _SHOWN if settings.knows(topic, field, name=name))
-        if "retention_ms" not in known and topic not in _KEPT:
-            # Commands delete nothing by a default; what a broker would delete is another question.
-            config = replace(config, retention_ms=LogConfig().retention_ms)
-        unknown = settings.why_unknown(topic, name)
-        return TopicSettings(config, known, f"Kafka's defaults: {unknown}" if unknown else settings.describe())
+
+def _own(settings: Settings | None, topic: str, name: str) -> TopicSettings:
+    if settings is None:
+        return TopicSettings(LogConfig(), frozenset(), "Kafka's defaults: there are no settings beside the log")
+    try:
+        config = settings.config_of(topic, name)
+    except PylogsegError as error:
+        return TopicSettings(LogConfig(), frozenset(), f"Kafka's defaults: {error}")
+    known = frozenset(field for field in _SHOWN if settings.knows(topic, field, name=name))
+    if "retention_ms" not in known and topic not in _KEPT:
+        # Commands delete nothing by a default; what a broker would delete is another question.
+        config = replace(config, retention_ms=LogConfig().retention_ms)
+    unknown = settings.why_unknown(topic, name)
+    return TopicSettings(config, known, f"Kafka's defaults: {unknown}" if unknown else settings.describe())
 
 
 @dataclass(frozen=True)
@@ -244,14 +261,12 @@ def _fact(
     size_in_a_week: int,
     commands: list[Command],
 ) -> CleaningFact:
-    values = settings.config.to_properties()
-    shown = tuple(SettingFact(kafka_name(name), values[kafka_name(name)], settings.source_of(name)) for name in _SHOWN)
     policy = ",".join(settings.config.cleanup_policy)
     clean_bytes, dirty_bytes = sections
     total = None if clean_bytes is None or dirty_bytes is None else clean_bytes + dirty_bytes
     ratio = None if total is None or dirty_bytes is None else (round(dirty_bytes / total, 4) if total else 0.0)
     return CleaningFact(
-        settings=shown,
+        settings=settings.shown,
         settings_source=settings.source,
         policy=policy if settings.is_policy_known else None,
         assumed_policy=policy,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Sequence
 
@@ -37,6 +38,7 @@ def line(*words: str) -> str:
     return " ".join(_quoted(word) for word in words)
 
 
+@functools.lru_cache(4096)
 def _quoted(word: str) -> str:
     if printable(word) == word and "\n" not in word and "\t" not in word:
         return shlex.quote(word)

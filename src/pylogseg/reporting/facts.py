@@ -472,16 +472,22 @@ MOST_PARTITIONS = 1000
 
 def to_json(fact: Any) -> Any:
     """Return a fact as values that `json.dumps` takes."""
-    if dataclasses.is_dataclass(fact):
-        return {_camel(each.name): to_json(getattr(fact, each.name)) for each in dataclasses.fields(fact)}
+    if fact is None or isinstance(fact, (str, int, float)):
+        return fact
     if isinstance(fact, (list, tuple)):
-        return [to_json(each) for each in fact]
+        return list(fact) if all(type(each) is int for each in fact) else [to_json(each) for each in fact]
+    if dataclasses.is_dataclass(fact):
+        return {camel: to_json(getattr(fact, name)) for name, camel in _names(type(fact))}
     if isinstance(fact, dict):
         return {str(name): to_json(value) for name, value in fact.items()}
     return fact
 
 
 @functools.cache
+def _names(kind: Any) -> tuple[tuple[str, str], ...]:
+    return tuple((each.name, _camel(each.name)) for each in dataclasses.fields(kind))
+
+
 def _camel(name: str) -> str:
     first, *more = name.split("_")
     return first + "".join(word.capitalize() for word in more)

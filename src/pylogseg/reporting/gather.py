@@ -25,6 +25,8 @@ _SAMPLED_BYTES, _SAMPLED_TOTAL, _LEAST_SAMPLED = 1 << 20, 256 << 20, 64 << 10
 _HEADERS_TOTAL, _LEAST_HEADERS, _MOST_HEADERS = 1 << 20, 1024, 1 << 16
 #: Segments of a partition from which they come, and of all, if there are more than these: each costs a millisecond.
 _SAMPLED_SEGMENTS, _SAMPLED_SEGMENTS_TOTAL = 4, 2000
+#: Partitions that are sampled, the largest ones.
+MOST_SAMPLED = 300
 
 
 #: Scans tasks in their order.
@@ -109,10 +111,14 @@ def _tasks(units: Sequence[tuple[Unit, int]], wishes: Wishes) -> list[Task]:
     """Return the tasks of logs: what is read of a segment depends on how many there are."""
     count = sum(len(unit.segments) for unit, _ in units)
     most = min(max(_HEADERS_TOTAL // max(1, count), _LEAST_HEADERS), _MOST_HEADERS)
+    sizes = sorted((sum(segment.size for segment in unit.segments) for unit, _ in units), reverse=True)
+    least = sizes[MOST_SAMPLED - 1] if len(sizes) > MOST_SAMPLED else 0
     tasks = []
     for unit, first in units:
         times = None if wishes.is_whole else Times(wishes.since, wishes.until, first)
-        sampled = {} if wishes.full else _samplings(unit.segments, len(units), count > _SAMPLED_SEGMENTS_TOTAL)
+        is_sampled = not wishes.full and sum(segment.size for segment in unit.segments) >= least
+        partitions = min(len(units), MOST_SAMPLED)
+        sampled = _samplings(unit.segments, partitions, count > _SAMPLED_SEGMENTS_TOTAL) if is_sampled else {}
         tasks += [
             Task(segment, wishes.full, wishes.now_ms, times, sampled.get(at), most, TOP, wishes.limit_bytes)
             for at, segment in enumerate(unit.segments)

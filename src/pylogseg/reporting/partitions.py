@@ -332,6 +332,8 @@ def producers_at_end(partition: Partition, end: int | None, stats: Stats, is_ful
     if not log.segments or end is None:
         return [], ""
     newest = max((offset for offset in log.snapshots if offset <= end), default=0)
+    if not is_full and not newest and stats.segments and not stats.producers:
+        return [], ""
     behind = sum(s.size for s in log.segments if s.next_base is None or s.next_base > newest)
     late = ""
     if not is_full and stats.segments and not stats.producers:

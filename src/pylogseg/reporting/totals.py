@@ -94,19 +94,23 @@ class Totals:
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
-        self.series, self.grown = Times(), Grown(now_ms)
         self._topics: dict[str, _Sum] = {}
         self._disks: dict[str, _Sum] = {}
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, fact: PartitionFact, fold: Fold | None) -> None:
         """Add a partition; `fold` is None if its segments were not looked at."""
-        if fold is not None:
-            self.series.merge(fold.series)
-            self.grown.merge(fold.grown)
         self._disks.setdefault(fact.disk, _Sum(Grown(self._now_ms))).add(fact, fold)
         if fact.topic is not None and fact.state in ("live", "unreadable"):
             self._topics.setdefault(fact.topic, _Sum(Grown(self._now_ms))).add(fact, fold)
+
+    def by_time(self) -> tuple[Times, Grown]:
+        """Return the counts by time of all disks."""
+        series, grown = Times(), Grown(self._now_ms)
+        for found in self._disks.values():
+            series.merge(found.series)
+            grown.merge(found.grown)
+        return series, grown
 
     def note(self, path: str, finding: FindingFact) -> None:
         """Count a finding in a partition's folder."""

@@ -73,6 +73,11 @@ def segment_row(segment: Segment, advance: Advance | None = None, rows: BatchTab
     `rows` are of all its batches, in order, for callers that have read them.
     """
     base, modified_ms = segment.base_offset, segment.modified_ms
+    if rows is not None and (not len(rows) or _tells_first(rows)):
+        first = _timestamp_of_header(rows[:1]) if len(rows) else None
+        end = max(base, int(rows.last_offset[-1]) + 1) if len(rows) else base
+        size = int(rows.position[-1] + rows.size[-1]) if len(rows) else 0
+        return SegmentRow(segment.path, base, end, size, modified_ms, first, _largest_of(segment, rows))
     try:
         opened = open_unless_removed(segment)
     except StorageError as error:
@@ -143,6 +148,13 @@ def _first_timestamp(segment: Segment, view: FileView) -> int | None:
             if damage and batch.magic[0] == 2:  # or a batch that is too large to decompress for this
                 return _timestamp_of_header(batch)
     return None
+
+
+def _tells_first(rows: BatchTable) -> bool:
+    """Check whether the header of the first batch has the time of its first record: it is whole, and has a time."""
+    is_whole = rows.count[0] == rows.last_offset[0] - rows.base_offset[0] + 1
+    is_timed = rows.max_timestamp[0] >= 0 and rows.rows["base_timestamp"][0] >= 0
+    return bool(is_whole and is_timed and not rows.has_delete_horizon[0])
 
 
 def _timestamp_of_header(batch: BatchTable) -> int:
