@@ -152,7 +152,7 @@ def test_a_job_that_died_around_its_commit(
         with pytest.raises(Dies):
             jobs.compact(spark, str(root), str(out), ["users"], **options)
     with monkeypatch.context() as patch:
-        patch.setattr("pylogseg.spark.jobs.rewriting.run", die)  # no work is done again
+        patch.setattr("pylogseg.spark.jobs.rewriting._into", die)  # no work is done again
         again = jobs.compact(spark, str(root), str(out), ["users"], **options).collect()
     assert [row.state for row in again] == ["unchanged"] * 3
     offline.compact(root, topics=["users"], into=str(tmp_path / "plain"), **options)

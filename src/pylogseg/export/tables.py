@@ -27,6 +27,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.export.file import DEFAULT_COLUMNS, FORMS, NO_VALUE, SINKS, Form
 from pylogseg.export.unfinished import refuse_links
 from pylogseg.reading.log_reader import LogFiles, LogReader
+from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.stable_offset import last_stable_offset
 from pylogseg.reading.transactions import Transactions
@@ -345,11 +346,11 @@ def _export_part(part: Part, table: Table, advance: Callable[[int], None] | None
     for found in (before, *others):
         span = span if found is None or "span" not in found else span.joined(Span(*found["span"]))
     span = replace(span, first=max(span.first, part.lowest), end=min(span.end, part.highest))
-    state = [part.segment.size, part.segment.modified_ms]
-    if before is not None and not part.superseded and _is_same(before, span, state, part.options.on_corrupt, out):
+    if before is not None and not part.superseded and _is_same(before, span, part, out):
         return _result(part, "unchanged", [(f[0], f[1], f[2]) for f in before["files"]], before["problem"])
     if table.dry_run:
         return _result(part, "to do")
+    source = mark_of(part.segment)
     options = replace(part.options, gaps=[], on_bytes=advance)
     # To the end of the file: there may be damage after the last offset.
     end = OPEN_END if span.end == part.segment.next_base else span.end
@@ -365,7 +366,7 @@ def _export_part(part: Part, table: Table, advance: Callable[[int], None] | None
     note = {
         "span": [span.first, span.end, span.since, span.until],
         "covered": files.covered if span.end == OPEN_END else span.end,
-        "source": state,
+        "source": source,
         "on_corrupt": part.options.on_corrupt,
         "problem": problem,
         "files": [list(each) for each in written],
@@ -389,13 +390,15 @@ def _result(
     return ExportedPart(segment.topic, segment.partition, segment.base_offset, state, list(files), problem)
 
 
-def _is_same(before: dict[str, Any], span: Span, state: list[int], on_corrupt: str, out: Path) -> bool:
-    if "pending" in before or before["source"] != state or Span(*before["span"]) != span:
+def _is_same(before: dict[str, Any], span: Span, part: Part, out: Path) -> bool:
+    if "pending" in before or Span(*before["span"]) != span:
         return False
     # Where something could not be read it depends on what was asked for then.
-    if before["problem"] is not None and before["on_corrupt"] != on_corrupt:
+    if before["problem"] is not None and before["on_corrupt"] != part.options.on_corrupt:
         return False
-    return all((out / path).is_file() and (out / path).stat().st_size == size for path, _, size in before["files"])
+    if not all((out / path).is_file() and (out / path).stat().st_size == size for path, _, size in before["files"]):
+        return False
+    return is_marked(part.segment, before["source"])
 
 
 def _note_name(key: tuple[str, int], base: int) -> str:

@@ -22,6 +22,7 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.offline.result import PartitionResult, Result
+from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.restore.partition import Written
 from pylogseg.restore.staging import Staging, sweep
 from pylogseg.spark.distribute import run
@@ -33,9 +34,10 @@ _NOTES = ".pylogseg-made-of.json"
 
 
 class _Made(NamedTuple):
-    """The result of a task for a partition, and what it wrote; None in a dry run and after a failure."""
+    """The result of a task for a partition, what it read, and what it wrote; None after a failure."""
 
     row: dict[str, Any]
+    note: dict[str, Any]
     written: Written | None
 
 
@@ -100,10 +102,14 @@ def _rewritten(
     chosen = [name for name in place.chosen(names) if not place.reason_to_leave(name)]
     if not dry_run and os.path.isdir(out):
         sweep(os.path.abspath(out))  # a run that died after its commit began is finished first
-    made_of = {name: _fingerprint(os.path.join(place.parent, name), command, options) for name in chosen}
-    notes = _read_notes(out)
+    how, notes = _how(command, options), _read_notes(out)
+    sizes = {name: _size_of(os.path.join(place.parent, name)) for name in chosen}
     # overwrite writes, whatever an earlier run has made
-    same = [n for n in chosen if not overwrite and notes.get(n) == made_of[n] and os.path.isdir(os.path.join(out, n))]
+    known = [n for n in chosen if not overwrite and n in notes and os.path.isdir(os.path.join(out, n))]
+    asked = [(os.path.join(place.parent, name), notes[name], how) for name in known]
+    asked_bytes = [sizes[name] for name in known]
+    compared = run(spark, asked, is_made_of, asked_bytes, label=command, progress=progress) if asked else []
+    same = [name for name, is_same in zip(known, compared, strict=True) if is_same]
     rows = [_unchanged(name, os.path.join(out, name)) for name in same]
     todo = [name for name in chosen if name not in same]
     for name in todo:
@@ -113,12 +119,14 @@ def _rewritten(
                 f"files in {os.path.join(place.parent, name)}; overwrite replaces it"
             )
     work = functools.partial(getattr(offline, command), **options)
-    sizes = [sum(size for _, size, _ in made_of[name]["files"]) for name in todo]
+    bytes_of = [sizes[name] for name in todo]
     if dry_run:
-        tried = run(spark, todo, lambda name: _tried(work, place.parent, name), sizes, label=command, progress=progress)
+        tried = run(
+            spark, todo, lambda name: _tried(work, place.parent, name), bytes_of, label=command, progress=progress
+        )
         return spark.createDataFrame(sorted(rows + [row_of(row) for row in tried]), MANIFEST)
     if todo:
-        rows += _into(spark, work, place, out, todo, sizes, command, overwrite, progress, {**notes, **made_of})
+        rows += _into(spark, work, place, out, todo, bytes_of, command, how, overwrite, progress)
     return spark.createDataFrame(sorted(rows), MANIFEST)
 
 
@@ -129,10 +137,10 @@ def _into(
     out: str,
     todo: list[str],
     sizes: list[int],
-    label: str,
+    command: str,
+    how: str,
     overwrite: bool,
     progress: bool | None,
-    notes: dict[str, Any],
 ) -> list[tuple[Any, ...]]:
     """Rewrite partitions, and put those that did not fail in place, with notes."""
     staging = Staging(os.path.abspath(out))
@@ -141,17 +149,18 @@ def _into(
 
     def task(name: str) -> _Made:
         into = os.path.join(Staging(root, write_id).attempt_folder(name), "into")
+        note = made_of(os.path.join(parent, name), how)
         (result,) = work(os.path.join(parent, name), into=into)
         failed = result.state == "failed"
         # Paths in the result name the input or the final place, not the staging folder.
         said = json.dumps(result.as_row(), default=str).replace(into, parent if failed else root)
-        return _Made(json.loads(said), None if failed else _written(os.path.join(into, name)))
+        return _Made(json.loads(said), note, None if failed else _written(os.path.join(into, name)))
 
     try:
-        made = run(spark, todo, task, sizes, label=f"pylogseg {label}", progress=progress)
-        failed = {name for name, each in zip(todo, made, strict=True) if each.written is None}
-        kept = {name: note for name, note in notes.items() if name not in failed}
-        files = {_NOTES: json.dumps(kept).encode(), **_as_they_are(place, root)}
+        made = run(spark, todo, task, sizes, label=f"pylogseg {command}", progress=progress)
+        new = {name: each.note for name, each in zip(todo, made, strict=True) if each.written is not None}
+        kept = {name: note for name, note in _read_notes(out).items() if name not in todo}
+        files = {_NOTES: json.dumps({**kept, **new}).encode(), **_as_they_are(place, root)}
         staging.commit([each.written for each in made if each.written is not None], overwrite=overwrite, files=files)
         staging.forget()
     finally:
@@ -186,12 +195,31 @@ def _written(folder: str) -> Written:
     return Written(found.topic, found.partition, folder, first, first, 0, len(found.segments), found.size, -1)
 
 
-def _fingerprint(folder: str, command: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return what a result depends on: the input files, and the command with its options."""
-    entries = [e for e in LocalStorage().list_folder(folder) if e.name.endswith(FileKind.LOG.value)]
+def _size_of(folder: str) -> int:
+    return sum(each.size for each in LocalStorage().list_folder(folder) if each.name.endswith(FileKind.LOG.value))
+
+
+def _how(command: str, options: dict[str, Any]) -> str:
     # Pickled, as Spark sends it: the text of a function contains its address, not its code.
-    how = hashlib.sha256(cloudpickle.dumps((command, sorted(options.items())))).hexdigest()
-    return {"how": how, "files": [[e.name, e.size, e.modified_ms] for e in entries]}
+    return hashlib.sha256(cloudpickle.dumps((command, sorted(options.items())))).hexdigest()
+
+
+def made_of(folder: str, how: str) -> dict[str, Any]:
+    """Return the note on a result: the command with its options, and the state of the input."""
+    (found,) = open_dir(folder).partitions
+    marks = {segment.name: mark_of(segment) for segment in found.segments}
+    return {"how": how, "log_start": found.log_start_offset, "files": marks}
+
+
+def is_made_of(asked: tuple[str, dict[str, Any], str]) -> bool:
+    """Check whether a folder, with its note and a command, would give what an earlier run made."""
+    folder, note, how = asked
+    (found,) = open_dir(folder).partitions
+    marks = note.get("files")
+    if note.get("how") != how or note.get("log_start") != found.log_start_offset or not isinstance(marks, dict):
+        return False
+    names = {segment.name for segment in found.segments}
+    return names == set(marks) and all(is_marked(segment, marks[segment.name]) for segment in found.segments)
 
 
 def _read_notes(out: str) -> dict[str, Any]:
