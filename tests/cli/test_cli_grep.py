@@ -363,3 +363,10 @@ with bar.Bar(100, "working") as shown:
     assert [part.count(begun) for part in parts] == [1, 1, 1, 0]
     assert [part.count(hidden) for part in parts] == [1, 1, 1, 0]
     assert parts[3] == b""
+
+
+def test_pattern_behind_the_path(examples: Path) -> None:
+    done = pylogseg("grep", examples, "order")
+    assert done.code == 2
+    assert f"{examples} is a folder: PATTERN comes before PATH" in done.err
+    assert pylogseg("grep", "order", examples, "-q").code in (0, 1)

@@ -233,6 +233,32 @@ def test_what_is_aggregated(opened: Opened, facts: dict[str, Any], tmp_path: Pat
     assert "7 segments of the oldest are merged" in opened.text("#part-segments")
 
 
+def test_sections_have_addresses(opened: Opened, file: Path) -> None:
+    """A click on a part changes the address, which leads there again; what was chosen on the page stays."""
+    opened.go(file)
+    opened.page.locator("#part-topics").get_by_label("Search").fill("codec")
+    opened.page.locator("#parts").get_by_role("link", name="Disks").click()
+    assert opened.page.evaluate("[location.hash, document.activeElement.id]") == ["#/disks", "title-disks"]
+    assert opened.page.locator("#part-topics").get_by_label("Search").input_value() == "codec"
+
+
+def test_far_times_and_days(opened: Opened, facts: dict[str, Any], tmp_path: Path) -> None:
+    """A clock that is wrong by years hides no chart, and a disk that lasts for ages is no number of days."""
+    later = facts["madeMs"] + 70 * 365 * 86_400_000
+    series = {**facts["series"], "starts": [*facts["series"]["starts"], later]}
+    series |= {name: [*facts["series"][name], 1] for name in ("records", "bytes")}
+    none = {name: {**facts["growth"][name], "starts": [], "records": [], "bytes": []} for name in ("hours", "days")}
+    disks = [{**each, "fullInDays": 7_999_961.4} for each in facts["disks"]]
+    file = tmp_path / "report.html"
+    changed = {"series": series, "growth": {**facts["growth"], **none}, "disks": disks}
+    file.write_text(page({**facts, **changed}), encoding="utf-8")
+    opened.go(file)
+    assert "up to 209" in opened.text("#part-growth")
+    shown = opened.page.locator("#part-growth .zoom input").evaluate_all("all => all.map(each => each.value)")
+    assert max(shown) < "2090"
+    assert "more than 10 years" in opened.text("#part-disks")
+
+
 def test_names_not_listed(opened: Opened, facts: dict[str, Any], tmp_path: Path) -> None:
     """By search, by address and in its topic: on the disk, not in this report, and the command that shows it."""
     first = next(each for each in facts["partitions"] if each["name"] == "txn-a-0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -189,3 +190,16 @@ def test_series(golden: Path) -> None:
             assert sum(series.bytes) <= part.size_bytes
             assert list(series.starts) == sorted(set(series.starts))
             assert all(start % series.step_ms == 0 for start in series.starts)
+
+
+def test_urgency(golden: Path, tmp_path: Path) -> None:
+    """What keeps a broker from starting, lost records, files to rebuild, and last what heals by itself."""
+    folder = tmp_path / "kafka"
+    for case in ("bad-index-clean", "bit-second", "zero-tail"):
+        shutil.copytree(golden / "broker-4.3" / "damage" / case / "in", folder / f"{case}-0")
+    (folder / "no folder of a partition").mkdir()
+    (folder / "meta.properties").write_text("version=1\ncluster.id=3Db5QLSqSZieL3rJBUUegA\nnode.id=1\n")
+    found = package.report(folder).facts.findings
+    urgencies = [each.urgency for each in found]
+    assert list(dict.fromkeys(urgencies)) == ["start", "lost", "mend", "heals"]
+    assert (found[0].kind, found[-1].kind) == ("foreign-folder", "zeros")

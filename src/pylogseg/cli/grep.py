@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
@@ -130,6 +131,8 @@ def grep(
         raise click.UsageError("--follow has no end: it cannot be combined with --count or --names")
     if file is None and not patterns:
         patterns, arguments = arguments[:1], arguments[1:]
+        if os.path.isdir(patterns[0]) and not any("://" in each or os.path.lexists(each) for each in arguments):
+            raise click.UsageError(f"{patterns[0]} is a folder: PATTERN comes before PATH, or -e PATTERN {patterns[0]}")
     if not arguments:
         raise click.UsageError("missing PATH: expected PATTERN PATH..., or -e PATTERN PATH...")
     form = "regex" if regex else "hex" if as_hex else "text"

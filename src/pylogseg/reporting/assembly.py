@@ -48,7 +48,7 @@ from pylogseg.reporting.wishes import Wishes
 from pylogseg.stats.groups import Unit
 from pylogseg.stats.listing import PartitionRow, shown_path
 from pylogseg.verify.disk import Summary
-from pylogseg.verify.findings import Finding
+from pylogseg.verify.findings import URGENCIES, Finding
 from pylogseg.verify.missing import Checkpoints
 
 #: Findings that are listed; in the page, damage first.
@@ -139,6 +139,7 @@ class Assembly:
                 offset=finding.offset,
                 last_offset=finding.last_offset,
                 commands=commands.of_finding(finding.kind, path, folder, log_dir),
+                urgency=finding.urgency,
             ),
             printable(folder or path),
         )
@@ -298,8 +299,9 @@ class Assembly:
             for fact in self._best()
         ]
         damage, notices, advice_count = (self._levels[level] for level in ("damage", "notice", "advice"))
-        order = {"damage": 0, "notice": 1, "advice": 2}
-        findings = sorted(self._findings, key=lambda fact: order[fact.level])
+        *urgent, heals = URGENCIES
+        order = [*urgent, "advice", heals]
+        findings = sorted(self._findings, key=lambda fact: (order.index(fact.urgency), fact.level))
         kept = findings[:MOST_FINDINGS]
         series, grown = self._totals.by_time()
         scope = scope_fact(self.reading, wishes, summary, self._why_not_all())

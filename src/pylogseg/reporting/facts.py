@@ -40,6 +40,7 @@ class FindingFact:
     offset: int | None
     last_offset: int | None
     commands: tuple[Command, ...]
+    urgency: str = "advice"  #: Else one of `verify.findings.URGENCIES`.
 
 
 @dataclass(frozen=True)
@@ -449,7 +450,7 @@ class Facts:
     advice: int
     scope: Scope
     unread: int  #: What was not looked at, for want of a key or of permission; among the notices too.
-    findings: tuple[FindingFact, ...]  #: Damage first.
+    findings: tuple[FindingFact, ...]  #: The most urgent first.
     findings_not_listed: int
     disks: tuple[DiskFact, ...]
     topics: tuple[TopicFact, ...]

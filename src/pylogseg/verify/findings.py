@@ -51,6 +51,17 @@ class Finding(NamedTuple):
         """``damage``, ``notice`` or ``unread``."""
         return "damage" if self.is_damage else "unread" if self.is_unread else "notice"
 
+    @property
+    def urgency(self) -> str:
+        """One of `URGENCIES`."""
+        if self.is_unread:
+            return "unread"
+        if self.remedy.startswith("none"):
+            return "heals"
+        if not self.is_damage or self.kind in _REBUILT_FILES:
+            return "mend"
+        return "start" if self.kind in _NO_START else "lost"
+
     def as_row(self) -> dict[str, Any]:
         """Fields for a JSON line."""
         return {
@@ -65,6 +76,13 @@ class Finding(NamedTuple):
             "remedy": self.remedy,
         }
 
+
+#: The broker does not start, or not with this folder; records are lost or not served; not looked at; to be mended at
+#: leisure; heals by itself. The most urgent first.
+URGENCIES = ("start", "lost", "unread", "mend", "heals")
+_NO_START = ("meta-properties", "foreign-folder", "twice", "topic-id", "bootstrap", "metadata-start", "kraft-snapshot",
+             "metadata", GapKind.UNREADABLE.value)  # fmt: skip
+_REBUILT_FILES = ("offset-index", "time-index", "transaction-index", "missing-index", "snapshot", "leader-epoch")
 
 #: The kind of a finding about what may not be read.
 DENIED = "denied"

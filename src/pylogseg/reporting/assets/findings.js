@@ -1,6 +1,13 @@
 // ---- findings: what is wrong, where, and the command that shows or mends it ----
 
 const SIGNS = { damage: ["✕", "Damage"], notice: ["!", "Notice"], advice: ["i", "Advice"] };
+const URGENCIES = {
+  start: "the broker does not start, or not with this folder",
+  lost: "records are lost, or not served",
+  unread: "not looked at",
+  mend: "to be mended",
+  heals: "heals by itself",
+};
 const MOST_FINDINGS = 10;
 
 const hex = (value) => `0x${value.toString(16)}`;
@@ -59,6 +66,7 @@ function finding(places) {
       null,
       badge(each.level),
       h("strong", null, raw(each.kind)),
+      URGENCIES[each.urgency] ? h("span.place", null, URGENCIES[each.urgency]) : null,
       partition ? partitionLink(partition) : known(each.topic) ? topicLink(each.topic) : null,
     ),
     h("p.reason", null, raw(each.reason)),
@@ -96,6 +104,7 @@ function findings(list, notListed) {
   }
   fill();
   const columns = [
+    "urgency",
     "level",
     "kind",
     "reason",

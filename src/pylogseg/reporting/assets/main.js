@@ -105,6 +105,13 @@ function show(content, name, isTopic, partition) {
             onclick: (event) => {
               event.preventDefault();
               event.stopPropagation();
+              // Without the redrawing of a link: what was chosen on the page stays.
+              try {
+                history.pushState(null, "", event.currentTarget.getAttribute("href"));
+                document.documentElement.dataset.place = location.hash;
+              } catch {
+                /* the frame of a notebook has no address of its own */
+              }
               part(each.dataset.part);
             },
           },

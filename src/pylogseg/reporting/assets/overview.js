@@ -19,6 +19,15 @@ function extentOf(...series) {
   return edges.length ? [Math.min(...edges), Math.max(...edges)] : null;
 }
 
+// Records of clocks that are wrong by years would leave a line of all others: times after the report are a zoom away.
+function untilNow(extent) {
+  const end = facts.madeMs + DAY;
+  return extent[0] < end && extent[1] > end ? [extent[0], end] : extent;
+}
+
+const ahead = (extent) =>
+  extent[1] > facts.madeMs + DAY ? ` Some records have times after this report, up to ${timeText(extent[1])}.` : "";
+
 function growthPart(fact, title) {
   const sources = {
     "Hours of a week": fact.growth.hours,
@@ -31,13 +40,14 @@ function growthPart(fact, title) {
   // The first that is more than a few bars.
   const first = Object.keys(kept).find((name) => kept[name].starts.length > 3) || Object.keys(kept).pop();
   const zoom = makeZoom(extent);
-  zoom.range = extentOf(kept[first]);
+  zoom.range = untilNow(extentOf(kept[first]));
   return [
     tiles(growthTiles(fact.growth)),
     zoomBar(zoom),
     timeChart(title, kept, zoom, first),
     hint(
       "By the times of records, in UTC; bytes are those of whole batches, as stored.",
+      ahead(extent),
       fact.series.isEstimate ? " Estimated: not every batch header was read." : "",
       fact.series.untimed
         ? ` ${plural(fact.series.untimed, "record")} without a time ${fact.series.untimed === 1 ? "is" : "are"} not in it.`
@@ -151,7 +161,12 @@ function diskPart(disks) {
         columnOf.size("Of", (row) => row.totalBytes),
         columnOf.size("Last hour", (row) => row.growth.lastHourBytes),
         columnOf.size("Last day", (row) => row.growth.lastDayBytes),
-        columnOf.number("Full in days", (row) => row.fullInDays),
+        column(
+          "Full in days",
+          (row) => row.fullInDays,
+          (row) => shown(row.fullInDays, (days) => (days > 3650 ? "more than 10 years" : fewDigits.format(days))),
+          "number",
+        ),
         columnOf.text(
           "Broker",
           (row) =>

@@ -469,6 +469,7 @@ function partitionPage(partition) {
         ? [
             timeChart("Written by time", { all: partition.series }, zoom),
             tiles(growthTiles(partition.growth)),
+            ahead(extent) ? hint(ahead(extent)) : null,
             partition.series.isEstimate ? hint("Estimated: not every batch header was read.") : null,
             partition.series.untimed ? hint(`${plural(partition.series.untimed, "record")} without a time.`) : null,
           ]
