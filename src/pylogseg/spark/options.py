@@ -404,9 +404,11 @@ def _isolation(values: _Values) -> Literal["read_uncommitted", "read_committed"]
 
 
 def _level(text: str) -> Literal["read_uncommitted", "read_committed"]:
-    if text == "read_uncommitted" or text == "read_committed":
-        return text
-    raise ValueError("must be read_uncommitted or read_committed, in lower case as for Kafka's consumers")
+    if text == "read_committed":
+        return "read_committed"
+    if text != "read_uncommitted":
+        raise ValueError("must be read_uncommitted or read_committed, in lower case as for Kafka's consumers")
+    return "read_uncommitted"
 
 
 def _topics(text: str) -> tuple[str, ...]:
