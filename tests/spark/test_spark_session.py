@@ -150,6 +150,28 @@ def test_options_of_a_table_act_on_it_alone(spark, log, tmp_path):
         spark.sql("DROP TABLE t")
 
 
+def test_a_table_sees_new_records_and_a_frame_does_not(spark, tmp_path):
+    """As the first lines of the guide say. If it fails for frames, Spark plans them anew: make the guide shorter."""
+    append(tmp_path / "logs" / "users-0", 100)
+    options = f"USING pylogseg OPTIONS (path '{tmp_path / 'logs'}')"
+    for what in (f"TABLE t {options}", "TEMPORARY VIEW of_t AS SELECT * FROM t", f"TEMPORARY VIEW alone {options}"):
+        spark.sql(f"CREATE {what}")
+    try:
+        frame = load(spark, tmp_path / "logs", columns="offset")
+
+        def counts():
+            named = [spark.table("t"), spark.sql("SELECT offset FROM of_t")]
+            return [each.count() for each in (*named, frame, spark.table("alone"))]
+
+        assert counts() == [100] * 4
+        append(tmp_path / "logs" / "users-0", 50, first=100)
+        append(tmp_path / "logs" / "users-1", 50)
+        assert counts() == [200, 200, 100, 100]
+    finally:
+        for what in ("VIEW alone", "VIEW of_t", "TABLE t"):
+            spark.sql(f"DROP {what}")
+
+
 def test_a_table_with_declared_columns(spark, log):
     """Spark does not tell its options: the error says how to read it, and that works."""
     spark.sql(f"CREATE TABLE t (offset bigint, value binary) USING pylogseg OPTIONS (path '{log}')")
