@@ -14,8 +14,9 @@ from helpers.typed_logs import ORDER, bad, order, write_orders
 
 import pylogseg
 import pylogseg.spark
+from pylogseg.arrow.decoding import decode_column
 from pylogseg.arrow.forms import in_form
-from pylogseg.errors import RequestError
+from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.spark import functions
 from pylogseg.spark._compat import VERSION
 from pylogseg.spark.options import parse
@@ -127,6 +128,69 @@ def test_binary_columns(spark: Any, root: Path) -> None:
     ]
     with pytest.raises(Exception, match="no frame"):
         broken.select(functions.from_schema("framed", file)).collect()
+
+
+#: Values that are none of schema 7, by what they are.
+OTHERS = {
+    "of another schema": b"\0\0\0\0\x08\1",
+    "of an unknown schema": b"\0\0\0\0\x09\2",
+    "no frame": b"what?",
+    "empty": b"",
+    "null": None,
+    "cut": b"\0\0\0",
+    "of Glue, badly compressed": b"\3\5" + bytes(16) + b"no zlib",
+}
+
+
+@pytest.fixture(scope="module")
+def several(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A registry whose schemas 7 and 8 cannot be read as each other."""
+    folder = shutil.copytree(root / "schemas", tmp_path_factory.mktemp("several") / "schemas")
+    (folder / "8.avsc").write_text('"boolean"')
+    (folder / "10.json").write_text('{"type": "object", "properties": {"a": {"type": "integer"}}}')
+    return folder
+
+
+def test_values_are_routed_by_the_ids_of_their_schemas(several: Path) -> None:
+    values = pa.array([order(1), *OTHERS.values(), order(2)], pa.binary())
+    made = decode_column(values, 7, several, ids=7).to_pylist()
+    assert [row and row["id"] for row in made] == [1, *[None] * len(OTHERS), 2]
+    assert decode_column(values, 8, several, ids=[8]).to_pylist() == [None, True, *[None] * len(OTHERS)]
+    text = pa.array([b'\0\0\0\0\x0a{"a": 5}', *OTHERS.values()], pa.binary())
+    assert decode_column(text, 10, several, ids=10).to_pylist() == [{"a": 5}, *[None] * len(OTHERS)]
+    for what, value in OTHERS.items():
+        both = pa.array([order(1), value], pa.binary())
+        if value is not None:
+            with pytest.raises(CorruptionError, match=r"value 1 of the column.*ids=\[\.\.\.\] decodes"):
+                decode_column(both, 7, several)
+        assert decode_column(both, 7, several, on_error="null").null_count == 1, what
+    with pytest.raises(CorruptionError, match="value 1 of the column"):  # one of its own
+        decode_column(pa.array([order(1), order(2)[:-1]], pa.binary()), 7, several, ids=7)
+    with pytest.raises(RequestError, match="ids go with frames"):
+        decode_column(values, 7, several, ids=7, frame="plain")
+
+
+@pytest.mark.skipif(VERSION < (4, 1), reason="Arrow UDFs: Spark 4.1 on")
+def test_routing_behind_a_filter(spark: Any, several: Path) -> None:
+    """Spark merges the filters, and runs the function on rows that the first one leaves out."""
+    values = [order(1), *OTHERS.values(), order(2)]
+    frame = spark.createDataFrame([(value,) for value in values], "value binary")
+    ids = functions.confluent("value", on_error="null")
+    found = {}
+    for how in ({}, {"ids": 7}):
+        of_7 = frame.select("value", ids.alias("c")).where("c.schemaId = 7")
+        typed = of_7.select(functions.from_schema("value", 7, several, **how).alias("v"))
+        found["ids" in how] = typed.select("v.*").where("id > 0")
+    assert sorted(row.id for row in found[True].collect()) == [1, 2]
+    with pytest.raises(Exception, match=r"ids=\[\.\.\.\] decodes values of these schemas only"):
+        found[False].collect()
+    both = frame.select(
+        functions.from_schema("value", 7, several, ids=7).alias("order"),
+        functions.from_schema("value", 8, several, ids=8).alias("flag"),
+    ).where("order is not null or flag is not null")
+    rows = both.collect()
+    assert sorted(row.order.id for row in rows if row.order) == [1, 2]
+    assert [row.flag for row in rows if not row.order] == [True]
 
 
 def test_types_of_spark() -> None:

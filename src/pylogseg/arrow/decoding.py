@@ -62,6 +62,9 @@ class Decoding:
         The bytes before a value that name its schema: ``apicurio`` are ids of eight bytes, ``plain`` means none.
     context : str
         Context of the ids in the registry.
+    ids : int or sequence of int, optional
+        Decode only values that were written by the schemas with these ids; all others are null, whatever they are.
+        So values of several kinds in one topic are told apart without a filter.
     recursion : int
         Levels up to which a type that contains itself is decoded; deeper levels stay bytes.
     message : str, optional
@@ -80,6 +83,7 @@ class Decoding:
     on_undecoded: OnUndecoded = "raw"
     frame: Frame = "auto"
     context: str = DEFAULT_CONTEXT
+    ids: int | Sequence[int] | None = None
     recursion: int = RECURSION
     message: str | None = None
     form: Form | None = None
@@ -94,6 +98,8 @@ class Decoding:
         check_frame(self.frame)
         if self.recursion < 0:
             raise RequestError(f"recursion is 0 or more, not {self.recursion}")
+        if self.ids is not None and self.frame == "plain":
+            raise RequestError("ids go with frames: with frame='plain', values name no schema")
 
     @classmethod
     def of(cls, decode: str | Sequence[str] | Decoding, **options: Any) -> Decoding:
@@ -144,6 +150,8 @@ class Decoder:
         self.type = self._engine.type if decoding.form is None else in_form(self._engine.type, decoding.form)
         self._lock = threading.Lock()
         self._entries: dict[Named, int] = {}
+        ids = decoding.ids
+        self._ids = None if ids is None else frozenset([ids] if isinstance(ids, int) else ids)
         self._by_fingerprint: dict[int, Schema] | None = None
 
     def __reduce__(self) -> Any:
@@ -172,10 +180,12 @@ class Decoder:
         with self._lock:  # threads decode at the same time; which schemas there are is found out by one
             entries = [self._entry(named) for named in framed.names]
             prepared = self._engine.prepared()
-        known = np.array([*entries, 0, -_typed.UNKNOWN], np.int32)  # -1 is the last of it, no frame; -2 a null
+        unnamed = -(_typed.UNKNOWN if self._ids is None else _typed.ABSENT)
+        known = np.array([*entries, 0, unnamed], np.int32)  # -1 is the last of it, no frame; -2 a null
         entry = known.take(framed.name)
         for row, reason in failed.items():
-            entry[row] = self._refused(reason)
+            if entry[row] != -_typed.ABSENT:
+                entry[row] = self._refused(reason)
         array, status, position, reasons = self._engine.decode(framed, entry, prepared)
         bad = np.flatnonzero((status != 0) & (status != _typed.ABSENT))
         return with_type(array, self.type), {
@@ -188,6 +198,8 @@ class Decoder:
         return f"{_typed.REASONS[status]}, at byte {position} of its payload"
 
     def _entry(self, named: Named) -> int:
+        if self._ids is not None and (named.kind != "id" or named.number not in self._ids):
+            return -int(_typed.ABSENT)
         if named not in self._entries:
             try:
                 self._entries[named] = self._engine.add(self._writer(named), named)
@@ -510,7 +522,7 @@ def decode_column(
     on_error : {"raise", "null"}
         Action for a value that does not decode.
     **options
-        ``frame``, ``context``, ``recursion`` and ``message`` of `Decoding`.
+        ``frame``, ``context``, ``ids``, ``recursion`` and ``message`` of `Decoding`.
 
     Returns
     -------
@@ -543,7 +555,8 @@ def decoded_column(decoder: Decoder, column: pa.Array, headers: pa.Array | None,
         raise RequestError(str(error)) from None
     if errors and on_error == "raise":
         row, reason = next(iter(errors.items()))
-        raise bad_value(row, reason)
+        remedy = "on_error='null' gives null, and ids=[...] decodes values of these schemas only"
+        raise bad_value(row, f"{reason} ({remedy})")
     return made
 
 

@@ -155,10 +155,12 @@ def from_schema(
     headers : Column or str, optional
         Of the records, if these name the schemas.
     on_error : {"raise", "null"}
-        What to do with a value that does not decode.
+        What to do with a value that does not decode, like FAILFAST and PERMISSIVE of Spark's `from_avro`.
     **options
-        ``frame``, ``context``, ``recursion`` and ``message`` of `Decoding`. With ``frame="plain"`` values have no
-        frame, as for Spark's `from_avro`.
+        ``frame``, ``context``, ``ids``, ``recursion`` and ``message`` of `Decoding`. With ``frame="plain"`` values have
+        no frame, as for Spark's `from_avro`. With ``ids=[7, 9]`` only values of these schemas are decoded, and all
+        others are null: use it instead of a filter on the schema id, because Spark may run a function on rows that a
+        filter in front of it leaves out, and one of these raises.
 
     Returns
     -------
