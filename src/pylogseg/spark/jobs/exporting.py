@@ -100,7 +100,8 @@ def export(
     if "://" in out:
         raise RequestError(
             f"{out}: files get their final names by renames, which object stores do not have; export to a folder that "
-            "all workers share"
+            'all workers share, or write rows to the store by Spark itself: spark.read.format("pylogseg").load(...)'
+            '.write.partitionBy("topic").parquet(...)'
         )
     target, layout = Path(out).absolute(), Form(form, tuple(columns), compression)
     options = ReadOptions(isolation_level, on_corrupt, limit_bytes=max_decompressed_bytes, scratch=Scratch)
