@@ -13,6 +13,7 @@ from helpers.browser import Opened, tab
 from helpers.many_facts import many
 from helpers.shell import pylogseg, rows
 
+import pylogseg as package
 from pylogseg.reporting.facts import MOST_PARTITIONS
 from pylogseg.reporting.page import page
 
@@ -169,6 +170,23 @@ def test_groups(opened: Opened, golden: Path, tmp_path: Path) -> None:
         assert numbers(shown[key], "Offset", "End", "Lag", "Committed") == numbers(
             row, "offset", "endOffset", "lag", "commitTime"
         )
+
+
+def test_replicas(opened: Opened, examples_file: Path, examples: Path) -> None:
+    """Leaders, replicas, those in sync and settings of topics: what the tables of the metadata have."""
+    opened.go(examples_file, "/replicas")
+    inside = package.inside(examples)
+    shown = {row["Partition"]: row for row in opened.rows("Replicas")}
+    wanted = inside.rows("partitions")
+    assert set(shown) == {f"{row['topic']}-{row['partition']}" for row in wanted}
+    for row in wanted:
+        found = shown[f"{row['topic']}-{row['partition']}"]
+        assert found["Brokers"] == ", ".join(map(str, row["replicas"]))
+        assert (found["State"] == "no leader") == (row["leader"] < 0)
+    settings = [(row["Topic"], row["Setting"]) for row in opened.rows("Settings of topics")]
+    assert sorted(settings) == sorted(
+        (row["resource"], row["name"]) for row in inside.rows("configs") if row["resourceType"] == "TOPIC"
+    )
 
 
 def test_damage_map(opened: Opened, damaged_dir: Path, tmp_path: Path) -> None:

@@ -10,15 +10,25 @@ from typing import Any
 from pylogseg.catalog.disk import Disk, Partition
 from pylogseg.errors import PylogsegError
 from pylogseg.format.escape import printable
+from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.internal_topics import groups, transactions
 from pylogseg.internal_topics.inside import inside
 from pylogseg.internal_topics.producers import Producer
 from pylogseg.reporting.commands import line
-from pylogseg.reporting.facts import Command, FindingFact, GroupFact, GroupOffsetFact, OpenFact, TransactionFact
+from pylogseg.reporting.facts import (
+    Command,
+    FindingFact,
+    GroupFact,
+    GroupOffsetFact,
+    OpenFact,
+    ReplicasFact,
+    TopicSettingFact,
+    TransactionFact,
+)
 from pylogseg.stats.listing import shown_path
 
 #: Rows that are listed.
-MOST_OFFSETS, MOST_GROUPS, MOST_TRANSACTIONS = 5000, 1000, 1000
+MOST_OFFSETS, MOST_GROUPS, MOST_TRANSACTIONS, MOST_REPLICAS = 5000, 1000, 1000, 5000
 
 
 class ClusterFacts:
@@ -95,6 +105,26 @@ class ClusterFacts:
             "group_offsets_not_listed": max(0, len(offsets) - MOST_OFFSETS),
             "transactions": tuple(_transaction(row) for row in self._transactional[:MOST_TRANSACTIONS]),
             "open_transactions": tuple(self._open[:MOST_TRANSACTIONS]),
+            **self._metadata(),
+        }
+
+    def _metadata(self) -> dict[str, Any]:
+        """Return the replicas and the settings of topics, where the metadata is on the disk."""
+        if METADATA_TOPIC not in self._disk.topics:
+            return {}
+        rows = [_replicas(row) for row in self._rows("partitions")]
+        rows.sort(key=lambda row: (row.leader is not None, not row.is_under_replicated, row.topic, row.partition))
+        settings = (
+            TopicSettingFact(
+                printable(row["resource"]), row["name"], None if row["isSecret"] else printable(row["value"])
+            )
+            for row in self._rows("configs")
+            if row["resourceType"] == "TOPIC"
+        )
+        return {
+            "replicas": tuple(rows[:MOST_REPLICAS]),
+            "replicas_not_listed": max(0, len(rows) - MOST_REPLICAS),
+            "topic_settings": tuple(settings),
         }
 
     def _group(self, row: Mapping[str, Any], lag: int | None) -> GroupFact:
@@ -144,6 +174,18 @@ def _offset(row: Mapping[str, Any]) -> GroupOffsetFact:
         row["lag"],
         row["commitTime"],
         bool(row["stale"]),
+    )
+
+
+def _replicas(row: Mapping[str, Any]) -> ReplicasFact:
+    return ReplicasFact(
+        printable(row["topic"]),
+        row["partition"],
+        row["leader"] if row["leader"] >= 0 else None,
+        row["leaderEpoch"],
+        tuple(row["replicas"]),
+        tuple(row["isr"]),
+        len(row["isr"]) < len(row["replicas"]),
     )
 
 

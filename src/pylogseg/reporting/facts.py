@@ -421,6 +421,28 @@ class GroupOffsetFact:
 
 
 @dataclass(frozen=True)
+class ReplicasFact:
+    """Who has a partition, by the cluster's metadata."""
+
+    topic: str
+    partition: int
+    leader: int | None  #: None if there is none.
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    in_sync: tuple[int, ...]
+    is_under_replicated: bool
+
+
+@dataclass(frozen=True)
+class TopicSettingFact:
+    """A topic's own setting, by the cluster's metadata."""
+
+    topic: str
+    name: str
+    value: str | None  #: None if it is a secret.
+
+
+@dataclass(frozen=True)
 class TransactionFact:
     """A transactional id, as a row of ``pylogseg transactions``."""
 
@@ -465,6 +487,9 @@ class Facts:
     group_offsets_not_listed: int = 0
     transactions: tuple[TransactionFact, ...] = ()
     open_transactions: tuple[OpenFact, ...] = ()
+    replicas: tuple[ReplicasFact, ...] = ()  #: Those without a leader or a replica in sync first.
+    replicas_not_listed: int = 0
+    topic_settings: tuple[TopicSettingFact, ...] = ()
 
 
 #: Partitions that are in the facts one by one.

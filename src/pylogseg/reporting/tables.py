@@ -67,6 +67,8 @@ def tables(facts: Facts) -> dict[str, Iterable[Mapping[str, Any]]]:
         "cleaning": [{**_owner(part), **_flat(part["cleaning"], deep=True)} for part in parts if part["cleaning"]],
         "groups": [_flat(row) for row in of["groups"]],
         "group-offsets": [_flat(row) for row in of["groupOffsets"]],
+        "replicas": [_flat(row) for row in of["replicas"]],
+        "topic-settings": [_flat(row) for row in of["topicSettings"]],
         "transactions": [{**row, "partitions": " ".join(row["partitions"])} for row in of["transactions"]],
         "open-transactions": [_flat(row) for row in of["openTransactions"]],
     }

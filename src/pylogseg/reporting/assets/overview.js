@@ -240,6 +240,54 @@ function groupPart() {
   ];
 }
 
+const replicaState = (row) =>
+  known(row.leader) ? (row.isUnderReplicated ? "not all in sync" : "in sync") : "no leader";
+
+function replicaPart(rows, settings, notListed) {
+  return [
+    rows.length
+      ? table({
+          caption: "Replicas",
+          csv: "replicas",
+          rows,
+          search: (row) => `${row.topic}-${row.partition}`,
+          states: { label: "State", of: (row) => [replicaState(row)] },
+          columns: [
+            partitionColumn,
+            columnOf.text("Leader", (row) => row.leader),
+            columnOf.count("Epoch", (row) => row.leaderEpoch),
+            columnOf.list("Brokers", (row) => row.replicas),
+            columnOf.list("In sync", (row) => row.inSync),
+            columnOf.text("State", replicaState),
+          ],
+        })
+      : null,
+    notListed ? hint(`${plural(notListed, "partition")} more: not in this report.`) : null,
+    settings.length
+      ? table({
+          caption: "Settings of topics",
+          csv: "topic-settings",
+          rows: settings,
+          search: (row) => `${row.topic} ${row.name}`,
+          columns: [
+            columnOf.text("Topic", (row) => row.topic),
+            column(
+              "Setting",
+              (row) => row.name,
+              (row) => code(row.name),
+            ),
+            column(
+              "Value",
+              (row) => row.value,
+              (row) => (known(row.value) ? code(row.value) : "secret"),
+            ),
+          ],
+        })
+      : null,
+    rows.length ? hint("By the cluster's metadata on this disk, as of its last record.") : null,
+  ];
+}
+
 function openTransactions(list) {
   if (!list.length) return null;
   return [
@@ -423,6 +471,7 @@ function overview() {
           ]
         : null,
     ),
+    section("replicas", "Replicas and settings", replicaPart(facts.replicas, facts.topicSettings, facts.replicasNotListed)),
     section("groups", "Consumer groups", groupPart()),
     section("transactions", "Transactions", transactionPart()),
     section("scope", "What was looked at", scopePart()),
@@ -504,6 +553,15 @@ function topicPage(name) {
       partitions.length ? partitionTable(partitions, "Partitions of the topic") : null,
       others.length ? notListed(name, others) : null,
     ]),
+    section(
+      "replicas",
+      "Replicas and settings",
+      replicaPart(
+        facts.replicas.filter((each) => each.topic === name),
+        facts.topicSettings.filter((each) => each.topic === name),
+        0,
+      ),
+    ),
     section(
       "groups",
       "Consumer groups",
