@@ -113,7 +113,7 @@ def test_from_the_report_to_a_fix(log_dir: Path, harm: Callable[[Path], None]) -
     assert done.returncode == (1 if harm in (last_batch, middle) else 0), done.stderr
     after = facts(log_dir, "--full")
     # Records that damage took stay missing; the report says where, until they come from another replica.
-    expected = ["gap"] if harm is middle else []
+    expected = ["cut"] if harm is middle else []
     assert [each["kind"] for each in after["findings"]] == expected, after["findings"]
 
 

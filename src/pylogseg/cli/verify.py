@@ -42,7 +42,7 @@ Examples:
 \b
 Exit codes: 0 no damage; 1 damage was found, or the disk could not read a file;
 2 wrong usage, another disk error, or no damage in what was looked at, and no key
-for the rest; 130 interrupted. A closed pipe is not an
+for the rest, or it is not known whether something is missing; 130 interrupted. A closed pipe is not an
 error.
 """
 
@@ -80,7 +80,7 @@ def verify(
     """Check logs, indexes and small files for damage.
 
     Each finding names the file, position, offset, kind, reason and remedy. The exit code is 1 if there is damage,
-    else 2 if something may not be read.
+    else 2 if something may not be read, or is not known.
     Notices (a torn tail after a crash, leftover files, missing indexes) do not change it: a broker handles them itself.
     """
     chosen = select(arguments, topic, partition, from_log_start=False)  # which has findings of its own for that
@@ -110,9 +110,9 @@ def verify(
 
 
 def end_with_summary(summary: Summary) -> None:
-    """End the command: exit code 1 if damage was found, else 2 if something was not to be looked at."""
+    """End the command: exit code 1 if damage was found, else 2 if something was not looked at or is not known."""
     end_with(summary.damaged > 0)
-    if summary.unread:
+    if summary.unread or summary.unknown:
         click.get_current_context().exit(2)
 
 
@@ -130,7 +130,7 @@ def _partitions(disk: Disk, names: list[str], numbers: list[int] | None) -> list
     return [p for p in disk.partitions if (is_named or not p.state) and (not numbers or p.partition in numbers)]
 
 
-_LABELS = {"damage": "DAMAGE", "notice": "notice", "unread": "UNREAD"}
+_LABELS = {"damage": "DAMAGE", "notice": "notice", "unread": "UNREAD", "unknown": "UNKNOWN"}
 
 
 def print_finding(finding: Finding, as_json: bool) -> None:
@@ -179,6 +179,7 @@ def _summary_lines(summary: Summary) -> Iterator[str]:
     damage = _count(s.damaged, "finding") + " of damage" if s.damaged else "no damage"
     more = [_count(s.notices, "notice")] if s.notices else []
     more += [f"{_count(s.unread, 'object')} not looked at, for want of a key or of permission"] if s.unread else []
+    more += [f"{_count(s.unknown, 'finding')} of which it is not known whether it is damage"] if s.unknown else []
     result = ", ".join([damage, *more])
     parts = [
         _count(s.log_dirs, "log directory", "log directories"),

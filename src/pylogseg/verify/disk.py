@@ -38,6 +38,7 @@ class Summary:
     bytes: int = 0
     damaged: int = 0  #: Findings that are damage.
     unread: int = 0  #: What was not looked at, for want of a key or of permission.
+    unknown: int = 0  #: Of what it is not known whether it is damage.
     notices: int = 0
     explained_gaps: int = 0  #: Missing ranges of offsets that are explained by compaction.
     not_checked: list[str] = field(default_factory=list)  #: Phrases for the report.
@@ -61,7 +62,8 @@ class Summary:
                     continue
                 self._unopened.add(known)
             self.damaged += finding.is_damage
-            self.unread += finding.is_unread
+            self.unread += finding.level == "unread"
+            self.unknown += finding.level == "unknown"
             self.notices += finding.level == "notice"
             yield finding
 

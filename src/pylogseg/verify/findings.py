@@ -47,9 +47,16 @@ class Finding(NamedTuple):
         return self.kind in (GapKind.LOCKED.value, DENIED)
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether it is not known if something is wrong: what is here fits both."""
+        return self.kind in _UNKNOWN
+
+    @property
     def level(self) -> str:
-        """``damage``, ``notice`` or ``unread``."""
-        return "damage" if self.is_damage else "unread" if self.is_unread else "notice"
+        """``damage``, ``notice``, ``unread`` or ``unknown``."""
+        if self.is_damage:
+            return "damage"
+        return "unread" if self.is_unread else "unknown" if self.is_unknown else "notice"
 
     @property
     def urgency(self) -> str:
@@ -86,6 +93,9 @@ _REBUILT_FILES = ("offset-index", "time-index", "transaction-index", "missing-in
 
 #: The kind of a finding about what may not be read.
 DENIED = "denied"
+#: Missing offsets that the leader's cleaner may have removed, or that are in remote storage.
+PERHAPS_COMPACTED, PERHAPS_REMOTE = "perhaps-compacted", "perhaps-remote"
+_UNKNOWN = (PERHAPS_COMPACTED, PERHAPS_REMOTE)
 
 _COPY = "take the partition from another replica; or read around it with --on-corrupt skip"
 _REBUILT = "delete the file while the broker is stopped: it is rebuilt from the log"
@@ -108,7 +118,9 @@ REMEDIES = {
     "cut": "none: it was done on purpose; where the file that says so is damaged, delete it",
     "missing": "take the partition from another replica, or its files from a backup, before a broker starts: it "
     "continues without these offsets, and the evidence is lost",
-    "perhaps-remote": "name all log directories of the broker: the cluster metadata in one of them shows "
+    PERHAPS_COMPACTED: "look up the topic's cleanup.policy, or name all log directories of a KRaft broker: if it never "
+    "was compact, take the partition from another replica",
+    PERHAPS_REMOTE: "name all log directories of the broker: the cluster metadata in one of them shows "
     "whether the topic is tiered; if it is not, take the partition from another replica before a broker starts",
     "log-start": "before a broker starts, take the partition's line out of log-start-offset-checkpoint, and lower the "
     "count in its second line: then all segments stay",

@@ -18,7 +18,7 @@ from pylogseg.internal_topics.cluster import clusters_of
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.seek import end_offset
-from pylogseg.verify.findings import Finding, Level
+from pylogseg.verify.findings import PERHAPS_COMPACTED, Finding, Level
 from pylogseg.verify.missing import Around, absolute, check_ends, check_orphans, check_partitions, is_asked
 from pylogseg.verify.partition import Reports, check_continuity
 from pylogseg.verify.segment import header_report
@@ -60,7 +60,7 @@ def lacking(
         checkpoints = around.checkpoints(log_dir.files, absolute(log_dir.files, log_dir.path))
         found += check_partitions(log_dir, checkpoints, places, asked)
     found += check_replicas(disk.log_dirs, around.clusters, asked, {finding.path for finding in found})
-    return [finding for finding in found if finding.is_damage]
+    return [finding for finding in found if _is_lack(finding)]
 
 
 def lacking_in(
@@ -156,11 +156,16 @@ def _of_partition(part: Partition, around: Around) -> list[Finding]:
     ]
     kept: list[Finding] = []
     for finding in found:
-        if finding.is_damage and finding.kind != "overlap" and not any(_has(other, finding) for other in kept):
+        if _is_lack(finding) and finding.kind != "overlap" and not any(_has(other, finding) for other in kept):
             # That of a log start offset is about a checkpoint.
             is_inside = finding.path.startswith(part.files.join(part.path, ""))
             kept.append(finding if is_inside else finding._replace(path=part.path))
     return sorted(kept, key=lambda finding: finding.offset or 0)
+
+
+def _is_lack(finding: Finding) -> bool:
+    """Check whether offsets are missing; also where only a cleaner that never ran here would explain it."""
+    return finding.is_damage or finding.kind == PERHAPS_COMPACTED
 
 
 class _Explained:

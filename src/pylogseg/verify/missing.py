@@ -16,7 +16,7 @@ from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs, parse_off
 from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name, parse_partition_folder
 from pylogseg.internal_topics.cluster import ClusterMetadata
-from pylogseg.verify.findings import Finding
+from pylogseg.verify.findings import PERHAPS_REMOTE, Finding
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.gaps import offsets_text
 
@@ -266,7 +266,7 @@ def _at_start(
             f"not known whether {offsets_text(first, base)} are missing before the first segment, or in the remote "
             f"storage of a tiered topic: {why}"
         )
-        yield Finding(reports[0].path, "perhaps-remote", False, reason, None, first, base - 1)
+        yield Finding(reports[0].path, PERHAPS_REMOTE, False, reason, None, first, base - 1)
         return
     crash = "" if partition.topic == METADATA_TOPIC else ", unless the broker crashed just then"
     reason = f"{offsets_text(first, base)} are missing before the first segment: {why}{crash}"

@@ -14,12 +14,14 @@ from pylogseg.files.cuts import Cut, parse_cuts, without
 from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind
 from pylogseg.internal_topics.cluster import ClusterMetadata
+from pylogseg.reading.partition import OPEN_END, PartitionReader, ReadOptions
 from pylogseg.verify.files import check_partition_files
-from pylogseg.verify.findings import Finding, Level, of_error, of_failure
+from pylogseg.verify.findings import PERHAPS_COMPACTED, Finding, Level, of_error, of_failure
 from pylogseg.verify.missing import Checkpoints, Missing, check_ends, check_orphans, gaps_of
 from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.gaps import offsets_text
+from pylogseg.walker.windows import SMALL_WINDOW_BYTES
 
 #: Missing ranges of offsets of a partition that are listed one by one.
 MAX_LISTED = 10_000
@@ -122,19 +124,24 @@ def check_continuity(
     if is_compacted(partition, reports, checkpoints, cluster):
         summary.explained_gaps += len(gaps) + unlisted
         return
-    is_certain = _is_policy_known(partition, checkpoints, cluster)
     cuts = yield from _cuts(partition)
     left = []
     for gap in gaps:
         ranges, taken = without(gap.first, gap.end, cuts)
         left += [gap._replace(first=first, end=end) for first, end in ranges]
         yield from (_cut_out(gap, cut) for cut in taken)
+    if not left and not unlisted:
+        return
+    has_checkpoints = checkpoints is not None and bool(checkpoints.partitions)
+    is_lost = _is_policy_known(partition, cluster) or (has_checkpoints and _is_keyless(partition))
+    kind, why = "gap", "with no sign of compaction"
+    if has_checkpoints and not is_lost:
+        kind, why = PERHAPS_COMPACTED, "not known why: a lost segment, or a range that the leader compacted"
     for gap in left:
         missing = f"{offsets_text(gap.first, gap.end)} {'is' if gap.end == gap.first + 1 else 'are'} missing"
-        reason = f"{missing} {gap.where}, with no sign of compaction"
-        yield Finding(gap.path, "gap", is_certain, reason, None, gap.first, gap.end - 1)
+        yield Finding(gap.path, kind, is_lost, f"{missing} {gap.where}, {why}", None, gap.first, gap.end - 1)
     if unlisted:
-        yield Finding(partition.path, "gap", is_certain, f"and {unlisted} more ranges of offsets are missing")
+        yield Finding(partition.path, kind, is_lost, f"and {unlisted} more ranges of offsets are missing")
 
 
 def _cuts(partition: Partition) -> Generator[Finding, None, list[Cut]]:
@@ -158,10 +165,21 @@ def _cut_out(gap: Missing, cut: Cut) -> Finding:
     return Finding(gap.path, "cut", False, printable(reason), None, first, end - 1)
 
 
-def _is_policy_known(partition: Partition, checkpoints: Checkpoints | None, cluster: ClusterMetadata | None) -> bool:
+def _is_keyless(partition: Partition) -> bool:
+    """Check whether a record near the beginning of some segment has no key, which no compacted topic takes."""
+    for segment in partition.segments:
+        options = ReadOptions(on_corrupt="stop", window_bytes=SMALL_WINDOW_BYTES, first_window_bytes=SMALL_WINDOW_BYTES)
+        for chunk in PartitionReader([segment], 0, OPEN_END, options):
+            if len(chunk.columns):
+                if (chunk.columns.key_size < 0).any():
+                    return True
+                break
+    return False
+
+
+def _is_policy_known(partition: Partition, cluster: ClusterMetadata | None) -> bool:
     """Check whether the cleanup policy is known; a partition's own files do not show it."""
-    is_known = cluster is not None and partition.topic in cluster.topic_ids
-    return is_known or (checkpoints is not None and bool(checkpoints.partitions))
+    return cluster is not None and partition.topic in cluster.topic_ids
 
 
 def _leftovers(partition: Partition, reported: Collection[str] = ()) -> Iterator[Finding]:
@@ -194,7 +212,8 @@ def _swaps(
             yield Finding(other.path, "swap", True, reason, bad.position, bad.offset, bad.last_offset)
     if swaps and not any(swap.is_damaged for swap in swaps):
         is_cleaned = is_compacted(partition, [*reports, *swaps], checkpoints, cluster)
-        is_certain = not is_cleaned and _is_policy_known(partition, checkpoints, cluster)
+        has_checkpoints = checkpoints is not None and bool(checkpoints.partitions)
+        is_certain = not is_cleaned and (has_checkpoints or _is_policy_known(partition, cluster))
         yield from _replaced(swaps, reports, is_cleaned, is_certain)
 
 
