@@ -263,3 +263,12 @@ def test_gaps_lists_all_reasons(examples: Path) -> None:
     row = only(examples, "cmp-txn")
     assert len(listed) == len(row["missingRanges"])
     assert {line.split()[-1] for line in listed} == {"markers", "compaction"}
+
+
+def test_a_damaged_checkpoint_of_the_cleaner_is_named(tmp_path: Path) -> None:
+    with package.open_log(tmp_path / "t-0") as log:
+        log.append([(1_700_000_000_000, b"k", b"v")])
+    (tmp_path / "cleaner-offset-checkpoint").write_text("x\n")
+    done = pylogseg("stats", tmp_path, "--json")
+    assert (done.code, done.rows[0]["records"]) == (1, 1)
+    assert "not known: what the cleaner has cleaned" in done.err

@@ -111,7 +111,8 @@ def stats(
     check_times(since, until)
     chosen = common.select(arguments, topic, partition)
     throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
-    units = units_since(units_of(chosen.disk, chosen.live_partitions()), since)
+    notes: list[str] = []
+    units = units_since(units_of(chosen.disk, chosen.live_partitions(), notes), since)
     tops = Tops(top_keys or 0, largest or 0) if top_keys or largest else None
 
     def count(part: tuple[Segment, Times | None], advance: Advance) -> Stats:
@@ -141,7 +142,9 @@ def stats(
     else:
         _print_all(groups, by, gaps)
         print_tops(groups, max_decompressed_bytes)
-    common.end_with_unreadable([p.error for p in chosen.live_partitions()], damage)
+    for note in notes:
+        common.complain(f"not known: {note}")
+    common.end_with_unreadable([p.error for p in chosen.live_partitions()], damage or bool(notes))
 
 
 _ORDERS: dict[str, Callable[[Group], Any]] = {
