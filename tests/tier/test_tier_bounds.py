@@ -51,7 +51,7 @@ def test_links_to_folders_are_not_followed(tmp_path: Path) -> None:
         (topic / name).symlink_to(target)
     assert world.offsets() == expected
     done = world.verify()
-    assert done.code == 0
+    assert (done.code, '"tier-links"' in done.text) == (2, True)
     assert f"{root / 'self'}: a link, which is not followed in a tier" in done.err
     assert "links to folders in the tier: 6" in done.text
     moved = tmp_path / "elsewhere"

@@ -178,7 +178,8 @@ def _summary_lines(summary: Summary) -> Iterator[str]:
     s = summary
     damage = _count(s.damaged, "finding") + " of damage" if s.damaged else "no damage"
     more = [_count(s.notices, "notice")] if s.notices else []
-    more += [f"{_count(s.unread, 'object')} not looked at, for want of a key or of permission"] if s.unread else []
+    unread = "not looked at, for want of a key or of permission, or behind a link"
+    more += [f"{_count(s.unread, 'object')} {unread}"] if s.unread else []
     more += [f"{_count(s.unknown, 'finding')} of which it is not known whether it is damage"] if s.unknown else []
     result = ", ".join([damage, *more])
     parts = [

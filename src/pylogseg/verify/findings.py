@@ -43,8 +43,8 @@ class Finding(NamedTuple):
 
     @property
     def is_unread(self) -> bool:
-        """Whether it names what was not looked at, for want of a key or of permission."""
-        return self.kind in (GapKind.LOCKED.value, DENIED)
+        """Whether it names what was not looked at: for want of a key or of permission, or behind a link."""
+        return self.kind in (GapKind.LOCKED.value, DENIED, TIER_LINKS)
 
     @property
     def is_unknown(self) -> bool:
@@ -93,6 +93,8 @@ _REBUILT_FILES = ("offset-index", "time-index", "transaction-index", "missing-in
 
 #: The kind of a finding about what may not be read.
 DENIED = "denied"
+#: Links to folders in a tier.
+TIER_LINKS = "tier-links"
 #: Missing offsets that the leader's cleaner may have removed, or that are in remote storage.
 PERHAPS_COMPACTED, PERHAPS_REMOTE = "perhaps-compacted", "perhaps-remote"
 _UNKNOWN = (PERHAPS_COMPACTED, PERHAPS_REMOTE)
@@ -164,6 +166,7 @@ REMEDIES = {
     "tier-hole": "take the offsets from a replica or a backup: no upload has them",
     "tier-branch": "none: another leader wrote the log there (an unclean election); export the upload by itself, if "
     "its records are wanted",
+    TIER_LINKS: "none if they do not belong to the tier; else verify each folder that they lead to by itself",
     "tier-orphan": "none is needed to read the tier; delete it only if no broker uploads or deletes meanwhile, and the "
     "complete metadata does not know it",
     "tier-missing": "take the objects from a backup or an older version of the bucket: a broker answers reads of these "

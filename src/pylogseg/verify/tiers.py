@@ -20,7 +20,7 @@ from pylogseg.tier.joined import DiskWithTier
 from pylogseg.tier.slices import Slice
 from pylogseg.tier.tier import Tier
 from pylogseg.tier.uploads import AivenUpload, BrokenUpload, FileUpload, Upload
-from pylogseg.verify.findings import Finding, Level, of_error, of_failure
+from pylogseg.verify.findings import TIER_LINKS, Finding, Level, of_error, of_failure
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.gaps import GapKind, offsets_text
 
@@ -236,7 +236,8 @@ def check_tier(tier: Tier, chosen: Mapping[str, Partition], not_checked: list[st
     if tier.found.others:
         not_checked.append(f"objects in the tier with names of another kind: {len(tier.found.others):,}")
     if tier.links:
-        not_checked.append(f"links to folders in the tier: {len(tier.links):,}")
+        reason = f"links to folders in the tier: {len(tier.links):,}, which are not followed: {tier.links[0]}"
+        yield Finding(tier.url, TIER_LINKS, False, reason)
     for of, count in tier.older.items():
         not_checked.append(f"{count:,} uploads of an older topic, {of}")
 
