@@ -108,7 +108,7 @@ class SettingsOf:
         found = _own(settings, topic, name)
         if not is_cleaned or "cleanup_policy" in found.known:
             return found
-        config = replace(found.config, cleanup_policy="compact")
+        config = replace(found.config, cleanup_policy=("compact",))
         source = f"compacted, as {FileKind.CLEANER_OFFSETS.value} names the topic; {found.source}"
         return TopicSettings(config, found.known, source, True)
 

@@ -502,7 +502,7 @@ def to_json(fact: Any) -> Any:
         return fact
     if isinstance(fact, (list, tuple)):
         return list(fact) if all(type(each) is int for each in fact) else [to_json(each) for each in fact]
-    if dataclasses.is_dataclass(fact):
+    if dataclasses.is_dataclass(fact) and not isinstance(fact, type):
         return {camel: to_json(getattr(fact, name)) for name, camel in _names(type(fact))}
     if isinstance(fact, dict):
         return {str(name): to_json(value) for name, value in fact.items()}
