@@ -284,6 +284,7 @@ def test_golden(golden: Path) -> None:
         assert encode_quorum_state(parse_quorum_state(path.read_bytes())) == path.read_bytes()
         count += 1
     for path in golden.rglob(".kafka_cleanshutdown"):
-        assert encode_clean_shutdown(parse_clean_shutdown(path.read_bytes())) == path.read_bytes()
+        marker = path.read_bytes()  # that of an old broker is empty
+        assert marker in (b"", encode_clean_shutdown(parse_clean_shutdown(marker)))
         count += 1
     assert count > 100

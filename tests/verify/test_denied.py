@@ -34,11 +34,20 @@ def without_rights(path: Path) -> Iterator[None]:
         path.chmod(mode)
 
 
+def _open_to_all() -> str:
+    """A folder for temporary files that every user may enter; the one of this run may be its user's alone."""
+    for folder in map(Path, (tempfile.gettempdir(), "/tmp", "/var/tmp")):
+        if all(each.stat().st_mode & 0o001 for each in (folder, *folder.resolve().parents)):
+            return str(folder)
+    pytest.skip("no folder for temporary files that another user may enter")
+
+
 @pytest.fixture
-def disk(golden: Path) -> Iterator[Path]:
-    """A copy of a whole disk in a folder that all users may enter."""
-    with tempfile.TemporaryDirectory() as scratch:
-        Path(scratch).chmod(0o755)
+def disk(golden: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A copy of a whole disk in a folder that all users may enter, and in which they may make temporary files."""
+    with tempfile.TemporaryDirectory(dir=_open_to_all()) as scratch:
+        Path(scratch).chmod(0o777)
+        monkeypatch.setattr(tempfile, "tempdir", scratch)
         disk = Path(shutil.copytree(golden / "broker-4.3" / "txn" / "data0", Path(scratch) / "data0"))
         for path in (disk, *disk.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
