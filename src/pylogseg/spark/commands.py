@@ -61,7 +61,7 @@ class _Commands(click.Group):
                 raise
             kind, message = cause
         click.echo(f"pylogseg: {message}", err=True)
-        ctx.exit(1 if kind == "CorruptionError" else 2)
+        ctx.exit(1 if kind in ("CorruptionError", "IncompleteError") else 2)
 
 
 @click.group(cls=_Commands, epilog=_EPILOG, context_settings={"help_option_names": ["-h", "--help"]})

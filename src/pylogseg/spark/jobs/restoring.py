@@ -98,12 +98,14 @@ def restore(
     """
     given = parse_write({**options, "path": path})
     if isinstance(source, (str, os.PathLike)):
-        lacking = lacking_of(Path(os.fspath(source)))
+        table = os.fspath(source)
+        exported_rows = _whole(spark, table)
+        lacking = lacking_of(Path(table))
         if not force:
             refuse(lacking)
         for text in texts_of(lacking):
             _log.warning("missing: %s", text)
-        rows = _decided(spark, _whole(spark, os.fspath(source)), os.fspath(source), committed, without_transactions)
+        rows = _decided(spark, exported_rows, table, committed, without_transactions)
     elif committed or without_transactions:
         raise RequestError(
             "committed and without_transactions are for an exported table; all rows of a DataFrame are written: "
