@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import pickle
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -61,6 +62,11 @@ def flat(partitions: list[_Row] | None) -> list[str]:
 
 def ms(time: datetime.datetime | None) -> int | None:
     return None if time is None else round(time.timestamp() * 1000)
+
+
+def test_another_process_reads_the_same(answers: Answers) -> None:
+    there = pickle.loads(pickle.dumps(answers.inside))
+    assert there.table("groups").equals(answers.inside.table("groups"))
 
 
 # ---- groups ----

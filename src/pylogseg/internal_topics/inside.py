@@ -74,6 +74,10 @@ class Inside:
             "schemas": lambda: schemas_table(disk, moment, self.notes),
         }
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what makes it again, in another process: it reads what it is asked for there."""
+        return type(self), (self._disk, self._moment, self._show_secrets)
+
     def __repr__(self) -> str:
         """Return a short text."""
         return f"<pylogseg.Inside of {self._disk!r}>"
