@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from reference import batch as reference
 from reference import build as reference_build
 
+import pylogseg
 from pylogseg.arrow.encode import encode
 from pylogseg.errors import RequestError, Verdict
 from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
@@ -404,7 +407,8 @@ def test_decoded_columns_are_encoded_again(records: list[reference.Record], code
         ([(0, None, b""), (0, None, b"", {"h": b"x"})], {"magic": 1}, "record 1: messages of magic 0 and 1"),
         ([(0, None, 5)], {}, "record 0: keys, values"),
         ([(0, None)], {}, "record 0: a tuple of 2"),
-        ([{"valu": b""}], {}, "record 0: unknown field"),
+        ([{"valu": b""}], {}, "record 0: unknown field 'valu'; there are offset, timestamp, key, value, headers"),
+        (5, {}, "records are a list of tuples .*, not int"),
         ([(0, None, b"")], {"magic": 1, "compression": "zstd"}, "zstd"),
         ([(0, None, b"")], {"compression": "brotli"}, "brotli"),
         ([(0, None, b"")], {"magic": 3}, "magic 3"),
@@ -419,9 +423,14 @@ def test_decoded_columns_are_encoded_again(records: list[reference.Record], code
         ([(0, None, b"")], {"base_offset": -1}, "base_offset"),
     ],
 )
-def test_what_is_refused(records: list[object], options: dict[str, object], message: str) -> None:
+def test_what_is_refused(records: Any, options: dict[str, object], message: str) -> None:
     with pytest.raises(RequestError, match=message):
         encode(records, **options)
+
+
+def test_records_that_were_read_are_records(examples: Path) -> None:
+    found = list(pylogseg.read(examples, "codec-zstd-0"))
+    assert encode(found) == encode(record._asdict() for record in found)
 
 
 def test_spans_outside_of_their_source_are_refused() -> None:

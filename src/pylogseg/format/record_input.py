@@ -15,6 +15,9 @@ from pylogseg.errors import RequestError
 from pylogseg.format.scratch import SOURCE_SHIFT
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
+_TAKEN = ("offset", "timestamp", "key", "value", "headers")
+#: What a record that was read has beside that: where it lay, which is no part of it.
+_PASSED_BY = {"topic", "partition", "timestamp_type"}
 
 
 def columns_from_records(
@@ -27,6 +30,8 @@ def columns_from_records(
     zone, or None; keys and values are bytes-like, text (stored as UTF-8) or None; headers a mapping or pairs. Without
     `base_offset` records keep their offsets, or start at 0 if they have none. A RequestError names the record.
     """
+    if not isinstance(records, Iterable):
+        raise RequestError(f"records are a list of tuples (timestamp, key, value), not {type(records).__name__}")
     offsets: list[Any] = []
     timestamps: list[int] = []
     chunks: list[bytes] = []
@@ -75,14 +80,14 @@ def _fields(record: Any) -> Sequence[Any]:
             )
         return (None, *record) if len(record) == 4 else (None, *record, None)
     if isinstance(record, Mapping):
-        unknown = record.keys() - {"offset", "timestamp", "key", "value", "headers"}
+        unknown = record.keys() - _PASSED_BY - set(_TAKEN)
         if unknown:
-            raise ValueError(f"unknown field {sorted(map(str, unknown))[0]!r}")
-        return [record.get(name) for name in ("offset", "timestamp", "key", "value", "headers")]
+            raise ValueError(f"unknown field {sorted(map(str, unknown))[0]!r}; there are {', '.join(_TAKEN)}")
+        return [record.get(name) for name in _TAKEN]
     if not hasattr(record, "value"):
         what = f"{type(record).__name__} is no record: it has no value"
         raise TypeError(f"{what}; records are a list of tuples (timestamp, key, value), also a single one")
-    return [getattr(record, name, None) for name in ("offset", "timestamp", "key", "value", "headers")]
+    return [getattr(record, name, None) for name in _TAKEN]
 
 
 def ms_of(moment: datetime.datetime) -> int:
