@@ -144,17 +144,17 @@ def test_a_refused_batch_is_named(data: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "error", "words"),
+    ("wrong", "words"),
     [
-        ("text", RequestError, "got a text"),
-        ([("a",)], RequestError, "record 0: a tuple of 1 item"),
-        ([(1, 2, 3)], RequestError, "record 0: keys, values and header values are bytes, text or None, not int"),
-        (b"a batch", RequestError, "append takes records, not bytes: append_batch takes those of a batch"),
-        (5, TypeError, "'int' object is not iterable"),
+        ("text", "got a text"),
+        ([("a",)], "record 0: a tuple of 1 item"),
+        ([(1, 2, 3)], "record 0: keys, values and header values are bytes, text or None, not int"),
+        (b"a batch", "append takes records, not bytes: append_batch takes those of a batch"),
+        (5, "records are a list of tuples .*, not int"),
     ],
 )
-def test_wrong_records(log: EmbeddedLog, wrong: Any, error: type[Exception], words: str) -> None:
-    with pytest.raises(error, match=words):
+def test_wrong_records(log: EmbeddedLog, wrong: Any, words: str) -> None:
+    with pytest.raises(RequestError, match=words):
         log.append(wrong)
     assert log.log_end_offset == 0
 
