@@ -396,6 +396,19 @@ def test_an_interrupt_while_the_command_is_imported(examples: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
+def all_of(terminal: int) -> bytes:
+    """All that is shown on a terminal, until its other side is closed."""
+    shown = b""
+    while True:
+        try:
+            piece = os.read(terminal, 4096)
+        except OSError:
+            return shown
+        if not piece:
+            return shown
+        shown += piece
+
+
 @posix
 def test_progress_shows_on_a_terminal_only(examples: Path, tmp_path: Path) -> None:
     import pty
@@ -406,15 +419,7 @@ def test_progress_shows_on_a_terminal_only(examples: Path, tmp_path: Path) -> No
             command("cat", examples), stdout=out, stderr=other, env={**environment(), "TERM": "xterm"}
         )
         os.close(other)
-        shown = b""
-        while True:
-            try:
-                piece = os.read(main, 4096)
-            except OSError:
-                break
-            if not piece:
-                break
-            shown += piece
+        shown = all_of(main)
         assert started.wait(60) == 0
     os.close(main)
     assert b"reading" in shown
@@ -431,15 +436,7 @@ def test_a_dumb_terminal_cuts_no_names(examples: Path) -> None:
         command("ls", examples, "txn-a"), stdout=other, stderr=other, env={**environment(), "TERM": "dumb"}
     )
     os.close(other)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(main, 4096)
-        except OSError:
-            break
-        if not piece:
-            break
-        shown += piece
+    shown = all_of(main)
     assert started.wait(60) == 0
     os.close(main)
     assert [line.split()[0] for line in shown.decode().splitlines()] == ["TOPIC", "txn-a", "txn-a", "TOTAL"]
