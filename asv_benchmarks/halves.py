@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pylogseg
-from pylogseg.arrow.columns import DEFAULT_COLUMNS
+from pylogseg.reading.column_names import DEFAULT_COLUMNS
 
 
 def drained(log: Path, partition: int | None = None, **how: Any) -> int:

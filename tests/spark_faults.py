@@ -45,7 +45,7 @@ from helpers.tiers import Uploader
 
 import pylogseg
 import pylogseg.spark
-from pylogseg.arrow.columns import read_arrow
+from pylogseg.datasets.read_arrow import read_arrow
 from pylogseg.restore.staging import FORGOTTEN_MS, sweep
 from pylogseg.spark import jobs
 from pylogseg.spark._compat import cause_of

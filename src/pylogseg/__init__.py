@@ -1,12 +1,11 @@
 """Kafka's log storage engine and record format, without the broker."""
 
-__version__ = "0.1.0"
-
 from typing import TYPE_CHECKING, Any
+
+from pylogseg._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from pylogseg import offline as offline
-    from pylogseg.arrow.columns import read_arrow
     from pylogseg.arrow.decoding import Decoding
     from pylogseg.arrow.encode import encode
     from pylogseg.catalog.disk import Disk, LogDir, Partition, Segment, open_dir
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     from pylogseg.config import LogConfig
     from pylogseg.datasets.opening import dataset
     from pylogseg.datasets.polars import scan_polars
+    from pylogseg.datasets.read_arrow import read_arrow
     from pylogseg.embedded.log import EmbeddedLog
     from pylogseg.embedded.opening import open_log
     from pylogseg.embedded.producer import Producer
@@ -93,7 +93,7 @@ _HOMES = {
     "open_log": "pylogseg.embedded.opening",
     "open_tier": "pylogseg.catalog.tiers",
     "read": "pylogseg.reading.stream",
-    "read_arrow": "pylogseg.arrow.columns",
+    "read_arrow": "pylogseg.datasets.read_arrow",
     "report": "pylogseg.reporting.report",
     "scan": "pylogseg.format.batches",
     "scan_polars": "pylogseg.datasets.polars",

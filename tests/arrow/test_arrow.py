@@ -10,6 +10,7 @@ import pytest
 
 import pylogseg
 from pylogseg.arrow import columns as arrow
+from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 
 
 def rows_of(table):
@@ -34,7 +35,7 @@ def as_row(record):
 
 
 def test_schema():
-    assert arrow.schema().names == list(arrow.DEFAULT_COLUMNS)
+    assert arrow.schema().names == list(DEFAULT_COLUMNS)
     assert all(field.nullable for field in arrow.schema())
     assert arrow.schema().field("timestamp").type == pa.timestamp("us", tz="UTC")
     assert arrow.schema(["value"], views=True).field("value").type == pa.binary_view()
@@ -70,7 +71,7 @@ def test_views_point_into_the_map(examples):
 
 
 def test_batch_columns(examples):
-    wanted = ["offset", *arrow.BATCH_COLUMNS]
+    wanted = ["offset", *BATCH_COLUMNS]
     rows = rows_of(pylogseg.read_arrow(examples, "txn-a-0", columns=wanted, control=True).read_all())
     assert {row["producerId"] for row in rows} != {-1}
     assert any(row["isControl"] for row in rows)

@@ -16,7 +16,7 @@ import pytest
 
 import pylogseg
 import pylogseg.offline
-from pylogseg.arrow.columns import read_arrow
+from pylogseg.datasets.read_arrow import read_arrow
 from pylogseg.errors import RequestError
 from pylogseg.export import tables as module
 from pylogseg.export.file import Form

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 import pylogseg
-from pylogseg.arrow.columns import DEFAULT_COLUMNS as COLUMNS
+from pylogseg.reading.column_names import DEFAULT_COLUMNS as COLUMNS
 from pylogseg.spark._compat import VERSION
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan

@@ -13,12 +13,13 @@ import pytest
 from helpers.shell import Done, pylogseg
 
 from pylogseg import offline
-from pylogseg.arrow.columns import DEFAULT_COLUMNS, read_arrow
+from pylogseg.datasets.read_arrow import read_arrow
 from pylogseg.env.locks import FolderLock
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.files.status import parse_partition_metadata
+from pylogseg.reading.column_names import DEFAULT_COLUMNS
 from pylogseg.restore.staging import Staging
 
 #: Without transactions; several segments, codecs, timestamp types, legacy formats, odd headers.

@@ -11,7 +11,7 @@ import pytest
 from conftest import Kafka
 
 import pylogseg
-from pylogseg.arrow.columns import read_arrow
+from pylogseg.datasets.read_arrow import read_arrow
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.restore.partition import PartitionWriter, RestoreOptions, Written

@@ -14,7 +14,7 @@ from helpers.shell import pylogseg as run
 from helpers.spark_logs import needs_sources
 
 import pylogseg
-from pylogseg.arrow.columns import read_arrow
+from pylogseg.datasets.read_arrow import read_arrow
 from pylogseg.spark import distribute, jobs
 from pylogseg.spark.distribute import shares
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylogseg.arrow.columns import read_arrow
 from pylogseg.arrow.functions import kafka_partition
+from pylogseg.datasets.read_arrow import read_arrow
 from pylogseg.errors import RequestError
 from pylogseg.restore import rows as module
 from pylogseg.restore.rows import write_rows

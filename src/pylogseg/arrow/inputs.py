@@ -13,7 +13,7 @@ from pylogseg._native._encoder import Columns
 from pylogseg.errors import RequestError
 from pylogseg.format.record_input import wire_headers
 from pylogseg.format.records import SOURCE_SHIFT
-from pylogseg.reading.stream import BATCH_COLUMNS, DEFAULT_COLUMNS
+from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 
 _TAKEN = ("key", "value", "headers", "timestamp", "offset")
 

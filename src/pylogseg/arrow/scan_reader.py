@@ -3,37 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pylogseg.arrow import columns as arrow
 from pylogseg.arrow.log_scan import LogScan
 from pylogseg.arrow.pruning import moment
-from pylogseg.arrow.scanning import FRAGMENT_BYTES, TASK_BYTES, Selection, processors, scan
+from pylogseg.arrow.scanning import FRAGMENT_BYTES, TASK_BYTES, Selection, Table, processors, scan
+from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 from pylogseg.reading.log_reader import LogFiles
-from pylogseg.reading.stream import Scope
+from pylogseg.reading.scope import Scope
 
-if TYPE_CHECKING:
-    from pylogseg.arrow.decoding import TypedBatches
-    from pylogseg.arrow.typed_scan import TypedScan
-
-_ALL = (*arrow.DEFAULT_COLUMNS, *arrow.BATCH_COLUMNS)
+#: The columns of a table that a filter may be about.
+ALL = (*DEFAULT_COLUMNS, *BATCH_COLUMNS)
 
 
-def scanned(
-    scope: Scope, columns: Sequence[str], filter: Any, typed: TypedBatches | None = None
-) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a scope for which a filter is true, in the order of its reader; `typed` decodes them.
+def records_table(scope: Scope) -> LogScan:
+    """The table of all columns of a scope."""
+    return LogScan(cast("Sequence[LogFiles]", scope.logs), scope.options, ALL, scope.offsets, scope.times)
+
+
+def scanned(table: Table, scope: Scope, columns: Sequence[str], filter: Any) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a scope for which a filter is true, in the order of its reader, out of a table of it.
 
     Raises
     ------
     RequestError
         For an invalid filter.
     """
-    table = _table(scope, typed)
     if filter is not None:
         Selection(table.schema, (), filter)
     whole = _in_time(filter, scope.times)
@@ -42,16 +40,6 @@ def scanned(
     target = TASK_BYTES if threads > 1 else FRAGMENT_BYTES
     found = scan(table, lambda: table.tasks(whole, target, selection.needed), selection, None, threads)
     return found if scope.limit is None else _limited(found, scope.limit)
-
-
-def _table(scope: Scope, typed: TypedBatches | None) -> LogScan | TypedScan:
-    """The table of all columns of a scope."""
-    logs = cast("Sequence[LogFiles]", scope.logs)
-    if typed is None:
-        return LogScan(logs, scope.options, _ALL, scope.offsets, scope.times)
-    from pylogseg.arrow.typed_scan import TypedScan
-
-    return TypedScan(logs, scope.options, replace(typed, names=_ALL), scope.offsets, scope.times)
 
 
 def _in_time(filter: Any, times: tuple[int | None, int | None]) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 
@@ -13,11 +14,13 @@ from pylogseg.arrow.columns import schema
 from pylogseg.arrow.decoding import PEEKED, Decoding, TypedBatches, typed_batches
 from pylogseg.arrow.log_scan import LogScan
 from pylogseg.arrow.pruning import fields_of, filtered
+from pylogseg.arrow.scan_reader import ALL
 from pylogseg.arrow.scanning import FRAGMENT_BYTES
 from pylogseg.catalog.disk import Disk
 from pylogseg.reading.log_reader import LogFiles
 from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.ranges import Task
+from pylogseg.reading.scope import Scope
 from pylogseg.walker.gaps import Gap
 
 
@@ -145,3 +148,9 @@ def typed_scan(
 
     topics = sorted({log.segments[0].topic for log in logs if log.segments})
     return TypedScan(logs, options, typed_batches(decoding, disk, topics, names, peek))
+
+
+def typed_table(scope: Scope, typed: TypedBatches) -> TypedScan:
+    """The table of all columns of a scope, those decoded that `typed` decodes."""
+    logs = cast("Sequence[LogFiles]", scope.logs)
+    return TypedScan(logs, scope.options, replace(typed, names=ALL), scope.offsets, scope.times)

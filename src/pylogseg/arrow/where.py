@@ -11,10 +11,11 @@ import pyarrow as pa
 from pylogseg.arrow import columns as arrow
 from pylogseg.arrow.log_scan import known_of
 from pylogseg.arrow.pruning import bounds_of, check_filter, fields_of, filtered
+from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 from pylogseg.reading.log_reader import LogFiles, Source
 from pylogseg.reading.partition import Chunk
 
-_ALL = arrow.schema((*arrow.DEFAULT_COLUMNS, *arrow.BATCH_COLUMNS))
+_ALL = arrow.schema((*DEFAULT_COLUMNS, *BATCH_COLUMNS))
 _ROW = "row"
 
 

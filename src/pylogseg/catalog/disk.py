@@ -30,7 +30,7 @@ from pylogseg.env.garbage import uncollected
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder
-from pylogseg.tier.urls import file_system
+from pylogseg.tier.opening import file_system
 
 if TYPE_CHECKING:
     from pylogseg.tier.joined import DiskWithTier

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from pylogseg import __version__
+from pylogseg._version import __version__
 from pylogseg.cli.streams import Shown, forget_output
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError

@@ -46,7 +46,7 @@ from pylogseg.export.file import (
     target_of,
 )
 from pylogseg.export.unfinished import create_folder, refuse_links, sweep, unfinished
-from pylogseg.reading import stream
+from pylogseg.reading import column_names
 from pylogseg.reading.log_reader import LogFiles, LogReader
 from pylogseg.verify.lacking import lacking_for
 from pylogseg.walker.gaps import GapKind
@@ -195,7 +195,7 @@ def export(
 ) -> None:
     """Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition."""
     is_one = out.suffix in FORMS.values() and not out.is_dir()
-    default = stream.DEFAULT_COLUMNS if is_one else DEFAULT_COLUMNS
+    default = column_names.DEFAULT_COLUMNS if is_one else DEFAULT_COLUMNS
     names = default if columns is None else tuple(name.strip() for name in columns.split(","))
     layout = Form(
         _form_of(out, form, is_one),

@@ -10,9 +10,10 @@ from pylogseg.catalog.disk import Disk, Partition, as_disk
 from pylogseg.datasets.dataset import TableDataset
 from pylogseg.datasets.table_scan import TABLES, table_of
 from pylogseg.errors import RequestError
+from pylogseg.reading.column_names import BATCH_COLUMNS, check_columns
 from pylogseg.reading.log_reader import logs_of
 from pylogseg.reading.partition import IsolationLevel, OnCorrupt, ReadOptions
-from pylogseg.reading.stream import BATCH_COLUMNS, Path, check_columns
+from pylogseg.reading.stream import Path
 
 if TYPE_CHECKING:
     from pylogseg.arrow.decoding import Decoding, OnUndecoded, SchemaChoice

@@ -25,7 +25,7 @@ from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.snapshot import ProducerEntry, parse_snapshot
 from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.layout import SNAPSHOT_HEADER
-from pylogseg.tier.urls import file_system
+from pylogseg.tier.opening import file_system
 
 
 def kafka_dump(

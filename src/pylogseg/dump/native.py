@@ -13,7 +13,8 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import json_line, printable
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.tier.urls import file_system, is_tier
+from pylogseg.tier.opening import file_system
+from pylogseg.tier.urls import is_tier
 from pylogseg.walker.gaps import GapKind
 
 Write = Callable[[Any], object]

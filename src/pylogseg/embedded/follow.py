@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from pylogseg.embedded.slices import SliceReader
+from pylogseg.embedded.slices import Readable, SliceReader
 from pylogseg.errors import ClosedError, OffsetOutOfRangeError, RequestError
-from pylogseg.reading.partition import Chunk, ReadOptions
-from pylogseg.reading.stream import Record, check_columns, records_of
+from pylogseg.reading.column_names import check_columns
+from pylogseg.reading.partition import Chunk, IsolationLevel, ReadOptions
+from pylogseg.reading.stream import Record, records_of
 
-if TYPE_CHECKING:
-    from pylogseg.embedded.log import EmbeddedLog
+
+class Followed(Readable, Protocol):
+    """An open log that tells when it has more: an `EmbeddedLog`."""
+
+    def readable_end(self, isolation_level: IsolationLevel) -> int: ...
+    def wait_beyond(self, offset: int, isolation_level: IsolationLevel, timeout: float | None) -> bool: ...
+    def check_disk(self) -> None: ...
 
 
 class Follower:
@@ -22,7 +28,7 @@ class Follower:
 
     def __init__(
         self,
-        log: EmbeddedLog,
+        log: Followed,
         offset: int | None,
         timeout: float | None,
         options: ReadOptions,

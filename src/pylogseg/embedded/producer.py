@@ -6,19 +6,38 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from pylogseg.embedded.batches import Stamp, as_bytes, encode_batches
+from pylogseg.config import LogConfig
+from pylogseg.embedded.batches import Encoded, Stamp, as_bytes, encode_batches
+from pylogseg.env.clock import Clock
 from pylogseg.errors import PylogsegError, RequestError, TransactionStateError
 from pylogseg.format.control_batches import marker_batch
 from pylogseg.log.log import Appended
 from pylogseg.log.producer_state import Origin, ProducerState
-
-if TYPE_CHECKING:
-    from pylogseg.embedded.log import EmbeddedLog
+from pylogseg.log.producers import Producers
 
 _log = logging.getLogger(__name__)
 _MOST_SEQUENCES = 2**31
+
+
+class Appendable(Protocol):
+    """An open log that takes what producers send: an `EmbeddedLog`."""
+
+    @property
+    def folder(self) -> str: ...
+    @property
+    def config(self) -> LogConfig: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def producers(self) -> Producers: ...
+    def append_encoded(self, encoded: Encoded) -> Appended: ...
+    def append_as_leader(
+        self, data: Any, leader_epoch: int, *, origin: Origin = Origin.CLIENT, in_place: bool = False
+    ) -> Appended: ...
 
 
 class Producer:
@@ -36,7 +55,7 @@ class Producer:
     Threads may share it; their appends are serialized.
     """
 
-    def __init__(self, log: EmbeddedLog, producer_id: int) -> None:
+    def __init__(self, log: Appendable, producer_id: int) -> None:
         if not 0 <= producer_id < 2**63:
             raise RequestError(f"expected a producer id between 0 and 2^63 - 1, got {producer_id}")
         self.producer_id = producer_id

@@ -5,15 +5,13 @@ from __future__ import annotations
 import selectors
 import socket as sockets
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from pylogseg.embedded.slices import Readable
 from pylogseg.env.storage import AppendFile
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.batches import scan
 from pylogseg.reading.partition import IsolationLevel
-
-if TYPE_CHECKING:
-    from pylogseg.embedded.log import EmbeddedLog
 
 
 class Sent(NamedTuple):
@@ -35,9 +33,7 @@ class Sent(NamedTuple):
     aborted: list[tuple[int, int]] | None
 
 
-def send(
-    log: EmbeddedLog, socket: sockets.socket, offset: int, max_bytes: int, isolation_level: IsolationLevel
-) -> Sent:
+def send(log: Readable, socket: sockets.socket, offset: int, max_bytes: int, isolation_level: IsolationLevel) -> Sent:
     """Send whole batches; see `EmbeddedLog.send_to`."""
     if socket.gettimeout() == 0:
         raise RequestError("non-blocking sockets are not supported; use a blocking socket or set a timeout")

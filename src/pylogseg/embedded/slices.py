@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +13,33 @@ from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, Verdict
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, scan
+from pylogseg.log.identity import LogIdentity
+from pylogseg.log.log import FetchIsolation
+from pylogseg.log.read_result import Found
 from pylogseg.log.reads import Fetched, aborted_between
 from pylogseg.log.segment import LogSegment
+from pylogseg.log.segments import Segments
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.walker.windows import Window
 
-if TYPE_CHECKING:
-    from pylogseg.embedded.log import EmbeddedLog
-    from pylogseg.log.log import Log
+
+class Readable(Protocol):
+    """An open log, as far as a reader needs it: an `EmbeddedLog` or its `Log`."""
+
+    @property
+    def folder(self) -> str: ...
+    @property
+    def identity(self) -> LogIdentity: ...
+    @property
+    def segments(self) -> Segments: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    def fetch(self, offset: int, max_bytes: int, isolation: FetchIsolation) -> Fetched: ...
+    def offset_for_time(self, timestamp: int) -> Found | None: ...
 
 
 class OpenLog:
@@ -28,12 +47,12 @@ class OpenLog:
 
     Parameters
     ----------
-    log : EmbeddedLog or Log
+    log : Readable
     end_offset : int
         Nothing at or after it is returned.
     """
 
-    def __init__(self, log: EmbeddedLog | Log, end_offset: int) -> None:
+    def __init__(self, log: Readable, end_offset: int) -> None:
         self._log, self._end = log, end_offset
 
     @property
@@ -66,7 +85,7 @@ class SliceReader(PartitionReader):
 
     Parameters
     ----------
-    log : EmbeddedLog or Log
+    log : Readable
     first_offset, end_offset : int
         The range, half-open; it must be readable.
     options : ReadOptions
@@ -78,7 +97,7 @@ class SliceReader(PartitionReader):
         All records below this offset were returned.
     """
 
-    def __init__(self, log: EmbeddedLog | Log, first_offset: int, end_offset: int, options: ReadOptions) -> None:
+    def __init__(self, log: Readable, first_offset: int, end_offset: int, options: ReadOptions) -> None:
         super().__init__([], first_offset, end_offset, options)
         self.position = first_offset
         self._log = log

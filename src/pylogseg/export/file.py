@@ -23,6 +23,7 @@ from pylogseg.errors import RequestError
 from pylogseg.export.unfinished import whole
 from pylogseg.format import text
 from pylogseg.format.names import parse_partition_folder
+from pylogseg.reading import column_names
 from pylogseg.reading.log_reader import LogFiles, LogReader
 from pylogseg.reading.partition import Chunk
 from pylogseg.walker.gaps import Gap, GapKind
@@ -30,7 +31,7 @@ from pylogseg.walker.gaps import Gap, GapKind
 #: Forms of a file, and the end of its name.
 FORMS = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jsonl"}
 #: Topic and partition are in the names of the folders, as Hive has it: readers put them back.
-DEFAULT_COLUMNS = tuple(name for name in arrow.DEFAULT_COLUMNS if name not in ("topic", "partition"))
+DEFAULT_COLUMNS = tuple(name for name in column_names.DEFAULT_COLUMNS if name not in ("topic", "partition"))
 #: Folder name of a value that there is not.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 _EXPORTED = re.compile(rf"\d{{20}}(?:{'|'.join(map(re.escape, FORMS.values()))})")

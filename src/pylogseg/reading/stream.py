@@ -17,6 +17,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.record_input import first_ms
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 from pylogseg.format.scratch import Scratch
+from pylogseg.reading.column_names import check_columns
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
 from pylogseg.reading.log_reader import (
     Source,
@@ -37,22 +38,8 @@ from pylogseg.reading.partition import (
     Throttle,
     small_window,
 )
+from pylogseg.reading.scope import Scope
 from pylogseg.walker.gaps import Gap
-
-#: Columns of a record, with the names and in the order of Spark's Kafka source.
-DEFAULT_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
-#: Columns about the batch of a record; only on request.
-BATCH_COLUMNS = (
-    "batchOffset",
-    "leaderEpoch",
-    "producerId",
-    "producerEpoch",
-    "sequence",
-    "isTransactional",
-    "isControl",
-    "segment",
-    "position",
-)
 
 #: Memory of a reader for each value of ``reuse_buffers``.
 _SCRATCH: dict[bool | str, Callable[[], Scratch] | None] = {
@@ -98,26 +85,6 @@ class Filter(Protocol):
     def expression(self) -> Any: ...
     def range_of(self, log: Source) -> tuple[int, int]: ...
     def rows(self, chunk: Chunk) -> npt.NDArray[np.int64]: ...
-
-
-class Scope(NamedTuple):
-    """What a reader is to read.
-
-    Attributes
-    ----------
-    logs : sequence of Source
-    offsets, times : (int, int), (int or None, int or None)
-        Half-open ranges.
-    limit : int or None
-        Most records.
-    options : ReadOptions
-    """
-
-    logs: Sequence[Source]
-    offsets: tuple[int, int]
-    times: tuple[int | None, int | None]
-    limit: int | None
-    options: ReadOptions
 
 
 class Reader:
@@ -204,14 +171,16 @@ class Reader:
         # The only import from a layer above: the interface has to be a method of the reader.
         import pyarrow as pa
 
-        from pylogseg.arrow.columns import record_batches, scanned_batches, schema
+        from pylogseg.arrow.columns import record_batches, schema
+        from pylogseg.arrow.scan_reader import records_table, scanned
 
         target = schema(self.columns)
         if self._options.threads == 1:
             found = record_batches(self.chunks(), target)
         else:
             self._options.gaps.clear()
-            found = scanned_batches(self, target, None if self._where is None else self._where.expression)
+            filter = None if self._where is None else self._where.expression
+            found = scanned(records_table(self.scope), self.scope, target.names, filter)
         return pa.RecordBatchReader.from_batches(target, found).__arrow_c_stream__(requested_schema)
 
     def __arrow_c_schema__(self) -> object:
@@ -432,18 +401,6 @@ def _scratch(reuse_buffers: Any) -> Callable[[], Scratch] | None:
         return _SCRATCH[reuse_buffers]
     except (KeyError, TypeError):
         raise RequestError(f'invalid reuse_buffers={reuse_buffers!r}: expected False, True or "columns"') from None
-
-
-def check_columns(columns: Sequence[str]) -> None:
-    """Raise RequestError for unknown and repeated columns."""
-    if isinstance(columns, str):
-        raise RequestError(f"columns are a sequence of names, not the string {columns!r}")
-    names, known = list(columns), (*DEFAULT_COLUMNS, *BATCH_COLUMNS)
-    for number, name in enumerate(names):
-        if name not in known:
-            raise RequestError(f"unknown column {name!r}; the columns are {', '.join(known)}")
-        if name in names[:number]:
-            raise RequestError(f"column {name!r} is named twice")
 
 
 def _pair(value: Any) -> tuple[Any, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pylogseg import __version__
+from pylogseg._version import __version__
 from pylogseg.catalog.disk import Disk, Partition, Segment
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import PylogsegError

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pylogseg import __version__
+from pylogseg._version import __version__
 from pylogseg.cli import common
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.errors import PylogsegError, RequestError

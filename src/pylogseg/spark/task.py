@@ -19,7 +19,7 @@ from pylogseg.reading.range_reader import RangeReader
 from pylogseg.reading.ranges import Range
 from pylogseg.spark.logs import naming_option
 from pylogseg.spark.options import SourceOptions
-from pylogseg.tier.urls import file_system
+from pylogseg.tier.opening import file_system
 
 _log = logging.getLogger("pylogseg.spark")
 

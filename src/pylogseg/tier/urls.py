@@ -1,13 +1,9 @@
-"""The file system of a path or URL, of tiers too; what reads tiers is loaded with the first of them."""
+"""The URLs of tiers: what they look like, and the options that go with them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
 
-from pylogseg.env import urls
-from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import RequestError
 
 #: Between the URL of a tier and the names in it.
@@ -24,24 +20,6 @@ def is_tier(path: str | os.PathLike[str]) -> bool:
     """Check whether a path is the URL of a tier."""
     layout, _, rest = os.fspath(path).partition("+")
     return layout in LAYOUTS and "://" in rest
-
-
-def file_system(path: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> tuple[FileSystem, str]:
-    """Return the file system of a path or URL, which may be that of a tier, and the path in it.
-
-    `storage` has fsspec's options for URLs; of a tier also ``tier_keys``, a PEM file or a folder of them.
-    """
-    if not is_tier(path):
-        check_layout(os.fspath(path))
-        return urls.file_system(path, storage)
-    from pylogseg.tier.files import TierFiles, partition_files
-    from pylogseg.tier.tier import Tier
-
-    text = os.fspath(path).rstrip("/")
-    url, _, inside = text.partition(INSIDE)
-    if inside:
-        return partition_files(url, text, storage), text
-    return TierFiles(text, Tier.open(text, storage)), text
 
 
 def check_layout(text: str) -> None:
