@@ -14,9 +14,10 @@ from pylogseg import encode
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import StorageError
+from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.log import segment_lookup
 from pylogseg.log.log import Log
+from pylogseg.log.state import Start
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 
 NOW = 1_700_000_000_000
@@ -252,3 +253,28 @@ def test_a_fetch_of_what_was_found_on_the_disk_copies_little_more_than_it_gives(
         assert given == data[found.position :][: max(found.size, max_bytes)]
         assert sum(file.looks) <= len(given) + (80 << 10)
         assert len(file.looks) <= 3
+
+
+@pytest.mark.parametrize("timestamp", [-3, NOW + 9])
+@pytest.mark.parametrize(
+    ("at", "byte", "expected"),
+    [
+        (58, 0x53, 1),  # far too many records: a broker finds what is there before it misses one
+        (61, 0x7F, None),  # the size of the first record: it finds none
+    ],
+)
+def test_times_in_a_damaged_batch(tmp_path: Path, timestamp: int, at: int, byte: int, expected: int | None) -> None:
+    folder, clock = str(tmp_path / "t-0"), ManualClock(NOW)
+    environment = Environment(LocalStorage(), clock, ManualScheduler(clock))
+    log = Log.open(environment, folder, LogConfig.of())
+    log.append_as_leader(encode([(NOW, None, b"a"), (NOW + 9, None, b"b"), (NOW + 9, None, b"c")]), 0)
+    log.close()
+    with open(log.segments.active.path, "r+b") as file:
+        file.seek(at)
+        file.write(bytes([byte]))
+    log = Log.open(environment, folder, LogConfig.of(), Start(clean=True, recovery_point=3))
+    if expected is None:
+        with pytest.raises(CorruptionError, match=r"00\.log: at position 0: "):
+            log.offset_for_time(timestamp)
+    else:
+        assert log.offset_for_time(timestamp) == (NOW + 9, expected, 0)

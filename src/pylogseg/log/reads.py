@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg._native import _lookup
-from pylogseg.errors import OffsetOutOfRangeError, RequestError
+from pylogseg.errors import CorruptionError, OffsetOutOfRangeError, RequestError
 from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import scan
 from pylogseg.format.records import REWRITE_LIMIT_BYTES, decode
@@ -55,6 +55,7 @@ class Places(NamedTuple):
 _NOTHING = memoryview(b"")
 #: Bytes of the first looks for a timestamp: some distances between index entries.
 _LOOKS_BYTES = (1 << 15, 1 << 17)
+_LOWEST = -(1 << 63)
 
 
 def read(
@@ -201,21 +202,20 @@ def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) 
     log = segment.log
     for look_bytes in _LOOKS_BYTES if start < log.copied_below else (log.size - start,):
         near = log.view(start, look_bytes)
-        found = _first_in(near, timestamp, log_start_offset)
+        found = _first_in(near, timestamp, log_start_offset, segment.path, start)
         if found is not None or start + len(near) >= log.size:
             break
     if found is None and start + len(near) < log.size:
-        found = next(
-            filter(None, (_first_in(s.view, timestamp, log_start_offset) for s in segment.windows(start))), None
-        )
+        looks = (_first_in(w.view, timestamp, log_start_offset, segment.path, w.start) for w in segment.windows(start))
+        found = next(filter(None, looks), None)
     elif found is None:
         for _ in segment.windows(start):  # raises if an impossible length ended the search
             pass
     return found
 
 
-def _first_in(view: memoryview, timestamp: int, log_start_offset: int) -> Found | None:
-    """Find it in bytes that begin with a batch."""
+def _first_in(view: memoryview, timestamp: int, log_start_offset: int, path: str, position: int) -> Found | None:
+    """Find it in bytes that begin with a batch, at a position of a file; what is behind it may be damaged."""
     start, size = 0, len(view)
     while start < size:
         found = _lookup.first_at_time(view, start, size, timestamp, log_start_offset)
@@ -224,11 +224,13 @@ def _first_in(view: memoryview, timestamp: int, log_start_offset: int) -> Found 
         if found[2] >= 0:
             return Found(*found[1:])
         part = scan(view, start=found[0], crc=False, max_rows=1, any_magic=True).batches
-        columns, _ = decode(part, view, limit_bytes=REWRITE_LIMIT_BYTES)
+        columns, damage = decode(part, view, limit_bytes=REWRITE_LIMIT_BYTES)
         hits = ((columns.timestamp >= timestamp) & (columns.offset >= log_start_offset)).nonzero()[0]
         if len(hits):
             first = int(hits[0])
             return Found(int(columns.timestamp[first]), int(columns.offset[first]), int(part.leader_epoch[0]))
+        if damage:
+            raise CorruptionError(path, position + found[0], damage[0].reason)
         start = found[0] + int(part.size[0])
     return None
 
@@ -238,10 +240,10 @@ def _max_timestamp(segments: Segments) -> Found | None:
     timestamp, offset = best.max_timestamp_so_far()
     for window in best.windows(best.offset_index.floor(offset)[1]):
         for row in (window.batches.max_timestamp == timestamp).nonzero()[0].tolist():
-            part = window.batches[row : row + 1]
-            columns, _ = decode(part, window.view, window.start, limit_bytes=REWRITE_LIMIT_BYTES)
-            if part.magic[0] == 0 or not len(columns):
+            if window.batches.magic[row] == 0:
                 return None
-            first = int((columns.timestamp == columns.timestamp.max()).nonzero()[0][0])
-            return Found(timestamp, int(columns.offset[first]), max(int(part.leader_epoch[0]), -1))
+            position, size = int(window.batches.position[row]), int(window.batches.size[row])
+            batch = window.view[position - window.start :][:size]
+            found = _first_in(batch, timestamp, _LOWEST, best.path, position)
+            return None if found is None else found._replace(leader_epoch=max(found.leader_epoch, -1))
     return None
