@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Producers of a lost cluster, and those of the new one that gets its logs.
 
-    restored_producers.py [--merged] [--kept] [--keep DIR]
+    restored_producers.py [--merged | --tier] [--kept] [--keep DIR]
 
 A broker is restarted four times, so that its leader epochs are high; Java's and librdkafka's producers of several
 shapes write to every partition, idempotent and in transactions that are committed, aborted and left open; it is killed.
@@ -11,8 +11,10 @@ be there once, at its offset; consumers with read_committed have to get those of
 the broker must know no old producer by an id that it hands out; and an empty replica has to become in sync. Last, a
 transaction that `restore` left open stops consumers, and the command that it printed ends it.
 
-With --merged the logs come through `merge`. With --kept `restore` leaves producers and leaders as they are, which has
-to fail: it shows what is missed otherwise. Three minutes; exit code 0 if all is well.
+With --merged the logs come through `merge`. With --tier they come from what the old broker uploaded by Kafka's
+LocalTieredStorage; no transaction is open there, all end by their timeout before. With --kept `restore` leaves
+producers and leaders as they are, which has to fail: it shows what is missed otherwise. Three minutes; exit code 0 if
+all is well.
 """
 
 from __future__ import annotations
@@ -30,12 +32,19 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from lost_cluster import broker, shims
+from kafka import TopicPartition as PlainPartition
+from kafka.admin import KafkaAdminClient
+from lost_cluster import shims
 from merging_cluster import CONTROLLER, HERE, Node
+from tiers import broker, server, tier_lines
 
 SHAPES = ("one", "three", "commit", "abort", "open")
 TOPICS = {"shapes": 3, "left": 1}
 HANDED_OUT = 1 << 40
+#: Records of the old cluster that only fill segments, so that those before them are uploaded.
+FILLER = "filler/"
+_LATEST, _LATEST_TIERED = -1, -5
+_TIERED = {"remote.storage.enable": "true", "internal.segment.bytes": "400"}
 _QUIET = {"log_level": 0, "error_cb": lambda error: None}
 _FORMAT = {"BROKER_HEAP": "350m", "FORMAT_ARGS": "--feature eligible.leader.replicas.version=0"}
 
@@ -110,7 +119,7 @@ def read(servers: str, topic: str, isolation: str, wanted: int, seconds: float =
     end, count = time.monotonic() + seconds, 0
     while time.monotonic() < end and count < wanted:
         for message in consumer.consume(500, 0.5):
-            if message.error() is None:
+            if message.error() is None and not message.value().startswith(FILLER.encode()):
                 found.setdefault(message.value().decode(), []).append(message.offset())
                 count += 1
     consumer.close()
@@ -133,8 +142,8 @@ def is_committed(value: str) -> bool:
 class Drill:
     """The old cluster and the new one."""
 
-    def __init__(self, root: Path, merged: bool, kept: bool) -> None:
-        self._root, self._merged = root, merged
+    def __init__(self, root: Path, how: str, kept: bool) -> None:
+        self._root, self._how = root, how
         self._options = " --keep-producers" if kept else ""
         self._tools = root / "bin"
         self.old = root / "old"
@@ -169,14 +178,17 @@ class Drill:
 
     def run(self) -> list[str]:
         self._lose()
-        data = self.old / "data0"
-        if self._merged:
+        data: object = self.old / "data0"
+        if self._how == "tier":
+            data = f"localtier+file://{self._root / 'tier'}"
+        if self._how == "merged":
             self.shell(f"pylogseg merge {data} --into {self._root / 'merged'} -t shapes -t left --quiet")
             data = self._root / "merged"
         self._begin()
         target = self.brokers[0].disks[0]
         said = self.shell(f"pylogseg restore {data} {target} shapes --abort-open-transactions{self._options}")
-        said += self.shell(f"pylogseg restore {data} {target} left{self._options}")
+        if self._how != "tier":
+            said += self.shell(f"pylogseg restore {data} {target} left{self._options}")
         self._start(self.brokers[0])
         self.brokers[0].end("kill")
         self._start(self.brokers[0])
@@ -188,22 +200,55 @@ class Drill:
         committed = {value: at for value, at in acks.items() if is_committed(value)}
         wrong += compared(read(self.server, "shapes", "read_committed", len(committed)), committed, "read_committed")
         print(f"of them from the old cluster: {len([v for v in committed if v in old])}")
-        return wrong + self._known() + self._left(said) + self._replicas() + self._again(acks)
+        wrong += self._known() + ([] if self._how == "tier" else self._left(said))
+        return wrong + self._replicas() + self._again(acks)
 
     def _lose(self) -> None:
-        server = broker("start", self.old)
-        admin = AdminClient({**_QUIET, "bootstrap.servers": server})
-        for future in admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()]).values():
+        lines = tier_lines(self._root, self._root / "tier") if self._how == "tier" else []
+        settings = _TIERED if self._how == "tier" else {}
+        broker("start", self.old, *lines)
+        admin = AdminClient({**_QUIET, "bootstrap.servers": server(self.old)})
+        topics = [NewTopic(name, count, 1, config=settings) for name, count in TOPICS.items()]
+        for future in admin.create_topics(topics).values():
             future.result(30)
         for _ in range(4):
             broker("stop", self.old)
-            broker("start", self.old)
-        self.writers.write(server, "shapes", "old")
-        self.writers.write(server, "left", "old-left", ("one", "open"))
+            broker("start", self.old, *lines)
+        if self._how == "tier":
+            self.writers.write(server(self.old), "shapes", "first")
+            self._upload()
+        else:
+            self.writers.write(server(self.old), "shapes", "old")
+            self.writers.write(server(self.old), "left", "old-left", ("one", "open"))
         broker("kill", self.old)
         if self.writers.failed:
             sys.exit(f"the old cluster refused {self.writers.failed}")
         print(f"the old cluster acknowledged {len(self.writers.acks)} records, and was killed", flush=True)
+
+    def _upload(self) -> None:
+        """Wait until all transactions have ended, and fill segments until what was written is in the tier."""
+        end = time.monotonic() + 180
+        while (stable := self._offsets(_LATEST, 1)) != (written := self._offsets(_LATEST)):
+            if time.monotonic() > end:
+                sys.exit(f"transactions did not end: stable {stable}, written {written}")
+            time.sleep(1)
+        producer = Producer({**_QUIET, "bootstrap.servers": server(self.old)})
+        while any(self._offsets(_LATEST_TIERED)[number] < offset - 1 for number, offset in written.items()):
+            if time.monotonic() > end:
+                sys.exit(f"uploaded {self._offsets(_LATEST_TIERED)} of {written}")
+            for number in written:
+                producer.produce("shapes", FILLER.encode() + bytes(300), None, number)
+            producer.flush(30)
+            time.sleep(1)
+
+    def _offsets(self, spec: int, isolation: int = 0) -> dict[int, int]:
+        admin = KafkaAdminClient(bootstrap_servers=server(self.old))
+        try:
+            asked = {PlainPartition("shapes", number): spec for number in range(TOPICS["shapes"])}
+            found = admin.list_partition_offsets(asked, isolation_level=isolation)
+            return {at.partition: row.offset for at, row in found.items()}
+        finally:
+            admin.close()
 
     def _start(self, *nodes: Node) -> None:
         for node, process in [(node, node.start(**_FORMAT)) for node in nodes]:
@@ -276,12 +321,15 @@ class Drill:
 def main() -> int:
     """Run the drill."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--merged", action="store_true", help="the logs come through merge")
+    parser.add_argument(
+        "--merged", dest="how", action="store_const", const="merged", help="the logs come through merge"
+    )
+    parser.add_argument("--tier", dest="how", action="store_const", const="tier", help="the logs come from a tier")
     parser.add_argument("--kept", action="store_true", help="restore with --keep-producers")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the brokers' folders there")
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="restored-producers-", dir=options.keep))
-    drill = Drill(root, options.merged, options.kept)
+    drill = Drill(root, options.how or "disk", options.kept)
     try:
         wrong = drill.run()
         print("\n".join(wrong) or "every acknowledged record is there once")

@@ -147,6 +147,21 @@ def jars(scratch: Path) -> str:
     return ":".join([f"{target / 'moved'}/", *map(str, sorted(target.glob("*.jar")))])
 
 
+def tier_lines(scratch: Path, tier: Path) -> list[str]:
+    """Settings of a broker that uploads to a tier."""
+    return [
+        "remote.log.storage.system.enable=true",
+        "remote.log.storage.manager.class.name=org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+        f"remote.log.storage.manager.class.path={jars(scratch)}",
+        f"rsm.config.dir={tier}",
+        "remote.log.metadata.manager.listener.name=PLAINTEXT",
+        "rlmm.config.remote.log.metadata.topic.replication.factor=1",
+        "rlmm.config.remote.log.metadata.topic.num.partitions=2",
+        "remote.log.manager.task.interval.ms=500",
+        "log.retention.check.interval.ms=500",
+    ]
+
+
 def fill(folder: Path, chance: random.Random) -> None:
     """Records in transactions and outside of them."""
     plain = Producer({"bootstrap.servers": server(folder), "linger.ms": 5})
@@ -173,17 +188,7 @@ def uploaded(tier: Path) -> Iterator[Path]:
 def live(scratch: Path, chance: random.Random) -> None:
     """A broker with a tier, killed; its disk and its tier are read, checked and restored."""
     folder, tier = scratch / "live", scratch / "tier"
-    lines = [
-        "remote.log.storage.system.enable=true",
-        "remote.log.storage.manager.class.name=org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
-        f"remote.log.storage.manager.class.path={jars(scratch)}",
-        f"rsm.config.dir={tier}",
-        "remote.log.metadata.manager.listener.name=PLAINTEXT",
-        "rlmm.config.remote.log.metadata.topic.replication.factor=1",
-        "rlmm.config.remote.log.metadata.topic.num.partitions=2",
-        "remote.log.manager.task.interval.ms=500",
-        "log.retention.check.interval.ms=500",
-    ]
+    lines = tier_lines(scratch, tier)
     broker("start", folder, *lines)
     try:
         settings = {"remote.storage.enable": "true", "internal.segment.bytes": "16384", "local.retention.ms": "1000"}
