@@ -218,6 +218,16 @@ def test_committed_offsets_of_another_cluster(golden: Path, tmp_path: Path) -> N
     assert pylogseg("verify", target, "--quiet").code == 0
 
 
+def test_share_groups_of_another_cluster_begin_anew(golden: Path, tmp_path: Path) -> None:
+    """It is said, and only where they do."""
+    (source, name), *_ = ((path.parent, path.name) for path in (golden / "broker-4.3" / "txn").glob("data?/__share_*"))
+    for keeps in (False, True):
+        target = tmp_path / f"{keeps}"
+        result = restored(source, target, topics=[name], keep_producers=keeps)
+        assert [each.state for each in result] == ["done"]
+        assert any("share groups begin anew" in line for line in result.clients) is not keeps
+
+
 def test_rows_that_are_not_those_of_the_bytes() -> None:
     data = bytearray(package.encode([(0, None, b"v")]))
     row = scan(data).batches.rows

@@ -19,8 +19,12 @@ from helpers.trees import entries
 import pylogseg as package
 from pylogseg import offline
 from pylogseg.env.locks import FolderLock
+from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.internal_topics.cluster import ClusterMetadata
 from pylogseg.log.directory import LogDirectory
+from pylogseg.log.identity import topic_id_of
+from pylogseg.offline.moving import _RESTORE
 from pylogseg.offline.result import Result
 from pylogseg.testing.clock import ManualClock
 from pylogseg.testing.faults import FaultyStorage
@@ -274,6 +278,26 @@ def test_the_metadata_log_stays(jbod: Path, examples: Path) -> None:
     assert "the metadata of the cluster" in done.text
     assert {path.name for path in (jbod / "disk1").iterdir() if path.is_dir()} == {"__cluster_metadata-0"}
     assert pylogseg("move", jbod / "disk1", jbod / "disk2", "__cluster_metadata-0").code == 1
+
+
+def test_a_log_of_another_cluster(jbod: Path, examples: Path) -> None:
+    """What shows it is said: its producers would be taken for those of this cluster."""
+    shutil.copytree(examples / "__cluster_metadata-0", jbod / "disk2" / "__cluster_metadata-0")
+    (topic, known), *_ = ClusterMetadata.read(str(jbod / "disk2" / "__cluster_metadata-0")).topic_ids.items()
+    for name in (f"{topic}-0", f"{topic}-1"):
+        shutil.copytree(jbod / "disk1" / "txn-a-0", jbod / "disk1" / name)
+    own = topic_id_of(LocalStorage(), str(jbod / "disk1" / "txn-a-0"))
+    path = jbod / "disk1" / f"{topic}-1" / "partition.metadata"
+    path.write_text(path.read_text().replace(str(own), known))
+    (jbod / "disk1" / "meta.properties").unlink()
+    for dry_run in (True, False):
+        result = offline.move(jbod / "disk1", jbod / "disk2", topics=[topic], dry_run=dry_run)
+        assert [note for note in result.notes if "pylogseg restore" in note and "has no meta.properties" in note]
+        foreign, home = (each.notes for each in result)
+        assert foreign == [f"the topic has another id in this cluster ({known}, not {own}): {_RESTORE}"]
+        assert home == []
+    documents.owned(jbod / "disk1")
+    assert not offline.move(jbod / "disk1", jbod / "disk2", topics=["txn-a"]).notes
 
 
 def test_refusals(jbod: Path) -> None:

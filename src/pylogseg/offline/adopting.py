@@ -31,6 +31,7 @@ from pylogseg.format.control_batches import marker_batch
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.internal_topics.groups import TOPIC as GROUPS
 from pylogseg.internal_topics.producers import Producer, producers_of
+from pylogseg.internal_topics.shares import TOPIC as SHARES
 from pylogseg.internal_topics.transactions import abort_command
 from pylogseg.log.directory import partition_of
 from pylogseg.log.log import Log
@@ -294,6 +295,11 @@ def seen_by_clients(
         yield f"groups go on at the offsets in the restored {GROUPS}"
     elif foreign:
         yield "groups are those of this cluster: pylogseg groups SRC --export carries the offsets of the old one over"
+    if any(partition_of(name)[0] == SHARES for name in foreign):
+        yield (
+            f"share groups begin anew, where share.auto.offset.reset says: {SHARES} names topics by the ids of the old "
+            "cluster; pylogseg groups SRC says where they stood"
+        )
 
 
 def _count(number: int, what: str) -> str:

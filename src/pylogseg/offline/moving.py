@@ -14,7 +14,9 @@ from pylogseg.env.storage import LocalStorage, Storage, check_no_link
 from pylogseg.errors import CorruptionError, IncompleteError, PylogsegError, RequestError, StorageError
 from pylogseg.files.properties import parse_meta_properties
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder, partition_folder_name
+from pylogseg.internal_topics.cluster import ClusterMetadata, find_metadata
 from pylogseg.log.directory import partition_of
+from pylogseg.log.identity import topic_id_of
 from pylogseg.offline.copying_files import check_batches, copy_folder, first_difference
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_leave
@@ -27,6 +29,7 @@ from pylogseg.verify.lacking import lacking_in
 _ARRIVING = partition_folder_name("pylogseg-arriving", 0, "delete", "0" * 32)
 #: A folder in it that is named like no partition, or it would be taken for a log directory.
 _INSIDE = "partitions"
+_RESTORE = "`pylogseg restore` makes a log of another cluster fit for this one"
 
 
 def move(
@@ -99,6 +102,7 @@ def move(
     here, arrived = _chosen(place, job.there(), list(topics), partitions)
     if isinstance(disk, LocalStorage):
         job.look(here, force)
+        job.compare_ids(here)
     if not here and not arrived:
         job.note(f"{place.parent} has no such partition; what fits is in {into} already")
     return job.plan(here, arrived, topics) if dry_run else job.run(here, arrived, topics)
@@ -128,7 +132,7 @@ def _check_pair(storage: Storage, source: str, target: str) -> None:
         of = " and ".join(f"cluster {owner[0]}, node {owner[1]}" for owner in owners if owner is not None)
         raise RequestError(
             f"{source} and {target} belong to two brokers ({of}): a partition is moved within one; "
-            "for another broker see `pylogseg copy`, and the operator's guide"
+            "into another broker's, `pylogseg restore` brings it"
         )
 
 
@@ -168,6 +172,7 @@ class _Move:
         self._arriving = storage.join(target, _ARRIVING)
         self._result = Result(log_dir=target)
         self._lacking: dict[str, list[Finding]] = {}
+        self._foreign: dict[str, str] = {}
         self._force = False
 
     def note(self, text: str) -> None:
@@ -181,6 +186,25 @@ class _Move:
             name = name if name in names else self._storage.split(self._storage.split(finding.path)[0])[1]
             self._lacking.setdefault(name, []).append(finding)
         self._force = force
+
+    def compare_ids(self, names: Sequence[str]) -> None:
+        """Note what shows that logs are not of the cluster that gets them, which remember its producers by their ids.
+
+        A broker sets such a folder aside, unless somebody changes the id in it.
+        """
+        if _owner(self._storage, self._source) is None is not _owner(self._storage, self._target):
+            self.note(f"{self._source} has no meta.properties: if these are logs of another cluster, {_RESTORE}")
+        folder = find_metadata([self._target, self._source])
+        try:
+            known = {} if folder is None else ClusterMetadata.read(folder).topic_ids
+        except (CorruptionError, StorageError):  # a disk that has to go may have just that
+            return
+        for name in names:
+            topic, own = partition_of(name)[0], topic_id_of(self._storage, self._storage.join(self._source, name))
+            if own is not None and known.get(topic, own) != own:
+                self._foreign[name] = (
+                    f"the topic has another id in this cluster ({known[topic]}, not {own}): {_RESTORE}"
+                )
 
     def there(self) -> list[str]:
         """Live partitions of the target."""
@@ -266,6 +290,8 @@ class _Move:
                     result.state, result.reason = "failed", "; ".join(finding.reason for finding in lacking)
                     result.remedy = f"{lacking[-1].remedy}; to move what there is, force it (--force)"
                     result.error = IncompleteError(source, result.reason, lacking[0].offset)
+            if name in self._foreign and result.state == "done":
+                result.notes.append(self._foreign[name])
             result.bytes_before, result.segments_before = self._sizes(source)
         result.bytes_after, result.segments_after = result.bytes_before, result.segments_before
         return result
