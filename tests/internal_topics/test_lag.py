@@ -9,7 +9,7 @@ import pytest
 
 import pylogseg
 from pylogseg.catalog.disk import open_dir
-from pylogseg.internal_topics.lag import Lag, lags_of
+from pylogseg.internal_topics.lag import Lag, Unread, first_unread, lags_of, newest_timestamp
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.cleaner_range import cleanable
 from pylogseg.log.offset_map import OffsetMap
@@ -82,3 +82,55 @@ def test_the_table(golden: Path) -> None:
     ahead = next(row for row in rows if row["group"] == "ahead")
     assert (ahead["lagRecords"], ahead["lagBytes"], ahead["lagMs"]) == (0, 0, None)
     assert not state.notes.has_damage
+
+
+def unread(folder: Path, offset: int, end: int) -> tuple[int | None, bool]:
+    """The slow way: the timestamp of the first record, and whether only markers lie before it."""
+    there = [(record.offset, record.timestamp) for record in pylogseg.read(folder, offset=(offset, max(offset, end)))]
+    batches = pylogseg.dataset(folder, of="batches").to_table().to_pylist()
+    markers = {row["baseOffset"] for row in batches if row["isControl"]}
+    following, timestamp = there[0] if there else (end, None)
+    return timestamp, set(range(offset, following)) <= markers
+
+
+def test_first_unread(folder: Path) -> None:
+    log = log_of(folder)
+    end = log.log_end_offset
+    seen = set()
+    for stop in (end, end // 2):
+        for offset in range(0, stop + 1, 3):
+            found, wanted = first_unread(log, offset, stop), unread(folder, offset, stop)
+            assert (found.timestamp, not found.why) == wanted, (offset, stop, found)
+            seen.add(wanted[1])
+    assert seen == {True, False}  # compaction took some
+    assert first_unread(log, end + 1, end) == Unread(None, f"the offset is above the end of the log, {end}")
+    assert newest_timestamp(log, end) == list(pylogseg.read(folder))[-1].timestamp
+
+
+def test_first_unread_of_what_is_not_there(tmp_path: Path) -> None:
+    """Markers alone, a deleted beginning, a damaged batch, a record without a time."""
+    with pylogseg.open_log(tmp_path / "q-0", segment_bytes=300) as made:
+        for i in range(9):
+            made.append([(1000 + i, b"k", b"%d" % i * 50)])
+        producer = made.producer(7)
+        producer.begin()
+        producer.append([(2000, b"k", b"v")])
+        producer.commit()
+    log = log_of(tmp_path / "q-0")
+    assert log.log_end_offset == 11
+    assert first_unread(log, 9, 11) == Unread(2000)
+    assert first_unread(log, 10, 11) == first_unread(log, 11, 11) == Unread(None)
+    assert newest_timestamp(log, 11) == 2000
+    later = first_unread(log._replace(log_start_offset=5), 2, 11)
+    assert (later.timestamp, "deleted" in later.why) == (1005, True)
+    file = Path(log.segments[2].path)
+    data = bytearray(file.read_bytes())
+    data[70] ^= 1
+    file.write_bytes(data)
+    first = log.segments[2].base_offset
+    harmed = first_unread(log_of(tmp_path / "q-0"), first, 11)
+    assert "damage: CRC" in harmed.why
+    assert harmed.timestamp == 1001 + first
+    with pylogseg.open_log(tmp_path / "r-0") as made:
+        made.append([(-1, b"k", b"v")])
+    assert "no timestamp" in first_unread(log_of(tmp_path / "r-0"), 0, 1).why

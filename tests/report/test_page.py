@@ -170,6 +170,11 @@ def test_groups(opened: Opened, golden: Path, tmp_path: Path) -> None:
         assert numbers(shown[key], "Offset", "End", "Lag", "Committed") == numbers(
             row, "offset", "endOffset", "lag", "commitTime"
         )
+    waits = [row["Waits for"] or 0 for row in opened.rows("Consumer groups")]
+    assert waits == sorted(waits, reverse=True)
+    assert waits[0] == max(row["Waits for"] or 0 for row in shown.values()) > 0
+    known = {row["Group"] for row in shown.values() if row["Waits for"] is not None}
+    assert known == {name for name, row in seen.items() if row["Waits for"] is not None}
 
 
 def test_replicas(opened: Opened, examples_file: Path, examples: Path) -> None:

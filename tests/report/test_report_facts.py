@@ -12,6 +12,7 @@ from helpers.golden_brokers import BROKERS
 from helpers.shell import pylogseg
 
 import pylogseg as package
+from pylogseg.reporting import lags
 
 Row = dict[str, Any]
 #: Golden cases of damage, as folders of partitions.
@@ -148,6 +149,7 @@ def test_groups_and_transactions(golden: Path) -> None:
     # Offsets that are only pending in a transaction have no number yet.
     mine = [each for each in found["groupOffsets"] if each["offset"] is not None]
     assert _sorted(mine, names) == _sorted(lags, names)
+    same_lags(found, pylogseg("groups", *both, "--lag", "--json").rows)
     transactions = pylogseg("transactions", *both, "--json").rows
     names = ("transactionalId", "producerId", "producerEpoch", "state", "timeoutMs", "startTime", "lastUpdateTime")
     assert _sorted(found["transactions"], names) == _sorted(transactions, names)
@@ -162,6 +164,45 @@ def test_groups_and_transactions(golden: Path) -> None:
     ]
     names = ("topic", "partition", "producerId", "producerEpoch", "lastSequence", "lastTimestamp", "transactionalId")
     assert _sorted(mine, names) == _sorted(producers, names)
+
+
+def same_lags(found: Row, rows: list[Row]) -> None:
+    """In time as `groups --lag` counts it, oldest unread record first; what is not known is in no figure."""
+    timed = {(row["group"], row["topic"], row["partition"]): row.get("lagMs") for row in rows}
+    offsets = found["groupOffsets"]
+    first = [each["firstUnreadTimestamp"] for each in offsets]
+    waiting = [each for each in first if each is not None]
+    assert len(waiting) > 20
+    assert first == sorted(waiting) + [None] * (len(first) - len(waiting))
+    for each in offsets:
+        if each["whyNotKnown"]:
+            assert each["lagMs"] is each["ageMs"] is None
+        else:
+            assert each["lagMs"] == max(0, timed[each["group"], each["topic"], each["partition"]] or 0)
+            at = each["firstUnreadTimestamp"]
+            assert each["ageMs"] == (0 if at is None else found["madeMs"] - at)
+    for group in found["groups"]:
+        own = [each for each in offsets if each["group"] == group["group"]]
+        known = [each for each in own if not each["whyNotKnown"]]
+        assert group["notKnown"] == len(own) - len(known)
+        counted = [each["lag"] for each in own if not each["stale"] and (each["lag"] is not None and each["lag"] >= 0)]
+        assert group["lag"] == (sum(counted) if counted else None)
+        for name in ("lagMs", "ageMs"):
+            assert group[name] == max((each[name] for each in known), default=None), group
+    ahead = next(each for each in found["groups"] if each["group"] == "ahead")
+    assert (ahead["lag"], ahead["notKnown"]) == (None, 1)
+
+
+def test_lags_are_bounded(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many offsets those with the largest lag are looked at, and the report says so."""
+    path = golden / "inside" / "groups"
+    monkeypatch.setattr(lags, "MOST_LOOKED_UP", 5)
+    found = package.report([path / "data0", path / "data1"]).to_dict()
+    assert any("lag in time of" in note for note in found["scope"]["notes"])
+    left = [each for each in found["groupOffsets"] if "not looked at" in each["whyNotKnown"]]
+    looked = [each for each in found["groupOffsets"] if each["ageMs"]]
+    assert 5 <= len(looked) < len(left)
+    assert min(each["lag"] for each in looked) >= max(each["lag"] for each in left)
 
 
 def test_totals(golden: Path) -> None:

@@ -21,6 +21,7 @@ from pylogseg.internal_topics.connectors import CONNECTORS, connector_table
 from pylogseg.internal_topics.groups import GROUPS, MEMBERS, Group, GroupRecords, groups_of, groups_table, members_table
 from pylogseg.internal_topics.image import Image
 from pylogseg.internal_topics.keyed import Notes
+from pylogseg.internal_topics.lag import Unread, first_unread, newest_timestamp
 from pylogseg.internal_topics.mapping import MAPPED, map_offsets
 from pylogseg.internal_topics.moment import AsOf, Moment
 from pylogseg.internal_topics.offsets import LAGS, OFFSETS, PartitionEnds, offsets_table, with_lags
@@ -127,6 +128,18 @@ class Inside:
     def ends(self, topic: str, partition: int) -> int | None:
         """Return where a partition ends at the moment; None if its folder is not here."""
         return self._ends.of(topic, partition).end
+
+    def first_unread(self, topic: str, partition: int, offset: int) -> Unread:
+        """Return the first record that a group with a committed offset has not read."""
+        log, end = self._ends.log(topic, partition), self.ends(topic, partition)
+        if log is None or end is None:
+            return Unread(None, "the partition is not in the given directories")
+        return first_unread(log, offset, end)
+
+    def newest_timestamp(self, topic: str, partition: int) -> int | None:
+        """Return the timestamp of a partition's last record at the moment; None if it is not known."""
+        log, end = self._ends.log(topic, partition), self.ends(topic, partition)
+        return None if log is None or end is None else newest_timestamp(log, end)
 
     def map_offsets(self, other: Inside, groups: Collection[str] | None = None) -> pa.Table:
         """Find committed offsets on another cluster's copy of the topics, by the records.

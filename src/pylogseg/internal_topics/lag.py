@@ -1,20 +1,24 @@
 """How far offsets are behind the end of a partition: in records that are there, in bytes, in time.
 
 `end - offset` counts numbers: markers of transactions, records that compaction removed, and numbers that were never
-used are among them. Here the headers of the batches behind an offset are read, and a record or two.
+used are among them. `lags_of` reads the headers of the batches behind an offset, and a record or two. `first_unread`
+and `newest_timestamp` read a batch each: since when a group is behind, and where the partition ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from pylogseg.format.batches import BatchTable
 from pylogseg.reading.log_reader import LogFiles
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.transaction_markers import windows_between
+from pylogseg.walker.gaps import Gap
+from pylogseg.walker.windows import SMALL_WINDOW_BYTES
 
 
 class Lag(NamedTuple):
@@ -33,6 +37,21 @@ class Lag(NamedTuple):
     records: int
     size: int
     ms: int | None
+
+
+class Unread(NamedTuple):
+    """The first record that a group has not read.
+
+    Attributes
+    ----------
+    timestamp : int or None
+        Of the first record that is there, at the offset or behind it; None if there is none.
+    why : str
+        Why that is not the first record that the group has not read, or why it is not known; empty if it is.
+    """
+
+    timestamp: int | None
+    why: str = ""
 
 
 class _Span(NamedTuple):
@@ -96,7 +115,7 @@ def _lag(log: LogFiles, offset: int, span: _Span | None, total: tuple[int, int, 
         here -= offset - span.base if span.is_dense else _count(log, span.base, offset)
     if here <= 0 or newest is None:
         return Lag(0, size - span.size, None)
-    first = _first_timestamp(log, offset, end)
+    first = first_unread(log, offset, end, OPEN_END).timestamp
     return Lag(here, size - span.size, None if first is None else newest - first)
 
 
@@ -116,13 +135,72 @@ def _count(log: LogFiles, first: int, end: int) -> int:
     return sum(len(columns) for columns, _ in log.chunks(first, end, _options()))
 
 
-def _first_timestamp(log: LogFiles, first: int, end: int) -> int | None:
-    found = (columns for columns, _ in log.chunks(first, end, _options()) if len(columns))
-    return next((int(columns.timestamp[0]) for columns in found), None)
-
-
 def _last_timestamp(log: LogFiles, first: int, end: int) -> int | None:
     found = None
     for columns, _ in log.chunks(first, end, _options()):
         found = int(columns.timestamp[-1]) if len(columns) else found
     return found
+
+
+# ---- of one offset, by a batch ----
+
+#: Of markers, or of what compaction emptied, that are read behind an offset in search of a record.
+_MOST_BYTES = 4 << 20
+_GONE = "there is no record at the offset any more: compaction removes such"
+
+
+def first_unread(log: LogFiles, offset: int, end: int, most_bytes: int = _MOST_BYTES) -> Unread:
+    """Return the first record at an offset or behind it: of the batch that has the offset, or behind markers."""
+    if offset > end:
+        return Unread(None, f"the offset is above the end of the log, {end}")
+    start = log.log_start_offset
+    found, why = _first_record(log, max(offset, start), end, most_bytes)
+    if offset < start:
+        why = f"records below {start}, the start of the log, were deleted"
+    elif found is not None and found < 0:
+        why = why or "the record has no timestamp"
+    return Unread(None if found is None or found < 0 else found, why)
+
+
+def _first_record(log: LogFiles, at: int, end: int, most_bytes: int) -> tuple[int | None, str]:
+    """Return the timestamp of the first record, and why it may not be the first one that was written."""
+    read: list[int] = []
+    options = replace(
+        _options(),
+        control=True,
+        on_bytes=read.append,
+        window_bytes=SMALL_WINDOW_BYTES,
+        first_window_bytes=SMALL_WINDOW_BYTES,
+    )
+    why = ""
+    for stop in (min(at + 1, end), end):  # the batch that has the offset; then what is behind it
+        for columns, _ in log.chunks(at, stop, options):
+            is_data = ~columns.batches.is_control[columns.batch]
+            rows = np.flatnonzero(is_data)
+            row = int(rows[0]) if len(rows) else len(columns) - 1
+            if len(columns) and int(columns.offset[row]) != at + row:
+                why = why or _why_not(options.gaps, int(columns.offset[row]))
+            if len(rows):
+                return int(columns.timestamp[row]), why
+            at = int(columns.offset[row]) + 1 if len(columns) else at
+            if sum(read) > most_bytes:
+                return None, f"the first {most_bytes >> 20} MB behind the offset have no record"
+    return None, why or ("" if at >= end else _why_not(options.gaps, end))
+
+
+def _why_not(gaps: Sequence[Gap], offset: int) -> str:
+    """Return why what lies before an offset is not there."""
+    return next((f"damage: {gap.reason}" for gap in gaps if gap.is_damage and gap.first_offset <= offset), _GONE)
+
+
+def newest_timestamp(log: LogFiles, end: int) -> int | None:
+    """Return the timestamp of the last record below an end; None if the last batches have no record."""
+    for span in (1, 64, 4096):
+        first = max(log.log_start_offset, end - span)
+        for window in reversed(list(windows_between(log.segments, first, end, crc=False))):
+            rows = window.batches
+            data = rows[(rows.base_offset < end) & ~rows.is_control & (rows.rows["count"] != 0)]
+            if len(data):
+                found = _last_timestamp(log, int(data.base_offset[-1]), min(int(data.last_offset[-1]) + 1, end))
+                return None if found is None or found < 0 else found
+    return None

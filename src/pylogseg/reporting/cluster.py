@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -18,13 +17,12 @@ from pylogseg.reporting.commands import line
 from pylogseg.reporting.facts import (
     Command,
     FindingFact,
-    GroupFact,
-    GroupOffsetFact,
     OpenFact,
     ReplicasFact,
     TopicSettingFact,
     TransactionFact,
 )
+from pylogseg.reporting.lags import group_facts, offset_facts
 from pylogseg.stats.listing import shown_path
 
 #: Rows that are listed.
@@ -94,14 +92,12 @@ class ClusterFacts:
     def tables(self) -> dict[str, Any]:
         """Return the facts of groups and transactions, by their names in `Facts`."""
         found = self._rows("groups") if groups.TOPIC in self._disk.topics else []
-        offsets = self._rows("group_offsets") if found else []
-        lags: dict[str, int] = defaultdict(int)
-        for row in offsets:
-            if row["lag"] is not None:
-                lags[row["group"]] += row["lag"]
+        offsets, left = offset_facts(self._rows("group_offsets") if found else [], self._inside, self._now_ms)
+        self._errors += [left] if left else []
+        shown = {row["group"]: self._commands_of(row["group"]) for row in found}
         return {
-            "groups": tuple(self._group(row, lags.get(row["group"])) for row in found[:MOST_GROUPS]),
-            "group_offsets": tuple(_offset(row) for row in offsets[:MOST_OFFSETS]),
+            "groups": tuple(group_facts(found, offsets, shown)[:MOST_GROUPS]),
+            "group_offsets": tuple(offsets[:MOST_OFFSETS]),
             "group_offsets_not_listed": max(0, len(offsets) - MOST_OFFSETS),
             "transactions": tuple(_transaction(row) for row in self._transactional[:MOST_TRANSACTIONS]),
             "open_transactions": tuple(self._open[:MOST_TRANSACTIONS]),
@@ -127,18 +123,8 @@ class ClusterFacts:
             "topic_settings": tuple(settings),
         }
 
-    def _group(self, row: Mapping[str, Any], lag: int | None) -> GroupFact:
-        shown = (Command("show", line("pylogseg", "groups", *self._paths, row["group"], "--offsets")),)
-        return GroupFact(
-            printable(row["group"]),
-            row["type"],
-            row["state"],
-            row["protocolType"] or None,
-            row["members"],
-            row["offsets"],
-            lag,
-            shown,
-        )
+    def _commands_of(self, group: str) -> tuple[Command, ...]:
+        return (Command("show", line("pylogseg", "groups", *self._paths, group, "--lag")),)
 
     def advice(self) -> Iterator[FindingFact]:
         """Yield transactions that hang."""
@@ -162,19 +148,6 @@ class ClusterFacts:
                     last_offset=None,
                     commands=each.commands,
                 )
-
-
-def _offset(row: Mapping[str, Any]) -> GroupOffsetFact:
-    return GroupOffsetFact(
-        printable(row["group"]),
-        printable(row["topic"]) if row["topic"] is not None else row["topicId"],
-        row["partition"],
-        row["offset"],
-        row["endOffset"],
-        row["lag"],
-        row["commitTime"],
-        bool(row["stale"]),
-    )
 
 
 def _replicas(row: Mapping[str, Any]) -> ReplicasFact:

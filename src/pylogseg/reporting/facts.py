@@ -402,8 +402,11 @@ class GroupFact:
     protocol_type: str | None
     members: int
     offsets: int
-    lag: int | None  #: The sum of its partitions.
+    lag: int | None  #: In records, the sum of its partitions.
     commands: tuple[Command, ...]
+    lag_ms: int | None = None  #: The longest of its partitions, as the next one.
+    age_ms: int | None = None
+    not_known: int = 0  #: Offsets whose lag in time is not known, and in neither.
 
 
 @dataclass(frozen=True)
@@ -418,6 +421,10 @@ class GroupOffsetFact:
     lag: int | None
     commit_timestamp: int | None
     stale: bool  #: Of a topic that was deleted since.
+    first_unread_timestamp: int | None = None  #: Of the first record that is there at the offset or behind it.
+    lag_ms: int | None = None  #: From the first record that was not read to the partition's newest one.
+    age_ms: int | None = None  #: From that record to the time of the report.
+    why_not_known: str = ""  #: Why these two are not known; empty if they are.
 
 
 @dataclass(frozen=True)
@@ -482,7 +489,7 @@ class Facts:
     command_of_others: str  #: That makes a report of one of them, its name being ``NAME``.
     series: Series
     growth: Growth
-    groups: tuple[GroupFact, ...] = ()
+    groups: tuple[GroupFact, ...] = ()  #: Those that wait longest first, as their offsets.
     group_offsets: tuple[GroupOffsetFact, ...] = ()
     group_offsets_not_listed: int = 0
     transactions: tuple[TransactionFact, ...] = ()

@@ -193,23 +193,32 @@ const groupOffsetColumns = (hasTopic = true) => [
   columnOf.count("Offset", (row) => row.offset),
   columnOf.count("End", (row) => row.endOffset),
   columnOf.count("Lag", (row) => row.lag),
+  ...lagColumns(),
+  columnOf.time("First unread", (row) => row.firstUnreadTimestamp),
   columnOf.time("Committed", (row) => row.commitTimestamp),
-  column("Topic", (row) => (row.stale ? "deleted since" : "there")),
+  columnOf.text("Not known, because", (row) => row.whyNotKnown || null),
+];
+
+// Of the first record that was not read: how far the partition's newest record is ahead of it, and its age.
+const lagColumns = () => [
+  columnOf.span("Behind the newest", (row) => row.lagMs),
+  columnOf.span("Waits for", (row) => row.ageMs),
 ];
 
 function groupPart() {
   const { groups, groupOffsets, groupOffsetsNotListed } = facts;
   if (!groups.length) return null;
   const shownGroups = groups.filter((each) => each.commands.length).slice(0, 1);
-  const behind = groups.filter((each) => each.lag > 0).sort((a, b) => b.lag - a.lag);
+  const behind = groups.filter((each) => each.ageMs > 0).sort((a, b) => b.ageMs - a.ageMs);
   const lags = behind.slice(0, MOST_BARS).map((each) => ({
     link: raw(each.group),
-    value: each.lag,
+    value: each.ageMs,
     title: plural(each.lag, "record"),
-    shown: count(each.lag),
+    shown: shown(each.ageMs, spanText),
   }));
+  const notKnown = sum(groups, "notKnown");
   return [
-    lags.length ? barList("Groups with the largest lag", lags) : null,
+    lags.length ? barList("How long the first unread record of a group waits", lags) : null,
     table({
       caption: "Consumer groups",
       csv: "groups",
@@ -224,8 +233,17 @@ function groupPart() {
         columnOf.count("Members", (row) => row.members),
         columnOf.count("Offsets", (row) => row.offsets),
         columnOf.count("Lag", (row) => row.lag),
+        ...lagColumns(),
+        columnOf.count("Not known", (row) => row.notKnown),
       ],
     }),
+    hint(
+      "The group that waits longest is first. Of the first record that was not read, “behind the newest” is the time to ",
+      "the partition's newest record, “waits for” the time to this report, ",
+      time(facts.madeMs),
+      "; of a group they are the longest of its partitions.",
+      notKnown ? ` Of ${plural(notKnown, "offset")} they are not known, and in no figure; the table of offsets says why.` : "",
+    ),
     groupOffsets.length
       ? table({
           caption: "Offsets of groups, and their lag",
@@ -303,12 +321,7 @@ function openTransactions(list) {
         columnOf.count("Epoch", (row) => row.producerEpoch),
         columnOf.count("Start offset", (row) => row.startOffset),
         columnOf.time("Last record", (row) => row.lastTimestamp),
-        column(
-          "Age",
-          (row) => row.ageMs,
-          (row) => shown(row.ageMs, spanText),
-          "number",
-        ),
+        columnOf.span("Age", (row) => row.ageMs),
         column(
           "State",
           (row) => (row.hanging ? "hanging" : "open"),
@@ -339,12 +352,7 @@ function transactionPart() {
             columnOf.text("State", (row) => row.state),
             columnOf.text("Producer id", (row) => row.producerId),
             columnOf.count("Epoch", (row) => row.producerEpoch),
-            column(
-              "Timeout",
-              (row) => row.timeoutMs,
-              (row) => shown(row.timeoutMs, spanText),
-              "number",
-            ),
+            columnOf.span("Timeout", (row) => row.timeoutMs),
             columnOf.time("Started", (row) => row.startTime),
             columnOf.time("Updated", (row) => row.lastUpdateTime),
             columnOf.list("Partitions", (row) => row.partitions),

@@ -15,6 +15,7 @@ const columnOf = {
   size: (title, value) => column(title, value, (row) => size(value(row)), "number"),
   percent: (title, value) => column(title, value, (row) => percent(value(row)), "number"),
   time: (title, value) => column(title, value, (row) => time(value(row)), "time"),
+  span: (title, value) => column(title, value, (row) => shown(value(row), spanText), "number"),
   list: (title, value) => column(title, (row) => value(row).join(" ")),
 };
 
