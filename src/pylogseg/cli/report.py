@@ -12,7 +12,7 @@ from pylogseg.cli.tiers import Local
 from pylogseg.errors import RequestError
 from pylogseg.reading.log_reader import check_times
 from pylogseg.reading.partition import Throttle
-from pylogseg.reporting.report import command_of, partitions_to_scan, reported
+from pylogseg.reporting.report import check_decoding, command_of, partitions_to_scan, reported
 from pylogseg.reporting.wishes import Wishes
 
 _EPILOG = """\b
@@ -32,7 +32,9 @@ formats, damage, torn ends) are read whole. --full reads and checks everything,
 as verify and stats do.
 Nothing is locked or written in DIR: it may be that of a running broker. Segments
 that the broker deletes meanwhile are named.
-The page shows no keys and values, unless --sample is given.
+The page shows no keys and values, unless --sample is given: decoded, where _schemas
+or --registry has a schema of the topic. Secrets in Kafka's own topics are masked.
+No registry is asked that is not named.
 
 \b
 Exit codes: 0 no damage; 1 damage was found; 2 wrong usage, or something could
@@ -52,6 +54,18 @@ not be read; 130 interrupted: no file is left.
     default=0,
     metavar="N",
     help="Show the keys and values of the newest N records of each partition, and the hottest keys.",
+)
+@click.option(
+    "--value-as",
+    type=click.Choice(["schema", "text"]),
+    help="With --sample: text decodes nothing, schema names topics without a schema. Default: decode where a schema "
+    "is known.",
+)
+@click.option(
+    "--registry",
+    metavar="WHERE",
+    help="With --sample: where schemas are, a log directory with _schemas, a folder of .avsc and .proto files, a "
+    "registry's URL. Default: the given paths.",
 )
 @click.option(
     "--config",
@@ -92,6 +106,8 @@ def report(
     since: int | None,
     until: int | None,
     sample: int,
+    value_as: str | None,
+    registry: str | None,
     settings: tuple[str, ...],
     server_properties: str | None,
     now: int | None,
@@ -108,6 +124,7 @@ def report(
         if value == "":
             raise RequestError(f"{name}: the name is empty")
     check_times(since, until)
+    check_decoding(sample, registry, value_as)
     paths, _, _ = common.split_arguments(arguments)
     chosen = common.select(arguments, topic, partition, from_log_start=False)
     for place in (output, csv_folder):
@@ -123,6 +140,8 @@ def report(
         since=since,
         until=until,
         sample=sample,
+        registry=registry,
+        value_as=value_as,
         numbers=partition,
         config=config,
     )
@@ -131,6 +150,8 @@ def report(
         since=since,
         until=until,
         payloads=sample,
+        registry=registry,
+        value_as=value_as,
         jobs=jobs,
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         limit_bytes=max_decompressed_bytes,

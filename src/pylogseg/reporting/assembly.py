@@ -40,7 +40,7 @@ from pylogseg.reporting.partitions import (
     producers_at_end,
     unscanned_fact,
 )
-from pylogseg.reporting.payloads import newest_records
+from pylogseg.reporting.payloads import Samples
 from pylogseg.reporting.scanning import Scan
 from pylogseg.reporting.scope import Reading, scope_fact, verdict_of
 from pylogseg.reporting.totals import Totals
@@ -68,6 +68,7 @@ class Assembly:
         self._settings = SettingsOf(
             disk.log_dirs, Options(config=wishes.config, server_properties=wishes.server_properties)
         )
+        self._samples = Samples(disk, wishes)
         self._cluster = ClusterFacts(disk, wishes.now_ms)
         self._totals = Totals(wishes.now_ms)
         self.reading = Reading()
@@ -177,7 +178,7 @@ class Assembly:
         if late:
             self.reading.late.append(late)
         opened = self._cluster.open_of(partition, producers)
-        payloads = newest_records(partition, row, wishes.payloads, wishes.limit_bytes) if wishes.payloads else ()
+        payloads = self._samples.newest(partition, row) if wishes.payloads else ()
         markers = fold.sample.markers if fold.is_all_decoded else None
         return replace(
             fact,
@@ -286,7 +287,7 @@ class Assembly:
     def facts(self, summary: Summary, took_ms: int) -> Facts:
         """Return all that was found."""
         wishes = self._wishes
-        for note in (*self._disk.notes, *self._settings.notes):
+        for note in (*self._disk.notes, *self._settings.notes, *self._samples.notes):
             self.reading.notes.append(printable(note))
         tables = self._cluster.tables()
         disks = self._totals.disks(self._disk)

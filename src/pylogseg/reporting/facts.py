@@ -140,6 +140,9 @@ class Payload:
     key_bytes: int
     value_bytes: int
     headers: tuple[tuple[str, str | None], ...]
+    key_is_decoded: bool = False  #: It is JSON by a schema, cut to five times as much; as the value.
+    value_is_decoded: bool = False
+    why_not_decoded: str = ""  #: Which of them the schema does not fit, and why; empty otherwise.
 
 
 @dataclass(frozen=True)

@@ -306,11 +306,11 @@ def _path(segment: Segment) -> str:
 SHOWN_BYTES = 200
 
 
-def text_of(data: bytes | None) -> str:
-    """Return bytes as text, cut to `SHOWN_BYTES`; bytes that are no UTF-8 become escapes."""
+def text_of(data: bytes | None, most: int = SHOWN_BYTES) -> str:
+    """Return bytes as text, cut to so many; bytes that are no UTF-8 become escapes."""
     if data is None:
         return ""
-    return data[:SHOWN_BYTES].decode("utf-8", "backslashreplace") + ("…" if len(data) > SHOWN_BYTES else "")
+    return data[:most].decode("utf-8", "backslashreplace") + ("…" if len(data) > most else "")
 
 
 # ---- small files of a partition ----

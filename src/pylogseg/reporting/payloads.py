@@ -1,32 +1,136 @@
-"""The newest records of a partition, for a report that was asked to show some."""
+"""The newest records of partitions, for a report that was asked to show some: decoded where a schema says how."""
 
 from __future__ import annotations
 
-from pylogseg.catalog.disk import Partition
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from pylogseg.arrow.columns import record_batches, schema
+from pylogseg.arrow.decoding import Decoding, schemas_disk, typed_batches
+from pylogseg.arrow.typed_text import Decoders, TypedText
+from pylogseg.catalog.disk import Disk, Partition, Segment
+from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.format.escape import printable
-from pylogseg.reading.stream import read
+from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
+from pylogseg.internal_topics.record_text import MessageText
+from pylogseg.messages.framing import HOMES
+from pylogseg.reading.partition import Chunk
+from pylogseg.reading.stream import read, records_of
 from pylogseg.reporting.facts import Payload
-from pylogseg.reporting.partitions import text_of
+from pylogseg.reporting.partitions import SHOWN_BYTES, text_of
+from pylogseg.reporting.wishes import Wishes
+from pylogseg.schemas.store import Schemas
 from pylogseg.stats.listing import PartitionRow
 
+#: Of a key or a value that was decoded.
+_SHOWN_JSON = 5 * SHOWN_BYTES
+_WHICH = ("key", "value")
 
-def newest_records(partition: Partition, row: PartitionRow, count: int, limit_bytes: int) -> tuple[Payload, ...]:
-    """Return the records with the last offsets of a partition, as escaped and shortened text; damage is skipped."""
-    end = row.log_end_offset or 0
-    first = max(row.log_start_offset, end - count)
-    reader = read(partition, offset=(first, end), on_corrupt="skip", max_decompressed_bytes=limit_bytes, limit=count)
-    return tuple(
-        Payload(
-            record.offset,
-            None if record.timestamp < 0 else record.timestamp,
-            None if record.key is None else printable(text_of(record.key)),
-            None if record.value is None else printable(text_of(record.value)),
-            len(record.key or b""),
-            len(record.value or b""),
-            tuple(
-                (printable(name), None if value is None else printable(text_of(value)))
-                for name, value in record.headers
-            ),
+
+class Samples:
+    """Reads the newest records; keys and values become JSON by the schemas of the disk, or those that were named.
+
+    Attributes
+    ----------
+    notes : list of str
+        Why what was asked for could not be decoded.
+    """
+
+    def __init__(self, disk: Disk, wishes: Wishes) -> None:
+        self._disk, self._wishes = disk, wishes
+        self.notes: list[str] = []
+        self._typed, self._own = _Typed(self._open_topic), MessageText()
+        self._now: list[Chunk] = []
+
+    def newest(self, partition: Partition, row: PartitionRow) -> tuple[Payload, ...]:
+        """Return the records with the last offsets of a partition, as escaped and shortened text; damage is skipped."""
+        count, end = self._wishes.payloads, row.log_end_offset or 0
+        first = max(row.log_start_offset, end - count)
+        limit_bytes = self._wishes.limit_bytes
+        reader = read(
+            partition, offset=(first, end), on_corrupt="skip", max_decompressed_bytes=limit_bytes, limit=count
         )
-        for record in reader
-    )
+        self._now = list(reader.chunks()) if count else []
+        return tuple(payload for chunk in self._now for payload in self._payloads(chunk))
+
+    def _payloads(self, chunk: Chunk) -> list[Payload]:
+        self._typed.reasons.clear()
+        columns = chunk.columns
+        if self._wishes.value_as != "text":
+            text = self._own if chunk.topic in HOMES else self._typed
+            columns = text.columns(columns, chunk.segment)
+        made, known = [], len(chunk.columns.sources)
+        decoded = {which: _is_behind(columns, which, known) for which in _WHICH}
+        before = records_of(chunk)
+        for i, (record, raw) in enumerate(zip(records_of(Chunk(columns, chunk.segment)), before, strict=True)):
+            made.append(
+                Payload(
+                    record.offset,
+                    None if record.timestamp < 0 else record.timestamp,
+                    _shown(record.key, decoded["key"][i]),
+                    _shown(record.value, decoded["value"][i]),
+                    len(raw.key or b""),
+                    len(raw.value or b""),
+                    tuple((printable(name), _shown(value, False)) for name, value in record.headers),
+                    key_is_decoded=decoded["key"][i],
+                    value_is_decoded=decoded["value"][i],
+                    why_not_decoded=printable(self._typed.reasons.get(record.offset, "")),
+                )
+            )
+        return made
+
+    @cached_property
+    def _schemas(self) -> Schemas:
+        given = self._wishes.registry
+        try:
+            return Schemas.open(schemas_disk(self._disk) if given is None else given)
+        except PylogsegError as error:
+            if self._is_asked or not isinstance(error, RequestError):
+                self.notes.append(f"samples are not decoded: {error}")
+            return Schemas()
+
+    @property
+    def _is_asked(self) -> bool:
+        return self._wishes.value_as is not None or self._wishes.registry is not None
+
+    def _open_topic(self, topic: str) -> Decoders:
+        """Return what decodes keys and values of a topic, each if a schema is known for it."""
+        found: dict[str, Any] = {}
+        for which in _WHICH:
+            decoding = Decoding(columns=(which,), registry=self._schemas)
+            try:
+                made = typed_batches(decoding, self._disk, [topic], (which,), self._peek)
+            except PylogsegError as error:
+                if which == "value" and self._is_asked:
+                    self.notes.append(f"the values of {topic} are shown as text: {error}")
+            else:
+                found.update(made.decoders)
+        return found
+
+    def _peek(self, which: str) -> Any:
+        return record_batches(self._now, schema([which, "headers"]))
+
+
+class _Typed(TypedText):
+    """Keeps for each offset why it did not decode."""
+
+    def __init__(self, open_topic: Any) -> None:
+        super().__init__(open_topic)
+        self.reasons: dict[int, str] = {}
+
+    def _note(self, columns: RecordColumns, segment: Segment, which: str, errors: Mapping[int, str]) -> None:
+        for row, reason in errors.items():
+            offset = int(columns.offset[row])
+            self.reasons[offset] = "; ".join(filter(None, [self.reasons.get(offset), f"the {which}: {reason}"]))
+
+
+def _is_behind(columns: RecordColumns, which: str, known: int) -> list[bool]:
+    """Whether payloads lie in a source that was added: in the text of what they were decoded to."""
+    place, size = getattr(columns, f"{which}_place"), getattr(columns, f"{which}_size")
+    found: list[bool] = ((size >= 0) & ((place >> SOURCE_SHIFT) >= known)).tolist()
+    return found
+
+
+def _shown(data: bytes | None, is_decoded: bool) -> str | None:
+    return None if data is None else printable(text_of(data, _SHOWN_JSON if is_decoded else SHOWN_BYTES))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ from pylogseg.reporting.page import page
 from pylogseg.reporting.tables import write_tables
 from pylogseg.reporting.wishes import Wishes
 
+#: In a URL, the name and the password.
+_LOGIN = re.compile(r"(?<=//).*@", re.DOTALL)
 _Path = str | os.PathLike[str]
 
 
@@ -109,6 +112,8 @@ def report(
     since: Moment | None = None,
     until: Moment | None = None,
     sample: int = 0,
+    registry: _Path | None = None,
+    value_as: str | None = None,
     jobs: int = 1,
     max_bytes_per_second: float | None = None,
     max_decompressed_bytes: int = 64 << 20,
@@ -132,7 +137,11 @@ def report(
         Only batches of this time, half-open, by their largest timestamps.
     sample : int
         The number of records of each partition whose keys and values are shown, and whether hot keys are; 0 shows no
-        payload.
+        payload. They are decoded where a schema is known for a topic.
+    registry : path or URL, optional
+        Where schemas are, as in `Decoding`; by default the topic `_schemas` of the disk. Nothing else is asked.
+    value_as : {"schema", "text"}, optional
+        ``"schema"`` notes topics without a schema; ``"text"`` decodes nothing.
     jobs : int
         Threads, with `full` and for files that are not local; headers of local files are read by one thread.
     max_bytes_per_second : float, optional
@@ -169,6 +178,7 @@ def report(
     """
     if sample < 0:
         raise RequestError(f"sample must not be negative, not {sample}")
+    check_decoding(sample, registry, value_as)
     disk = as_disk(path)
     given = [names] if isinstance(names, str) else list(names or ())
     since_ms, until_ms = milliseconds(since), milliseconds(until)
@@ -180,6 +190,8 @@ def report(
         since=since_ms,
         until=until_ms,
         payloads=sample,
+        registry=None if registry is None else os.fspath(registry),
+        value_as=value_as,
         jobs=jobs,
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         limit_bytes=max_decompressed_bytes,
@@ -187,7 +199,17 @@ def report(
         server_properties=None if server_properties is None else os.fspath(server_properties),
         now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
         names=given,
-        command=command_of(shown, given, full=full, since=since_ms, until=until_ms, sample=sample, config=config),
+        command=command_of(
+            shown,
+            given,
+            full=full,
+            since=since_ms,
+            until=until_ms,
+            sample=sample,
+            config=config,
+            registry=registry,
+            value_as=value_as,
+        ),
         paths=shown,
     )
     return reported(disk.select(given) if given else disk, wishes, on_bytes)
@@ -219,14 +241,29 @@ def command_of(
     sample: int = 0,
     numbers: Iterable[int] = (),
     config: Mapping[str, str] | None = None,
+    registry: _Path | None = None,
+    value_as: str | None = None,
 ) -> str:
-    """Return the command that makes a report again."""
+    """Return the command that makes a report again, without the login of a registry."""
     words = ["pylogseg", "report", *paths, *names]
-    for name, value in {"--since": since, "--until": until, "--sample": sample or None}.items():
+    where = None if registry is None else _LOGIN.sub("", os.fspath(registry))
+    of_samples = {"--sample": sample or None, "--registry": where, "--value-as": value_as}
+    for name, value in {"--since": since, "--until": until, **of_samples}.items():
         words += [] if value is None else [name, str(value)]
     words += [word for name, value in (config or {}).items() for word in ("--config", f"{name}={value}")]
     words += [word for number in numbers for word in ("--partition", str(number))]
     return line(*words, *(["--full"] if full else []), "-o", "report.html")
+
+
+def check_decoding(sample: int, registry: _Path | None, value_as: str | None) -> None:
+    """Refuse what would be ignored: only samples are decoded."""
+    if value_as not in (None, "schema", "text"):
+        raise RequestError(f"value_as is 'schema' or 'text', not {value_as!r}")
+    for name, value in {"registry": registry, "value-as": value_as}.items():
+        if value is not None and not sample:
+            raise RequestError(f"--{name} is for the records that --sample N shows")
+    if registry is not None and value_as == "text":
+        raise RequestError("--value-as text decodes nothing: --registry has no use")
 
 
 def _places(disk: Disk) -> list[str]:

@@ -32,6 +32,10 @@ class Wishes:
         That selected the partitions; empty if all.
     numbers : sequence of int or None
         The same of ``--partition``.
+    registry : str or None
+        Where schemas are that payloads are decoded by; None for `_schemas` of the disk.
+    value_as : str or None
+        ``text`` leaves payloads as they are; ``schema`` says where no schema is known.
     config : mapping of str to str
         Settings of topics by Kafka's names, that override all others.
     server_properties : str or None
@@ -51,6 +55,8 @@ class Wishes:
     now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
     names: Sequence[str] = ()
     numbers: Sequence[int] | None = None
+    registry: str | None = None
+    value_as: str | None = None
     config: Mapping[str, str] = field(default_factory=dict)
     server_properties: str | None = None
     command: str = ""

@@ -114,6 +114,11 @@ function keyPart(partition) {
   ];
 }
 
+const payload = (text, isDecoded) =>
+  known(text)
+    ? [code(text), isDecoded ? h("small", { title: "decoded by its schema" }, " decoded") : null]
+    : h("span.none", null, "null");
+
 function payloadPart(partition) {
   const rows = partition.sample ? partition.sample.payloads : [];
   if (!rows.length) return null;
@@ -127,13 +132,14 @@ function payloadPart(partition) {
       column(
         "Key",
         (row) => row.key,
-        (row) => (known(row.key) ? code(row.key) : h("span.none", null, "null")),
+        (row) => payload(row.key, row.keyIsDecoded),
       ),
       column(
         "Value",
         (row) => row.value,
-        (row) => (known(row.value) ? code(row.value) : h("span.none", null, "null")),
+        (row) => payload(row.value, row.valueIsDecoded),
       ),
+      ...(rows.some((row) => row.whyNotDecoded) ? [columnOf.text("Not decoded", (row) => row.whyNotDecoded || null)] : []),
       columnOf.size("Key size", (row) => row.keyBytes),
       columnOf.size("Value size", (row) => row.valueBytes),
       column(
