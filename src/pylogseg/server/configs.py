@@ -139,6 +139,7 @@ def _row(call: Call, kind: int, name: str, values: list[_Value]) -> dict[str, An
 def _static(call: Call) -> dict[str, str]:
     """Return settings that are true of this server, and those by which clients know a broker of one node."""
     catalog, guard, node = call.catalog, call.service.guard, str(call.catalog.node_id)
+    internal = str(getattr(catalog, "internal_partitions", 1))
     host = f"[{call.endpoint.host}]" if ":" in call.endpoint.host else call.endpoint.host
     protocol = ("SASL_" if guard.users is not None else "") + ("SSL" if guard.tls is not None else "PLAINTEXT")
     listener = f"{protocol}://{host}:{call.endpoint.port}"
@@ -148,14 +149,15 @@ def _static(call: Call) -> dict[str, str]:
         "broker.id": node,
         "fetch.max.bytes": str(call.service.fetch_max_bytes),
         "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": str(round(call.service.groups.sessions[0] * 1000)),
         "listeners": listener,
         "log.dirs": ",".join(catalog.log_dirs),
         "node.id": node,
         "num.partitions": str(getattr(catalog, "default_partitions", 1)),
-        "offsets.topic.num.partitions": "1",
+        "offsets.topic.num.partitions": internal,
         "offsets.topic.replication.factor": "1",
         "process.roles": "broker,controller",
         "transaction.state.log.min.isr": "1",
-        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.num.partitions": internal,
         "transaction.state.log.replication.factor": "1",
     }

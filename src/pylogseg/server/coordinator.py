@@ -88,7 +88,7 @@ class Coordinator:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store, self._unsaved = store, Offsets()
-        self._load, self._initial_delay_s, self._sessions, self._now = load, initial_delay_s, sessions, now
+        self._load, self._initial_delay_s, self.sessions, self._now = load, initial_delay_s, sessions, now
         self._changed = threading.Condition()
         self._groups: dict[str, ClassicGroup] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
@@ -103,7 +103,7 @@ class Coordinator:
 
     def check_session(self, seconds: float) -> None:
         """Refuse a session that is shorter or longer than this server allows."""
-        if not self._sessions[0] <= seconds <= self._sessions[1]:
+        if not self.sessions[0] <= seconds <= self.sessions[1]:
             raise KafkaError(codes.INVALID_SESSION_TIMEOUT)
 
     def in_group(self, group_id: str, work: Callable[[ClassicGroup, float], _T], *, make: bool = False) -> _T:

@@ -12,7 +12,7 @@ from pylogseg.server.groups import Join, check_sizes, size_of
 from pylogseg.server.service import Call
 from pylogseg.server.wire import NO_ID, Values
 
-_GROUP, _TRANSACTION = 0, 1
+GROUP, _TRANSACTION = 0, 1
 #: First versions: of a join that gets its id first, of one whose leader may skip the assignment.
 _NEEDS_ID, _CAN_SKIP = 4, 9
 _BY_ID = 10
@@ -23,7 +23,7 @@ _NOT_ASKED = -(2**31)
 
 def find_coordinator(call: Call) -> Values:
     """Answer FindCoordinator: this node, for groups and transactions."""
-    known = call.values["keyType"] in (_GROUP, _TRANSACTION)
+    known = call.values["keyType"] in (GROUP, _TRANSACTION)
     row: dict[str, Any] = {**call.node(), "errorMessage": ""}
     if not known:
         row = {"errorCode": codes.INVALID_REQUEST, "nodeId": -1, "host": "", "port": -1, "errorMessage": "only groups"}

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from pylogseg.server import grouping
+from pylogseg.server.codes import KafkaError
 from pylogseg.server.handlers import FEATURES, READING
 from pylogseg.server.service import Call
 from pylogseg.server.table import Table
 from pylogseg.server.wire import Values
 from pylogseg.server.writing import admin, altering, one_node, producing, transacting
+from pylogseg.server.writing.writer import writer_of
 
 
 def _fetch_offsets(call: Call) -> Values:
     return transacting.fetch_offsets(call, grouping.fetch_offsets(call))
+
+
+def _find_coordinator(call: Call) -> Values:
+    """As a broker makes the topic of groups when a client looks for its group's coordinator."""
+    if call.values["keyType"] == grouping.GROUP:
+        with contextlib.suppress(KafkaError):  # commits will say it
+            writer_of(call).groups.place_of("")
+    return grouping.find_coordinator(call)
 
 
 WRITING = Table(
@@ -20,6 +32,7 @@ WRITING = Table(
         0: producing.produce,
         3: admin.metadata,
         9: _fetch_offsets,
+        10: _find_coordinator,
         19: admin.create_topics,
         20: admin.delete_topics,
         21: admin.delete_records,

@@ -10,6 +10,7 @@ from pylogseg.server.coordinator import Offsets
 from pylogseg.server.writing.coordination import Transactions
 from pylogseg.server.writing.groups import WrittenGroups
 from pylogseg.server.writing.handlers import WRITING
+from pylogseg.server.writing.journal import OffsetsKept, TransactionsKept
 from pylogseg.server.writing.topics import WritableCatalog
 from pylogseg.server.writing.writer import Writer
 
@@ -21,10 +22,15 @@ def memory_writer(
     catalog: WritableCatalog,
     load: Callable[[], Offsets] = dict,
 ) -> Writer:
-    """Return what the requests of a server meet; groups start with the offsets that `load` returns."""
-    groups = WrittenGroups(load, now=catalog.clock.seconds)
-    new_id = producer_ids(is_new=not catalog.disk)
-    transactions = Transactions(catalog, groups, new_id, catalog.clock.now_ms)
+    """Return what the requests of a server meet; groups start with the offsets that `load` returns.
+
+    Above nothing, groups and transactions have their records in Kafka's own topics. Above a copy these are the copy's.
+    """
+    is_new = not catalog.disk
+    kept, journal = (OffsetsKept(catalog), TransactionsKept(catalog)) if is_new else (None, None)
+    groups = WrittenGroups(load, now=catalog.clock.seconds, kept=kept)
+    new_id = producer_ids(is_new=is_new)
+    transactions = Transactions(catalog, groups, new_id, catalog.clock.now_ms, journal)
     return Writer(catalog=catalog, groups=groups, table=WRITING, transactions=transactions, new_id=new_id)
 
 

@@ -1,4 +1,4 @@
-"""What outlasts the process: offsets and transactions as records of Kafka's own topics, in Kafka's formats."""
+"""Offsets, groups and transactions as records of Kafka's own topics, in Kafka's formats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pylogseg.messages.framing import decode_coordinator, encode_coordinator
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.coordinator import Committed, Offsets, Place
-from pylogseg.server.writing.owned import OwnedCatalog
+from pylogseg.server.writing.topics import WritableCatalog
 from pylogseg.server.writing.transactions import NOBODY, Producer, State, Transaction
 
 _log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class _Keeper:
 
     topic: str
 
-    def __init__(self, catalog: OwnedCatalog) -> None:
+    def __init__(self, catalog: WritableCatalog) -> None:
         self._catalog = catalog
 
     def place_of(self, name: str) -> Place:
@@ -112,7 +112,9 @@ class _Keeper:
         topic, number = self.place_of(name)
         try:
             data = _batch_of(rows, producer)
-            self._catalog.written(self._catalog.topics[topic], number).append(data, origin=Origin.COORDINATOR)
+            served = self._catalog.written(self._catalog.topics[topic], number)
+            served.append(data, origin=Origin.COORDINATOR)
+            served.compact()
         except PylogsegError as error:
             _log.warning("%s-%d: %s", topic, number, printable(str(error)))
             raise KafkaError(codes.COORDINATOR_NOT_AVAILABLE, str(error)) from error

@@ -55,6 +55,9 @@ class Owned(Written):
     def configure(self, config: LogConfig) -> None:
         """Do nothing: the manager has the settings."""
 
+    def compact(self) -> None:
+        """Do nothing: the manager compacts."""
+
     def close(self) -> None:
         """Leave the log: the manager closes it."""
         self._log = None
@@ -84,6 +87,8 @@ class OwnedCatalog(WritableCatalog):
 
     served_type: type[Written] = Owned
     keeps = "what is written is kept there"
+    internal_partitions = 1  # each has files
+    internal_settings: Mapping[str, str] = {}
 
     def __init__(
         self,
@@ -255,20 +260,6 @@ class OwnedCatalog(WritableCatalog):
             self.manager.delete(served.topic, served.number)
         except PylogsegError as error:
             _log.warning("%s: it cannot be deleted: %s", served, printable(str(error)))
-
-    def internal(self, name: str) -> Topic:
-        """Return a topic of Kafka's own, which is made at its first use, with one partition."""
-        found = self.topics.get(name)
-        if found is not None:
-            return found
-        try:
-            settings = {key.replace("_", "."): value for key, value in INTERNAL_TOPICS[name].items()}
-            return self.make(name, 1, settings)
-        except KafkaError as error:
-            if error.code == codes.TOPIC_ALREADY_EXISTS:
-                return self.topics[name]
-            _log.warning("%s is not here, so nothing can be kept in it: %s", name, printable(error.text or ""))
-            raise KafkaError(codes.COORDINATOR_NOT_AVAILABLE, error.text) from error
 
     def usage(self, log_dir: str) -> tuple[int, int]:
         """Return how large the disk of a log directory is, and how much of it is free; OSError if it has none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 import uuid
@@ -13,10 +14,14 @@ from pylogseg.catalog.disk import Disk, Partition
 from pylogseg.config import LogConfig
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import OffsetOutOfRangeError, PylogsegError, RequestError
+from pylogseg.format.escape import printable
 from pylogseg.format.names import METADATA_TOPIC, partition_folder_name
 from pylogseg.internal_topics.cluster import BROKER_RESOURCE, INTERNAL_TOPICS
 from pylogseg.log.append_result import Appended
+from pylogseg.log.cleaner import Cleaner
+from pylogseg.log.cleaner_range import cleanable, dirtiness
 from pylogseg.log.log import Log
+from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
 from pylogseg.server import codes
 from pylogseg.server.catalog import INTERNAL, Catalog, Growth, Served, Topic
@@ -26,6 +31,8 @@ from pylogseg.server.defaults import topic_settings, why_invalid
 from pylogseg.server.view import View
 from pylogseg.server.writing.clock import MovableClock
 from pylogseg.server.writing.growth import Watch, wake
+
+_log = logging.getLogger(__name__)
 
 #: So many partitions a topic may have here, and all topics: each costs files, or memory.
 MOST_PARTITIONS, MOST_IN_ALL = 10_000, 50_000
@@ -38,6 +45,7 @@ class Written(Served):
         self._listed = 0
         super().__init__(catalog, found)
         self.watchers: set[Watch] = set()
+        self._cleaned: int | None = None  # up to which offset
 
     @property
     def size(self) -> int:
@@ -89,6 +97,15 @@ class Written(Served):
         wake(self)
         return log.log_start_offset
 
+    def compact(self) -> None:
+        """Compact the log if as much of it is new as a broker waits for: in memory nobody else does."""
+        log = self.log()
+        if len(log.segments) == 1:
+            return
+        what = cleanable(log, self._cleaned, log.clock.now_ms())
+        if dirtiness(log, what).ratio >= log.config.min_cleanable_dirty_ratio:
+            self._cleaned, _ = Cleaner(OffsetMap()).clean(log, what)
+
     def configure(self, config: LogConfig) -> None:
         """Apply new settings, if the log is open; else it opens with them."""
         if self._log is not None:
@@ -116,6 +133,9 @@ class WritableCatalog(Catalog):
     keeps = "what is written is kept in memory"
     clock: MovableClock
     served_type: type[Written] = Written
+    #: Of Kafka's own topics, when they come into being: as many partitions as in a broker, and what keeps them small.
+    internal_partitions = 50
+    internal_settings: Mapping[str, str] = {"segment.bytes": str(1 << 20), "file.delete.delay.ms": "0"}
 
     def __init__(
         self,
@@ -258,6 +278,20 @@ class WritableCatalog(Catalog):
             self._begin([topic])
         self.on_change()
         return topic
+
+    def internal(self, name: str) -> Topic:
+        """Return a topic of Kafka's own, which is made at its first use."""
+        found = self.topics.get(name)
+        if found is not None:
+            return found
+        own = {key.replace("_", "."): value for key, value in INTERNAL_TOPICS[name].items()}
+        try:
+            return self.make(name, self.internal_partitions, {**own, **self.internal_settings})
+        except KafkaError as error:
+            if error.code == codes.TOPIC_ALREADY_EXISTS:
+                return self.topics[name]
+            _log.warning("%s is not here, so nothing can be kept in it: %s", name, printable(error.text or ""))
+            raise KafkaError(codes.COORDINATOR_NOT_AVAILABLE, error.text) from error
 
     def _begin(self, made: list[Topic]) -> None:
         topics = {**self.topics, **{each.name: each for each in made}}
