@@ -31,7 +31,7 @@ from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import topic_settings
 from pylogseg.server.writing.clock import MovableClock
 from pylogseg.server.writing.kept import FILE, Kept, encode_kept, read_dynamic, read_kept, write_label
-from pylogseg.server.writing.topics import WritableCatalog, Written, config
+from pylogseg.server.writing.topics import NEW, WritableCatalog, Written, config
 
 _log = logging.getLogger(__name__)
 
@@ -131,14 +131,14 @@ class OwnedCatalog(WritableCatalog):
 
     # ---- what is there ----
 
-    def _read(self) -> tuple[dict[str, Kept] | None, dict[tuple[int, str], dict[str, str]]]:
+    def _read(self) -> tuple[dict[str, Kept] | None, Mapping[tuple[int, str], Mapping[str, str]]]:
         """Return the topics and other settings that were kept.
 
         The topics are None if none was: Kafka's own tool formats directories without topics.
         """
         path = os.path.join(self.path, FILE)
         if not os.path.exists(path):
-            return None, {}
+            return None, NEW
         data = self._storage.read_all(path)
         return read_kept(data, path) or None, read_dynamic(data, path)
 

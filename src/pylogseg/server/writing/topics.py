@@ -34,6 +34,8 @@ from pylogseg.server.writing.growth import Watch, wake
 
 _log = logging.getLogger(__name__)
 
+#: What a new cluster of Kafka 4.3 has set.
+NEW = {(BROKER_RESOURCE, ""): {"min.insync.replicas": "1"}}
 #: So many partitions a topic may have here, and all topics: each costs files, or memory.
 MOST_PARTITIONS, MOST_IN_ALL = 10_000, 50_000
 
@@ -157,7 +159,7 @@ class WritableCatalog(Catalog):
         #: Topics that come into being at the end of `together`, by what names may not have in common.
         self._waiting: dict[str, Topic] | None = None
         super().__init__(disk, names, view=view)
-        self._dynamic = dict(super().dynamic)
+        self._dynamic = dict(super().dynamic) if disk else NEW
         self._show(self.topics)
 
     @property
