@@ -38,7 +38,7 @@ _SERVED = [
     "DeleteGroups", "OffsetDelete", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn", "TxnOffsetCommit",
     "ElectLeaders", "AlterPartitionReassignments", "ListPartitionReassignments", "DescribeQuorum",
     "ListConfigResources", "ListTransactions", "DescribeTransactions", "AlterReplicaLogDirs", "CreateAcls",
-    "DescribeAcls", "DeleteAcls",
+    "DescribeAcls", "DeleteAcls", "DescribeUserScramCredentials", "AlterUserScramCredentials",
 ]  # fmt: skip
 REQUESTS = tuple(f"{name}{kind}" for name in _SERVED for kind in ("Request", "Response"))
 _JAR = re.compile(

@@ -20,7 +20,8 @@ from pylogseg.messages.schema import Field
 from pylogseg.server import codes
 from pylogseg.server.defaults import errors as errors_of_kafka
 from pylogseg.server.wire import NO_ID, request_of
-from pylogseg.server.writing.control import _LISTS, _depth
+from pylogseg.server.writing.control import _depth
+from pylogseg.server.writing.failures import LISTS
 from pylogseg.server.writing.handlers import WRITING
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -143,7 +144,7 @@ def of_topics(broker: pylogseg.Broker, key: int, row: dict[str, Any]) -> list[di
     for topic, count in COUNTS:
         named = {name: topic for name in ("name", "topic") if name in row}
         named |= {} if "topicId" not in row else {"topicId": NO_ID if named else broker.catalog.topics[topic].id}
-        for inner in {rows.request for rows in _LISTS[key][1:]}:
+        for inner in {rows.request for rows in LISTS[key][1:]}:
             (number,) = {"index", "partition", "partitionIndex"} & row[inner][0].keys()
             named[inner] = [{**row[inner][0], number: i} for i in range(count)]
         found.append({**row, **named})
@@ -152,7 +153,7 @@ def of_topics(broker: pylogseg.Broker, key: int, row: dict[str, Any]) -> list[di
 
 def errors_of_topics(broker: pylogseg.Broker, key: int, answer: dict[str, Any]) -> dict[tuple[str, int], int]:
     """Return the errors in an answer by topic and partition, which is 0 where topics alone have errors."""
-    found, rows = {}, _LISTS[key]
+    found, rows = {}, LISTS[key]
     for row in answer[rows[0].answer]:
         topic = row.get("name") or row.get("topic") or broker.catalog.by_id[row["topicId"]].name
         for each in row[rows[1].answer] if rows[1:] else [row]:
@@ -168,11 +169,14 @@ def test_a_topic_fails_alone(broker: pylogseg.Broker, client: RawClient, key: in
     of = request_of(key)
     assert of is not None
     broker.create_topic("two", 2)
+    offset = [{"name": "one", "partitions": [{"partitionIndex": 0, "committedOffset": 0}]}]
     for version in range(of.versions.first, WRITING.offered[key].last + 1):
         for partition in (None, 1)[: _depth(key)]:
             values = {field.name: example(field, version) for field in of.fields if field.is_in(version)}
-            rows = of_topics(broker, key, values[_LISTS[key][0].request][0])
-            values[_LISTS[key][0].request] = rows
+            rows = of_topics(broker, key, values[LISTS[key][0].request][0])
+            values[LISTS[key][0].request] = rows
+            group = values.get("groupId", "g")  # there is such a group
+            client.ask(8, 9, {"groupId": group, "generationIdOrMemberEpoch": -1, "topics": offset})
             broker.fail(of.name.removesuffix("Request"), 89, topic="two", partition=partition)
             found = errors_of_topics(broker, key, client.ask(key, version, values))
             meant = {place for place in found if place[0] == "two" and partition in (None, place[1])}

@@ -206,7 +206,7 @@ def test_offsets_take_effect_with_the_transaction(client: RawClient) -> None:
         assert found.end(commits) == 0
         assert found.offset(stable=True) == (0, seen)
     assert client.ask(25, 3, found.fields(groupId="g"))["errorCode"] == 0
-    assert found.stage(4, generationIdOrMemberEpoch=7, memberId="nobody") == codes.ILLEGAL_GENERATION
+    assert found.stage(4, generationIdOrMemberEpoch=7, memberId="nobody") == codes.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize(("version", "code"), [(1, codes.INVALID_PRODUCER_EPOCH), (3, codes.PRODUCER_FENCED)])

@@ -127,6 +127,19 @@ class _Log(logging.Handler):
     type=click.Choice(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
     help="Allow only this mechanism; repeatable. Default: all three.",
 )
+@click.option("--acls", is_flag=True, help="Keep the ACLs that clients make, and enforce them (--own, --scratch).")
+@click.option(
+    "super_users",
+    "--super-user",
+    multiple=True,
+    metavar="User:NAME",
+    help="May do everything, whatever ACLs say; repeatable. Who has not logged in is User:ANONYMOUS.",
+)
+@click.option(
+    "--allow-everyone-if-no-acl-found",
+    is_flag=True,
+    help="Let everybody use a topic, group or transactional id that no ACL is about.",
+)
 @click.option(
     "--max-connections", type=click.IntRange(1), default=1000, show_default=True, metavar="N",
     help="Most connections at a time.",
@@ -147,6 +160,9 @@ def serve(
     tls_ca: str | None,
     users: str | None,
     mechanisms: tuple[str, ...],
+    acls: bool,
+    super_users: tuple[str, ...],
+    allow_everyone_if_no_acl_found: bool,
     scratch: bool,
     own: bool,
     max_connections: int,
@@ -173,7 +189,9 @@ def serve(
         )
     if own and is_tier(directories[0]):
         raise click.UsageError(f"--own {directories[0]}: a tier is only read; leave out --own, or restore it first")
-    security = Security(tls_cert, tls_key, tls_ca, users or _users_of_environment(), mechanisms)
+    given = users or _users_of_environment()
+    of_acls = (acls, super_users, allow_everyone_if_no_acl_found)
+    security = Security(tls_cert, tls_key, tls_ca, given, mechanisms, *of_acls)
     server: Server | None = None
     try:
         if own:

@@ -51,6 +51,8 @@ class ClusterMetadata:
         Of its last record.
     seen_ms : dict of int to int
         Of a broker, until when it was there: the time of the last record, or of the last one about it, if it is fenced.
+    acls, users : list of dict
+        Fields of the records of ACLs, and of users of SCRAM.
     """
 
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -61,6 +63,8 @@ class ClusterMetadata:
     offset: int = 0
     time_ms: int = -1
     seen_ms: dict[int, int] = field(default_factory=dict)
+    acls: list[dict[str, Any]] = field(default_factory=list)
+    users: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @classmethod
     def read(cls, folder: str) -> ClusterMetadata:
@@ -88,6 +92,8 @@ class ClusterMetadata:
             image.offset,
             image.time_ms,
             image.seen_ms | {node: image.time_ms for node, fields in image.brokers.items() if not fields["fenced"]},
+            list(image.acls.values()),
+            list(image.users.values()),
         )
 
     def of_topic(self, topic: str) -> dict[str, str]:

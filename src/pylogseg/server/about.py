@@ -8,7 +8,7 @@ from typing import Any
 from pylogseg.server import codes
 from pylogseg.server.catalog import Topic
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.service import Call
+from pylogseg.server.service import CLUSTER, TOPIC, Call
 from pylogseg.server.wire import NO_ID, Values
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -37,14 +37,14 @@ def metadata(call: Call) -> Values:
         found = [_asked_topic(call, *each) for each in dict.fromkeys((each["name"], each["topicId"]) for each in asked)]
     wants_topics = call.values["includeTopicAuthorizedOperations"]
     for topic in found:
-        topic["topicAuthorizedOperations"] = call.service.operations.topic if wants_topics else _NOT_ASKED
+        topic["topicAuthorizedOperations"] = call.operations(TOPIC, topic["name"] or "") if wants_topics else _NOT_ASKED
     wants_cluster = call.values["includeClusterAuthorizedOperations"]
     return {
         "brokers": [call.node()],
         "clusterId": catalog.cluster_id,
         "controllerId": catalog.node_id,
         "topics": found,
-        "clusterAuthorizedOperations": call.service.operations.cluster if wants_cluster else _NOT_ASKED,
+        "clusterAuthorizedOperations": call.operations(CLUSTER) if wants_cluster else _NOT_ASKED,
     }
 
 
@@ -97,7 +97,8 @@ def topic_partitions(call: Call) -> Values:
             continue
         topic = topics.get(name)
         if topic is None:
-            found.append({"errorCode": codes.unknown_topic(name).code, "name": name})
+            may = call.operations(TOPIC, name)
+            found.append({"errorCode": codes.unknown_topic(name).code, "name": name, "topicAuthorizedOperations": may})
             continue
         start = first if name == after else 0
         if left <= 0:
@@ -108,7 +109,7 @@ def topic_partitions(call: Call) -> Values:
             {
                 **_topic(call, topic),
                 "partitions": partitions,
-                "topicAuthorizedOperations": call.service.operations.topic,
+                "topicAuthorizedOperations": call.operations(TOPIC, name),
             }
         )
         left -= end - start
@@ -128,7 +129,7 @@ def cluster(call: Call) -> Values:
         "clusterId": call.catalog.cluster_id,
         "controllerId": call.catalog.node_id,
         "brokers": [{"brokerId": node["nodeId"], "host": node["host"], "port": node["port"]}],
-        "clusterAuthorizedOperations": call.service.operations.cluster if wants else _NOT_ASKED,
+        "clusterAuthorizedOperations": call.operations(CLUSTER) if wants else _NOT_ASKED,
     }
 
 

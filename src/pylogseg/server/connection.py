@@ -21,7 +21,7 @@ from pylogseg.server import about, codes
 from pylogseg.server.budget import REQUEST_BYTES, TIMES, Budget, TooMuch
 from pylogseg.server.login import MOST_BYTES_BEFORE, REFUSAL_DELAY_S, SASL, Login, State
 from pylogseg.server.sasl import Denied
-from pylogseg.server.service import Call, Disconnected, Endpoint, Service
+from pylogseg.server.service import ANONYMOUS, Call, Disconnected, Endpoint, Service
 from pylogseg.server.table import NO_ANSWER
 from pylogseg.server.wire import API_VERSIONS, Header, MalformedRequest, Values, answer, decode, read_header, request_of
 
@@ -288,14 +288,22 @@ class Connection:
         if header.key in SASL:
             return self._log_in(header, values)
         client = self._client
-        call = Call(self._service, header.version, values, client, self._host, self._endpoint, self._wait, budget)
+        who = self._principal()
+        call = Call(self._service, header.version, values, client, self._host, who, self._endpoint, self._wait, budget)
         before = self._service.before
         if before is not None and (found := before(header.key, call)) is not None:
             return found
         if header.key == API_VERSIONS:
             good = about.is_software_known(values, header.version)
             return self._service.table.api_versions(header.version, codes.NONE if good else codes.INVALID_REQUEST)
-        return self._service.table.handlers[header.key](call)
+        return self._service.answer(header.key, call)
+
+    def _principal(self) -> str:
+        """Return who the client has shown to be, in Kafka's form."""
+        if self._login.user is not None:
+            return f"User:{self._login.user}"
+        name = self._tls.peer if self._tls is not None else ""
+        return f"User:{name}" if name else ANONYMOUS
 
     def _log_in(self, header: Header, values: Values) -> Values:
         began = time.monotonic()

@@ -274,8 +274,8 @@ class Coordinator:
                 self._consumers[group_id].check_commit(self._now(), member_id, generation)
                 return
             if group_id not in self._groups:
-                if generation >= 0:
-                    raise KafkaError(codes.GROUP_ID_NOT_FOUND)
+                if generation >= 0:  # there is a group, without members, where there are offsets
+                    raise KafkaError(codes.UNKNOWN_MEMBER_ID if self._all().get(group_id) else codes.GROUP_ID_NOT_FOUND)
                 return
         self.in_group(group_id, lambda group, now: group.check_commit(now, member_id, instance_id, generation))
 

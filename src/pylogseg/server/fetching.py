@@ -98,7 +98,7 @@ def _one(call: Call, each: Wanted, isolation: FetchIsolation, want: int, min_one
     try:
         served = _find(call, each)
         if call.service.before_fetch is not None:
-            call.service.before_fetch(served.topic, served.number)
+            call.service.before_fetch(call, served.topic, served.number)
         check_epoch(served, each.epoch)
         _check_codec(call, served)
         log = served.log()
@@ -125,7 +125,10 @@ def _find(call: Call, each: Wanted) -> Served:
     topic = call.topic(each.topic, each.topic_id)
     if topic is None:
         by_id = each.topic_id != NO_ID or call.version >= _IDS
+        if not by_id:
+            call.service.check_readable(call, each.topic)
         raise KafkaError(codes.UNKNOWN_TOPIC_ID if by_id else codes.UNKNOWN_TOPIC_OR_PARTITION)
+    call.service.check_readable(call, topic.name)
     return call.catalog.find(topic, each.number)
 
 

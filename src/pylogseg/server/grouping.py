@@ -9,6 +9,7 @@ from pylogseg.server.codes import KafkaError
 from pylogseg.server.consumer_groups import Beat, Known, check_subscription
 from pylogseg.server.coordinator import Committed, Place
 from pylogseg.server.groups import Join, check_sizes, size_of
+from pylogseg.server.service import GROUP as GROUP_KIND
 from pylogseg.server.service import Call
 from pylogseg.server.wire import NO_ID, Values
 
@@ -137,15 +138,16 @@ def commit(call: Call) -> Values:
             error = codes.ILLEGAL_GENERATION
     topics = []
     for topic in values["topics"]:
-        known = call.topic(topic["name"], topic["topicId"]) if call.version >= _BY_ID else None
-        name = known.name if known is not None else topic["name"]
-        missing = codes.UNKNOWN_TOPIC_ID if call.version >= _BY_ID and known is None else codes.NONE
+        known = call.topic(topic["name"], topic["topicId"] if call.version >= _BY_ID else NO_ID)
+        missing = codes.UNKNOWN_TOPIC_ID if call.version >= _BY_ID else codes.UNKNOWN_TOPIC_OR_PARTITION
         rows = []
         for each in topic["partitions"]:
-            row = {"partitionIndex": each["partitionIndex"], "errorCode": error or missing}
-            if not row["errorCode"]:
+            row = {"partitionIndex": each["partitionIndex"], "errorCode": missing if known is None else error}
+            if known is not None and not 0 <= each["partitionIndex"] < known.count:
+                row["errorCode"] = codes.UNKNOWN_TOPIC_OR_PARTITION
+            if known is not None and not row["errorCode"]:
                 try:
-                    _commit_one(call, group_id, (name, each["partitionIndex"]), each)
+                    _commit_one(call, group_id, (known.name, each["partitionIndex"]), each)
                 except KafkaError as refused:
                     row["errorCode"] = refused.code
             rows.append(row)
@@ -159,9 +161,6 @@ def commit(call: Call) -> Values:
 
 
 def _commit_one(call: Call, group_id: str, place: Place, asked: dict[str, Any]) -> None:
-    topic = call.catalog.topics.get(place[0])
-    if topic is None or not 0 <= place[1] < topic.count:
-        raise KafkaError(codes.UNKNOWN_TOPIC_OR_PARTITION)
     found = Committed(asked["committedOffset"], asked["committedLeaderEpoch"], asked["committedMetadata"] or "")
     call.service.groups.commit(group_id, place, found)
 
@@ -243,9 +242,13 @@ def list_groups(call: Call) -> Values:
     }
 
 
+def _operations(call: Call, row: Values) -> int:
+    is_asked = call.values["includeAuthorizedOperations"] and not row.get("errorCode")
+    return call.operations(GROUP_KIND, row["groupId"]) if is_asked else _NOT_ASKED
+
+
 def describe_groups(call: Call) -> Values:
     """Answer DescribeGroups."""
-    operations = call.service.operations.group if call.values["includeAuthorizedOperations"] else _NOT_ASKED
     rows = []
     for group_id in call.values["groups"]:
         row = call.service.groups.described(group_id)
@@ -257,13 +260,12 @@ def describe_groups(call: Call) -> Values:
         members = row.get("members", ())
         texts = sum(len(each["memberMetadata"]) + len(each["memberAssignment"]) for each in members)
         call.budget.spend_again(group_id, len(members), texts)
-        rows.append({**row, "authorizedOperations": operations})
+        rows.append({**row, "authorizedOperations": _operations(call, row)})
     return {"groups": rows}
 
 
 def describe_consumer_groups(call: Call) -> Values:
     """Answer ConsumerGroupDescribe; of a classic group it is an error, on which clients go on to DescribeGroups."""
-    operations = call.service.operations.group if call.values["includeAuthorizedOperations"] else _NOT_ASKED
     rows = []
     for group_id in call.values["groupIds"]:
         row = call.service.groups.described_consumers(group_id)
@@ -276,7 +278,7 @@ def describe_consumer_groups(call: Call) -> Values:
                 "groupEpoch": 0,
             }
         call.budget.spend_again(group_id, sum(map(_rows_of, row.get("members", ()))))
-        rows.append({**row, "authorizedOperations": operations})
+        rows.append({**row, "authorizedOperations": _operations(call, row)})
     return {"groups": rows}
 
 

@@ -99,6 +99,8 @@ def serve(
         raise RequestError(f"on_corrupt must be 'send' or 'skip', not {on_corrupt!r}")
     limits = Limits(connections=max_connections)
     guard = Guard(security)
+    if guard.acls and not scratch:
+        raise RequestError("ACLs (--acls) need a server that clients may write to: --own, Broker, or --scratch")
     kind: type[Catalog] = Catalog
     if scratch:
         _check_scratch(
@@ -124,8 +126,9 @@ def serve(
     load = _offsets(catalog, group_offsets)
     if scratch:
         assert isinstance(catalog, WritableCatalog)
-        service: Service = in_memory.memory_writer(catalog, load)
-        service.guard = guard
+        service: Service
+        service = writer = in_memory.memory_writer(catalog, load)
+        writer.protect(guard)
     else:
         service = Service(catalog, _coordinator(catalog, load, commits), READ_ONLY, guard=guard)
     try:

@@ -10,20 +10,26 @@ import binascii
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from pylogseg.errors import RequestError
 
 #: SCRAM's name of each hash, the stronger first.
 _HASHES = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}
+#: Kafka's numbers of the mechanisms.
+SCRAM = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *reversed(_HASHES))
 #: Kafka's own number: more would be a way to keep this server busy.
 _ITERATIONS = 4096
 _MOST_ITERATIONS = 1 << 20
+#: What Kafka takes from clients.
+ITERATIONS = range(_ITERATIONS, 16384 + 1)
 #: Of a name or password of a client: no exchange needs more.
 _MOST_BYTES = 4096
+_NOBODY: Mapping[tuple[str, str], Stored] = MappingProxyType({})
 _STORED = ("salt", "stored_key", "server_key", "iterations")
 
 
@@ -42,13 +48,30 @@ class Stored(NamedTuple):
     @classmethod
     def of(cls, mechanism: str, password: bytes, salt: bytes, iterations: int = _ITERATIONS) -> Stored:
         """Make it from a password."""
+        return cls.salted(
+            mechanism, hashlib.pbkdf2_hmac(_HASHES[mechanism], password, salt, iterations), salt, iterations
+        )
+
+    @classmethod
+    def salted(cls, mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Stored:
+        """Make it from a password that a client has salted."""
         kind = _HASHES[mechanism]
-        salted = hashlib.pbkdf2_hmac(kind, password, salt, iterations)
         client_key = hmac.digest(salted, b"Client Key", kind)
         return cls(salt, hashlib.new(kind, client_key).digest(), hmac.digest(salted, b"Server Key", kind), iterations)
 
     def __repr__(self) -> str:
         return "Stored(...)"
+
+
+def users_of(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Stored]:
+    """Return the users in records of a cluster's metadata, by mechanism and name."""
+    return {
+        (SCRAM[each["mechanism"]], each["name"]): Stored(
+            each["salt"], each["storedKey"], each["serverKey"], each["iterations"]
+        )
+        for each in records
+        if each["mechanism"] in SCRAM
+    }
 
 
 class Exchange(Protocol):
@@ -74,6 +97,11 @@ class Users:
     mechanisms : iterable of str
         Those that clients may use; by default all for which there is what they need.
 
+    Attributes
+    ----------
+    others : callable
+        Returns the users that clients have made, by mechanism and name.
+
     Raises
     ------
     RequestError
@@ -97,20 +125,35 @@ class Users:
         self._secret = secrets.token_bytes(32)
         kept = {mechanism for mechanism, _ in self._stored}
         #: The sizes of salts and the iterations of the users of each mechanism.
+        self.others: Callable[[], Mapping[tuple[str, str], Stored]] = lambda: _NOBODY
         self._forms = {
             mechanism: [(16, _ITERATIONS)] * bool(self._passwords)
             + [(len(each.salt), each.iterations) for (kind, _), each in self._stored.items() if kind == mechanism]
             for mechanism in _HASHES
         }
+        self._wanted = list(mechanisms)
         usable = [each for each in MECHANISMS if self._passwords or each == PLAIN or each in kept]
-        for each in (wanted := list(mechanisms)):
+        for each in self._wanted:
             if each not in usable:
                 what = "no user can use it" if each in MECHANISMS else f"choose among {', '.join(MECHANISMS)}"
                 raise RequestError(f"mechanism {each!r}: {what}")
-        self.mechanisms = [each for each in usable if not wanted or each in wanted]
+        self.mechanisms = [each for each in usable if not self._wanted or each in self._wanted]
 
     def __repr__(self) -> str:
         return f"Users({len({*self._passwords, *(name for _, name in self._stored)})} users)"
+
+    def take_others(self, others: Callable[[], Mapping[tuple[str, str], Stored]]) -> None:
+        """Let users log in that clients make, by SCRAM."""
+        self.others = others
+        self.mechanisms = [each for each in MECHANISMS if not self._wanted or each in self._wanted]
+
+    def is_fixed(self, name: str) -> bool:
+        """Return whether a name is of those that the server was given."""
+        return name in self._passwords or any(name == each for _, each in self._stored)
+
+    def _scram(self, mechanism: str, name: str) -> Stored | None:
+        found = self._stored.get((mechanism, name))
+        return self.others().get((mechanism, name)) if found is None and name not in self._passwords else found
 
     def begin(self, mechanism: str) -> Exchange:
         """Begin an exchange by one of the `mechanisms`."""
@@ -133,17 +176,19 @@ class Users:
 
         A name that is not here is told what one could be told that is.
         """
-        found = self._stored.get((mechanism, name))
+        found = self._scram(mechanism, name)
         if found is not None:
             return found.salt, found.iterations
         drawn = hmac.digest(self._secret, f"{mechanism} {name}".encode(), "sha512")
-        forms = self._forms[mechanism]
+        others = self.others().items()
+        forms = self._forms[mechanism] + [(len(e.salt), e.iterations) for (kind, _), e in others if kind == mechanism]
+        forms = forms or [(16, _ITERATIONS)]
         size, iterations = (16, _ITERATIONS) if name in self._passwords else forms[drawn[-1] % len(forms)]
         return (drawn * (size // len(drawn) + 1))[:size], iterations
 
     def stored(self, mechanism: str, name: str) -> Stored:
         """Return what SCRAM keeps of a user; of one that is not here, something that no password fits."""
-        found = self._stored.get((mechanism, name))
+        found = self._scram(mechanism, name)
         if found is not None:
             return found
         salt, iterations = self.asked(mechanism, name)

@@ -37,6 +37,14 @@ class Security:
         password there may be what Kafka stores of one: ``SCRAM-SHA-256=salt=…,stored_key=…,server_key=…,iterations=…``.
     mechanisms : sequence of str
         The mechanisms of SASL that are allowed; by default ``PLAIN``, ``SCRAM-SHA-256`` and ``SCRAM-SHA-512``.
+    acls : bool
+        Whether ACLs are kept and enforced, as by Kafka's ``StandardAuthorizer``; only where clients may write. By
+        default whoever can connect may do everything, and requests about ACLs are refused.
+    super_users : sequence of str
+        Principals that may do everything in any case, as ``"User:admin"``. Who has not logged in is
+        ``"User:ANONYMOUS"``.
+    allow_everyone_if_no_acl_found : bool
+        Whether everybody may use a topic, group or transactional id that no ACL is about.
     """
 
     tls_cert: Path | None = None
@@ -44,6 +52,9 @@ class Security:
     tls_ca: Path | None = None
     users: Path | Mapping[str, str] | None = field(default=None, repr=False)
     mechanisms: Sequence[str] = ()
+    acls: bool = False
+    super_users: Sequence[str] = ()
+    allow_everyone_if_no_acl_found: bool = False
 
 
 class Guard:
@@ -63,7 +74,17 @@ class Guard:
         self.asks_certificates = security.tls_ca is not None
         if security.mechanisms and security.users is None:
             raise RequestError("mechanisms of SASL need users (--users)")
+        self.acls, self.super_users = security.acls, tuple(security.super_users)
+        self.allows_without_acls = security.allow_everyone_if_no_acl_found
+        self._check_acls()
         self.users = None if security.users is None else Users(_load_users(security.users), security.mechanisms)
+
+    def _check_acls(self) -> None:
+        if not self.acls and (self.super_users or self.allows_without_acls):
+            raise RequestError("super users, and what is allowed without ACLs, need ACLs (--acls)")
+        for name in self.super_users:
+            if not name.partition(":")[1]:
+                raise RequestError(f"super user {name!r}: a principal has the form User:NAME")
 
     @property
     def is_open(self) -> bool:

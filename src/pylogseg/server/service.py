@@ -22,20 +22,22 @@ from pylogseg.server.wire import NO_ID, Values
 _log = logging.getLogger(__name__)
 
 
-class Operations(NamedTuple):
-    """What whoever can connect may do to a topic, a group, the cluster: the numbers of Kafka's operations, as bits."""
-
-    topic: int
-    group: int
-    cluster: int
-
-
 def _bits(*numbers: int) -> int:
     return sum(1 << number for number in numbers)
 
 
-_READING = Operations(_bits(3, 8, 10), _bits(3, 8, 10), _bits(8))
-_WRITING = Operations(_bits(3, 4, 5, 6, 7, 8, 10, 11), _bits(3, 6, 8, 10, 11), _bits(5, 7, 8, 9, 10, 11, 12))
+#: Kafka's types of resources.
+TOPIC, GROUP, CLUSTER = 2, 3, 4
+CLUSTER_NAME = "kafka-cluster"
+#: What whoever can connect may do to each type of resource: the numbers of Kafka's operations, as bits.
+_READING = {TOPIC: _bits(3, 8, 10), GROUP: _bits(3, 8, 10), CLUSTER: _bits(8)}
+_WRITING = {
+    TOPIC: _bits(3, 4, 5, 6, 7, 8, 10, 11),
+    GROUP: _bits(3, 6, 8, 10, 11),
+    CLUSTER: _bits(5, 7, 8, 9, 10, 11, 12),
+}
+_DESCRIBE = 8
+ANONYMOUS = "User:ANONYMOUS"
 
 
 class Disconnected(Exception):
@@ -66,12 +68,18 @@ class Service:
     #: Sees each request before it is answered, and may answer in the server's place.
     before: Callable[[int, Call], Values | None] | None = None
     #: Sees each partition before it is fetched, and may raise KafkaError in the log's place.
-    before_fetch: Callable[[str, int], None] | None = None
+    before_fetch: Callable[[Call, str, int], None] | None = None
 
-    @property
-    def operations(self) -> Operations:
-        """What is allowed."""
-        return _WRITING if self.catalog.is_writable else _READING
+    def answer(self, key: int, call: Call) -> Values | None:
+        """Answer a request."""
+        return self.table.handlers[key](call)
+
+    def check_readable(self, call: Call, topic: str) -> None:
+        """Raise KafkaError for a topic that a client may not read."""
+
+    def operations(self, call: Call, kind: int, name: str) -> int:
+        """Return what a client may do to a resource, as bits."""
+        return (_WRITING if self.catalog.is_writable else _READING)[kind]
 
     def close(self) -> None:
         """Answer all that wait."""
@@ -88,6 +96,8 @@ class Call(NamedTuple):
     values : dict
     client_id, host : str
         Of the client.
+    principal : str
+        Who the client has shown to be, as ``User:alice``.
     endpoint : Endpoint
         The address that this client is told.
     wait : callable
@@ -101,6 +111,7 @@ class Call(NamedTuple):
     values: Values
     client_id: str
     host: str
+    principal: str
     endpoint: Endpoint
     wait: Callable[[float], bool]
     budget: Budget
@@ -113,6 +124,11 @@ class Call(NamedTuple):
     def topic(self, name: str | None, topic_id: bytes = NO_ID) -> Topic | None:
         """Return a topic by its id if one is given, else by its name; None if it is not here."""
         return self.catalog.topics.get(name or "") if topic_id == NO_ID else self.catalog.by_id.get(topic_id)
+
+    def operations(self, kind: int, name: str = CLUSTER_NAME) -> int:
+        """Return what the client may do to a resource, as bits; of a cluster that it may not describe, none."""
+        found = self.service.operations(self, kind, name)
+        return found if kind != CLUSTER or found & 1 << _DESCRIBE else 0
 
     def node(self) -> dict[str, Any]:
         """Return this node, as fields of a node of several answers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket as sockets
 import ssl
 from collections.abc import Iterable
@@ -73,12 +74,40 @@ def _reason(error: ssl.SSLError) -> str:
     return (error.reason or str(error)).replace("_", " ").lower()
 
 
+#: Names of attributes in a certificate that Java writes as short ones.
+_ATTRIBUTES = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "STREET",
+    "userId": "UID",
+}
+
+
+def _distinguished(subject: Iterable[Iterable[tuple[str, str]]]) -> str:
+    """Return the name in a certificate as Kafka has it (RFC 2253): the last part comes first."""
+    parts = ["+".join(f"{_ATTRIBUTES.get(name, name)}={_escaped(value)}" for name, value in part) for part in subject]
+    return ",".join(reversed(parts))
+
+
+def _escaped(value: str) -> str:
+    found = re.sub(r'([,+"\\<>;])', r"\\\1", value)
+    found = f"\\{found}" if found[:1] in ("#", " ") else found
+    return f"{found[:-1]}\\ " if found.endswith(" ") and len(value) > 1 else found
+
+
 class Channel:
     """A connection that is to speak TLS; `socket` takes the place of the one that is given."""
 
     def __init__(self, settings: ssl.SSLContext, socket: sockets.socket) -> None:
         socket.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NODELAY, 1)
         self.socket = settings.wrap_socket(socket, server_side=True, do_handshake_on_connect=False)
+        #: The name in the client's certificate; empty if it has none.
+        self.peer = ""
 
     def shake_hands(self, seconds: float) -> str:
         """Agree on keys with the client; returns the version and the cipher.
@@ -95,6 +124,8 @@ class Channel:
             raise RequestError("the client went in the middle of the handshake") from None
         except ssl.SSLError as error:
             raise RequestError(_REASONS.get(error.reason or "", _reason(error))) from None
+        certificate: Any = self.socket.getpeercert() or {}
+        self.peer = _distinguished(certificate.get("subject", ()))
         cipher = self.socket.cipher()
         return f"{self.socket.version()} {cipher[0] if cipher else ''}"
 

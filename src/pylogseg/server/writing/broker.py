@@ -52,7 +52,7 @@ class Broker(Server):
     advertise : str, optional
         Address that clients are told, if it is another one. By default the one that they connected to.
     security : Security
-        Certificates for TLS, and users with passwords; by default whoever can connect may read and write.
+        Certificates for TLS, users with passwords, and ACLs; by default whoever can connect may do everything.
     max_connections : int
         Of clients, at one time.
     trace : callable, optional
@@ -132,10 +132,10 @@ class Broker(Server):
                     if name not in catalog.topics:
                         catalog.make(name, count)
             service = memory_writer(catalog) if self._path is None else lasting_writer(owned)
+            service.protect(self._guard)
         except BaseException:
             catalog.close()
             raise
-        service.guard = self._guard
         service.before, service.before_fetch = self._control.before, self._control.before_fetch
         return service
 

@@ -6,7 +6,7 @@ import difflib
 import functools
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,11 +17,13 @@ from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import errors
 from pylogseg.server.service import Call, Disconnected
 from pylogseg.server.wire import NO_ID, Values, request_of
+from pylogseg.server.writing.failures import LISTS, failed, joined
 
 #: Requests that are remembered; the oldest go first.
 _MOST_REQUESTS = 10_000
 _LOOK_SECONDS = 0.05
 _PRODUCE, _FETCH, _OFFSET_FETCH = 0, 1, 9
+_WANTED = "a test wants this error"
 
 
 class Seen(NamedTuple):
@@ -55,7 +57,7 @@ class _Named(NamedTuple):
         """Return whether a request names it."""
         if self.group is not None and self.group not in _groups(key, call.values):
             return False
-        return self.topic is None or any(map(self.chooser(call), call.values[_LISTS[key][0].request] or ()))
+        return self.topic is None or any(map(self.chooser(call), call.values[LISTS[key][0].request] or ()))
 
     def chooser(self, call: Call) -> Callable[[dict[str, Any]], bool]:
         """Return what tells whether a row of a topic holds what is meant."""
@@ -108,9 +110,9 @@ class Control:
             raise Disconnected("a test wants it")
         if key == _PRODUCE and call.values["acks"] == 0:
             raise Disconnected(f"a test wants error {rule.code}, and the client waits for no answer")
-        return failed(key, call, rule.code) if rule.named.topic is None else _failed_in_part(key, call, rule)
+        return failed(key, call, rule.code, _WANTED) if rule.named.topic is None else _failed_in_part(key, call, rule)
 
-    def before_fetch(self, topic: str, number: int) -> None:
+    def before_fetch(self, call: Call, topic: str, number: int) -> None:
         """Raise the error that a test wants for a partition of a fetch."""
         rule = self._next(
             self._failures[_FETCH],
@@ -275,123 +277,9 @@ def code_of(error: str | int) -> int:
     raise RequestError(f"{error!r} is no error of Kafka's: {hint}")
 
 
-class _Rows(NamedTuple):
-    """How a list of an answer follows from one of its request."""
-
-    answer: str
-    request: str
-    copied: tuple[str, ...]
-
-
-_PARTITIONS = _Rows("partitions", "partitions", ("partitionIndex",))
-#: Answers that have their errors in lists; the others have one for all.
-_LISTS: dict[int, tuple[_Rows, ...]] = {
-    0: (_Rows("responses", "topicData", ("name", "topicId")), _Rows("partitionResponses", "partitionData", ("index",))),
-    2: (_Rows("topics", "topics", ("name",)), _PARTITIONS),
-    3: (_Rows("topics", "topics", ("name", "topicId")),),
-    8: (_Rows("topics", "topics", ("name", "topicId")), _PARTITIONS),
-    19: (_Rows("topics", "topics", ("name",)),),
-    21: (_Rows("topics", "topics", ("name",)), _PARTITIONS),
-    23: (_Rows("topics", "topics", ("topic",)), _Rows("partitions", "partitions", ("partition",))),
-    28: (_Rows("topics", "topics", ("name",)), _PARTITIONS),
-    32: (_Rows("results", "resources", ("resourceType", "resourceName")),),
-    33: (_Rows("responses", "resources", ("resourceType", "resourceName")),),
-    37: (_Rows("results", "topics", ("name",)),),
-    75: (_Rows("topics", "topics", ("name",)),),
-    44: (_Rows("responses", "resources", ("resourceType", "resourceName")),),
-}
-
-
-#: The first version of Fetch that has an error for the whole answer.
-_WHOLE_FETCH = 7
-
-
-def _fetched(number: int, code: int) -> dict[str, Any]:
-    return {"partitionIndex": number, "errorCode": code, "highWatermark": -1, "records": b""}
-
-
-def failed(key: int, call: Call, code: int) -> Values:
-    """Return the answer to a request that fails as a whole."""
-    values, text = call.values, "a test wants this error"
-    found: Values = {"errorCode": code, "errorMessage": text}
-    if key == 3:
-        found |= {"brokers": [call.node()], "clusterId": call.catalog.cluster_id, "controllerId": call.catalog.node_id}
-    if key == 1:
-        if call.version < _WHOLE_FETCH:
-            found["responses"] = [
-                {**each, "partitions": [_fetched(row["partition"], code) for row in each["partitions"]]}
-                for each in values["topics"]
-            ]
-    elif key in _LISTS:
-        outer = _LISTS[key][0]
-        found[outer.answer] = [_row(each, _LISTS[key], code, text) for each in values[outer.request] or ()]
-    elif key == 9:
-        found["groups"] = [{"groupId": each["groupId"], "errorCode": code} for each in values["groups"]]
-    elif key == 10:
-        nowhere = {"nodeId": -1, "host": "", "port": -1}
-        found |= nowhere
-        keys = values["coordinatorKeys"]
-        found["coordinators"] = [{"key": each, "errorCode": code, "errorMessage": text, **nowhere} for each in keys]
-    elif key == 15:
-        found["groups"] = [{"groupId": each, "errorCode": code} for each in values["groups"]]
-    elif key == 69:
-        found["groups"] = [{"groupId": each, "errorCode": code} for each in values["groupIds"]]
-    elif key == 35:
-        found["results"] = [{"logDir": each, "errorCode": code} for each in call.catalog.log_dirs or [""]]
-    elif key == 61:
-        found["topics"] = [
-            {
-                "name": each["name"],
-                "partitions": [{"partitionIndex": number, "errorCode": code} for number in each["partitionIndexes"]],
-            }
-            for each in values["topics"]
-        ]
-    elif key == 20:
-        names = values["topics"] or [{"name": name} for name in values["topicNames"]]
-        found["responses"] = [{**each, "errorCode": code, "errorMessage": text} for each in names]
-    elif key == 24:
-        found["resultsByTopicV3AndBelow"] = [
-            {
-                "name": topic["name"],
-                "resultsByPartition": [
-                    {"partitionIndex": number, "partitionErrorCode": code} for number in topic["partitions"]
-                ],
-            }
-            for topic in values["v3AndBelowTopics"]
-        ]
-    elif key == 31:
-        found["filterResults"] = [{"errorCode": code, "errorMessage": text} for _ in values["filters"]]
-    elif key == 30:
-        found["results"] = [{"errorCode": code, "errorMessage": text} for _ in values["creations"]]
-    elif key == 34:
-        found["results"] = [
-            {
-                "topicName": topic["name"],
-                "partitions": [{"partitionIndex": number, "errorCode": code} for number in topic["partitions"]],
-            }
-            for log_dir in values["dirs"]
-            for topic in log_dir["topics"]
-        ]
-    elif key == 43:
-        found["replicaElectionResults"] = [
-            {
-                "topic": topic["topic"],
-                "partitionResult": [{"partitionId": number, "errorCode": code} for number in topic["partitions"]],
-            }
-            for topic in values["topicPartitions"] or ()
-        ]
-    elif key == 65:
-        found["transactionStates"] = [
-            {"transactionalId": name, "errorCode": code} for name in values["transactionalIds"]
-        ]
-    elif key == 42:
-        found["results"] = [{"groupId": name, "errorCode": code} for name in values["groupsNames"]]
-    return found
-
-
 def _failed_in_part(key: int, call: Call, rule: _Rule) -> Values:
     """Return the answer to a request of which a topic, or a partition of it, fails; the rest of it is done."""
-    rows, is_meant = _LISTS[key], rule.named.chooser(call)
+    rows, is_meant = LISTS[key], rule.named.chooser(call)
     wanted, rest = [], []
     for topic in call.values[rows[0].request]:
         if not is_meant(topic):
@@ -405,36 +293,17 @@ def _failed_in_part(key: int, call: Call, rule: _Rule) -> Values:
             if not all(is_one):
                 rest.append({**topic, inner: [each for each, yes in zip(topic[inner], is_one, strict=True) if not yes]})
     assert rule.code is not None
-    found = failed(key, call._replace(values={**call.values, rows[0].request: wanted}), rule.code)
+    found = failed(key, call._replace(values={**call.values, rows[0].request: wanted}), rule.code, _WANTED)
     if not rest:
         return found
-    done = call.service.table.handlers[key](call._replace(values={**call.values, rows[0].request: rest}))
+    done = call.service.answer(key, call._replace(values={**call.values, rows[0].request: rest}))
     assert done is not None
-    return {**done, rows[0].answer: _joined([*done[rows[0].answer], *found[rows[0].answer]], rows)}
-
-
-def _joined(found: Iterable[dict[str, Any]], rows: tuple[_Rows, ...]) -> list[dict[str, Any]]:
-    """Put rows of one topic together."""
-    topics: dict[Any, dict[str, Any]] = {}
-    for row in found:
-        name = tuple(row.get(each) for each in rows[0].copied)
-        known = topics.setdefault(name, row)
-        if known is not row:
-            known[rows[1].answer] = [*known[rows[1].answer], *row[rows[1].answer]]
-    return list(topics.values())
+    return {**done, rows[0].answer: joined([*done.get(rows[0].answer, ()), *found[rows[0].answer]], rows)}
 
 
 def _depth(key: int) -> int:
     """Return for what single parts of a request there are errors: 1 topics, 2 their partitions too."""
     if key == _FETCH:
         return 2
-    rows = _LISTS.get(key, ())
+    rows = LISTS.get(key, ())
     return len(rows) if rows and {"name", "topic"} & set(rows[0].copied) else 0
-
-
-def _row(asked: dict[str, Any], rows: tuple[_Rows, ...], code: int, text: str) -> dict[str, Any]:
-    copied = {name: asked[name] for name in rows[0].copied}
-    if len(rows) == 1:
-        return {**copied, "errorCode": code, "errorMessage": text}
-    inner = rows[1]
-    return {**copied, inner.answer: [_row(each, rows[1:], code, text) for each in asked[inner.request]]}

@@ -10,7 +10,7 @@ from pylogseg.server.handlers import FEATURES, READING
 from pylogseg.server.service import Call
 from pylogseg.server.table import Table
 from pylogseg.server.wire import Values
-from pylogseg.server.writing import admin, altering, one_node, producing, transacting
+from pylogseg.server.writing import access_answers, admin, altering, one_node, producing, transacting
 from pylogseg.server.writing.writer import writer_of
 
 
@@ -41,9 +41,9 @@ WRITING = Table(
         25: transacting.add_offsets,
         26: transacting.end,
         28: transacting.commit_offsets,
-        29: one_node.describe_acls,
-        30: one_node.create_acls,
-        31: one_node.delete_acls,
+        29: access_answers.describe_acls,
+        30: access_answers.create_acls,
+        31: access_answers.delete_acls,
         33: altering.alter,
         34: one_node.alter_log_dirs,
         37: admin.create_partitions,
@@ -53,6 +53,8 @@ WRITING = Table(
         45: one_node.alter_reassignments,
         46: one_node.reassignments,
         47: admin.delete_offsets,
+        50: access_answers.describe_users,
+        51: access_answers.alter_users,
         55: one_node.quorum,
         65: one_node.describe_transactions,
         66: one_node.list_transactions,

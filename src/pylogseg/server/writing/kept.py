@@ -1,15 +1,14 @@
-"""Topics of an own directory, in Kafka's `bootstrap.checkpoint`, from which a controller takes its first state.
+"""What an own directory has but records, in Kafka's `bootstrap.checkpoint`: a controller takes its first state from it.
 
-A broker that is started over the directory finds topics, their ids and settings there, as it finds the records in the
+A broker that is started over the directory finds topics, settings, ACLs and users there, as it finds the records in the
 logs. Its own metadata, `__cluster_metadata`, takes over from then on.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 from pylogseg.arrow.encode import encode
@@ -24,6 +23,8 @@ from pylogseg.format.records import decode
 from pylogseg.internal_topics.cluster import TOPIC_RESOURCE
 from pylogseg.messages.control import encode_control
 from pylogseg.messages.framing import decode_framed, encode_framed
+from pylogseg.server.sasl import SCRAM, Stored, users_of
+from pylogseg.server.writing.acls import FIELDS, Acl, acls_of
 
 FILE = "bootstrap.checkpoint"
 #: What a Kafka 4.3 writes when it formats a directory.
@@ -50,28 +51,41 @@ class Kept:
     settings: dict[str, str] = field(default_factory=dict)
 
 
-def read_kept(data: bytes, path: str) -> dict[str, Kept]:
-    """Return topics by their names; CorruptionError if the file is damaged."""
-    found: dict[str, Kept] = {}
+@dataclass
+class Contents:
+    """What the file holds: topics by name, other settings by type and name, ACLs by id, users by mechanism and name."""
+
+    topics: dict[str, Kept] = field(default_factory=dict)
+    dynamic: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    acls: dict[str, Acl] = field(default_factory=dict)
+    users: dict[tuple[str, str], Stored] = field(default_factory=dict)
+
+
+def read_kept(data: bytes, path: str) -> Contents:
+    """Return what is in the file; CorruptionError if it is damaged."""
+    found = Contents()
     by_id: dict[str, Kept] = {}
     for name, fields in _records(data, path):
         if name == "TopicRecord":
-            kept = found[fields["name"]] = Kept(fields["name"], fields["topicId"])
+            kept = found.topics[fields["name"]] = Kept(fields["name"], fields["topicId"])
             by_id[kept.topic_id] = kept
         elif name == "PartitionRecord" and fields["topicId"] in by_id:
             by_id[fields["topicId"]].count += 1
-        elif name == "ConfigRecord" and fields["resourceType"] == TOPIC_RESOURCE and fields["resourceName"] in found:
-            found[fields["resourceName"]].settings[fields["name"]] = fields["value"]
+        elif name == "ConfigRecord":
+            _read_setting(found, fields)
+        elif name == "AccessControlEntryRecord":
+            found.acls |= acls_of([fields])
+        elif name == "UserScramCredentialRecord":
+            found.users |= users_of([fields])
     return found
 
 
-def read_dynamic(data: bytes, path: str) -> dict[tuple[int, str], dict[str, str]]:
-    """Return the settings of all that is no topic, by type and name; CorruptionError if the file is damaged."""
-    found: dict[tuple[int, str], dict[str, str]] = {}
-    for name, fields in _records(data, path):
-        if name == "ConfigRecord" and fields["resourceType"] != TOPIC_RESOURCE:
-            found.setdefault((fields["resourceType"], fields["resourceName"]), {})[fields["name"]] = fields["value"]
-    return found
+def _read_setting(found: Contents, fields: dict[str, Any]) -> None:
+    kind, of = fields["resourceType"], fields["resourceName"]
+    if kind != TOPIC_RESOURCE:
+        found.dynamic.setdefault((kind, of), {})[fields["name"]] = fields["value"]
+    elif of in found.topics:
+        found.topics[of].settings[fields["name"]] = fields["value"]
 
 
 def _records(data: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -95,26 +109,26 @@ def _setting(kind: int, of: str, name: str, value: str) -> bytes:
     return encode_framed("ConfigRecord", 0, {"resourceType": kind, "resourceName": of, "name": name, "value": value})
 
 
-def encode_kept(
-    topics: Iterable[Kept],
-    node_id: int,
-    directory_id: str,
-    dynamic: Mapping[tuple[int, str], Mapping[str, str]] = MappingProxyType({}),
-) -> bytes:
-    """Return the file: the features of a Kafka 4.3, each topic with its settings and partitions, other settings."""
+def encode_kept(contents: Contents, node_id: int, directory_id: str) -> bytes:
+    """Return the file: the features of a Kafka 4.3, each topic with its settings and partitions, and all else."""
     values = [
         encode_framed("FeatureLevelRecord", 0, {"name": name, "featureLevel": level})
         for name, level in _FEATURES.items()
     ]
-    for topic in topics:
+    for topic in contents.topics.values():
         values.append(encode_framed("TopicRecord", 0, {"name": topic.name, "topicId": topic.topic_id}))
         values += [_setting(TOPIC_RESOURCE, topic.name, *each) for each in sorted(topic.settings.items())]
         for number in range(topic.count):
             here = {"replicas": [node_id], "isr": [node_id], "leader": node_id, "directories": [directory_id]}
             fields = {"partitionId": number, "topicId": topic.topic_id, "leaderEpoch": 0, "partitionEpoch": 0, **here}
             values.append(encode_framed("PartitionRecord", _PARTITION_VERSION, fields))
-    for (kind, name), settings in sorted(dynamic.items()):
+    for (kind, name), settings in sorted(contents.dynamic.items()):
         values += [_setting(kind, name, *each) for each in sorted(settings.items())]
+    for acl_id, acl in contents.acls.items():
+        named = dict(zip(FIELDS, acl, strict=True))
+        values.append(encode_framed("AccessControlEntryRecord", 0, {"id": acl_id, **named}))
+    for (mechanism, name), stored in sorted(contents.users.items()):
+        values.append(encode_framed("UserScramCredentialRecord", 0, _user(mechanism, name, stored)))
     now_ms = time.time_ns() // 1_000_000
     head, foot = (
         encode_control(ControlKind.SNAPSHOT_HEADER, {}),
@@ -128,6 +142,17 @@ def encode_kept(
             control_batch(*foot, base_offset=1 + len(values), timestamp_ms=now_ms, leader_epoch=0),
         )
     )
+
+
+def _user(mechanism: str, name: str, stored: Stored) -> dict[str, Any]:
+    return {
+        "name": name,
+        "mechanism": next(number for number, each in SCRAM.items() if each == mechanism),
+        "salt": stored.salt,
+        "storedKey": stored.stored_key,
+        "serverKey": stored.server_key,
+        "iterations": stored.iterations,
+    }
 
 
 def write_label(storage: Storage, path: str, meta: MetaProperties) -> None:

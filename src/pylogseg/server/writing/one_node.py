@@ -181,23 +181,3 @@ def _described(name: str, found: Transaction | None) -> dict[str, Any]:
         "producerEpoch": found.producer.epoch,
         "topics": [{"topic": topic, "partitions": numbers} for topic, numbers in topics.items()],
     }
-
-
-# ---- access ----
-
-_NO_ACLS = {"errorCode": codes.SECURITY_DISABLED, "errorMessage": "No Authorizer is configured."}
-
-
-def describe_acls(call: Call) -> Values:
-    """Answer DescribeAcls, as a broker does that has no authorizer."""
-    return dict(_NO_ACLS)
-
-
-def create_acls(call: Call) -> Values:
-    """Answer CreateAcls, as a broker does that has no authorizer."""
-    return {"results": [_NO_ACLS for _ in call.values["creations"]]}
-
-
-def delete_acls(call: Call) -> Values:
-    """Answer DeleteAcls, as a broker does that has no authorizer."""
-    return {"filterResults": [_NO_ACLS for _ in call.values["filters"]]}

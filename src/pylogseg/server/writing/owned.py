@@ -29,8 +29,9 @@ from pylogseg.server import codes
 from pylogseg.server.catalog import Catalog, Served, Topic
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import topic_settings
+from pylogseg.server.writing.acls import Acls
 from pylogseg.server.writing.clock import MovableClock
-from pylogseg.server.writing.kept import FILE, Kept, encode_kept, read_dynamic, read_kept, write_label
+from pylogseg.server.writing.kept import FILE, Contents, Kept, encode_kept, read_kept, write_label
 from pylogseg.server.writing.topics import NEW, WritableCatalog, Written, config
 
 _log = logging.getLogger(__name__)
@@ -101,7 +102,9 @@ class OwnedCatalog(WritableCatalog):
         self.path = os.path.realpath(path)
         self._storage = LocalStorage()  # of its own: the lock keeps out who has another one
         clock = MovableClock()
-        kept, dynamic = self._read()
+        contents = self._read()
+        # Kafka's own tool formats directories without topics.
+        kept, dynamic = contents.topics or None, contents.dynamic
         #: Whether a cluster has it: then only that changes topics.
         self.is_cluster = self._has_metadata()
         nodes = {
@@ -123,7 +126,7 @@ class OwnedCatalog(WritableCatalog):
             self._home = self.path
             self.notes += freed
             if not self.is_cluster:
-                self._dynamic = dynamic
+                self._dynamic, self.acls, self.users = dynamic, Acls(contents.acls), contents.users
                 self._adopt(kept)
         except BaseException:
             self.manager.close()
@@ -131,16 +134,12 @@ class OwnedCatalog(WritableCatalog):
 
     # ---- what is there ----
 
-    def _read(self) -> tuple[dict[str, Kept] | None, Mapping[tuple[int, str], Mapping[str, str]]]:
-        """Return the topics and other settings that were kept.
-
-        The topics are None if none was: Kafka's own tool formats directories without topics.
-        """
+    def _read(self) -> Contents:
+        """Return what was kept; of a new directory what each begins with."""
         path = os.path.join(self.path, FILE)
         if not os.path.exists(path):
-            return None, NEW
-        data = self._storage.read_all(path)
-        return read_kept(data, path) or None, read_dynamic(data, path)
+            return Contents(dynamic={of: dict(each) for of, each in NEW.items()})
+        return read_kept(self._storage.read_all(path), path)
 
     def _has_metadata(self) -> bool:
         """Whether there is the metadata of a cluster: a log that a quorum has begun."""
@@ -239,9 +238,9 @@ class OwnedCatalog(WritableCatalog):
             raise KafkaError(codes.POLICY_VIOLATION, text)
 
     def _keep(self, topics: Mapping[str, Topic]) -> None:
-        kept = [Kept(each.name, format_uuid(each.id), each.count, each.settings) for each in topics.values()]
-        directory_id = self._label.directory_id or _new_id()
-        data = encode_kept(kept, self.node_id, directory_id, self._dynamic)
+        kept = {name: Kept(each.name, format_uuid(each.id), each.count, each.settings) for name, each in topics.items()}
+        contents = Contents(kept, {of: dict(each) for of, each in self._dynamic.items()}, self.acls.by_id, self.users)
+        data = encode_kept(contents, self.node_id, self._label.directory_id or _new_id())
         self._storage.write_whole(os.path.join(self.path, FILE), data)
 
     def _configured(self, topic: Topic, found: LogConfig) -> None:

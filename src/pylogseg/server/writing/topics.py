@@ -28,7 +28,9 @@ from pylogseg.server.catalog import INTERNAL, Catalog, Growth, Served, Topic
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import settings as settings_of_kafka
 from pylogseg.server.defaults import topic_settings, why_invalid
+from pylogseg.server.sasl import Stored, users_of
 from pylogseg.server.view import View
+from pylogseg.server.writing.acls import Acls, acls_of
 from pylogseg.server.writing.clock import MovableClock
 from pylogseg.server.writing.growth import Watch, wake
 
@@ -38,6 +40,10 @@ _log = logging.getLogger(__name__)
 NEW = {(BROKER_RESOURCE, ""): {"min.insync.replicas": "1"}}
 #: So many partitions a topic may have here, and all topics: each costs files, or memory.
 MOST_PARTITIONS, MOST_IN_ALL = 10_000, 50_000
+
+
+#: By mechanism and name.
+UsersOfScram = dict[tuple[str, str], Stored]
 
 
 class Written(Served):
@@ -160,6 +166,10 @@ class WritableCatalog(Catalog):
         self._waiting: dict[str, Topic] | None = None
         super().__init__(disk, names, view=view)
         self._dynamic = dict(super().dynamic) if disk else NEW
+        clusters = self._clusters.values()
+        #: Who may do what, and the users of SCRAM that clients have made, by mechanism and name.
+        self.acls = Acls(acls_of(each for cluster in clusters for each in cluster.acls))
+        self.users = users_of(each for cluster in clusters for each in cluster.users)
         self._show(self.topics)
 
     @property
@@ -204,6 +214,21 @@ class WritableCatalog(Catalog):
                         self._configured(topic, self.config_of(topic.name))
             except KafkaError:
                 self._dynamic = before
+                raise
+
+    def set_access(self, change: Callable[[Acls, UsersOfScram], tuple[Acls, UsersOfScram]]) -> None:
+        """Exchange ACLs and users by what a function makes of them; KafkaError if that cannot be kept."""
+        with self._changing:
+            self._check_changeable()
+            before = self.acls, self.users
+            self.acls, self.users = change(*before)
+            if (self.acls.by_id, self.users) == (before[0].by_id, before[1]):
+                return
+            try:
+                with _stored():
+                    self._keep(self.topics)
+            except KafkaError:
+                self.acls, self.users = before
                 raise
 
     def configure(self, topic: Topic, settings: Mapping[str, str], *, dry: bool = False) -> None:

@@ -96,7 +96,8 @@ def commit_offsets(call: Call) -> Values:
     for topic in values["topics"]:
         rows = []
         for each in topic["partitions"]:
-            code = error or _stage(call, topic["name"], each)
+            is_here = _is_here(call, topic["name"], each["partitionIndex"])
+            code = error or _stage(call, topic["name"], each) if is_here else codes.UNKNOWN_TOPIC_OR_PARTITION
             rows.append({"partitionIndex": each["partitionIndex"], "errorCode": code})
         topics.append({"name": topic["name"], "partitions": rows})
     return {"topics": topics}
@@ -104,8 +105,6 @@ def commit_offsets(call: Call) -> Values:
 
 def _stage(call: Call, topic: str, asked: dict[str, Any]) -> int:
     place, group = (topic, asked["partitionIndex"]), call.values["groupId"]
-    if not _is_here(call, *place):
-        return codes.UNKNOWN_TOPIC_OR_PARTITION
     committed = Committed(asked["committedOffset"], asked["committedLeaderEpoch"], asked["committedMetadata"] or "")
     try:
         writer_of(call).groups.stage(_producer(call), group, place, committed)
