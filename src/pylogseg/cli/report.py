@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import click
 
 from pylogseg.cli import common
 from pylogseg.cli.outputs import check_free, check_output
+from pylogseg.cli.since import since_lines
 from pylogseg.cli.tiers import Local
 from pylogseg.errors import RequestError
+from pylogseg.format.escape import printable
 from pylogseg.reading.log_reader import check_times
 from pylogseg.reading.partition import Throttle
+from pylogseg.reporting.cluster import cluster_ids
+from pylogseg.reporting.comparing import earlier_facts
 from pylogseg.reporting.report import check_decoding, command_of, partitions_to_scan, reported
 from pylogseg.reporting.wishes import Wishes
 
@@ -23,6 +28,7 @@ Examples:
   pylogseg report /data/kafka --full -o report.html     read and check every byte
   pylogseg report /data/kafka --json | jq .findings
   pylogseg report /data/kafka -o report.html --csv tables
+  pylogseg report /data/kafka --compare yesterday.json -o report.html
 
 \b
 The page is one file: it needs no network, and opens from the disk. By default
@@ -35,6 +41,12 @@ that the broker deletes meanwhile are named.
 The page shows no keys and values, unless --sample is given: decoded, where _schemas
 or --registry has a schema of the topic. Secrets in Kafka's own topics are masked.
 No registry is asked that is not named.
+
+\b
+--compare EARLIER is for a report of the same cluster, made by --json before: which
+partitions are gone, were cut, made again, are new or moved (and how fast), findings
+that are new or gone, where groups stood, settings and replicas. The exit code is
+that of the verdict.
 
 \b
 Exit codes: 0 no damage; 1 damage was found; 2 wrong usage, or something could
@@ -86,6 +98,12 @@ not be read; 130 interrupted: no file is left.
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the facts as JSON.")
 @click.option("--csv", "csv_folder", metavar="FOLDER", type=Local(), help="Write the tables to FOLDER, as CSV.")
+@click.option(
+    "--compare",
+    metavar="EARLIER",
+    type=Local(),
+    help="Say what changed since an earlier report of the cluster: EARLIER is what its --json printed.",
+)
 @common.decompressed_option("counts as damaged")
 @common.rate_option
 @click.option(
@@ -113,13 +131,14 @@ def report(
     now: int | None,
     as_json: bool,
     csv_folder: str | None,
+    compare: str | None,
     max_decompressed_bytes: int,
     max_bytes_per_second: int | None,
     jobs: int,
 ) -> None:
     """Show what is on a disk and what is wrong with it, as one HTML page."""
-    if output is None and csv_folder is None and not as_json:
-        raise click.UsageError("nothing to do: give -o FILE, --json or --csv FOLDER")
+    if output is None and csv_folder is None and compare is None and not as_json:
+        raise click.UsageError("nothing to do: give -o FILE, --json, --csv FOLDER or --compare EARLIER")
     for name, value in {"-o": output, "--csv": csv_folder}.items():
         if value == "":
             raise RequestError(f"{name}: the name is empty")
@@ -132,6 +151,8 @@ def report(
             check_output(Path(place), chosen.disk)
     if output is not None:
         check_free(Path(output), overwrite)
+    if compare is not None:  # before much is read
+        earlier_facts(compare, cluster_ids(chosen.disk), time.time_ns() // 1_000_000 if now is None else now)
     config = common.parse_settings(settings)
     again = command_of(
         paths,
@@ -167,6 +188,8 @@ def report(
     size = sum(segment.size for p in scanned for segment in p.segments)
     with common.progress(size + sum(segment.size for segment in chosen.disk.loose), "report") as advance:
         found = reported(chosen.disk, wishes, advance)
+    if compare is not None:
+        found = found.since(compare)
     if output is not None:
         found.write(output)
     if csv_folder is not None:
@@ -175,6 +198,8 @@ def report(
         common.print_json(found.to_dict())
     else:
         click.echo(found.facts.verdict)
+        for text in () if found.facts.since is None else since_lines(found.facts.since):
+            click.echo(printable(text))
         for each in (output, csv_folder):
             if each is not None:
                 click.echo(each)

@@ -15,7 +15,7 @@ from pylogseg.internal_topics.producers import Producer
 from pylogseg.offline.options import Options
 from pylogseg.reporting import commands
 from pylogseg.reporting.cleaning import LogShape, Piece, SettingsOf, cleaning_fact
-from pylogseg.reporting.cluster import ClusterFacts
+from pylogseg.reporting.cluster import ClusterFacts, cluster_ids
 from pylogseg.reporting.facts import (
     MOST_PARTITIONS,
     VERSION,
@@ -24,6 +24,7 @@ from pylogseg.reporting.facts import (
     Facts,
     FindingFact,
     PartitionFact,
+    PartitionInBrief,
     TransactionsFact,
 )
 from pylogseg.reporting.partitions import (
@@ -32,6 +33,7 @@ from pylogseg.reporting.partitions import (
     MOST_SEGMENTS,
     Fold,
     blank_fact,
+    in_brief,
     leader_epochs,
     left_over,
     merged_segments,
@@ -76,7 +78,7 @@ class Assembly:
         self._unlisted = 0
         self._levels = {"damage": 0, "notice": 0, "advice": 0}
         self._partitions: list[PartitionFact] = []
-        self._names: list[str] = []
+        self._brief: dict[str, PartitionInBrief] = {}  # by path
         self._now_in = ("", "")  # the path of a partition, and the folder that it lies in
         self._folders = {name: p for p in disk.partitions for name in (p.path, _folder(p))}
         self._files = {segment.path for segment in disk.loose}
@@ -324,7 +326,9 @@ class Assembly:
             disks=disks,
             topics=self._totals.topics(),
             partitions=tuple(partitions),
-            partitions_not_listed=len(self._names) - len(partitions),
+            partitions_not_listed=len(self._brief) - len(partitions),
+            partitions_in_brief=self._not_shown(partitions),
+            cluster_ids=cluster_ids(self._disk),
             names_not_listed=self._others(partitions),
             command_of_others=commands.line("pylogseg", "report", *wishes.paths, "NAME", "-o", "report.html"),
             series=series.fact(),
@@ -334,7 +338,7 @@ class Assembly:
 
     def _keep(self, fact: PartitionFact) -> None:
         """Keep the facts of a partition; of very many, only those that may be shown."""
-        self._names.append(fact.name)
+        self._brief[fact.path] = in_brief(fact)
         self._partitions.append(fact)
         if len(self._partitions) >= 2 * MOST_PARTITIONS:
             self._partitions = self._best()
@@ -351,10 +355,10 @@ class Assembly:
 
     def _why_not_all(self) -> str:
         """Return why not all partitions are shown one by one; empty if they are."""
-        if len(self._names) <= MOST_PARTITIONS:
+        if len(self._brief) <= MOST_PARTITIONS:
             return ""
         return (
-            f"{len(self._names):,} partitions: the {MOST_PARTITIONS:,} with most findings, then the largest, are shown "
+            f"{len(self._brief):,} partitions: the {MOST_PARTITIONS:,} with most findings, then the largest, are shown "
             "one by one; the others count in their topics and disks, and are found by their names"
         )
 
@@ -362,7 +366,11 @@ class Assembly:
         """Return the names of partitions that are not in the facts: what was not shown, and what was not asked for."""
         shown = {fact.name for fact in partitions}
         there = {printable(each.name) for log_dir in self._disk.log_dirs for each in log_dir.partitions}
-        return tuple(sorted((there | set(self._names)) - shown))
+        return tuple(sorted((there | {fact.name for fact in self._brief.values()}) - shown))
+
+    def _not_shown(self, partitions: Sequence[PartitionFact]) -> tuple[PartitionInBrief, ...]:
+        shown = {fact.path for fact in partitions}
+        return tuple(fact for path, fact in self._brief.items() if path not in shown)
 
 
 def _folder(partition: Partition) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from pylogseg.catalog.disk import Disk, Partition
-from pylogseg.errors import PylogsegError
+from pylogseg.errors import CorruptionError, PylogsegError, StorageError
+from pylogseg.files.properties import parse_properties
 from pylogseg.format.escape import printable
-from pylogseg.format.names import METADATA_TOPIC
+from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.internal_topics import groups, transactions
 from pylogseg.internal_topics.inside import inside
 from pylogseg.internal_topics.producers import Producer
@@ -148,6 +150,16 @@ class ClusterFacts:
                     last_offset=None,
                     commands=each.commands,
                 )
+
+
+def cluster_ids(disk: Disk) -> tuple[str, ...]:
+    """Return the ids of clusters in `meta.properties` of log directories; none where they say nothing."""
+    found = set()
+    for log_dir in disk.log_dirs:
+        path = log_dir.files.join(log_dir.path, FileKind.META_PROPERTIES.value)
+        with contextlib.suppress(CorruptionError, StorageError):
+            found.add(parse_properties(log_dir.files.read_all(path), path).get("cluster.id"))
+    return tuple(sorted(printable(each) for each in found if each))
 
 
 def _replicas(row: Mapping[str, Any]) -> ReplicasFact:

@@ -11,6 +11,8 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+from pylogseg.reporting.changes import Since
+
 #: Raised when a field changes its meaning or goes; new fields do not raise it.
 VERSION = 1
 
@@ -349,7 +351,23 @@ class PartitionFact:
     notices: int
     commands: tuple[Command, ...]  #: That show more of it.
     segments_not_listed: int = 0  #: Of those in rows of the state ``merged``.
+    topic_id: str | None = None
     error: str | None = None
+
+
+@dataclass(frozen=True)
+class PartitionInBrief:
+    """A partition that was looked at, and is not among those that are shown one by one."""
+
+    name: str
+    topic: str | None
+    partition: int | None
+    state: str
+    disk: str
+    topic_id: str | None
+    log_start_offset: int | None
+    log_end_offset: int | None
+    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -500,6 +518,9 @@ class Facts:
     replicas: tuple[ReplicasFact, ...] = ()  #: Those without a leader or a replica in sync first.
     replicas_not_listed: int = 0
     topic_settings: tuple[TopicSettingFact, ...] = ()
+    cluster_ids: tuple[str, ...] = ()  #: In `meta.properties` of the log directories.
+    partitions_in_brief: tuple[PartitionInBrief, ...] = ()  #: That were looked at, and are not in `partitions`.
+    since: Since | None = None  #: What changed since an earlier report, if one was given.
 
 
 #: Partitions that are in the facts one by one.

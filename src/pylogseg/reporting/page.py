@@ -17,8 +17,9 @@ import json
 import zlib
 from typing import Any
 
-#: In this order they make one script.
-SCRIPTS = ("base.js", "table.js", "charts.js", "findings.js", "overview.js", "segments.js", "partition.js", "main.js")
+#: Of the script, in their order.
+_PARTS = ("base", "table", "charts", "findings", "overview", "since", "segments", "partition", "main")
+SCRIPTS = tuple(f"{name}.js" for name in _PARTS)
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en" data-theme="auto">

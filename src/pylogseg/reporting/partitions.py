@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from pylogseg.catalog.disk import Disk, OtherFile, Partition, Segment
+from pylogseg.catalog.folders import readable_topic_id
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.format.escape import printable
@@ -21,6 +22,7 @@ from pylogseg.reporting.facts import (
     HotKey,
     Missing,
     PartitionFact,
+    PartitionInBrief,
     Payload,
     ProducerFact,
     SampleFact,
@@ -399,6 +401,11 @@ def unscanned_fact(partition: Partition, disk: str, now_ms: int) -> PartitionFac
     return blank_fact(partition, disk, row, Fold(Unit(partition.name, (), 0, None), now_ms, False), shown, left)
 
 
+def in_brief(fact: PartitionFact) -> PartitionInBrief:
+    """Return what is kept of every partition."""
+    return PartitionInBrief(**{field.name: getattr(fact, field.name) for field in fields(PartitionInBrief)})
+
+
 def blank_fact(
     partition: Partition,
     disk: str,
@@ -447,4 +454,5 @@ def blank_fact(
         commands=commands.of_partition(path),
         segments_not_listed=left,
         error=None if error is None else printable(str(error)),
+        topic_id=readable_topic_id(partition.files, partition.path) if partition.topic else None,
     )

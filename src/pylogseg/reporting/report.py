@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pylogseg.reading.log_reader import check_times
 from pylogseg.reading.partition import Throttle
 from pylogseg.reading.stream import Moment, milliseconds
 from pylogseg.reporting.commands import line
+from pylogseg.reporting.comparing import compared, earlier_facts
 from pylogseg.reporting.facts import Facts, to_json
 from pylogseg.reporting.gather import Scanner, gather
 from pylogseg.reporting.page import page
@@ -65,6 +67,24 @@ class Report:
         """Return the facts as plain values, as ``pylogseg report --json`` prints them."""
         found: dict[str, Any] = to_json(self.facts)
         return found
+
+    def since(self, earlier: _Path) -> Report:
+        """Return the report with what changed since an earlier one of the same cluster, in ``facts.since``.
+
+        Parameters
+        ----------
+        earlier : path
+            What ``pylogseg report --json``, or `write_json`, wrote.
+
+        Raises
+        ------
+        RequestError
+            For a file that is no report, one of another cluster, and what a newer version wrote.
+        StorageError
+            If it cannot be read.
+        """
+        known = earlier_facts(earlier, self.facts.cluster_ids, self.facts.made_ms)
+        return Report(replace(self.facts, since=compared(known, self.to_dict(), os.fspath(earlier))))
 
     def html(self) -> str:
         """Return the page."""

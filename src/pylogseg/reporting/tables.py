@@ -70,8 +70,14 @@ def tables(facts: Facts) -> dict[str, Iterable[Mapping[str, Any]]]:
         "replicas": [_flat(row) for row in of["replicas"]],
         "topic-settings": [_flat(row) for row in of["topicSettings"]],
         "transactions": [{**row, "partitions": " ".join(row["partitions"])} for row in of["transactions"]],
+        **_since(of["since"] or {}),
         "open-transactions": [_flat(row) for row in of["openTransactions"]],
     }
+
+
+def _since(changes: Mapping[str, Any]) -> dict[str, Iterable[Mapping[str, Any]]]:
+    names = ("partitions", "findings", "groups", "settings", "replicas")
+    return {f"since-{name}": [_flat(row) for row in changes.get(name, ())] for name in names}
 
 
 def _owner(part: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,299 @@
+"""Compares the facts of two reports of one cluster, as JSON has them: what changed, the worst first."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.escape import printable
+from pylogseg.reporting.changes import (
+    FindingChange,
+    GroupChange,
+    PartitionChange,
+    ReplicasChange,
+    SettingChange,
+    Since,
+)
+from pylogseg.reporting.facts import VERSION
+
+_Row = Mapping[str, Any]
+_Change = TypeVar("_Change")
+_DAY_MS = 86_400_000
+#: Changes of a kind that are listed.
+MOST_CHANGES = 1000
+_PARTITIONS = ("cut", "gone", "recreated", "new", "moved")
+_OF_FINDING = ("level", "urgency", "kind", "reason", "path", "topic", "partition")
+_GROUPS = ("stuck", "behind", "gone", "new", "caught up", "same")
+_NEEDED = {"madeMs": int, "verdict": str, "command": str, "partitions": list, "findings": list, "scope": dict}
+
+
+def earlier_facts(path: str | os.PathLike[str], cluster_ids: Sequence[str], now_ms: int) -> dict[str, Any]:
+    """Return what ``report --json`` wrote to a file; RequestError if it cannot be compared with a report of now."""
+    name = printable(os.fspath(path))
+    try:
+        with open(path, "rb") as file:
+            found = json.loads(file.read())
+    except OSError as error:
+        raise StorageError(os.fspath(path), "read", error.strerror or str(error), error.errno) from None
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{name} is no JSON of a report ({error}): `pylogseg report --json` writes one") from None
+    if not isinstance(found, dict) or not isinstance(found.get("version"), int):
+        raise RequestError(f"{name} is no JSON of a report: it has no version; `pylogseg report --json` writes one")
+    if found["version"] > VERSION:
+        raise RequestError(
+            f"{name} has version {found['version']} of a report's JSON, and {VERSION} is known: "
+            f"a newer pylogseg wrote it ({printable(str(found.get('pylogseg')))})"
+        )
+    wrong = [field for field, kind in _NEEDED.items() if not isinstance(found.get(field), kind)]
+    if wrong:
+        raise RequestError(f"{name} is no whole JSON of a report: {', '.join(wrong)} is missing or of another type")
+    theirs = found.get("clusterIds") or []
+    if cluster_ids and theirs and not set(cluster_ids) & set(map(str, theirs)):
+        there, here = ", ".join(map(printable, map(str, theirs))), ", ".join(cluster_ids)
+        raise RequestError(f"{name} is a report of another cluster: {there}, and this one is {here}")
+    if found["madeMs"] > now_ms:
+        raise RequestError(f"{name} was made after this report: give the earlier one")
+    return found
+
+
+def compared(before: _Row, after: _Row, source: str) -> Since:
+    """Return what changed between two reports; RequestError if the earlier one is not of this form."""
+    try:
+        return _Comparison(before, after).since(source)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise RequestError(f"{printable(source)} is no JSON of a report as pylogseg writes it: {what}") from error
+
+
+class _Comparison:
+    """The two reports, and what could not be compared."""
+
+    def __init__(self, before: _Row, after: _Row) -> None:
+        self._before, self._after = before, after
+        self._span_ms = after["madeMs"] - before["madeMs"]
+        self._left = 0
+        self._notes: list[str] = []
+
+    def since(self, source: str) -> Since:
+        before, after = self._before, self._after
+        self._note_scope()
+        partitions, same = self._partitions()
+        findings, findings_same = self._findings()
+        return Since(
+            made_ms=before["madeMs"],
+            span_ms=self._span_ms,
+            source=printable(source),
+            command=before["command"],
+            verdict=before["verdict"],
+            size_before=int(before["scope"]["sizeBytes"]),
+            size_after=int(after["scope"]["sizeBytes"]),
+            partitions=self._listed(partitions),
+            partitions_same=same,
+            findings=self._listed(findings),
+            findings_same=findings_same,
+            groups=self._listed(self._groups()),
+            settings=self._listed(self._settings()),
+            replicas=self._listed(self._replicas()),
+            not_listed=self._left,
+            notes=tuple(self._notes),
+        )
+
+    def _listed(self, found: Sequence[_Change]) -> tuple[_Change, ...]:
+        self._left += max(0, len(found) - MOST_CHANGES)
+        return tuple(found[:MOST_CHANGES])
+
+    def _note_scope(self) -> None:
+        before, after = self._before, self._after
+        if not before.get("clusterIds") or not after.get("clusterIds"):
+            self._notes.append("whether both are of one cluster is not known: the id is in meta.properties")
+        scopes = [[report["scope"].get(name) for name in ("mode", "sinceMs", "untilMs")] for report in (before, after)]
+        if scopes[0] != scopes[1]:
+            self._notes.append(
+                f"findings: the reports did not look at the same (modes {scopes[0][0]} and {scopes[1][0]}, times from "
+                "and to): what is new may only not have been seen before, what is gone not now"
+            )
+        for name, what in (("findingsNotListed", "findings"), ("groupOffsetsNotListed", "offsets of groups"),
+                           ("replicasNotListed", "replicas")):  # fmt: skip
+            left = [report.get(name, 0) for report in (before, after)]
+            if any(left):
+                self._notes.append(
+                    f"{what}: {left[0]:,} of the earlier report and {left[1]:,} of this one are not listed"
+                )
+
+    # ---- partitions ----
+
+    def _partitions(self) -> tuple[list[PartitionChange], int]:
+        olds, news = _by_name(self._before, self._after)
+        others = [set(report.get("namesNotListed", ())) for report in (self._before, self._after)]
+        found, same = [], 0
+        for key in [*olds, *(key for key in news if key not in olds)]:
+            old, new = olds.get(key), news.get(key)
+            name = (old or new or {})["name"]
+            if (old is None and name in others[0]) or (new is None and name in others[1]):
+                continue  # there, and not looked at in one of the reports
+            change = self._partition(old, new)
+            same += change is None
+            found += [] if change is None else [change]
+        found.sort(key=lambda each: (_PARTITIONS.index(each.what), -_bytes(each), each.name))
+        return found, same
+
+    def _partition(self, old: _Row | None, new: _Row | None) -> PartitionChange | None:
+        one = new or old or {}
+        start, end, size = (_pair(old, new, name) for name in ("logStartOffset", "logEndOffset", "sizeBytes"))
+        what = "new" if old is None else "gone" if new is None else _moved(end, _pair(old, new, "topicId"))
+        if what == "moved" and all(before == after for before, after in (start, end, size)):
+            return None
+        rates = [self._per_day(*pair) if what == "moved" else None for pair in (end, size)]
+        return PartitionChange(
+            what=what,
+            name=one["name"],
+            topic=one.get("topic"),
+            partition=one.get("partition"),
+            disk=one["disk"],
+            start_before=start[0],
+            start_after=start[1],
+            end_before=end[0],
+            end_after=end[1],
+            size_before=size[0],
+            size_after=size[1],
+            records_per_day=rates[0],
+            bytes_per_day=rates[1],
+        )
+
+    def _per_day(self, before: int | None, after: int | None) -> float | None:
+        if before is None or after is None or self._span_ms <= 0:
+            return None
+        return round(float((after - before) * _DAY_MS / self._span_ms), 2)
+
+    # ---- findings ----
+
+    def _findings(self) -> tuple[list[FindingChange], int]:
+        olds, news = (_grouped(report["findings"], _finding_key) for report in (self._before, self._after))
+        found = [
+            FindingChange(what, *(row[name] for name in _OF_FINDING))
+            for what, rows, others in (("new", news, olds), ("gone", olds, news))
+            for key, row in rows.items()
+            if key not in others
+        ]  # fmt: skip
+        return found, len(olds.keys() & news.keys())
+
+    # ---- groups ----
+
+    def _groups(self) -> list[GroupChange]:
+        olds, news = ({row["group"]: row for row in report.get("groups", ())} for report in (self._before, self._after))
+        if not olds or not news:
+            which = "the earlier" if not olds else "this"
+            self._notes += [f"groups are not compared: none is in {which} report"] if olds or news else []
+            return []
+        read = self._read()
+        found = [_group(name, olds.get(name), news.get(name), read.get(name)) for name in {**news, **olds}]
+        found.sort(key=lambda each: (_GROUPS.index(each.what), -(each.age_ms_after or 0), each.group))
+        return found
+
+    def _read(self) -> Counter[str]:
+        """By how much the offsets of groups moved that are in both reports; groups without one are left out."""
+        old, new = (
+            {(row["group"], row["topic"], row["partition"]): row["offset"] for row in report.get("groupOffsets", ())}
+            for report in (self._before, self._after)
+        )
+        moved: Counter[str] = Counter()
+        for key in old.keys() & new.keys():
+            if old[key] is not None and new[key] is not None:
+                moved[key[0]] += new[key] - old[key]
+        return moved
+
+    # ---- the cluster's metadata ----
+
+    def _has_metadata(self, what: str) -> bool:
+        there = [bool(report.get("replicas") or report.get("topicSettings")) for report in (self._before, self._after)]
+        if there[0] != there[1]:
+            which = "this" if there[0] else "the earlier"
+            self._notes.append(f"{what} are not compared: {which} report has no cluster's metadata")
+        return all(there)
+
+    def _settings(self) -> list[SettingChange]:
+        if not self._has_metadata("settings"):
+            return []
+        olds, news = (
+            {(row["topic"], row["name"]): row["value"] for row in report.get("topicSettings", ())}
+            for report in (self._before, self._after)
+        )
+        pairs = ((key, olds.get(key), news.get(key)) for key in sorted({**olds, **news}))
+        return [SettingChange(*key, old, new) for key, old, new in pairs if old != new]
+
+    def _replicas(self) -> list[ReplicasChange]:
+        if not self._has_metadata("replicas"):
+            return []
+        olds, news = (
+            {(row["topic"], row["partition"]): row for row in report.get("replicas", ())}
+            for report in (self._before, self._after)
+        )
+        both = sorted(olds.keys() & news.keys())
+        found = [change for key in both for change in _replicas(*key, olds[key], news[key])]
+        return sorted(
+            found, key=lambda one: (one.leader_after is not None, len(one.in_sync_after) - len(one.in_sync_before))
+        )
+
+
+def _by_name(*reports: _Row) -> list[dict[str, _Row]]:
+    """Return the partitions of reports by name, and disk where a report has several; not those that await deletion."""
+    lists = [[row for row in _all(report) if row.get("state") in ("live", "unreadable")] for report in reports]
+    twice = {name for rows in lists for name, count in Counter(row["name"] for row in rows).items() if count > 1}
+    return [
+        {(f"{row['name']} {row['disk']}" if row["name"] in twice else row["name"]): row for row in rows}
+        for rows in lists
+    ]
+
+
+def _all(report: _Row) -> Iterable[_Row]:
+    return [*report["partitions"], *report.get("partitionsInBrief", ())]
+
+
+def _pair(old: _Row | None, new: _Row | None, name: str) -> tuple[Any, Any]:
+    return None if old is None else old.get(name), None if new is None else new.get(name)
+
+
+def _moved(end: tuple[int | None, int | None], topic_id: tuple[str | None, str | None]) -> str:
+    """Return what happened to a partition that is in both reports."""
+    if None not in topic_id and topic_id[0] != topic_id[1]:
+        return "recreated"
+    return "cut" if end[0] is not None and end[1] is not None and end[1] < end[0] else "moved"
+
+
+def _bytes(change: PartitionChange) -> int:
+    """By how many bytes it changed, for the order."""
+    return abs((change.size_after or 0) - (change.size_before or 0))
+
+
+def _grouped(rows: Iterable[_Row], key: Callable[[_Row], Any]) -> dict[Any, _Row]:
+    return {key(row): row for row in rows}
+
+
+def _finding_key(row: _Row) -> tuple[Any, ...]:
+    """What makes a finding the same on a copy in another folder."""
+    names = "level", "kind", "topic", "partition", "position", "offset"
+    return *(row[name] for name in names), os.path.basename(row["path"])
+
+
+def _group(name: str, old: _Row | None, new: _Row | None, read: int | None) -> GroupChange:
+    lag, lag_ms, age_ms = (_pair(old, new, field) for field in ("lag", "lagMs", "ageMs"))
+    what = "gone" if new is None else "new" if old is None else _standing(*lag, read)
+    return GroupChange(what, name, lag[0], lag[1], lag_ms[0], lag_ms[1], age_ms[0], age_ms[1], read)
+
+
+def _standing(before: int | None, after: int | None, read: int | None) -> str:
+    if after and read == 0:
+        return "stuck"
+    if before is None or after is None or before == after:
+        return "same"
+    return "behind" if after > before else "caught up"
+
+
+def _replicas(topic: str, partition: int, old: _Row, new: _Row) -> Iterator[ReplicasChange]:
+    before, now = ((row["leader"], tuple(row["replicas"]), tuple(sorted(row["inSync"]))) for row in (old, new))
+    if before != now:
+        yield ReplicasChange(topic, partition, before[0], now[0], before[1], now[1], before[2], now[2])
