@@ -28,6 +28,14 @@ def _segment(base: int, *ends: str) -> Callable[[Path], None]:
     return remove
 
 
+def _emptied(disk: Path) -> None:
+    """The last segment, and nothing but its own indexes tells that it had records."""
+    _no_checkpoints()(disk)
+    (disk / PART / f"{BASES[-1]:020}.log").write_bytes(b"")
+    for path in (disk / PART).glob("*.snapshot"):
+        path.unlink()
+
+
 def _checkpoint(name: str, offset: int) -> Callable[[Path], None]:
     def write(disk: Path) -> None:
         path = disk / f"{name}-offset-checkpoint"
@@ -72,6 +80,7 @@ SIGNS: dict[str, tuple[Callable[[Path], None], int, int]] = {
     "orphan-middle": (_segment(81, ".log"), 81, 118),
     "orphan-last": (_segment(119, ".log"), 119, END - 1),
     "orphan-alone": (_no_checkpoints(119), 119, END - 1),
+    "emptied-last": (_emptied, 119, END - 1),
     "recovery-point": (_checkpoint("recovery-point", 200), END, 199),
     "high-watermark": (_checkpoint("replication", 200), END, 199),
     "log-start": (_checkpoint("log-start", 200), 0, END - 1),
@@ -102,6 +111,18 @@ COMMANDS: dict[str, tuple[Callable[[Path, Path], list[object]], str]] = {
     "move": (lambda disk, out: ["move", disk, out, PART], "refuse"),
     "move -n": (lambda disk, out: ["move", disk, out, PART, "-n"], "refuse"),
     "move --force": (lambda disk, out: ["move", disk, out, PART, "--force"], "name"),
+}
+
+#: Commands that change the log where it lies, or a copy of it: they name the loss, since its signs may go with it.
+CHANGES: dict[str, list[object]] = {
+    "compact": [PART, "--force", "--config", "cleanup.policy=compact"],
+    "delete-records": [PART, "--force", "--offset", "100"],
+    "recode": [PART, "--compression", "gzip"],
+    "redact": [PART, "--key", "nobody"],
+    "reindex": [PART],
+    "repair": [PART],
+    "retain": [PART, "--force", "--before-offset", 100],
+    "truncate": [PART, "--to", 110],
 }
 
 
@@ -142,7 +163,7 @@ def test_a_loss_is_named(sign: str, backup: Path, tmp_path: Path) -> None:
             continue
         (folder,) = written
         (part,) = open_dir(folder).partitions
-        end = BASES[-1] if sign in ("last", "orphan-last", "orphan-alone") else END
+        end = BASES[-1] if sign in ("last", "orphan-last", "orphan-alone", "emptied-last") else END
         assert max(checkpoints_of(folder.parent).values(), default=0) <= end, command
         if command == "move --force":  # byte for byte: the evidence stays
             continue
@@ -153,6 +174,30 @@ def test_a_loss_is_named(sign: str, backup: Path, tmp_path: Path) -> None:
         left = {finding.kind for finding in lacking(open_dir(folder.parent))}
         assert left <= {"gap", "perhaps-compacted"} if sign.endswith("middle") else left <= {"missing"}, (command, left)
         assert not left or first < BASES[-1], (command, left)
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+def test_a_loss_is_named_by_what_changes_the_log(sign: str, backup: Path, tmp_path: Path) -> None:
+    harm, first, last = SIGNS[sign]
+    for command, options in CHANGES.items():
+        for how in ([], ["-n"], ["--into", tmp_path / f"{command} copy"]):
+            disk = Path(shutil.copytree(backup, tmp_path / f"{command}{len(how)}" / "disk"))
+            harm(disk)
+            done = pylogseg(command, disk, *options, *how)
+            assert (done.code, f"offsets {first} to {last}" in done.err) == (1, True), (
+                command,
+                how,
+                done.err,
+                done.out,
+            )
+            shutil.rmtree(disk)
+
+
+@pytest.mark.parametrize("command", CHANGES)
+def test_nothing_is_said_of_a_whole_log(command: str, backup: Path, tmp_path: Path) -> None:
+    disk = Path(shutil.copytree(backup, tmp_path / "disk"))
+    done = pylogseg(command, disk, *CHANGES[command])
+    assert (done.code, done.err) == (0, "")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -198,3 +243,12 @@ def test_json_has_it(backup: Path, tmp_path: Path) -> None:
         done = pylogseg(*arguments, "--json")
         (found,) = json.loads(done.out.splitlines()[-1])["lacking"]
         assert (found["offset"], found["lastOffset"], bool(found["remedy"])) == (119, 147, True)
+
+
+@pytest.mark.parametrize("sign", SIGNS)
+def test_a_merge_of_one_disk_is_not_done(sign: str, backup: Path, tmp_path: Path) -> None:
+    """It has its own proofs, of several disks: one is no exception."""
+    disk = Path(shutil.copytree(backup, tmp_path / "disk"))
+    SIGNS[sign][0](disk)
+    done = pylogseg("merge", disk, "--into", tmp_path / "new")
+    assert done.code == 1, (done.out, done.err)

@@ -40,9 +40,10 @@ from pylogseg.offline.running import chosen_bytes
 
 #: For the epilog of each command.
 EXIT_CODES = """\b
-Exit codes: 0 success; 1 a partition failed, or was skipped although it was named
-or because its settings are not known; 2 wrong usage, a disk error, or a broker
-runs; 130 interrupted: finished work stays, run the command again for the rest.
+Exit codes: 0 success; 1 a partition failed, is known to lack records, or was
+skipped although it was named or because its settings are not known; 2 wrong
+usage, a disk error, or a broker runs; 130 interrupted: finished work stays, run
+the command again for the rest.
 """
 _FEW = 6
 #: Noun and participle for the sums of `PartitionResult.numbers`.

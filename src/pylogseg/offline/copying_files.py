@@ -13,7 +13,7 @@ from pylogseg.env.positions import copy_with_holes
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.checkpoint import encode_leader_epochs, parse_leader_epochs
-from pylogseg.format.names import FileKind, parse_file_name
+from pylogseg.format.names import FileKind, FileName, parse_file_name
 from pylogseg.walker.windows import Window, walk
 
 _CHUNK_BYTES = 4 << 20
@@ -58,15 +58,18 @@ def copy_folder(storage: Storage, source: str, target: str, on_bytes: Callable[[
 
 def settle(storage: Storage, folder: str, log_end: int) -> list[str]:
     """Take out of a copied partition what is of segments that it does not have, or above its end; return notes."""
-    names = [(parse_file_name(entry.name), entry.name) for entry in storage.list_folder(folder) if not entry.is_dir]
-    bases = {name.offset for name, _ in names if name.kind is FileKind.LOG and name.is_live}
-    gone = [
-        each
-        for name, each in names
-        if name.is_live
-        and ((name.kind.is_index and name.offset not in bases)
-             or (name.kind is FileKind.PRODUCER_SNAPSHOT and (name.offset or 0) > log_end))
-    ]  # fmt: skip
+    files = [(parse_file_name(entry.name), entry) for entry in storage.list_folder(folder) if not entry.is_dir]
+    files = [(name, entry) for name, entry in files if name.is_live]
+    logs = {name.offset: entry.size for name, entry in files if name.kind is FileKind.LOG}
+
+    def is_left(name: FileName, entry: Entry) -> bool:
+        if name.kind is FileKind.PRODUCER_SNAPSHOT:
+            return (name.offset or 0) > log_end
+        if not name.kind.is_index or logs.get(name.offset):
+            return False
+        return name.offset not in logs or any(storage.read_all(storage.join(folder, entry.name)))
+
+    gone = [entry.name for name, entry in files if is_left(name, entry)]
     for each in gone:
         storage.remove(storage.join(folder, each))
     notes = [f"left out, since their segments are not there: {', '.join(gone)}"] if gone else []

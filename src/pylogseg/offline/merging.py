@@ -404,6 +404,8 @@ class _Merge:
                         f"{text} are in no segment, and {scan.folder} had them: they are missing, unless the topic is "
                         "tiered"
                     )
+                    result.unknown.add("offsetsMissing")
+                    result.is_undone = True
                 scan.log_start = min(scan.log_start, max(scan.noted_start, lowest))
 
     def _write(self, plan: Plan, name: str, result: PartitionResult, directory: LogDirectory, advance: Advance) -> None:

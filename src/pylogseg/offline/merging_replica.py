@@ -247,10 +247,11 @@ def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, adva
     if found.is_compacted:
         found.joined()
     ends += [Reached(last.start_offset, f"{FileKind.LEADER_EPOCHS.value} {last.epoch} {last.start_offset}")]
-    if (point := found.entries.get(FileKind.RECOVERY_POINTS.value, 0)) > 0:
-        ends.append(Reached(point, f"entry in {FileKind.RECOVERY_POINTS.value}, {point},"))
+    for kind in (FileKind.RECOVERY_POINTS, FileKind.CLEANER_OFFSETS):
+        if (point := found.entries.get(kind.value, 0)) > 0:
+            ends.append(Reached(point, f"entry in {kind.value}, {point},"))
     if last_index >= 0:
-        ends.append(_end_by_index(storage, found.folder, last_index, sizes.get(last_index)))
+        ends.append(_end_by_index(storage, found.folder, last_index, sizes.get(last_index) or None))
     found.reached = max(ends)
     noted_end = max(found.known_end, found.reached.offset, found.entries.get(FileKind.HIGH_WATERMARKS.value, 0))
     found.lost_tail |= noted_end > found.end

@@ -35,7 +35,8 @@ def describe(plan: Plan, name: str, result: PartitionResult) -> None:
     result.numbers = {
         "committed": plan.committed, "offsetsFromOthers": others, "offsetsMissing": missing, "damagedRanges": damaged,
     }  # fmt: skip
-    result.unknown = {"offsetsMissing"} if plan.choice.absent and not missing else set()
+    if plan.choice.absent and not missing:
+        result.unknown.add("offsetsMissing")
     _add_rows(plan, result)
     _add_notes(plan, result)
     differing = [number for number, trust in enumerate(plan.trusts) if trust.differs_at is not None]

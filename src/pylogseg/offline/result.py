@@ -260,6 +260,7 @@ def merged(path: str, results: Sequence[Result]) -> Result:
         all(result.is_closed_clean for result in results),
         any(result.was_closed_clean and not result.is_closed_clean for result in results),
         node_id=next((result.node_id for result in results), None),
+        lacking=[finding for result in results for finding in result.lacking],
     )
 
 

@@ -26,6 +26,7 @@ from pylogseg.log.leader_epochs import LeaderEpochs
 from pylogseg.log.recovery_keep import KeepError, check_keep_folder
 from pylogseg.log.state import Start
 from pylogseg.offline.copying_into import Destination
+from pylogseg.offline.lacks import known_lacks, name_lacks
 from pylogseg.offline.options import Options
 from pylogseg.offline.partition import Part
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes, is_full, is_of_disk, merged
@@ -114,8 +115,24 @@ def _run_one(
 ) -> Result:
     """Run a command in one log directory."""
     settings = Settings(place, options)
+    kept = [name for name in names if not reason_to_leave(place, name, takes)]
     if check is not None:
-        check(settings, [name for name in names if not reason_to_leave(place, name, takes)])
+        check(settings, kept)
+    known = known_lacks(place, kept, options)
+    result = _run_there(place, names, settings, options, work, takes, frees)
+    name_lacks(result, known)
+    return result
+
+
+def _run_there(
+    place: Target,
+    names: list[str],
+    settings: Settings,
+    options: Options,
+    work: Work,
+    takes: Collection[str],
+    frees: bool,
+) -> Result:
     if options.into is None:
         return _Run(place, names, settings, options, work, takes, frees=frees).run()
     check_keep_folder(options.into, place.parent, names[0] if place.log_dir is None else None)

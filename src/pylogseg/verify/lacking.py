@@ -40,18 +40,20 @@ def lacking(
     names: Sequence[str] = (),
     numbers: Sequence[int] | None = None,
     jobs: int = 1,
+    outlined: bool = False,
 ) -> list[Finding]:
     """Return what is known to be missing of a disk, or of some of its partitions (else all live ones).
 
     Checkpoints, indexes without a segment, leader epochs, snapshots and the metadata of the cluster show it. Whole
     partitions are looked for only in log directories, where `names` and `numbers` select them as in `Disk.select`.
-    Damage is not looked for, but for what a broken header shows.
+    Damage is not looked for, but for what a broken header shows. `outlined`: headers are read only of logs whose
+    segments do not follow one another.
     """
     around = Around(disk, clusters_of(disk)[0])
     parts = [part for part in (disk.partitions if chosen is None else chosen) if not part.state]
 
     def check(part: Partition, advance: Advance) -> list[Finding]:
-        return _of_partition(part, around)
+        return _of_partition(part, around, outlined)
 
     found = [finding for findings in map_ordered(check, parts, jobs) for finding in findings]
     places = {(p.topic, p.partition): d.path for d in disk.log_dirs for p in d.partitions if not p.state}
@@ -70,6 +72,7 @@ def lacking_in(
     *,
     jobs: int = 1,
     whole: bool = True,
+    outlined: bool = False,
 ) -> list[Finding]:
     """Return what is known to be missing of folders in log directories of this machine, as from `chosen_in`.
 
@@ -90,7 +93,7 @@ def lacking_in(
         topics, numbers = [part.name for part in parts], ()
         if not parts:
             return []
-    return lacking(disk, parts, names=topics, numbers=numbers, jobs=jobs)
+    return lacking(disk, parts, names=topics, numbers=numbers, jobs=jobs, outlined=outlined)
 
 
 def lacking_for(
@@ -137,7 +140,7 @@ def refuse(found: Sequence[Finding]) -> None:
         )
 
 
-def _of_partition(part: Partition, around: Around) -> list[Finding]:
+def _of_partition(part: Partition, around: Around, outlined: bool) -> list[Finding]:
     """Return what is missing of one partition, each range once, by paths in its folder."""
     if part.error is not None:
         return []
@@ -147,7 +150,7 @@ def _of_partition(part: Partition, around: Around) -> list[Finding]:
             Finding(part.path, "tier-hole", True, f"{offsets_text(first, end)} are in no upload", None, first, end - 1)
             for first, end in uploaded.holes
         ]
-    reports = _reports(part)
+    reports = _reports(part, outlined)
     checkpoints, cluster = around.of(part)
     found = [
         *check_ends(part, reports, checkpoints, cluster),
@@ -180,14 +183,14 @@ def _has(finding: Finding, other: Finding) -> bool:
     return first <= start and end <= last
 
 
-def _reports(part: Partition) -> list[SegmentReport]:
+def _reports(part: Partition, outlined: bool) -> list[SegmentReport]:
     """Return what the headers of a partition's segments say.
 
-    What does not lie on this machine is looked at as a whole only if its outline has gaps.
+    If `outlined`, and what does not lie on this machine, it is looked at as a whole only if its outline has gaps.
     """
     taken = Reports(part.log_start_offset)
     for segment in part.segments:
-        taken.add(segment, header_report(segment) if _is_local(segment) else _outline(segment))
+        taken.add(segment, _outline(segment) if outlined or not _is_local(segment) else header_report(segment))
     sampled = any(report.is_sampled for report in taken.reports)
     if not sampled or not list(check_continuity(part, taken.reports, _Explained(), None, None)):
         return taken.reports

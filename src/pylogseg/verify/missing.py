@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pylogseg.catalog.disk import Disk, LogDir, OtherFile, Partition
+from pylogseg.catalog.disk import Disk, LogDir, OtherFile, Partition, Segment
 from pylogseg.env.filesystem import Entry, FileSystem
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs, parse_offset_checkpoint
@@ -322,7 +322,10 @@ def _has_changed(partition: Partition, reports: Sequence[SegmentReport]) -> bool
 
 
 def check_orphans(partition: Partition, reports: Sequence[SegmentReport]) -> Iterator[Finding]:
-    """Check for indexes without a segment: its records are lost if no segment has them and they were not deleted."""
+    """Check for indexes without a segment: its records are lost if no segment has them and they were not deleted.
+
+    Those of a segment that is empty are such indexes, too, if they have an entry.
+    """
     bases = {segment.base_offset for segment in partition.segments}
     absent = {other.name.offset for other in partition.others if other.name.kind is FileKind.LOG and other.name.suffix}
     orphans: dict[int, list[OtherFile]] = {}
@@ -330,6 +333,9 @@ def check_orphans(partition: Partition, reports: Sequence[SegmentReport]) -> Ite
         name = other.name
         if name.kind.is_index and not name.suffix and name.offset is not None and name.offset not in bases:
             orphans.setdefault(name.offset, []).append(other)
+    for segment in partition.segments:
+        if not segment.size and (own := _indexes_of(segment)) and _named_by(partition.files, own):
+            orphans[segment.base_offset] = own
     for base, others in sorted(orphans.items()):
         more = f" (with {', '.join(partition.files.split(other.path)[1] for other in others[1:])})" * (len(others) > 1)
         reason, last = _orphan(partition, reports, base, others, base in absent)
@@ -337,11 +343,17 @@ def check_orphans(partition: Partition, reports: Sequence[SegmentReport]) -> Ite
         yield Finding(others[0].path, "orphan-lost" if is_lost else "orphan", is_lost, reason + more, None, base, last)
 
 
+def _indexes_of(segment: Segment) -> list[OtherFile]:
+    paths = [path for kind, path in segment.companions.items() if kind.is_index]
+    return [OtherFile(path, parse_file_name(segment.files.split(path)[1]), 0) for path in sorted(paths)]
+
+
 def _orphan(
     partition: Partition, reports: Sequence[SegmentReport], base: int, others: Sequence[OtherFile], is_deleted: bool
 ) -> tuple[str, int | None]:
     """Return the reason, and the last offset that is known to be lost."""
-    plain = "an index without its segment"
+    is_empty = any(report.base_offset == base for report in reports)
+    plain = "an index whose segment is empty" if is_empty else "an index without its segment"
     if is_deleted or partition.state:
         return plain, None
     before = next((report for report in reversed(reports) if report.base_offset < base), None)

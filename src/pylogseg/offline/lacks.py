@@ -1,0 +1,59 @@
+"""What a log was known to lack before an offline command changed it: it is named, since its signs may go."""
+
+from __future__ import annotations
+
+import os
+
+from pylogseg.catalog.disk import open_dir
+from pylogseg.catalog.target import Target
+from pylogseg.env.storage import LocalStorage
+from pylogseg.offline.options import Options
+from pylogseg.offline.result import PartitionResult, Result
+from pylogseg.verify.findings import Finding
+from pylogseg.verify.lacking import lacking, lacking_in
+
+
+def known_lacks(place: Target, names: list[str], options: Options) -> list[Finding]:
+    """Return what folders are known to lack; to be asked first, since who opens a log puts its checkpoints in order."""
+    if not isinstance(options.storage, LocalStorage):
+        return []
+    return lacking_in([(place, names)], jobs=options.jobs, whole=False, outlined=True)
+
+
+def name_lacks(result: Result, known: list[Finding]) -> None:
+    """Put into a result what its partitions lacked, but for what the command has brought back."""
+    for part in result:
+        before = [
+            finding for finding in known if part.name in (_name(finding.path), _name(os.path.dirname(finding.path)))
+        ]
+        left = before if result.dry_run else _left(part, before)
+        if "offsetsMissing" in part.numbers and part.log_end is not None:  # it counts what is missing below the end
+            part.numbers["offsetsMissing"] += sum(_count_from(finding, part.log_end) for finding in left)
+        result.lacking += left
+
+
+def _name(path: str) -> str:
+    return os.path.basename(path)
+
+
+def _left(part: PartitionResult, before: list[Finding]) -> list[Finding]:
+    if not before or "offsetsFromOthers" not in part.numbers:
+        return before
+    now = [_range(finding) for finding in lacking(open_dir([part.path]))]
+    log_start, log_end = part.log_start or 0, part.log_end or 0
+
+    def is_back(first: int, end: int) -> bool:
+        is_inside = log_start <= first < end <= log_end
+        return is_inside and not any(other < end and first < other_end for other, other_end in now)
+
+    return [finding for finding in before if not is_back(*_range(finding))]
+
+
+def _range(finding: Finding) -> tuple[int, int]:
+    first = finding.offset or 0
+    return first, first + 1 if finding.last_offset is None else finding.last_offset + 1
+
+
+def _count_from(finding: Finding, offset: int) -> int:
+    first, end = _range(finding)
+    return max(end - max(first, offset), 0)
