@@ -367,6 +367,40 @@ def test_literals_are_compared_as_typed(tmp_path: Path, condition: str, keys: li
     assert [row["k"] for row in asked(tmp_path, f"select key::varchar as k from t where {condition}")] == keys
 
 
+#: Expressions of keys (K) and values (V): the same of these columns as of their texts.
+_OF_BYTES = [
+    "json_extract(V, '$.a')", "json_extract_string(V, '$.a')", "json_extract_string(t.V, ['$.a', '$.б'])",
+    "json_keys(V)", "json_type(V)", "json_type(V, '$.a')", "json_array_length(V)", "json_exists(V, '$.a')",
+    "json_structure(V)", "json_value(V, '$.a')", "json_contains(V, '\"ж\"')", "json_merge_patch(V, V)", "V::json",
+    "from_json(V, '{\"a\": \"INTEGER\"}')", "json_transform(V, '{\"a\": \"INTEGER\"}')", "V->'a'", "V->>'a'",
+    "json_valid(K)",
+    "concat(K, 1)", "concat_ws('-', 'a', K)", "K || '!'", "'!' || t.K || '!'", "(K)::varchar",
+    "try_cast((K) as text)",
+    "coalesce(K, V)::varchar", "upper((K)::text) like '%КЛ%'", "json_array(K, 1)", "json_object('k', K)", "to_json(K)",
+    "format('{}', K)", "(case when K is null then V else K end)::varchar", "[(K)::varchar]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("expression", _OF_BYTES)
+def test_text_functions_take_keys_and_values_as_they_are(tmp_path: Path, expression: str) -> None:
+    with package.open_log(tmp_path / "t-0") as log:
+        log.append([{"key": 'ключ "1"\n'.encode(), "value": '{"a": 1, "б": "ж"}'.encode()}])
+    of_bytes, of_text = re.sub(r"\bK\b", "key", expression), re.sub(r"\bK\b", "k", expression)
+    of_bytes, of_text = re.sub(r"\bV\b", "value", of_bytes), re.sub(r"\bV\b", "v", of_text)
+    query = f"with x as (select value::varchar as v, key::varchar as k from t) select {of_text} as r from x as t"
+    assert asked(tmp_path, f"select {of_bytes} as r from t") == asked(tmp_path, query)
+
+
+@pytest.mark.parametrize(
+    "aggregate",
+    ["max(key)::varchar", "cast(max(t.key) as text)", "string_agg(key, ',')", "listagg(key)", "min(key)::text"],
+)
+def test_aggregates_of_keys_are_text(tmp_path: Path, aggregate: str) -> None:
+    with package.open_log(tmp_path / "t-0") as log:
+        log.append([{"key": "ключ".encode()}])
+    assert asked(tmp_path, f"select {aggregate} as r from t") == [{"r": "ключ"}]
+
+
 def test_text_of_a_payload_that_begins_with_the_mark(tmp_path: Path) -> None:
     with package.open_log(tmp_path / "t-0") as log:
         log.append([{"value": b"base64:AAE="}])

@@ -7,6 +7,7 @@ takes such escapes; and `offset` is a keyword.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _TOKEN = re.compile(
@@ -14,13 +15,29 @@ _TOKEN = re.compile(
     |(?P<string>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|(?P<fence>\$\w*\$).*?(?P=fence))
     |(?P<word>"(?:[^"]|"")*"|[^\W\d][\w$]*)
     |(?P<number>\d[\w.]*)
-    |(?P<mark>::|->>|->|.)""",
+    |(?P<mark>::|->>|->|\|\||.)""",
     re.VERBOSE | re.DOTALL,
 )
 #: Columns of bytes, which are also the fields of a header.
 _BYTES = frozenset(["key", "value"])
 _COMPARING = frozenset("=<>!")
 _TEXT_TYPES = frozenset(["varchar", "text", "string"])
+#: What keys and values are made in arguments of functions that take all types; ``json_...`` takes JSON.
+_WANTED = {
+    **dict.fromkeys(["from_json", "from_json_strict"], "json"),
+    **dict.fromkeys(["concat", "concat_ws", "string_agg", "listagg", "group_concat", "format", "printf"], "text"),
+    **dict.fromkeys(["to_json", "json_array", "json_object", "json_quote", "json_valid"], "text"),
+}
+#: Aggregates of which the first argument is the result.
+_AGGREGATES = frozenset(["min", "max", "first", "last", "any_value", "mode", "arg_min", "arg_max", "min_by", "max_by"])
+#: Words before a parenthesis that opens an expression.
+_NO_CALL = frozenset(
+    ["and", "between", "by", "distinct", "else", "in", "not", "on", "or", "select", "then", "when", "where"]
+)
+
+
+#: Start, end and what stands there instead.
+_Change = tuple[int, int, str]
 
 
 class _Token(NamedTuple):
@@ -47,26 +64,112 @@ def words_of(sql: str) -> list[str]:
 
 
 def with_text(sql: str) -> str:
-    """Cast keys and values to text as they are, and take `->` of them as JSON.
+    """Cast to text, and take JSON of keys and values, by functions that know bytes: see `Session`.
 
-    >>> with_text("select value::varchar, cast(o.key as text) from orders o where value->'a' is null")
-    "select text(value), text(o.key) from orders o where json(value)->'a' is null"
+    >>> with_text("select value::varchar, cast(max(o.key) as text) from orders o where value->'a' is null")
+    "select text(value), cast(max(text(o.key)) as text) from orders o where json(value)->'a' is null"
+    >>> with_text("select json_extract(value, '$.a'), key || '!', (key)::varchar from orders")
+    "select json_extract(json(value), '$.a'), text(key) || '!', text((key)) from orders"
     """
     tokens = _tokens(sql)
-    changes: list[tuple[int, int, str]] = []
+    changes = [*_casts(tokens), *_as_arguments(tokens)]
+    return _changed(sql, sorted(changes, key=lambda change: change[:2]))
+
+
+def _casts(tokens: list[_Token]) -> Iterator[_Change]:
+    """Make casts to text calls; duckdb's own cast of other types is what the function does with them."""
+    closing = _closing(tokens)
     for i, token in enumerate(tokens):
-        following = tokens[i + 1 : i + 3]
-        if token.kind != "word" or token.name not in _BYTES or not following:
+        if token.text == "::" and i and (_is_text_type(tokens, i + 1) or _is_bytes_as_json(tokens, i)):
+            first = _operand_start(tokens, i - 1, closing)
+            if tokens[first].name in _AGGREGATES and tokens[first + 1].text == "(":  # duckdb has no macro of those
+                continue
+            if tokens[first].kind == "word" or tokens[first].text == "(":
+                yield tokens[first].start, tokens[first].start, f"{_function_of(tokens[i + 1])}("
+                yield token.start, tokens[i + 1].end, ")"
+        elif token.name in ("cast", "try_cast") and i + 1 in closing:
+            end = closing[i + 1]
+            if end - 2 > i + 1 and _is_text_behind(tokens, end - 3) and tokens[i + 2].name not in _AGGREGATES:
+                yield token.start, tokens[i + 1].end, "text("
+                yield tokens[end - 3].end, tokens[end - 1].end, ""
+
+
+def _as_arguments(tokens: list[_Token]) -> Iterator[_Change]:
+    """Make keys and values text where duckdb would escape them: in `||` with text, and in functions that take all."""
+    functions, closing = _functions(tokens), _closing(tokens)
+    for i, token in enumerate(tokens):
+        if token.kind != "word" or token.name not in _BYTES:
             continue
-        first = _path_start(tokens, i)
-        path = sql[tokens[first].start : token.end]
-        if following[0].text == "->":
-            changes.append((tokens[first].start, token.end, f"json({path})"))
-        elif following[0].text == "::" and _is_text_type(tokens, i + 2):
-            changes.append((tokens[first].start, tokens[i + 2].end, f"text({path})"))
-        elif following[0].name == "as" and _is_text_type(tokens, i + 2) and _is_cast(tokens, first, i + 3):
-            changes.append((tokens[first - 2].start, tokens[i + 3].end, f"text({path})"))
-    return _changed(sql, changes)
+        first, following = _path_start(tokens, i), tokens[i + 1].text if i + 1 < len(tokens) else ""
+        before = tokens[first - 1].text if first else ""
+        if following == "->":
+            wanted = "json"
+        elif (following == "||" and not _is_bytes_at(tokens, i + 2)) or (
+            before == "||" and not (first > 1 and tokens[first - 2].name in _BYTES)
+        ):
+            wanted = "text"
+        elif following in (",", ")") and before in (",", "("):
+            name = functions[first]
+            if name in _AGGREGATES and before == "(" and _is_text_behind(tokens, closing.get(first - 1, i)):
+                name = "concat"
+            wanted = _WANTED.get(name, "json" if name.startswith("json_") else "")
+        else:
+            wanted = ""
+        if wanted:
+            yield tokens[first].start, tokens[first].start, f"{wanted}("
+            yield token.end, token.end, ")"
+
+
+def _closing(tokens: list[_Token]) -> dict[int, int]:
+    """Return the closing parenthesis of each opening one, by their numbers."""
+    found, opened = {}, []
+    for i, token in enumerate(tokens):
+        if token.text == "(":
+            opened.append(i)
+        elif token.text == ")" and opened:
+            found[opened.pop()] = i
+    return found
+
+
+def _functions(tokens: list[_Token]) -> list[str]:
+    """Return for each token the function whose arguments it is among; empty for none."""
+    found, opened = [], [""]
+    for i, token in enumerate(tokens):
+        if token.text == ")" and len(opened) > 1:
+            opened.pop()
+        found.append(opened[-1])
+        if token.text == "(":
+            opened.append(tokens[i - 1].name if i and tokens[i - 1].kind == "word" else "")
+    return found
+
+
+def _operand_start(tokens: list[_Token], last: int, closing: dict[int, int]) -> int:
+    """Return the first token of a path, a call or an expression in parentheses, of which `last` is the last."""
+    if tokens[last].text == ")":
+        opening = next((i for i, end in closing.items() if end == last), last)
+        is_call = opening > 0 and tokens[opening - 1].kind == "word" and tokens[opening - 1].name not in _NO_CALL
+        return _path_start(tokens, opening - 1) if is_call else opening
+    return _path_start(tokens, last)
+
+
+def _is_text_behind(tokens: list[_Token], last: int) -> bool:
+    """Check whether what ends with a token is cast to text."""
+    return last + 1 < len(tokens) and tokens[last + 1].name in ("::", "as") and _is_text_type(tokens, last + 2)
+
+
+def _function_of(kind: _Token) -> str:
+    return "json" if kind.name == "json" else "text"
+
+
+def _is_bytes_as_json(tokens: list[_Token], i: int) -> bool:
+    return i + 1 < len(tokens) and tokens[i + 1].name == "json" and tokens[i - 1].name in _BYTES
+
+
+def _is_bytes_at(tokens: list[_Token], i: int) -> bool:
+    """Check whether a path that begins with a token leads to bytes."""
+    while i + 2 < len(tokens) and tokens[i + 1].text == ".":
+        i += 2
+    return i < len(tokens) and tokens[i].kind == "word" and tokens[i].name in _BYTES
 
 
 def with_bytes(sql: str) -> str:
@@ -141,12 +244,6 @@ def _is_text_type(tokens: list[_Token], i: int) -> bool:
     return i < len(tokens) and tokens[i].name in _TEXT_TYPES and [t.text for t in tokens[i + 1 : i + 2]] not in (
         ["("], ["["],
     )  # fmt: skip
-
-
-def _is_cast(tokens: list[_Token], first: int, end: int) -> bool:
-    """Check whether a path stands in ``cast(PATH as TYPE)``, of which `end` is the last token."""
-    opened = first >= 2 and tokens[first - 1].text == "(" and tokens[first - 2].name in ("cast", "try_cast")
-    return opened and end < len(tokens) and tokens[end].text == ")"
 
 
 def with_offset(sql: str) -> str:
