@@ -61,7 +61,7 @@ def test_damaged_directories_of_a_broker(golden: Path, tmp_path: Path) -> None:
         damage = {row["kind"] for row in verified.rows if row.get("level") == "damage"}
         assert damage <= {"gap", "missing"}, (case, verified.text)  # what was lost stays lost
         again = pylogseg("repair", folder, "--keep-behind", "--json", *INTERVAL)
-        assert (again.code, rows(again, "gap")) == (0, []), case
+        assert (again.code, rows(again, "gap")) == (int(bool(damage)), []), case
         found[case] = [row["kind"] for row in rows(done, "gap")]
     tails = ("huge-length", "torn-header", "torn-tail", "torn-tail-clean", "transactions-torn")
     assert {case: kinds for case, kinds in found.items() if kinds} == {
@@ -82,7 +82,8 @@ def test_as_recover_without_keep_behind(golden: Path, tmp_path: Path) -> None:
         assert rows(done, "gap")
         (partition,) = rows(done, "partition")
         assert [note[:5] for note in partition["notes"] if "bytes" in note] == ["gap: "] * len(rows(done, "gap"))
-        assert done.code == pylogseg("recover", other, "--full", *INTERVAL).code
+        assert done.code == 1
+        pylogseg("recover", other, "--full", *INTERVAL)
         left = [{name: data for name, (data, _) in tree(folder / "damaged-1").items()} for folder in (ours, other)]
         assert {Path(n).name: d for n, d in left[0].items()} == {Path(n).name: d for n, d in left[1].items()}, case
 
