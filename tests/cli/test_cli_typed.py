@@ -174,3 +174,16 @@ def test_errors_of_json_name_the_member(tmp_path: Path) -> None:
         "no JSON: expecting value, at byte 10 of its payload",
         "$.id: the object has this name 2 times",
     ]
+
+
+def test_what_parquet_cannot_hold_is_refused(tmp_path: Path) -> None:
+    """A record without fields."""
+    (tmp_path / "schemas").mkdir()
+    (tmp_path / "schemas" / "7.avsc").write_text('{"type": "record", "name": "E", "fields": []}')
+    with pylogseg.open_log(tmp_path / "data" / "t-0") as log:
+        log.append([{"value": b"\0\0\0\0\7"}])
+    how = ["--value-type", "schema", "--registry", tmp_path / "schemas"]
+    for out in ("x.parquet", "lake"):
+        done = shell("export", tmp_path / "data", "t", "--out", tmp_path / out, *how)
+        assert (done.code, "Parquet cannot hold" in done.err) == (2, True), done.err
+    assert shell("export", tmp_path / "data", "t", "--out", tmp_path / "x.arrow", *how).code == 0

@@ -117,6 +117,15 @@ def test_only_schemas_are_kept(server: Server, tmp_path: Path) -> None:
     assert len(server.asked) == 6
 
 
+def test_the_answer_is_of_what_was_asked_for(server: Server, tmp_path: Path) -> None:
+    registry = Registry(server.url(), tmp_path)
+    server.answer = OK + b"\r\n" + json.dumps({"schema": '"int"', "id": 2, "version": 2}).encode()
+    for ask in (lambda: registry.by_id(1, "."), lambda: registry.version("a", 3)):
+        with pytest.raises(pylogseg.StorageError):
+            ask()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
 def test_redirects_are_not_followed(server: Server, tmp_path: Path, code: int) -> None:
     other = Server()

@@ -222,9 +222,12 @@ class _Parquet:
         leaves: Any = [leaf for name in self._schema.names if name != "value" for leaf in _LEAVES.get(name, (name,))]
         if form.typed is not None:  # whose parts are small, and worth both
             leaves = True
-        self.writer = pq.ParquetWriter(
-            file, self._schema, compression=form.compression, use_dictionary=leaves, write_statistics=leaves
-        )
+        try:
+            self.writer = pq.ParquetWriter(
+                file, self._schema, compression=form.compression, use_dictionary=leaves, write_statistics=leaves
+            )
+        except pa.ArrowNotImplementedError as error:
+            raise RequestError(f"Parquet cannot hold these columns: {error}; export to Arrow or JSON lines") from error
         self._waiting: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 

@@ -207,7 +207,7 @@ def _schema(raw: bytes, names: dict[str, Any]) -> Schema | None:
         return None
     if "subject" not in names:
         said.pop("version", None)  # of nothing
-    if said.get("version") != names.get("version", said.get("version")):
+    if any(names.get(name, number) != number for name, number in said.items()):  # of another one than was asked for
         return None
     return Schema(text, kind.upper(), references=references, guid=guid, **said | names)
 
