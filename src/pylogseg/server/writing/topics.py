@@ -293,7 +293,8 @@ class WritableCatalog(Catalog):
                     text = f"the number of partitions is {count}, it may be 1 to {MOST_PARTITIONS}"
                 raise KafkaError(codes.INVALID_PARTITIONS, text)
             waiting = self._waiting
-            self._check_room(count)
+            if name not in INTERNAL:  # without them nothing can be committed
+                self._check_room(count)
             checked_config(name, settings)
             topic = Topic(name, uuid.uuid4().bytes, {}, count, dict(settings))
             if dry:
