@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,60 @@ def test_a_delay(broker: pylogseg.Broker, client: RawClient) -> None:
     broker.delay("InitProducerId", 600)
     broker.heal()
     assert client.ask(22, 4, {"transactionalId": None})["errorCode"] == 0
+
+
+def fetched(topic: str, number: int) -> tuple[int, int, dict[str, Any]]:
+    rows = [{"partition": number, "fetchOffset": 0, "partitionMaxBytes": 1000}]
+    return 1, 11, {"maxWaitMs": 0, "maxBytes": 1000, "topics": [{"topic": topic, "partitions": rows}]}
+
+
+def sent(topic: str, number: int) -> tuple[int, int, dict[str, Any]]:
+    rows = [{"name": topic, "partitionData": [{"index": number, "records": batch(b"x")}]}]
+    return 0, 9, {"acks": -1, "timeoutMs": 1000, "topicData": rows}
+
+
+def beat(group: str) -> tuple[int, int, dict[str, Any]]:
+    return 12, 3, {"groupId": group, "memberId": "m"}
+
+
+NAMED = [
+    ("Produce", {"topic": "two"}, sent("two", 1), sent("one", 0)),
+    ("Produce", {"topic": "two", "partition": 1}, sent("two", 1), sent("two", 0)),
+    ("Fetch", {"topic": "two"}, fetched("two", 1), fetched("one", 0)),
+    ("Fetch", {"topic": "two", "partition": 1}, fetched("two", 1), fetched("two", 0)),
+    ("Heartbeat", {"group": "a"}, beat("a"), beat("b")),
+]
+
+
+@pytest.mark.parametrize(("api", "named", "meant", "other"), NAMED)
+def test_a_delay_and_a_lost_connection_are_for_what_they_name(
+    broker: pylogseg.Broker, client: RawClient, api: str, named: dict[str, Any], meant: Any, other: Any
+) -> None:
+    """As errors are: one rule for the three."""
+    broker.create_topic("two", 2)
+    broker.disconnect(api, **named)
+    client.ask(*other)
+    with RawClient(broker.bootstrap_servers) as lost:
+        lost.send(*meant)
+        assert lost.is_closed()
+    client.ask(*meant)
+    broker.delay(api, 0.3, **named)
+    started = time.monotonic()
+    client.ask(*meant)
+    assert time.monotonic() - started >= 0.3
+    broker.delay(api, 600, **named)
+    client.ask(*other)
+    broker.heal()
+    client.ask(*meant)
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda b, **n: b.delay("Produce", 1, **n), lambda b, **n: b.disconnect("Produce", **n)]
+)
+def test_what_no_request_names(broker: pylogseg.Broker, ask: Any) -> None:
+    for named in ({"group": "g"}, {"partition": 0}):
+        with pytest.raises(RequestError):
+            ask(broker, **named)
 
 
 def test_a_send_without_acks_fails(broker: pylogseg.Broker, client: RawClient) -> None:

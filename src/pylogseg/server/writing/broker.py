@@ -17,7 +17,7 @@ from pylogseg.server.security import Guard, Security
 from pylogseg.server.server import Server, bound
 from pylogseg.server.sessions import Sessions
 from pylogseg.server.writing.clock import MovableClock
-from pylogseg.server.writing.control import Control, Seen
+from pylogseg.server.writing.control import Control, Named, Seen
 from pylogseg.server.writing.in_memory import REQUEST_BYTES, memory_writer
 from pylogseg.server.writing.topics import WritableCatalog
 from pylogseg.server.writing.writer import Writer
@@ -398,13 +398,45 @@ class Broker(Server):
         RequestError
             For another name, and where the requests of an API do not name topics, partitions or groups.
         """
-        self._control.fail(api, error, times, topic=topic, partition=partition, group=group)
+        self._control.fail(api, error, times, Named(topic, partition, group))
 
-    def disconnect(self, api: str, times: int = 1) -> None:
-        """Close the connection on the next requests of an API, instead of an answer; as `fail` otherwise."""
-        self._control.fail(api, None, times)
+    def disconnect(
+        self,
+        api: str,
+        times: int = 1,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+    ) -> None:
+        """Close the connection on the next requests of an API, instead of an answer; as `fail` otherwise.
 
-    def delay(self, api: str, seconds: float, times: int = 1) -> None:
+        Parameters
+        ----------
+        api : str
+            Name of the request, as ``"Produce"``.
+        times : int
+            For how many requests.
+        topic, partition, group
+            Only for requests that name these, as for `fail`.
+
+        Raises
+        ------
+        RequestError
+            For another name, and where the requests of an API do not name topics, partitions or groups.
+        """
+        self._control.fail(api, None, times, Named(topic, partition, group))
+
+    def delay(
+        self,
+        api: str,
+        seconds: float,
+        times: int = 1,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        group: str | None = None,
+    ) -> None:
         """Wait before the next requests of an API are looked at; a client that goes meanwhile has asked for nothing.
 
         Parameters
@@ -415,13 +447,15 @@ class Broker(Server):
             Of real time, whatever the clock of the broker says.
         times : int
             For how many requests.
+        topic, partition, group
+            Only requests that name these wait, as for `fail`; the whole request does.
 
         Raises
         ------
         RequestError
-            For another name, or no time.
+            For another name, no time, and where the requests of an API do not name topics, partitions or groups.
         """
-        self._control.delay(api, seconds, times)
+        self._control.delay(api, seconds, times, Named(topic, partition, group))
 
     def heal(self) -> None:
         """Forget the failures and delays that were asked for and have not happened."""

@@ -46,12 +46,22 @@ class Seen(NamedTuple):
     values: dict[str, Any]
 
 
-class _Named(NamedTuple):
+class Named(NamedTuple):
     """Which requests are meant: those that name a topic, a partition of it, a group; None is any."""
 
     topic: str | None = None
     partition: int | None = None
     group: str | None = None
+
+    def check(self, key: int) -> None:
+        """Raise RequestError where the requests of a key do not name such things."""
+        if self.topic is not None and _depth(key) == 0:
+            raise RequestError(f"{_NAMES[key]} has no errors of single topics: leave out topic")
+        if self.partition is not None and (self.topic is None or _depth(key) < 2):
+            needs = "has no errors of single partitions: leave out partition" if self.topic else "needs a topic too"
+            raise RequestError(f"partition={self.partition!r} of {_NAMES[key]} {needs}")
+        if self.group is not None and not _group_fields(key):
+            raise RequestError(f"{_NAMES[key]} names no group: leave out group")
 
     def is_in(self, key: int, call: Call) -> bool:
         """Return whether a request names it."""
@@ -74,7 +84,7 @@ class _Named(NamedTuple):
 class _Rule:
     """What happens to requests, and to how many more of them: an error, a closed connection (None), or a delay."""
 
-    named: _Named
+    named: Named
     left: int
     code: int | None = None
     seconds: float = 0.0
@@ -97,12 +107,11 @@ class Control:
         self.requests.append(Seen(_NAMES[key], call.version, call.client_id, values))
         while not self._running.wait(_LOOK_SECONDS):
             call.wait(0.001)  # it raises if the client has gone, or the server stops
-        delay = self._next(self._delays[key], lambda rule: rule.named.is_in(key, call))
-        if delay is not None:
-            call.wait(delay.seconds)
-        is_row = key == _FETCH  # of the sessions that it reads only the fetch itself knows the partitions
+        # Of the sessions that it reads only the fetch itself knows the topics.
+        self._delay(key, call, lambda named: not (key == _FETCH and named.topic) and named.is_in(key, call))
         rule = self._next(
-            self._failures[key], lambda rule: not (is_row and rule.named.topic) and rule.named.is_in(key, call)
+            self._failures[key],
+            lambda rule: not (key == _FETCH and rule.named.topic) and rule.named.is_in(key, call),
         )
         if rule is None:
             return None
@@ -113,14 +122,23 @@ class Control:
         return failed(key, call, rule.code, _WANTED) if rule.named.topic is None else _failed_in_part(key, call, rule)
 
     def before_fetch(self, call: Call, topic: str, number: int) -> None:
-        """Raise the error that a test wants for a partition of a fetch."""
-        rule = self._next(
-            self._failures[_FETCH],
-            lambda rule: rule.named.topic == topic and rule.named.partition in (None, number),
-        )
+        """Do what a test wants for a partition of a fetch; raises its error."""
+
+        def is_meant(named: Named) -> bool:
+            return named.topic == topic and named.partition in (None, number)
+
+        self._delay(_FETCH, call, is_meant)
+        rule = self._next(self._failures[_FETCH], lambda rule: is_meant(rule.named))
+        if rule is None:
+            return
+        if rule.code is None:
+            raise Disconnected("a test wants it")
+        raise KafkaError(rule.code)
+
+    def _delay(self, key: int, call: Call, is_meant: Callable[[Named], bool]) -> None:
+        rule = self._next(self._delays[key], lambda rule: is_meant(rule.named))
         if rule is not None:
-            assert rule.code is not None
-            raise KafkaError(rule.code)
+            call.wait(rule.seconds)
 
     def _next(self, rules: list[_Rule], is_meant: Callable[[_Rule], bool]) -> _Rule | None:
         if not rules:
@@ -133,32 +151,19 @@ class Control:
                     rules.remove(rule)
             return rule
 
-    def fail(
-        self,
-        api: str,
-        error: str | int | None,
-        times: int,
-        *,
-        topic: str | None = None,
-        partition: int | None = None,
-        group: str | None = None,
-    ) -> None:
+    def fail(self, api: str, error: str | int | None, times: int, named: Named) -> None:
         """Answer the next requests of an API with an error; None closes the connection instead."""
         key, code = key_of(api), None if error is None else code_of(error)
-        if topic is not None and _depth(key) == 0:
-            raise RequestError(f"{_NAMES[key]} has no errors of single topics: leave out topic")
-        if partition is not None and (topic is None or _depth(key) < 2):
-            needs = "has no errors of single partitions: leave out partition" if topic else "needs a topic too"
-            raise RequestError(f"partition={partition!r} of {_NAMES[key]} {needs}")
-        if group is not None and not _group_fields(key):
-            raise RequestError(f"{_NAMES[key]} names no group: leave out group")
-        self._add(self._failures[key], _Rule(_Named(topic, partition, group), times, code))
+        named.check(key)
+        self._add(self._failures[key], _Rule(named, times, code))
 
-    def delay(self, api: str, seconds: float, times: int) -> None:
+    def delay(self, api: str, seconds: float, times: int, named: Named) -> None:
         """Let the next requests of an API wait."""
         if not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
             raise RequestError(f"a delay is a number of seconds from 0 on, not {seconds!r}")
-        self._add(self._delays[key_of(api)], _Rule(_Named(), times, seconds=seconds))
+        key = key_of(api)
+        named.check(key)
+        self._add(self._delays[key], _Rule(named, times, seconds=seconds))
 
     def _add(self, rules: list[_Rule], rule: _Rule) -> None:
         if not isinstance(rule.left, int) or rule.left < 1:
