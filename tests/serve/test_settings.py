@@ -33,6 +33,15 @@ def described(client: RawClient, kind: int, of: str) -> dict[str, dict[str, Any]
     return {each["name"]: each for each in row["configs"]}
 
 
+def test_no_keys_are_all_keys(client: RawClient) -> None:
+    """As of a Kafka 4.3: a list that is empty, and one that is not there."""
+    counts = []
+    for keys in (None, [], ["retention.ms"]):
+        resource = {"resourceType": TOPIC, "resourceName": "one", "configurationKeys": keys}
+        counts.append(len(client.ask(32, 4, {"resources": [resource]})["results"][0]["configs"]))
+    assert counts[0] == counts[1] > counts[2] == 1
+
+
 def chain(row: dict[str, Any]) -> list[tuple[str, str, int]]:
     assert (row["value"], row["configSource"]) == (row["synonyms"][0]["value"], row["synonyms"][0]["source"])
     return [(each["name"], each["value"], each["source"]) for each in row["synonyms"]]

@@ -52,7 +52,7 @@ def _resource(call: Call, asked: dict[str, Any]) -> dict[str, Any]:
         found = list(of_resource(call, kind, name))
     except KafkaError as error:
         return {**row, "errorCode": error.code, "errorMessage": error.text}
-    wanted = [each for each in found if keys is None or each["name"] in keys]
+    wanted = [each for each in found if not keys or each["name"] in keys]
     call.budget.spend_again((kind, name), len(wanted))
     if not call.values["includeSynonyms"]:
         for each in wanted:
