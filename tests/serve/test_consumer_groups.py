@@ -18,11 +18,11 @@ import pylogseg
 from pylogseg.server import codes
 from pylogseg.server.assignors import Part, ranges, uniform
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.consumer_groups import SESSION_S, Beat, ConsumerGroup, Known, check_subscription
+from pylogseg.server.consumer_groups import Beat, ConsumerGroup, Known, check_subscription
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 KNOWN = {name: Known(name.encode() * 16, partitions) for name, partitions in (("a", 1), ("b", 3), ("c", 6))}
-REBALANCE_S = 30.0
+SESSION_S, REBALANCE_S = 45.0, 30.0
 
 
 def joins(member: str = "", topics: tuple[str, ...] = ("a", "b", "c"), **more: Any) -> Beat:
@@ -306,3 +306,23 @@ def test_kinds_of_groups_do_not_mix() -> None:
         assert client.ask(68, 1, {**beat, "memberEpoch": -1})["memberEpoch"] == -1
         assert client.ask(11, 2, join)["errorCode"] == 0
         assert client.ask(68, 1, beat)["errorCode"] == codes.GROUP_ID_NOT_FOUND
+
+
+def test_settings_of_a_group_count_for_its_members() -> None:
+    """How often they beat, and how long they live without: those of other groups have what Kafka gives them."""
+    beat = {"memberEpoch": 0, "rebalanceTimeoutMs": 1000, "topicPartitions": [], "subscribedTopicNames": ["one"]}
+    values = {"consumer.session.timeout.ms": "60000", "consumer.heartbeat.interval.ms": "7000"}
+    configs = [{"name": name, "configOperation": 0, "value": value} for name, value in values.items()]
+    with pylogseg.Broker(topics=["one"]) as broker, RawClient(broker.bootstrap_servers) as client:
+
+        def state(group: str) -> str:
+            return str(client.ask(69, 0, {"groupIds": [group]})["groups"][0]["groupState"])
+
+        changed = client.ask(44, 1, {"resources": [{"resourceType": 32, "resourceName": "own", "configs": configs}]})
+        assert changed["responses"][0]["errorCode"] == 0
+        for group, interval in (("own", 7000), ("other", 5000)):
+            found = client.ask(68, 1, {"groupId": group, "memberId": f"m-{group}", **beat})
+            assert (found["errorCode"], found["heartbeatIntervalMs"]) == (0, interval)
+        for seconds, states in ((44, ("Stable", "Stable")), (10, ("Stable", "Empty")), (10, ("Empty", "Empty"))):
+            broker.clock.advance(seconds)
+            assert (state("own"), state("other")) == states

@@ -19,7 +19,7 @@ from pylogseg.server.assignors import Part, ranges, uniform
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.groups import MEMBER_BYTES, MOST_MEMBERS, MOST_METADATA_BYTES, TEXT_BYTES, Answer
 
-SESSION_S, HEARTBEAT_MS = 45.0, 5000
+_SESSION_MS, _HEARTBEAT_MS = 45_000, 5000
 JOINS, LEAVES, LEAVES_FOR_A_WHILE = 0, -1, -2
 _ASSIGNORS = ("uniform", "range")
 #: Of a regular expression: with classes of Unicode, RE2 takes 16 KB for each character of it.
@@ -87,6 +87,8 @@ class ConsumerGroup:
 
     id: str
     topics: Callable[[], Mapping[str, Known]]
+    #: Returns its own settings, by Kafka's names.
+    settings: Callable[[], Mapping[str, str]] = dict
     epoch: int = 0
     members: dict[str, Consumer] = field(default_factory=dict)
     target: dict[str, set[Part]] = field(default_factory=dict)
@@ -95,6 +97,16 @@ class ConsumerGroup:
     def size(self) -> int:
         """Bytes that it takes."""
         return len(self.id) + sum(each.size for each in self.members.values())
+
+    @property
+    def session_s(self) -> float:
+        """How long a member lives without a heartbeat."""
+        return int(self.settings().get("consumer.session.timeout.ms", _SESSION_MS)) / 1000
+
+    @property
+    def heartbeat_ms(self) -> int:
+        """How often members are told to send one."""
+        return int(self.settings().get("consumer.heartbeat.interval.ms", _HEARTBEAT_MS))
 
     # ---- heartbeats ----
 
@@ -109,7 +121,7 @@ class ConsumerGroup:
             text = f"ServerAssignor {beat.assignor} is not supported. Supported assignors: {', '.join(_ASSIGNORS)}."
             raise KafkaError(codes.UNSUPPORTED_ASSIGNOR, text)
         member = self._join(now, beat) if beat.epoch == JOINS else self._known(beat)
-        member.alive_until = now + SESSION_S
+        member.alive_until = now + self.session_s
         self._subscribe(member, beat)
         told = set(member.assigned)
         self._reconcile(now, member, beat.owned)
@@ -117,7 +129,7 @@ class ConsumerGroup:
         return {
             "memberId": member.id,
             "memberEpoch": member.epoch,
-            "heartbeatIntervalMs": HEARTBEAT_MS,
+            "heartbeatIntervalMs": self.heartbeat_ms,
             "assignment": {"topicPartitions": rows_of(member.assigned)} if is_told else None,
         }
 
@@ -138,7 +150,7 @@ class ConsumerGroup:
             if len(self.members) >= MOST_MEMBERS:
                 raise KafkaError(codes.GROUP_MAX_SIZE_REACHED)
             member_id = beat.member_id or str(uuid.uuid4())
-            member = self.members[member_id] = Consumer(member_id, beat, now + SESSION_S)
+            member = self.members[member_id] = Consumer(member_id, beat, now + self.session_s)
             self.epoch += 1
         member.pending.clear()
         member.epoch = member.previous = JOINS
@@ -238,7 +250,7 @@ class ConsumerGroup:
         if member is None:
             raise KafkaError(codes.UNKNOWN_MEMBER_ID)
         if beat.epoch == LEAVES_FOR_A_WHILE and beat.instance_id is not None:
-            member.epoch, member.alive_until, member.pending = LEAVES_FOR_A_WHILE, now + SESSION_S, set()
+            member.epoch, member.alive_until, member.pending = LEAVES_FOR_A_WHILE, now + self.session_s, set()
         else:
             self._remove(member)
         return {"memberId": beat.member_id, "memberEpoch": beat.epoch, "heartbeatIntervalMs": 0}

@@ -89,6 +89,8 @@ class Coordinator:
     ) -> None:
         self._store, self._unsaved = store, Offsets()
         self._load, self._initial_delay_s, self.sessions, self._now = load, initial_delay_s, sessions, now
+        #: Returns the settings that a group has of its own, by Kafka's names.
+        self.settings_of: Callable[[str], Mapping[str, str]] = lambda _: {}
         self._changed = threading.Condition()
         self._groups: dict[str, ClassicGroup] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
@@ -156,7 +158,7 @@ class Coordinator:
                     raise KafkaError(codes.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
                 self._groups.pop(group_id, None)
                 self._make_room()
-                group = self._consumers[group_id] = ConsumerGroup(group_id, topics)
+                group = self._consumers[group_id] = ConsumerGroup(group_id, topics, lambda: self.settings_of(group_id))
             answer = group.heartbeat(self._now(), beat)
             if beat.is_full:
                 self._note_size(group_id)

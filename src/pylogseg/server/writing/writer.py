@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pylogseg.errors import RequestError
+from pylogseg.internal_topics.cluster import GROUP_RESOURCE
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.security import Guard
@@ -33,6 +34,7 @@ class Writer(Service):
     def __post_init__(self) -> None:
         self.catalog.clock.on_move = self._moved
         self.catalog.on_change = self.groups.topics_changed
+        self.groups.settings_of = lambda group: self.catalog.dynamic.get((GROUP_RESOURCE, group), {})
 
     def _moved(self) -> None:
         self.groups.wake()
