@@ -20,6 +20,7 @@ from helpers.shell import run
 
 import pylogseg
 from pylogseg.errors import RequestError
+from pylogseg.server import codes
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 
@@ -52,6 +53,24 @@ def test_it_serves_until_it_is_stopped(number: signal.Signals) -> None:
         assert out == "stopped\n"
         assert "raw Metadata v9" in err
         assert "Traceback" not in err
+
+
+def test_an_own_broker_with_a_number_and_acls(tmp_path: Path) -> None:
+    own, options = [str(tmp_path / "own"), "--own", "--listen", "127.0.0.1:0"], ["--acls", "--super-user", "User:root"]
+    for more in (["--node-id", "7"], []):  # it stays
+        with served(*own, *more, *options) as (_, line), RawClient(line.split(" at ")[1].split(",")[0]) as client:
+            assert client.ask(60, 0, {})["brokers"][0]["brokerId"] == 7
+            (made,) = client.ask(19, 5, {"topics": [{"name": "one"}], "timeoutMs": 1000})["topics"]
+            assert made["errorCode"] == codes.TOPIC_AUTHORIZATION_FAILED
+    found = run(" ".join(("serve", *own, "--node-id", "8")))
+    assert found.code == 2
+    assert "is of node 7, not of 8" in found.err
+    found = run(f"serve {DATA} --node-id 8")
+    assert found.code == 2
+    assert "--node-id needs --own" in found.err
+    found = run(" ".join(("serve", *own, "--acls")))
+    assert found.code == 2
+    assert "--super-user" in found.err
 
 
 def test_a_warning_where_others_can_read() -> None:

@@ -100,6 +100,12 @@ class _Log(logging.Handler):
     help="Show only records below the broker's checkpointed high watermark; by default all that are there.",
 )
 @click.option("--own", is_flag=True, help="Be the broker of DIR: keep what clients write there. It may be new.")
+@click.option(
+    "--node-id",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Number of the broker of a new directory (--own); another one has to have it. Default: 1, or that of DIR.",
+)
 @click.option("--scratch", is_flag=True, help="Let clients write: in memory, above the files, until the server stops.")
 @click.option(
     "--on-corrupt",
@@ -165,6 +171,7 @@ def serve(
     allow_everyone_if_no_acl_found: bool,
     scratch: bool,
     own: bool,
+    node_id: int | None,
     max_connections: int,
     trace: bool,
 ) -> None:
@@ -187,6 +194,10 @@ def serve(
             "--own takes one DIR, and none of --topic, --group-offsets, --until-checkpoint, --scratch, --commits, "
             "--end-open-transactions, --on-corrupt, --tier"
         )
+    if node_id is not None and not own:
+        raise click.UsageError(
+            "--node-id needs --own: other servers have the number of the broker that wrote the files"
+        )
     if own and is_tier(directories[0]):
         raise click.UsageError(f"--own {directories[0]}: a tier is only read; leave out --own, or restore it first")
     given = users or _users_of_environment()
@@ -200,6 +211,7 @@ def serve(
 
             server = Broker(
                 directories[0],
+                node_id=node_id,
                 listen=listen,
                 advertise=advertise,
                 security=security,

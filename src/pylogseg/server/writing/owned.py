@@ -167,7 +167,9 @@ class OwnedCatalog(WritableCatalog):
         if os.path.exists(path):
             found = parse_meta_properties(self._storage.read_all(path), path)
             if node_id not in (None, found.node_id):
-                raise RequestError(f"{self.path} is of node {found.node_id}, not of {node_id}: leave out node_id")
+                raise RequestError(
+                    f"{self.path} is of node {found.node_id}, not of {node_id}: leave out node_id (--node-id)"
+                )
             return found
         label = MetaProperties(1, _new_id(), 1 if node_id is None else node_id, _new_id())
         write_label(self._storage, path, label)
