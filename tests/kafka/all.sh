@@ -23,7 +23,7 @@ fuzz             $python tests/kafka/fuzz.py --lists 100
 tests            env CI=1 $python -m pytest -q -m kafka tests
 lost-cluster     $python tests/kafka/broker/lost_cluster.py
 producers        $python tests/kafka/broker/restored_producers.py
-takes-over       $python tests/kafka/broker/takes_over.py
+takes-over       env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/takes_over.py
 acls             env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/acls.py
 fetch-sessions   $python tests/kafka/broker/fetch_sessions.py
 tiers            $python tests/kafka/broker/tiers.py $golden

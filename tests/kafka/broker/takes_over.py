@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """A real broker takes over a directory of `pylogseg serve --own`, with groups and transactions; and we take it back.
 
-    takes_over.py [--keep DIR]
+    PYTHONPATH=src:tests takes_over.py [--keep DIR]
 
 Four times the directory changes hands: ours, closed cleanly; Kafka 4.3, stopped; ours, killed in the middle; Kafka 4.3.
-Each finds the topics with their ids and settings, all committed records, the offsets of all groups, a static member of
+Each finds the topics with their ids and settings, those of the broker, of a group and of what clients report, ACLs and
+users of SCRAM that the first has made, all committed records, the offsets of all groups, a static member of
 a classic group with its share, and an open transaction of the one before, which it fences and aborts. Then it writes:
 records with a plain, an idempotent and a transactional producer, offsets of a group plainly and in a transaction, and a
 transaction that stays open. A minute; exit code 0 if all is well. Needs confluent-kafka.
@@ -26,11 +27,32 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import admin
+from helpers.kafka_clients import RawClient
 
 HERE = Path(__file__).resolve().parent
 TOPICS = {"orders": 3, "payments": 1}
-SETTINGS = {"orders": {"retention.ms": "-1", "max.message.bytes": "77777"}, "payments": {"cleanup.policy": "compact"}}
+#: The two copies that one asks for cannot be: with one replica, one in sync is enough for both sides.
+SETTINGS = {
+    "orders": {"retention.ms": "-1", "max.message.bytes": "77777", "min.insync.replicas": "2"},
+    "payments": {"cleanup.policy": "compact"},
+}
+#: Of the broker, of all brokers, of a group, of what clients report: type and name of the resource.
+OTHERS = {
+    (4, "1"): {"log.cleaner.threads": "2"},
+    (4, ""): {"log.retention.ms": "604800000", "message.max.bytes": "2000000"},
+    (32, "g"): {"consumer.session.timeout.ms": "50000"},
+    (16, "m"): {"interval.ms": "5000"},
+}
+ACLS = [
+    {"resourceType": 2, "resourceName": "orders", "resourcePatternType": 3, "principal": "User:alice", "host": "*",
+     "operation": 3, "permissionType": 3},
+    {"resourceType": 3, "resourceName": "g-", "resourcePatternType": 4, "principal": "User:*", "host": "10.0.0.1",
+     "operation": 2, "permissionType": 2},
+]  # fmt: skip
+USERS = [{"name": "alice", "mechanism": 2, "iterations": 8192, "salt": b"salt", "saltedPassword": b"p" * 64}]
 PATIENCE_S = 300.0
+
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 
 Places = dict[tuple[str, int], int]
 
@@ -50,7 +72,8 @@ class World:
 @contextmanager
 def ours(folder: Path, *, kill: bool) -> Iterator[str]:
     """Serve the directory by the command, which is stopped or killed in the end."""
-    command = [sys.executable, "-m", "pylogseg", "serve", str(folder / "data0"), "--own", "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "pylogseg", "serve", str(folder / "data0"), "--own", "--listen", "127.0.0.1:0",
+               "--acls", "--super-user", "User:ANONYMOUS"]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as process:
         assert process.stdout is not None
         said = process.stdout.readline()
@@ -67,7 +90,8 @@ def kafkas(folder: Path) -> Iterator[str]:
     """Start a broker over the directory."""
     (folder / "run").mkdir(exist_ok=True)
     (folder / "run" / "static").touch()  # who votes is in the broker's settings: the directory was never formatted
-    start = ["bash", HERE / "broker.sh", "start", folder, f"log.dirs={folder / 'data0'}"]
+    start = ["bash", HERE / "broker.sh", "start", folder, f"log.dirs={folder / 'data0'}",
+             f"authorizer.class.name={AUTHORIZER}", "super.users=User:ANONYMOUS"]  # fmt: skip
     subprocess.run(start, check=True, stdout=subprocess.DEVNULL)
     server = f"127.0.0.1:{(folder / 'run' / 'port').read_text().strip()}"
     print(f"Kafka at {server}", flush=True)
@@ -84,7 +108,7 @@ def check(server: str, world: World, who: str) -> list[str]:
     """Compare what a server has with what there has to be; return what is wrong."""
     client = admin.AdminClient({"bootstrap.servers": server})
     described = client.describe_topics(confluent_kafka.TopicCollection(list(TOPICS)))
-    wrong = []
+    wrong = kept(server, who)
     for name, future in described.items():
         found = future.result(PATIENCE_S)
         known = world.ids.setdefault(name, str(found.topic_id))
@@ -109,6 +133,44 @@ def check(server: str, world: World, who: str) -> list[str]:
         wrong.append(f"{who}: the group has {members(client)}, not {world.members}")
     count = sum(map(len, world.values.values()))
     print(f"{who}: {count} records, {len(world.offsets)} groups: {wrong or 'ok'}", flush=True)
+    return wrong
+
+
+def ask_for_all(client: RawClient, what: int) -> Any:
+    """Return ACLs (29) and users (50) as rows that can be compared."""
+    if what == 50:
+        rows = client.ask(50, 0, {"users": None})["results"]
+        return [
+            (row["user"], [(each["mechanism"], each["iterations"]) for each in row["credentialInfos"]]) for row in rows
+        ]
+    wanted = {"resourceTypeFilter": 1, "patternTypeFilter": 1, "operation": 1, "permissionType": 1,
+              "resourceNameFilter": None, "principalFilter": None, "hostFilter": None}  # fmt: skip
+    found = client.ask(29, 3, wanted)
+    assert found["errorCode"] == 0, found
+    return sorted(
+        (each["resourceType"], each["resourceName"], each["patternType"], *(acl[name] for name in ACL))
+        for each in found["resources"] for acl in each["acls"]
+    )  # fmt: skip
+
+
+ACL = ("principal", "host", "operation", "permissionType")
+
+
+def kept(server: str, who: str) -> list[str]:
+    """Compare settings of all but topics, ACLs and users with what was made; return what is wrong."""
+    wrong = []
+    with RawClient(server) as client:
+        for (kind, name), values in OTHERS.items():
+            (row,) = client.ask(32, 4, {"resources": [{"resourceType": kind, "resourceName": name}]})["results"]
+            found = {each["name"]: each["value"] for each in row["configs"] if each["name"] in values}
+            if found != values:
+                wrong.append(f"{who}: resource {kind} {name!r} has {found}, not {values}")
+        expected = sorted(tuple(each[name] for name in (*list(each)[:3], *ACL)) for each in ACLS)
+        if (found := ask_for_all(client, 29)) != expected:
+            wrong.append(f"{who}: ACLs {found}, not {expected}")
+        users = [(each["name"], [(each["mechanism"], each["iterations"])]) for each in USERS]
+        if (found := ask_for_all(client, 50)) != users:
+            wrong.append(f"{who}: users {found}, not {users}")
     return wrong
 
 
@@ -159,6 +221,17 @@ def create(server: str) -> None:
     topics = [admin.NewTopic(name, count, 1, config=SETTINGS[name]) for name, count in TOPICS.items()]
     for future in client.create_topics(topics).values():
         future.result(PATIENCE_S)
+    with RawClient(server) as raw:
+        for (kind, name), values in OTHERS.items():
+            configs = [{"name": key, "configOperation": 0, "value": value} for key, value in values.items()]
+            asked = {"resources": [{"resourceType": kind, "resourceName": name, "configs": configs}]}
+            (row,) = raw.ask(44, 1, asked)["responses"]
+            assert row["errorCode"] == 0, row
+        made = (
+            raw.ask(30, 3, {"creations": ACLS})["results"]
+            + raw.ask(51, 0, {"deletions": [], "upsertions": USERS})["results"]
+        )
+        assert not any(each["errorCode"] for each in made), made
 
 
 def write(server: str, world: World, turn: int) -> None:
