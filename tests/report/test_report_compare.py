@@ -156,6 +156,11 @@ def test_groups_settings_and_replicas(golden: Path, tmp_path: Path) -> None:
     assert (who.leader_before, who.in_sync_before) == (77, (77, 78))
 
 
+def gone(**other: Any) -> dict[str, Any]:
+    row = {"name": "x-0", "state": "live", "disk": "d", "logStartOffset": 0, "logEndOffset": 1, "sizeBytes": 2}
+    return row | other
+
+
 @pytest.mark.parametrize(
     ("harm", "word"),
     [
@@ -168,7 +173,10 @@ def test_groups_settings_and_replicas(golden: Path, tmp_path: Path) -> None:
         (lambda found: found | {"partitions": [{"name": "x-0", "state": "live"}]}, "no JSON of a report"),
         (lambda found: found | {"scope": {"sizeBytes": "many"}}, "no JSON of a report"),
         (lambda found: found | {"groups": {"a": 1}}, "no JSON of a report"),
-        (lambda found: found | {"madeMs": NOW + 1}, "after this report"),
+        (lambda found: found | {"madeMs": NOW + 1}, "not made before"),
+        (lambda found: found | {"madeMs": -(10**30)}, "not made before"),
+        (lambda found: found | {"partitions": [gone(logEndOffset=float("nan"))]}, "no JSON of a report"),
+        (lambda found: found | {"partitions": [gone(name="\ud800-0")]}, "no JSON of a report"),
     ],
 )
 def test_what_is_refused(log_dir: Path, tmp_path: Path, harm: Callable[[dict[str, Any]], Any], word: str) -> None:

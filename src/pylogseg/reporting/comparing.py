@@ -18,7 +18,7 @@ from pylogseg.reporting.changes import (
     SettingChange,
     Since,
 )
-from pylogseg.reporting.facts import VERSION
+from pylogseg.reporting.facts import VERSION, to_json
 
 _Row = Mapping[str, Any]
 _Change = TypeVar("_Change")
@@ -55,15 +55,17 @@ def earlier_facts(path: str | os.PathLike[str], cluster_ids: Sequence[str], now_
     if cluster_ids and theirs and not set(cluster_ids) & set(map(str, theirs)):
         there, here = ", ".join(map(printable, map(str, theirs))), ", ".join(cluster_ids)
         raise RequestError(f"{name} is a report of another cluster: {there}, and this one is {here}")
-    if found["madeMs"] > now_ms:
-        raise RequestError(f"{name} was made after this report: give the earlier one")
+    if not 0 <= found["madeMs"] <= now_ms:
+        raise RequestError(f"{name} was not made before this report ({found['madeMs']} ms): give the earlier one")
     return found
 
 
 def compared(before: _Row, after: _Row, source: str) -> Since:
     """Return what changed between two reports; RequestError if the earlier one is not of this form."""
     try:
-        return _Comparison(before, after).since(source)
+        found = _Comparison(before, after).since(source)
+        json.dumps(to_json(found), ensure_ascii=False, allow_nan=False).encode()  # NaN and half a letter are in no page
+        return found
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         what = f"{type(error).__name__}: {error}"
         raise RequestError(f"{printable(source)} is no JSON of a report as pylogseg writes it: {what}") from error
