@@ -36,11 +36,13 @@ PAGES = ("", "txn-a-0", "topic/txn-a", "bad-magic-0", "no-such-partition-7")
 
 @pytest.fixture(scope="module")
 def facts(golden: Path, examples: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Facts of the examples, with a damaged partition beside them, and some payloads."""
+    """Facts of the examples, with a damaged partition beside them since an earlier report, and some payloads."""
     folder = tmp_path_factory.mktemp("use") / "data"
     shutil.copytree(examples, folder)
+    earlier = folder.with_name("earlier.json")
+    earlier.write_bytes(pylogseg("report", folder, "--json").out)
     shutil.copytree(golden / "broker-4.3" / "damage" / "bad-magic" / "in", folder / "bad-magic-0")
-    done = pylogseg("report", folder, "--full", "--sample", 5, "--json")
+    done = pylogseg("report", folder, "--full", "--sample", 5, "--json", "--compare", earlier)
     found: dict[str, Any] = json.loads(done.out)
     return found
 

@@ -445,7 +445,7 @@ function overview() {
     ),
     scope.aggregated ? h("p.callout", null, raw(scope.aggregated)) : null,
     section("findings", "Findings", findings(facts.findings, facts.findingsNotListed)),
-    section("since", facts.since ? `Since ${timeText(facts.since.madeMs)}` : "", sincePart(facts.since)),
+    section("since", facts.since ? `Since ${timeText(1000 * Math.floor(facts.since.madeMs / 1000))}` : "", sincePart(facts.since)),
     section("growth", "Growth", growthPart(facts, "Written by time")),
     section(
       "topics",
