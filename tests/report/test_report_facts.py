@@ -193,10 +193,11 @@ def same_lags(found: Row, rows: list[Row]) -> None:
     assert (ahead["lag"], ahead["notKnown"]) == (None, 1)
 
 
-def test_lags_are_bounded(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("bound", "most"), [("MOST_LOOKED_UP", 5), ("MOST_BYTES", 10_000)])
+def test_lags_are_bounded(golden: Path, monkeypatch: pytest.MonkeyPatch, bound: str, most: int) -> None:
     """Of many offsets those with the largest lag are looked at, and the report says so."""
     path = golden / "inside" / "groups"
-    monkeypatch.setattr(lags, "MOST_LOOKED_UP", 5)
+    monkeypatch.setattr(lags, bound, most)
     found = package.report([path / "data0", path / "data1"]).to_dict()
     assert any("lag in time of" in note for note in found["scope"]["notes"])
     left = [each for each in found["groupOffsets"] if "not looked at" in each["whyNotKnown"]]

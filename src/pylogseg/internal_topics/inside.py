@@ -129,12 +129,12 @@ class Inside:
         """Return where a partition ends at the moment; None if its folder is not here."""
         return self._ends.of(topic, partition).end
 
-    def first_unread(self, topic: str, partition: int, offset: int) -> Unread:
-        """Return the first record that a group with a committed offset has not read."""
+    def first_unread(self, topic: str, partition: int, offset: int, read: list[int] | None = None) -> Unread:
+        """Return the first record that a group with a committed offset has not read; `read` takes the bytes read."""
         log, end = self._ends.log(topic, partition), self.ends(topic, partition)
         if log is None or end is None:
             return Unread(None, "the partition is not in the given directories")
-        return first_unread(log, offset, end)
+        return first_unread(log, offset, end, read=read)
 
     def newest_timestamp(self, topic: str, partition: int) -> int | None:
         """Return the timestamp of a partition's last record at the moment; None if it is not known."""

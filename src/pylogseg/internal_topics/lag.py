@@ -149,12 +149,17 @@ _MOST_BYTES = 4 << 20
 _GONE = "there is no record at the offset any more: compaction removes such"
 
 
-def first_unread(log: LogFiles, offset: int, end: int, most_bytes: int = _MOST_BYTES) -> Unread:
-    """Return the first record at an offset or behind it: of the batch that has the offset, or behind markers."""
+def first_unread(
+    log: LogFiles, offset: int, end: int, most_bytes: int = _MOST_BYTES, read: list[int] | None = None
+) -> Unread:
+    """Return the first record at an offset or behind it: of the batch that has the offset, or behind markers.
+
+    `read` takes the bytes that were read: without an index these are all before the offset in its segment.
+    """
     if offset > end:
         return Unread(None, f"the offset is above the end of the log, {end}")
     start = log.log_start_offset
-    found, why = _first_record(log, max(offset, start), end, most_bytes)
+    found, why = _first_record(log, max(offset, start), end, most_bytes, [] if read is None else read)
     if offset < start:
         why = f"records below {start}, the start of the log, were deleted"
     elif found is not None and found < 0:
@@ -162,9 +167,9 @@ def first_unread(log: LogFiles, offset: int, end: int, most_bytes: int = _MOST_B
     return Unread(None if found is None or found < 0 else found, why)
 
 
-def _first_record(log: LogFiles, at: int, end: int, most_bytes: int) -> tuple[int | None, str]:
+def _first_record(log: LogFiles, at: int, end: int, most_bytes: int, read: list[int]) -> tuple[int | None, str]:
     """Return the timestamp of the first record, and why it may not be the first one that was written."""
-    read: list[int] = []
+    before = sum(read)
     options = replace(
         _options(),
         control=True,
@@ -183,7 +188,7 @@ def _first_record(log: LogFiles, at: int, end: int, most_bytes: int) -> tuple[in
             if len(rows):
                 return int(columns.timestamp[row]), why
             at = int(columns.offset[row]) + 1 if len(columns) else at
-            if sum(read) > most_bytes:
+            if sum(read) - before > most_bytes:
                 return None, f"the first {most_bytes >> 20} MB behind the offset have no record"
     return None, why or ("" if at >= end else _why_not(options.gaps, end))
 

@@ -18,6 +18,8 @@ from pylogseg.reporting.facts import Command, GroupFact, GroupOffsetFact
 
 #: Places in partitions that are looked at for the time of the first unread record, those with the largest lag first.
 MOST_LOOKED_UP = 1000
+#: Bytes that are read for that: a look-up without an index reads a segment up to the place.
+MOST_BYTES = 256 << 20
 _ABOVE, _STALE = "the offset is above the end of the log", "of a topic that was deleted since"
 _PENDING = "the offset is pending in a transaction"
 _Row = Mapping[str, Any]
@@ -27,7 +29,14 @@ _Place = tuple[str, int, int]
 def offset_facts(rows: Sequence[_Row], state: Inside, now_ms: int) -> tuple[list[GroupOffsetFact], str]:
     """Return the offsets of groups, those that wait longest first; and what was not looked at, empty if all was."""
     places = _places(rows)
-    unread = {place: state.first_unread(*place) for place in places[:MOST_LOOKED_UP]}
+    unread: dict[_Place, Unread] = {}
+    left_bytes = MOST_BYTES
+    for place in places[:MOST_LOOKED_UP]:
+        if left_bytes <= 0:
+            break
+        read: list[int] = []
+        unread[place] = state.first_unread(*place, read)
+        left_bytes -= sum(read)
     newest = {key: state.newest_timestamp(*key) for key in {place[:2] for place in unread}}
     facts = [_fact(row, unread, newest, now_ms) for row in rows]
     facts.sort(key=_rank)
