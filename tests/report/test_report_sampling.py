@@ -140,4 +140,20 @@ def test_only_the_largest_are_sampled(examples: Path, monkeypatch: pytest.Monkey
     assert sampled == {each.name for each in sorted(found.partitions, key=lambda each: -each.size_bytes)[:2]}
     assert found.partitions
     assert all(each.records is not None for each in found.partitions)
+    decoded = sum(each.sample is not None for each in found.partitions)  # those of legacy formats are read whole
+    assert 2 <= found.scope.partitions_sampled == decoded < len(found.partitions)
+    assert any(each.startswith(f"values of {decoded} partitions were sampled, of ") for each in found.scope.checked)
+    assert any(each.startswith("any record of ") for each in found.scope.not_checked)
     assert f"{found.scope.records_decoded:,} records were read, the rest was not" in found.verdict
+
+
+def test_alike_partitions_are_not_all_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of more partitions of one size than are sampled, the first ones are."""
+    monkeypatch.setattr(gather, "MOST_SAMPLED", 2)
+    for number in range(4):
+        with pylogseg.open_log(tmp_path / "kafka" / f"t-{number}") as log:
+            log.append([(_START_MS, b"k", b"v")])
+    found = pylogseg.report(tmp_path / "kafka").facts
+    assert [each.name for each in found.partitions if each.sample is not None] == ["t-0", "t-1"]
+    assert found.scope.partitions_sampled == 2
+    assert any(each.startswith("values of 2 partitions were sampled, of 4: 2 records") for each in found.scope.checked)

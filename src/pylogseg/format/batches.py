@@ -94,6 +94,11 @@ class Summary(NamedTuple):
         return bool(self.any_attributes & _CONTROL)
 
     @property
+    def is_ordinary(self) -> bool:
+        """True if none is transactional, a control batch, or has a delete horizon."""
+        return not self.any_attributes & (_TRANSACTIONAL | _CONTROL | _DELETE_HORIZON)
+
+    @property
     def timestamp_type(self) -> int | None:
         """The timestamp type of all batches, None if they differ."""
         if self.lowest_magic != self.highest_magic or (self.any_attributes ^ self.common_attributes) & _LOG_APPEND:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from pylogseg._version import __version__
 from pylogseg.catalog.disk import Disk, Partition, Segment
@@ -23,6 +25,7 @@ from pylogseg.reporting.facts import (
     Command,
     Facts,
     FindingFact,
+    OpenFact,
     PartitionFact,
     PartitionInBrief,
     TransactionsFact,
@@ -41,6 +44,7 @@ from pylogseg.reporting.partitions import (
     producer_facts,
     producers_at_end,
     unscanned_fact,
+    with_times,
 )
 from pylogseg.reporting.payloads import Samples
 from pylogseg.reporting.scanning import Scan
@@ -55,6 +59,14 @@ from pylogseg.verify.missing import Checkpoints
 
 #: Findings that are listed; in the page, damage first.
 MOST_FINDINGS = 2000
+
+
+class _Draft(NamedTuple):
+    """A partition whose facts are made only if it is shown."""
+
+    fact: PartitionFact  #: What topics and disks add up.
+    fold: Fold | None  #: None if its segments were not looked at.
+    finish: Callable[[PartitionFact], PartitionFact] = lambda fact: fact  #: Adds what other files say.
 
 
 class Assembly:
@@ -77,7 +89,7 @@ class Assembly:
         self._findings: list[FindingFact] = []
         self._unlisted = 0
         self._levels = {"damage": 0, "notice": 0, "advice": 0}
-        self._partitions: list[PartitionFact] = []
+        self._partitions: list[_Draft] = []
         self._brief: dict[str, PartitionInBrief] = {}  # by path
         self._now_in = ("", "")  # the path of a partition, and the folder that it lies in
         self._folders = {name: p for p in disk.partitions for name in (p.path, _folder(p))}
@@ -106,19 +118,19 @@ class Assembly:
         if self._now is None:
             return
         (partition, unit, fold), self._now = self._now, None
+        self.reading.logs += fold.has_batches
+        self.reading.sampled += fold.is_sampled
         if partition is None:
             assert unit is not None
-            fact = self._of_file(unit, fold)
+            draft = self._of_file(unit, fold)
         else:
-            fact = self._of_partition(partition, fold)
-        self._keep(fact)
-        self._totals.add(fact, fold)
+            draft = self._of_partition(partition, fold)
+        self._keep(draft)
 
     def add_unscanned(self, partition: Partition) -> None:
         """Add a partition that is only listed."""
         fact = unscanned_fact(partition, self._disk_of(partition), self._wishes.now_ms)
-        self._keep(fact)
-        self._totals.add(fact, None)
+        self._keep(_Draft(fact, None))
 
     def add_finding(self, finding: Finding) -> None:
         """Add a finding of `verify`."""
@@ -161,30 +173,44 @@ class Assembly:
 
     # ---- one partition ----
 
-    def _of_partition(self, partition: Partition, fold: Fold) -> PartitionFact:
+    def _of_partition(self, partition: Partition, fold: Fold) -> _Draft:
         row = partition_row_of(partition, fold if self._wishes.is_whole else None)
         segments, left = merged_segments([*fold.segments, *left_over(partition.others)], MOST_SEGMENTS)
         fact = blank_fact(partition, self._disk_of(partition), row, fold, segments, left)
         if partition.error is not None:
-            return fact
+            return _Draft(fact, fold)
         try:
-            return self._with_files(partition, fold, row, fact)
+            producers, late = producers_at_end(partition, row.log_end_offset, fold.stats, self._wishes.full)
         except PylogsegError as error:
-            self.reading.notes.append(printable(f"{partition.name}: {error}"))
-            return fact
-
-    def _with_files(self, partition: Partition, fold: Fold, row: PartitionRow, fact: PartitionFact) -> PartitionFact:
-        """Add what the other files of the partition say, and what is computed."""
-        wishes = self._wishes
-        producers, late = producers_at_end(partition, row.log_end_offset, fold.stats, wishes.full)
+            self._note_failure(partition, error)
+            return _Draft(fact, fold)
         if late:
             self.reading.late.append(late)
         opened = self._cluster.open_of(partition, producers)
-        payloads = self._samples.newest(partition, row) if wishes.payloads else ()
+        fact = replace(fact, cleaning=self._cleaning(partition, fold, row, producers))
+        return _Draft(fact, fold, partial(self._with_files, partition, fold, row, producers, opened))
+
+    def _with_files(
+        self,
+        partition: Partition,
+        fold: Fold,
+        row: PartitionRow,
+        producers: Sequence[Producer],
+        opened: tuple[OpenFact, ...],
+        fact: PartitionFact,
+    ) -> PartitionFact:
+        """Add what the other files of a partition say, and its records."""
+        wishes = self._wishes
+        try:
+            payloads = self._samples.newest(partition, row) if wishes.payloads else ()
+            sample = fold.sample_fact(payloads, wishes.payloads > 0, wishes.limit_bytes)
+        except PylogsegError as error:
+            self._note_failure(partition, error)
+            return fact
         markers = fold.sample.markers if fold.is_all_decoded else None
         return replace(
             fact,
-            sample=fold.sample_fact(payloads, wishes.payloads > 0, wishes.limit_bytes),
+            sample=sample,
             producers=producer_facts(producers, self._cluster.names),
             producers_not_listed=max(0, len(producers) - MOST_PRODUCERS),
             transactions=TransactionsFact(
@@ -196,8 +222,10 @@ class Assembly:
                 opened,
             ),
             leader_epochs=leader_epochs(partition),
-            cleaning=self._cleaning(partition, fold, row, producers),
         )
+
+    def _note_failure(self, partition: Partition, error: PylogsegError) -> None:
+        self.reading.notes.append(printable(f"{partition.name}: {error}"))
 
     def _cleaning(
         self, partition: Partition, fold: Fold, row: PartitionRow, producers: Sequence[Producer]
@@ -250,7 +278,7 @@ class Assembly:
         """Check whether the cleaner's checkpoint names a partition of the topic: cleanup.policy is the topic's."""
         return partition.topic in self._cleaned[self._checkpoints_of(partition).folder]
 
-    def _of_file(self, unit: Unit, fold: Fold) -> PartitionFact:
+    def _of_file(self, unit: Unit, fold: Fold) -> _Draft:
         """Return the facts of a single file."""
         segment = unit.segments[0] if unit.segments else None
         topic, number = ("", -1) if segment is None else (segment.topic, segment.partition)
@@ -259,7 +287,7 @@ class Assembly:
         row = partition_row_of(stand_in, fold)
         fact = blank_fact(stand_in, files.split(unit.name)[0], row, fold, tuple(fold.segments), 0)
         path = unit.name if segment is None else shown_path(files, segment.path)
-        return replace(
+        fact = replace(
             fact,
             name=printable(unit.name),
             sample=fold.sample_fact((), False, self._wishes.limit_bytes),
@@ -268,6 +296,7 @@ class Assembly:
                 Command("show", commands.line("pylogseg", "verify", path)),
             ),
         )
+        return _Draft(fact, fold)
 
     def _disk_of(self, partition: Partition) -> str:
         folder = self._parent(partition)
@@ -289,6 +318,7 @@ class Assembly:
     def facts(self, summary: Summary, took_ms: int) -> Facts:
         """Return all that was found."""
         wishes = self._wishes
+        partitions = [self._finished(draft) for draft in self._best()]
         for note in (*self._disk.notes, *self._settings.notes, *self._samples.notes):
             self.reading.notes.append(printable(note))
         tables = self._cluster.tables()
@@ -296,11 +326,6 @@ class Assembly:
         for advice in (*self._cluster.advice(), *self._totals.advice(disks)):
             self._note(advice)
         self.reading.notes += [printable(note) for note in self._cluster.notes]
-        count = self._totals.count
-        partitions = [
-            replace(fact, damage=count(fact.path, "damage"), notices=count(fact.path, "notice"))
-            for fact in self._best()
-        ]
         damage, notices, advice_count = (self._levels[level] for level in ("damage", "notice", "advice"))
         *urgent, heals = URGENCIES
         order = [*urgent, "advice", heals]
@@ -336,22 +361,29 @@ class Assembly:
             **tables,
         )
 
-    def _keep(self, fact: PartitionFact) -> None:
-        """Keep the facts of a partition; of very many, only those that may be shown."""
-        self._brief[fact.path] = in_brief(fact)
-        self._partitions.append(fact)
+    def _keep(self, draft: _Draft) -> None:
+        """Keep a partition; of very many, only those that may be shown."""
+        self._totals.add(draft.fact, draft.fold)
+        self._brief[draft.fact.path] = in_brief(draft.fact)
+        self._partitions.append(draft)
         if len(self._partitions) >= 2 * MOST_PARTITIONS:
             self._partitions = self._best()
 
-    def _best(self) -> list[PartitionFact]:
+    def _best(self) -> list[_Draft]:
         """Return the partitions with most findings, then the largest, in the order of the disk."""
         count = self._totals.count
 
-        def rank(fact: PartitionFact) -> tuple[int, int, int]:
+        def rank(at: int) -> tuple[int, int, int]:
+            fact = self._partitions[at].fact
             return -count(fact.path, "damage"), -count(fact.path, "notice"), -fact.size_bytes
 
-        kept = {id(fact) for fact in sorted(self._partitions, key=rank)[:MOST_PARTITIONS]}
-        return [fact for fact in self._partitions if id(fact) in kept]
+        kept = sorted(range(len(self._partitions)), key=rank)[:MOST_PARTITIONS]
+        return [self._partitions[at] for at in sorted(kept)]
+
+    def _finished(self, draft: _Draft) -> PartitionFact:
+        count, path = self._totals.count, draft.fact.path
+        fact = replace(draft.fact, damage=count(path, "damage"), notices=count(path, "notice"))
+        return draft.finish(fact if draft.fold is None else with_times(fact, draft.fold))
 
     def _why_not_all(self) -> str:
         """Return why not all partitions are shown one by one; empty if they are."""

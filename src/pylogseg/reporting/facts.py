@@ -53,6 +53,7 @@ class Scope:
     since_ms: int | None
     until_ms: int | None
     partitions: int  #: Whose segments were looked at: not those that await deletion, move here, or are strays.
+    partitions_sampled: int  #: Of which records were decoded: with ``full`` those that are not empty, else the largest.
     segments: int
     size_bytes: int  #: Of the segments.
     segments_with_all_headers: int  #: Every batch header of them was read.

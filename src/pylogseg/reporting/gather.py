@@ -111,14 +111,14 @@ def _tasks(units: Sequence[tuple[Unit, int]], wishes: Wishes) -> list[Task]:
     """Return the tasks of logs: what is read of a segment depends on how many there are."""
     count = sum(len(unit.segments) for unit, _ in units)
     most = min(max(_HEADERS_TOTAL // max(1, count), _LEAST_HEADERS), _MOST_HEADERS)
-    sizes = sorted((sum(segment.size for segment in unit.segments) for unit, _ in units), reverse=True)
-    least = sizes[MOST_SAMPLED - 1] if len(sizes) > MOST_SAMPLED else 0
+    sizes = [sum(segment.size for segment in unit.segments) for unit, _ in units]
+    largest = sorted(range(len(units)), key=lambda number: -sizes[number])[:MOST_SAMPLED]
+    chosen = frozenset() if wishes.full else frozenset(largest)
     tasks = []
-    for unit, first in units:
+    for number, (unit, first) in enumerate(units):
         times = None if wishes.is_whole else Times(wishes.since, wishes.until, first)
-        is_sampled = not wishes.full and sum(segment.size for segment in unit.segments) >= least
-        partitions = min(len(units), MOST_SAMPLED)
-        sampled = _samplings(unit.segments, partitions, count > _SAMPLED_SEGMENTS_TOTAL) if is_sampled else {}
+        is_many = count > _SAMPLED_SEGMENTS_TOTAL
+        sampled = _samplings(unit.segments, len(largest), is_many) if number in chosen else {}
         tasks += [
             Task(segment, wishes.full, wishes.now_ms, times, sampled.get(at), most, TOP, wishes.limit_bytes)
             for at, segment in enumerate(unit.segments)

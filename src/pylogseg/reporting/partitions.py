@@ -59,14 +59,17 @@ class Fold:
         self.read: list[str] = []
         self.aborted: list[AbortedFact] = []
         self.aborted_count = 0
+        self.is_sampled = self.has_batches = False
         self._offsets = MissingOffsets(unit.name, unit.log_start_offset, unit.is_cleaned, MOST_RANGES)
 
     def add(self, segment: Segment, scan: Scan) -> None:
         """Add the next segment."""
         self._offsets.add(scan.stats if not scan.is_estimate else _without_holes(scan.stats))
+        self.has_batches |= scan.row.size_bytes > 0
         if scan.sample is not None:
+            self.is_sampled |= scan.row.size_bytes > 0
             self.sample.merge(scan.sample)
-        self.stats.merge(replace(scan.stats, tops=None))
+        self.stats.merge(scan.stats)
         self.series.merge(scan.series)
         self.grown.merge(scan.grown)
         self.read.append(scan.read)
@@ -406,6 +409,9 @@ def in_brief(fact: PartitionFact) -> PartitionInBrief:
     return PartitionInBrief(**{field.name: getattr(fact, field.name) for field in fields(PartitionInBrief)})
 
 
+_NO_SERIES, _NO_GROWTH = Times().fact(), Grown(0).fact()
+
+
 def blank_fact(
     partition: Partition,
     disk: str,
@@ -414,7 +420,7 @@ def blank_fact(
     segments: tuple[SegmentFact, ...],
     left: int,
 ) -> PartitionFact:
-    """Return the facts that need no other files: of names, headers and records."""
+    """Return the facts that cost little: of names, headers and records."""
     stats, path = fold.stats, shown_path(partition.files, partition.path)
     is_known = bool(fold.read) and fold.worst_read != "names"
     error = partition.error or row.error
@@ -440,10 +446,10 @@ def blank_fact(
         timestamp_types=tuple(TIME_TYPES[kind] for kind in sorted(stats.time_types)),
         magics=tuple(sorted(stats.magics)),
         segments=segments,
-        series=fold.series.fact(),
-        growth=fold.grown.fact(),
+        series=_NO_SERIES,
+        growth=_NO_GROWTH,
         sample=None,
-        missing=fold.missing(),
+        missing=None,
         producers=(),
         producers_not_listed=0,
         transactions=TransactionsFact(None, None, None, (), 0, ()),
@@ -456,3 +462,8 @@ def blank_fact(
         error=None if error is None else printable(str(error)),
         topic_id=readable_topic_id(partition.files, partition.path) if partition.topic else None,
     )
+
+
+def with_times(fact: PartitionFact, fold: Fold) -> PartitionFact:
+    """Return facts with those by time, and the missing offsets."""
+    return replace(fact, series=fold.series.fact(), growth=fold.grown.fact(), missing=fold.missing())

@@ -302,8 +302,9 @@ def _whole(task: Task, row: SegmentRow, advance: Advance, throttle: Throttle | N
     def count(rows: BatchTable) -> None:
         result.headers += len(rows)
         counts = np.where(rows.is_control | (rows.count < 0), 0, rows.count).astype(np.int64)
-        result.series.add(rows.max_timestamp, counts, rows.size.astype(np.int64))
-        result.grown.add(rows.max_timestamp, counts, rows.size.astype(np.int64))
+        timestamps, sizes = rows.max_timestamp.copy(), rows.size.astype(np.int64)
+        result.series.add(timestamps, counts, sizes)
+        result.grown.add(timestamps, counts, sizes)
 
     def paced(size: int) -> None:
         if throttle is not None:
@@ -354,8 +355,9 @@ def _add_times(
 ) -> None:
     result.grown = Grown(task.now_ms)
     result.series.is_estimate = result.is_estimate
-    result.series.add(rows.max_timestamp, counts, sizes)
-    result.grown.add(rows.max_timestamp, counts, sizes)
+    timestamps = rows.max_timestamp.copy()  # what waits to be counted must not keep all columns
+    result.series.add(timestamps, counts, sizes)
+    result.grown.add(timestamps, counts, sizes)
 
 
 # ---- what is not here ----

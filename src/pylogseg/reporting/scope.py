@@ -20,6 +20,8 @@ class Reading:
     """What was read of the segments."""
 
     partitions: int = 0
+    logs: int = 0  #: That are not empty: partitions, and files named by themselves.
+    sampled: int = 0  #: Logs of which records were decoded.
     segments: int = 0
     size_bytes: int = 0
     ways: Counter[str] = field(default_factory=Counter)
@@ -59,7 +61,11 @@ def scope_fact(reading: Reading, wishes: Wishes, summary: Summary, aggregated: s
         why = "" if wishes.full else ", as their headers alone do not tell (legacy formats, damage, torn ends)"
         checked.append(f"every byte of {_segments(ways['all'])}: checksums, records, indexes{why}")
     if not wishes.full and reading.records:
-        checked.append(f"{reading.records:,} records in {reading.decoded_bytes:,} bytes, decoded with their checksums")
+        checked.append(
+            f"values of {reading.sampled:,} partition{'' if reading.sampled == 1 else 's'} were sampled, of "
+            f"{reading.logs:,}: {reading.records:,} records in {reading.decoded_bytes:,} bytes, decoded with their "
+            "checksums"
+        )
     if wishes.is_whole:
         checked.append("checkpoints, snapshots, leader epochs, and what they say about missing segments and partitions")
     left = []
@@ -69,6 +75,8 @@ def scope_fact(reading: Reading, wishes: Wishes, summary: Summary, aggregated: s
             "(--full reads them)"
         )
         left.append("whether transaction indexes agree with the markers in the log (--full)")
+    if not wishes.full and reading.sampled < reading.logs:
+        left.append(f"any record of {reading.logs - reading.sampled:,} partitions, the smaller ones (--full)")
     if ways["some"]:
         left.append(f"headers between those that were read of {_segments(ways['some'])} (--full)")
     if ways["names"]:
@@ -82,6 +90,7 @@ def scope_fact(reading: Reading, wishes: Wishes, summary: Summary, aggregated: s
         since_ms=wishes.since,
         until_ms=wishes.until,
         partitions=reading.partitions,
+        partitions_sampled=reading.sampled,
         segments=reading.segments,
         size_bytes=reading.size_bytes,
         segments_with_all_headers=ways["headers"],

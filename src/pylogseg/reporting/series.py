@@ -28,6 +28,10 @@ assert all(wide % narrow == 0 for narrow, wide in pairwise(STEPS_MS))
 #: Buckets of a partition; more would not be seen on a page.
 MOST_BUCKETS = 120
 _RECENT_HOURS, _RECENT_DAYS = 7 * 24, 90
+#: Batches that wait for others before they are counted: a few cost as much as many.
+_MOST_WAITING = 512
+_NONE = np.empty(0, np.int64)
+_Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 @dataclass
@@ -36,11 +40,12 @@ class Times:
 
     most: int = MOST_BUCKETS
     step_ms: int = SECOND_MS
-    starts: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    records: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    bytes: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     untimed: int = 0
     is_estimate: bool = False
+    #: Starts of buckets, records and bytes in them. Nobody changes these arrays: each change makes new ones.
+    _buckets: _Rows = (_NONE, _NONE, _NONE)
+    _waiting: list[_Rows] = field(default_factory=list)
+    _waits: int = 0  #: Their rows.
 
     def add(
         self, timestamps: npt.NDArray[np.int64], records: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
@@ -57,22 +62,24 @@ class Times:
         """Add what another one counted."""
         self.untimed += other.untimed
         self.is_estimate |= other.is_estimate
-        if not len(self.starts) and len(other.starts) <= self.most and self.step_ms <= other.step_ms:
-            # Nobody changes these arrays: each change makes new ones.
-            self.step_ms, self.starts, self.records, self.bytes = (
-                other.step_ms,
-                other.starts,
-                other.records,
-                other.bytes,
-            )
-            return
         self.step_ms = max(self.step_ms, other.step_ms)
-        if len(other.starts):
-            self._put(other.starts, other.records, other.bytes)
+        if len(other._buckets[0]):
+            self._put(*other._buckets)
+        for rows in other._waiting:
+            self._put(*rows)
 
     def _put(self, times: npt.NDArray[np.int64], records: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> None:
-        times = np.concatenate((self.starts, times))
-        records, sizes = np.concatenate((self.records, records)), np.concatenate((self.bytes, sizes))
+        self._waiting.append((times, records, sizes))
+        self._waits += len(times)
+        if self._waits > _MOST_WAITING:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Put what waits into buckets."""
+        if not self._waiting:
+            return
+        times, records, sizes = (np.concatenate(each) for each in zip(self._buckets, *self._waiting, strict=True))
+        self._waiting, self._waits = [], 0
         for step in STEPS_MS:
             if step < self.step_ms:
                 continue
@@ -81,14 +88,15 @@ class Times:
             if len(starts) <= self.most:
                 break
         # Beyond the widest step (times that make no sense) there may be more buckets than are wanted.
-        self.starts = starts * self.step_ms
-        self.records, self.bytes = (np.zeros(len(starts), np.int64) for _ in range(2))
-        np.add.at(self.records, where, records)
-        np.add.at(self.bytes, where, sizes)
+        counts, totals = np.zeros(len(starts), np.int64), np.zeros(len(starts), np.int64)
+        np.add.at(counts, where, records)
+        np.add.at(totals, where, sizes)
+        self._buckets = starts * self.step_ms, counts, totals
 
     def fact(self, most: int = 2 * MOST_BUCKETS) -> Series:
         """Return the counts as plain values; of more than `most` buckets (times without sense) the newest."""
-        starts, records, sizes = (each[-most:].tolist() for each in (self.starts, self.records, self.bytes))
+        self._settle()
+        starts, records, sizes = (each[-most:].tolist() for each in self._buckets)
         return Series(self.step_ms, tuple(starts), tuple(records), tuple(sizes), self.is_estimate, self.untimed)
 
 
@@ -109,23 +117,19 @@ class Grown:
     ) -> None:
         """Count batches by their times; those after `now_ms` do not count."""
         timed = (timestamps >= 0) & (timestamps <= self.now_ms)
-        if not timed.any():
+        if not timed.all():
+            timestamps, records, sizes = timestamps[timed], records[timed], sizes[timed]
+        if not len(timestamps):
             return
         ages = self.now_ms - timestamps
-        least = int(timestamps[timed].min())
+        least, youngest = self.now_ms - int(ages.max()), int(ages.min())
         self.first_ms = least if self.first_ms < 0 else min(self.first_ms, least)
-        for which, span, times in (
-            ("hour_bytes", HOUR_MS, None),
-            ("day_bytes", DAY_MS, None),
-            ("week_bytes", 7 * DAY_MS, self.hours),
-            (None, _RECENT_DAYS * DAY_MS, self.days),
-        ):
-            late = timed & (ages < span)
-            if not late.any():
-                continue
-            if which is not None:
-                setattr(self, which, getattr(self, which) + int(sizes[late].sum()))
-            if times is not None:
+        for name, span in (("hour_bytes", HOUR_MS), ("day_bytes", DAY_MS), ("week_bytes", 7 * DAY_MS)):
+            if youngest < span:
+                setattr(self, name, getattr(self, name) + int(sizes[ages < span].sum()))
+        for times, span in ((self.hours, 7 * DAY_MS), (self.days, _RECENT_DAYS * DAY_MS)):
+            if youngest < span:
+                late = ages < span
                 times.add(timestamps[late], records[late], sizes[late])
 
     def merge(self, other: Grown) -> None:

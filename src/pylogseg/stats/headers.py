@@ -18,26 +18,31 @@ def header_stats(stats: Stats, rows: BatchTable) -> None:
     if not len(rows):
         return
     add_headers(stats, rows)
-    counts, control = rows.count.astype(np.int64), rows.is_control
-    stats.records += int(counts[~control].sum())
-    stats.control_records += int(counts[control].sum())
-    stats.left_out += int((rows.last_offset - rows.base_offset + 1 - counts).sum())
-    codec = rows.summary().codec
-    for number in np.unique(rows.codec).tolist() if codec is None else (codec,):
-        some = rows if codec is not None else rows[rows.codec == number]
+    counts, summary = rows.count.astype(np.int64), rows.summary()
+    total = int(counts.sum())
+    if summary.has_control:
+        control = rows.is_control
+        held = int(counts[control].sum())
+        stats.records, stats.control_records = stats.records - held, stats.control_records + held
+        add_ranges(stats, stats.control, rows.base_offset[control], rows.next_offset[control])
+    stats.records += total
+    ends = rows.next_offset
+    stats.left_out += int((ends - rows.base_offset).sum()) - total
+    for number in np.unique(rows.codec).tolist() if summary.codec is None else (summary.codec,):
+        some = rows if summary.codec is not None else rows[rows.codec == number]
         stored = int(some.size.sum(dtype=np.int64))
         body = stored - V2_HEADER_BYTES * len(some)
-        found = CodecStats(len(some), int(some.count.sum(dtype=np.int64)), stored, body, 0 if number else body)
+        records = total if some is rows else int(some.count.sum(dtype=np.int64))
+        found = CodecStats(len(some), records, stored, body, 0 if number else body)
         stats.codecs.setdefault(number, CodecStats()).merge(found)
-    known = rows.max_timestamp[(rows.max_timestamp >= 0) & (counts > 0)]
-    if len(known):
-        stats.largest_timestamp = joined(max, stats.largest_timestamp, int(known.max()))
-    before = np.concatenate(
-        ([stats.end_offset if stats.end_offset >= 0 else rows.base_offset[0]], rows.next_offset[:-1])
-    )
+    latest = int(rows.max_timestamp.max(where=counts > 0, initial=-1))
+    if latest >= 0:
+        stats.largest_timestamp = joined(max, stats.largest_timestamp, latest)
+    before = np.empty_like(ends)
+    before[0], before[1:] = stats.end_offset if stats.end_offset >= 0 else rows.base_offset[0], ends[:-1]
     jumps = rows.base_offset > before
-    add_ranges(stats, stats.empty, before[jumps], rows.base_offset[jumps])
-    add_ranges(stats, stats.control, rows.base_offset[control], rows.next_offset[control])
+    if jumps.any():
+        add_ranges(stats, stats.empty, before[jumps], rows.base_offset[jumps])
     if stats.first_offset < 0:
         stats.first_offset = int(rows.base_offset[0])
-    stats.end_offset = max(stats.end_offset, int(rows.last_offset.max()) + 1)
+    stats.end_offset = max(stats.end_offset, int(ends.max()))

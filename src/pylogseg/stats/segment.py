@@ -284,14 +284,22 @@ def add_ranges(
 
 
 def add_headers(stats: Stats, batches: BatchTable) -> None:
-    stats.batches += len(batches)
+    count, summary = len(batches), batches.summary()
+    stats.batches += count
     stats.empty_batches += int(((batches.magic == 2) & (batches.count == 0)).sum())
-    stats.control_batches += int(batches.is_control.sum())
-    stats.transactional_batches += int(batches.is_transactional.sum())
-    stats.horizon_batches += int(batches.has_delete_horizon.sum())
-    for counter, values in ((stats.magics, batches.magic), (stats.time_types, batches.timestamp_type)):
-        _count(counter, values)
-    _count(stats.producers, batches.producer_id[batches.producer_id >= 0])
+    if not summary.is_ordinary:
+        stats.control_batches += int(batches.is_control.sum())
+        stats.transactional_batches += int(batches.is_transactional.sum())
+        stats.horizon_batches += int(batches.has_delete_horizon.sum())
+    if summary.timestamp_type is None:
+        _count(stats.magics, batches.magic)
+        _count(stats.time_types, batches.timestamp_type)
+    else:  # of one magic, too
+        stats.magics[summary.highest_magic] += count
+        stats.time_types[summary.timestamp_type] += count
+    known = batches.producer_id >= 0
+    if known.any():
+        _count(stats.producers, batches.producer_id[known])
 
 
 def _count(counter: Counter[int], values: npt.NDArray[Any]) -> None:

@@ -25,6 +25,9 @@ _KEPT_VALUES = 1 << 14
 _GATHERED_BYTES = 1 << 22
 
 
+_NO_SIZES = np.zeros(_BUCKETS, np.int64)
+
+
 @dataclass
 class Histogram:
     """A histogram of sizes: exact least, mean and largest (-1 while it is empty), percentiles within 6 %."""
@@ -33,7 +36,8 @@ class Histogram:
     total: int = 0
     least: int = -1
     largest: int = -1
-    buckets: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(_BUCKETS, np.int64), repr=False)
+    #: Nobody changes this array: each change makes a new one.
+    buckets: npt.NDArray[np.int64] = field(default_factory=lambda: _NO_SIZES, repr=False)
 
     def add(self, sizes: npt.NDArray[Any]) -> None:
         """Count sizes, none of them negative, all below 2^31."""
@@ -44,7 +48,7 @@ class Histogram:
         self.largest = max(self.largest, largest)
         self.count += len(sizes)
         self.total += int(sizes.sum(dtype=np.int64))
-        self.buckets += np.bincount(_bucket(sizes), minlength=_BUCKETS)
+        self.buckets = self.buckets + np.bincount(_bucket(sizes), minlength=_BUCKETS)
 
     def merge(self, other: Histogram) -> None:
         """Add what another one counted."""

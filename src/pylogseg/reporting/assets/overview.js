@@ -380,6 +380,7 @@ function scopePart() {
       tile("Mode", scope.mode),
       tile("Batch headers read", count(scope.headers)),
       tile("Records decoded", count(scope.recordsDecoded), "of ", size(scope.bytesDecoded)),
+      tile("Partitions sampled", count(scope.partitionsSampled), "of ", count(scope.partitions)),
       tile(
         "Segments",
         count(scope.segments),
