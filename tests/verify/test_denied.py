@@ -86,4 +86,4 @@ def test_what_may_not_be_read_is_not_damage(disk: Path) -> None:
                 assert done.exit_code == 2, (path, done.output)
                 facts = pylogseg.report(disk).facts
                 assert (facts.damage, facts.unread > 0) == (0, True), (path, facts.findings)
-                assert "not at all, for want of" in facts.verdict
+                assert "not looked at, for want of" in facts.verdict

@@ -617,6 +617,13 @@ def end_with(damage: bool) -> None:
         context.exit(code_of_damage(context))
 
 
+def end_with_code(code: int) -> None:
+    """End a command that checks; `code` is that of its findings."""
+    end_with(code == 1)
+    if code:
+        click.get_current_context().exit(code)
+
+
 def is_damage_met() -> bool:
     """Check whether damage was reported, also damage without a gap."""
     return bool(click.get_current_context().meta.get(DAMAGE))

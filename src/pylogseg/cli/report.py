@@ -49,8 +49,10 @@ that are new or gone, where groups stood, settings and replicas. The exit code i
 that of the verdict.
 
 \b
-Exit codes: 0 no damage; 1 damage was found; 2 wrong usage, or something could
-not be read; 130 interrupted: no file is left.
+Exit codes, as those of verify: 0 no damage; 1 damage was found, or the disk could
+not read a file; 2 wrong usage, another disk error, or no damage in what was looked
+at, and the rest was not, or it is not known whether something is missing; 130
+interrupted: no file is left.
 """
 
 
@@ -203,6 +205,4 @@ def report(
         for each in (output, csv_folder):
             if each is not None:
                 click.echo(each)
-    common.end_with_unreadable([p.error for p in chosen.disk.partitions], found.has_damage)
-    if not found.is_complete:
-        click.get_current_context().exit(2)
+    common.end_with_code(found.exit_code)

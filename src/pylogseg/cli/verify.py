@@ -11,7 +11,7 @@ import click
 from pylogseg.catalog.disk import Disk, Partition, open_dir
 from pylogseg.cli.common import (
     decompressed_option,
-    end_with,
+    end_with_code,
     jobs_option,
     json_option,
     print_json,
@@ -25,8 +25,8 @@ from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.internal_topics.remote import TOPIC as REMOTE_METADATA
 from pylogseg.verify import disk as verify_disk
-from pylogseg.verify.disk import Summary
-from pylogseg.verify.findings import Finding, Level
+from pylogseg.verify.disk import Summary, counted
+from pylogseg.verify.findings import URGENCIES, Finding, Level
 
 _EPILOG = """\b
 Examples:
@@ -106,14 +106,7 @@ def verify(
                 break
     if is_read:
         try_print(print_summary, summary, as_json, quiet)
-    end_with_summary(summary)
-
-
-def end_with_summary(summary: Summary) -> None:
-    """End the command: exit code 1 if damage was found, else 2 if something was not looked at or is not known."""
-    end_with(summary.damaged > 0)
-    if summary.unread or summary.unknown:
-        click.get_current_context().exit(2)
+    end_with_code(summary.exit_code)
 
 
 def _with_remote_metadata(path: str) -> Disk:
@@ -134,7 +127,7 @@ _LABELS = {"damage": "DAMAGE", "notice": "notice", "unread": "UNREAD", "unknown"
 
 
 def print_finding(finding: Finding, as_json: bool) -> None:
-    """Print a finding: three lines for people, or one line of JSON."""
+    """Print a finding: four lines for people, or one line of JSON."""
     if as_json:
         print_json(finding.as_row() | {"reason": in_shell(finding.reason)})
         return
@@ -142,6 +135,7 @@ def print_finding(finding: Finding, as_json: bool) -> None:
     place += "" if finding.offset is None else f", offset {finding.offset}"
     click.echo(f"{_LABELS[finding.level]}  {finding.kind}  {finding.path}{place}")
     click.echo(f"        {in_shell(finding.reason)}")
+    click.echo(f"        urgency: {URGENCIES[finding.urgency]}")
     click.echo(f"        remedy: {finding.remedy}")
 
 
@@ -176,27 +170,17 @@ _CHECKED = {
 
 def _summary_lines(summary: Summary) -> Iterator[str]:
     s = summary
-    damage = _count(s.damaged, "finding") + " of damage" if s.damaged else "no damage"
-    more = [_count(s.notices, "notice")] if s.notices else []
-    unread = "not looked at, for want of a key or of permission, or behind a link"
-    more += [f"{_count(s.unread, 'object')} {unread}"] if s.unread else []
-    more += [f"{_count(s.unknown, 'finding')} of which it is not known whether it is damage"] if s.unknown else []
-    result = ", ".join([damage, *more])
     parts = [
-        _count(s.log_dirs, "log directory", "log directories"),
-        _count(s.partitions, "partition"),
-        _count(s.segments, "segment"),
-        _count(s.batches, "batch", "batches"),
-        _count(s.records, "record"),
+        counted(s.log_dirs, "log directory", "log directories"),
+        counted(s.partitions, "partition"),
+        counted(s.segments, "segment"),
+        counted(s.batches, "batch", "batches"),
+        counted(s.records, "record"),
         size_text(s.bytes),
     ]
-    yield f"{result}: {', '.join(part for part in parts if not part.startswith('0 '))}"
+    yield f"{s.words}: {', '.join(part for part in parts if not part.startswith('0 '))}"
     yield f"checked: {_CHECKED[s.level]}"
     if s.explained_gaps:
-        yield f"explained: {_count(s.explained_gaps, 'gap')} between offsets, by compaction"
+        yield f"explained: {counted(s.explained_gaps, 'gap')} between offsets, by compaction"
     for text in s.not_checked:
         yield f"not checked: {text}"
-
-
-def _count(number: int, one: str, many: str = "") -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"

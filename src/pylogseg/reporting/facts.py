@@ -501,6 +501,7 @@ class Facts:
     advice: int
     scope: Scope
     unread: int  #: What was not looked at, for want of a key or of permission; among the notices too.
+    unknown: int  #: Findings of which it is not known whether they are damage; among the notices too.
     findings: tuple[FindingFact, ...]  #: The most urgent first.
     findings_not_listed: int
     disks: tuple[DiskFact, ...]

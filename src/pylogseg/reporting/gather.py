@@ -62,7 +62,7 @@ def gather(
         names, numbers = wishes.names, wishes.numbers
         findings = findings_of(disk, chosen, reports, summary, names=names, numbers=numbers)
     else:
-        findings = _of_segments(_reports(order, loose, scans, assembly))
+        findings = summary.added(_of_segments(_reports(order, loose, scans, assembly)))
     for finding in findings:
         assembly.add_finding(finding)
     assembly.finish_partition()

@@ -25,6 +25,7 @@ from pylogseg.reporting.gather import Scanner, gather
 from pylogseg.reporting.page import page
 from pylogseg.reporting.tables import write_tables
 from pylogseg.reporting.wishes import Wishes
+from pylogseg.verify.disk import exit_code_of
 
 #: In a URL, the name and the password.
 _LOGIN = re.compile(r"(?<=//).*@", re.DOTALL)
@@ -60,8 +61,13 @@ class Report:
 
     @property
     def is_complete(self) -> bool:
-        """False if something was not looked at, for want of a key or of permission."""
-        return not self.facts.unread
+        """False if something was not looked at, or it is not known whether it is damage."""
+        return not self.facts.unread and not self.facts.unknown
+
+    @property
+    def exit_code(self) -> int:
+        """That of ``pylogseg verify`` for these findings: 1 for damage, else 2 for what is not known, else 0."""
+        return exit_code_of(self.facts.damage, self.facts.unread, self.facts.unknown)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as plain values, as ``pylogseg report --json`` prints them."""

@@ -111,18 +111,13 @@ def _segments(count: int) -> str:
     return f"{count:,} segment{'' if count == 1 else 's'}"
 
 
-def verdict_of(scope: Scope, damage: int, notices: int, unread: int, reading: Reading) -> str:
-    """Return the verdict in a sentence."""
+def verdict_of(scope: Scope, summary: Summary) -> str:
+    """Return the verdict in a sentence, with the words of `verify`."""
     looked = (
         "every byte of every segment was read"
         if scope.segments_read_whole == scope.segments
         else f"{scope.headers:,} batch headers and {scope.records_decoded:,} records were read, the rest was not"
     )
-    if unread:
-        looked += f"; {unread:,} object{'' if unread == 1 else 's'} not at all, for want of a key or of permission"
-    if damage:
-        return f"Damage: {damage:,} finding{'' if damage == 1 else 's'} ({looked})."
-    if not scope.segments:
+    if not scope.segments and not summary.exit_code:
         return "There is no segment to look at."
-    more = f"; {notices:,} notice{'' if notices == 1 else 's'}" if notices else ""
-    return f"No damage was found{more} ({looked})."
+    return f"{summary.words[0].upper()}{summary.words[1:]} ({looked})."

@@ -142,7 +142,7 @@ def _rewriting(function: F) -> F:
 @_reading
 def verify(session: Any, path: str, names: tuple[str, ...], level: str, as_json: bool) -> None:
     """Check logs, indexes and small files for damage, as `pylogseg verify`."""
-    from pylogseg.cli.verify import end_with_summary, print_finding, print_summary
+    from pylogseg.cli.verify import print_finding, print_summary
     from pylogseg.spark.jobs.checking import verified
     from pylogseg.verify.disk import Summary
     from pylogseg.verify.findings import Level
@@ -153,7 +153,7 @@ def verify(session: Any, path: str, names: tuple[str, ...], level: str, as_json:
     for finding in findings:
         print_finding(finding, as_json)
     print_summary(summary, as_json, False)
-    end_with_summary(summary)
+    common.end_with_code(summary.exit_code)
 
 
 @shell.command(short_help="Count batches, records, keys, bytes; explain gaps.")
@@ -212,7 +212,7 @@ def report(
     else:
         click.echo(found.facts.verdict)
         click.echo(output)
-    common.end_with_unreadable([], found.has_damage, is_error=not (found.has_damage or found.is_complete))
+    common.end_with_code(found.exit_code)
 
 
 @shell.command(short_help="Find records by text or regular expression.")

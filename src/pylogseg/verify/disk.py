@@ -53,6 +53,22 @@ class Summary:
         self.bytes += report.size
         self.not_checked += report.undecided
 
+    @property
+    def exit_code(self) -> int:
+        """That of `verify`; see `exit_code_of`."""
+        return exit_code_of(self.damaged, self.unread, self.unknown)
+
+    @property
+    def words(self) -> str:
+        """What was found, as a part of a sentence."""
+        damage = f"{counted(self.damaged, 'finding')} of damage" if self.damaged else "no damage"
+        more = [counted(self.notices, "notice")] if self.notices else []
+        unread = "not looked at, for want of a key or of permission, or behind a link"
+        more += [f"{counted(self.unread, 'object')} {unread}"] if self.unread else []
+        unknown = "of which it is not known whether it is damage"
+        more += [f"{counted(self.unknown, 'finding')} {unknown}"] if self.unknown else []
+        return ", ".join([damage, *more])
+
     def added(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Count findings, and yield them: that a file cannot be opened only once."""
         for finding in findings:
@@ -66,6 +82,16 @@ class Summary:
             self.unknown += finding.level == "unknown"
             self.notices += finding.level == "notice"
             yield finding
+
+
+def exit_code_of(damaged: int, unread: int, unknown: int) -> int:
+    """Return 1 if there is damage, else 2 if something was not looked at, or is not known to be damage or not."""
+    return 1 if damaged else 2 if unread or unknown else 0
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 _BY_LEVEL = {

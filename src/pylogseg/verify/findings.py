@@ -61,8 +61,8 @@ class Finding(NamedTuple):
     @property
     def urgency(self) -> str:
         """One of `URGENCIES`."""
-        if self.is_unread:
-            return "unread"
+        if self.is_unread or self.is_unknown:
+            return self.level
         if self.remedy.startswith("none"):
             return "heals"
         if not self.is_damage or self.kind in _REBUILT_FILES:
@@ -74,6 +74,7 @@ class Finding(NamedTuple):
         return {
             "type": "finding",
             "level": self.level,
+            "urgency": self.urgency,
             "kind": self.kind,
             "path": self.path,
             "position": self.position,
@@ -84,9 +85,15 @@ class Finding(NamedTuple):
         }
 
 
-#: The broker does not start, or not with this folder; records are lost or not served; not looked at; to be mended at
-#: leisure; heals by itself. The most urgent first.
-URGENCIES = ("start", "lost", "unread", "mend", "heals")
+#: How soon somebody should look at a finding; the most urgent first.
+URGENCIES = {
+    "start": "the broker does not start, or not with this folder",
+    "lost": "records are lost, or not served",
+    "unknown": "it is not known whether records are lost",
+    "unread": "not looked at",
+    "mend": "to be mended at leisure",
+    "heals": "heals by itself, or needs nothing",
+}
 _NO_START = ("meta-properties", "foreign-folder", "twice", "topic-id", "bootstrap", "metadata-start", "kraft-snapshot",
              "metadata", GapKind.UNREADABLE.value)  # fmt: skip
 _REBUILT_FILES = ("offset-index", "time-index", "transaction-index", "missing-index", "snapshot", "leader-epoch")

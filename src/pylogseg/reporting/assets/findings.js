@@ -4,6 +4,7 @@ const SIGNS = { damage: ["✕", "Damage"], notice: ["!", "Notice"], advice: ["i"
 const URGENCIES = {
   start: "the broker does not start, or not with this folder",
   lost: "records are lost, or not served",
+  unknown: "not known whether records are lost",
   unread: "not looked at",
   mend: "to be mended",
   heals: "heals by itself",

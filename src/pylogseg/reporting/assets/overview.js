@@ -25,8 +25,21 @@ function untilNow(extent) {
   return extent[0] < end && extent[1] > end ? [extent[0], end] : extent;
 }
 
-const ahead = (extent) =>
-  extent[1] > facts.madeMs + DAY ? ` Some records have times after this report, up to ${timeText(extent[1])}.` : "";
+// The same of times long before the others: behind a year without records, and ten times as far as all after it.
+function usual(series, extent) {
+  const [from, to] = untilNow(extent);
+  const starts = series.starts.filter((each) => each < to);
+  for (let at = starts.length - 1; at > 0; at--) {
+    const behind = Math.max(365 * DAY, 10 * (starts[starts.length - 1] + series.stepMs - starts[at]));
+    if (starts[at] - starts[at - 1] - series.stepMs > behind) return [Math.max(from, starts[at]), to];
+  }
+  return [from, to];
+}
+
+function farText(extent, [from, to]) {
+  const late = extent[1] > to ? ` Some records have times after this report, up to ${timeText(extent[1])}.` : "";
+  return extent[0] < from ? `${late} Some records have times long before the others, from ${timeText(extent[0])}.` : late;
+}
 
 function growthPart(fact, title) {
   const sources = {
@@ -40,14 +53,14 @@ function growthPart(fact, title) {
   // The first that is more than a few bars.
   const first = Object.keys(kept).find((name) => kept[name].starts.length > 3) || Object.keys(kept).pop();
   const zoom = makeZoom(extent);
-  zoom.range = untilNow(extentOf(kept[first]));
+  zoom.range = usual(kept[first], extentOf(kept[first]));
   return [
     tiles(growthTiles(fact.growth)),
     zoomBar(zoom),
     timeChart(title, kept, zoom, first),
     hint(
       "By the times of records, in UTC; bytes are those of whole batches, as stored.",
-      ahead(extent),
+      farText(extent, usual(fact.series, extent)),
       fact.series.isEstimate ? " Estimated: not every batch header was read." : "",
       fact.series.untimed
         ? ` ${plural(fact.series.untimed, "record")} without a time ${fact.series.untimed === 1 ? "is" : "are"} not in it.`
@@ -258,6 +271,19 @@ function groupPart() {
   ];
 }
 
+const settingColumns = [
+  column(
+    "Setting",
+    (row) => row.name,
+    (row) => code(row.name),
+  ),
+  column(
+    "Value",
+    (row) => row.value,
+    (row) => (known(row.value) ? code(row.value) : "secret"),
+  ),
+];
+
 const replicaState = (row) =>
   known(row.leader) ? (row.isUnderReplicated ? "not all in sync" : "in sync") : "no leader";
 
@@ -289,16 +315,7 @@ function replicaPart(rows, settings, notListed) {
           search: (row) => `${row.topic} ${row.name}`,
           columns: [
             columnOf.text("Topic", (row) => row.topic),
-            column(
-              "Setting",
-              (row) => row.name,
-              (row) => code(row.name),
-            ),
-            column(
-              "Value",
-              (row) => row.value,
-              (row) => (known(row.value) ? code(row.value) : "secret"),
-            ),
+            ...settingColumns,
           ],
         })
       : null,

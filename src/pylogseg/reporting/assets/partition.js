@@ -390,19 +390,7 @@ function cleaningPart(partition) {
       caption: "Settings",
       csv: `settings ${partition.name}`,
       rows: cleaning.settings,
-      columns: [
-        column(
-          "Setting",
-          (row) => row.name,
-          (row) => code(row.name),
-        ),
-        column(
-          "Value",
-          (row) => row.value,
-          (row) => code(row.value),
-        ),
-        columnOf.text("Set by", (row) => row.source),
-      ],
+      columns: [...settingColumns, columnOf.text("Set by", (row) => row.source)],
     }),
     hint(raw(cleaning.settingsSource)),
     commands(cleaning.commands),
@@ -424,6 +412,8 @@ function partitionPage(partition) {
     })),
   );
   const zoom = extent ? makeZoom(extent) : null;
+  const far = extent ? farText(extent, usual(partition.series, extent)) : "";
+  if (zoom) zoom.range = usual(partition.series, extent);
   const offsets = facts.groupOffsets.filter(
     (each) => each.topic === partition.topic && each.partition === partition.partition,
   );
@@ -466,7 +456,7 @@ function partitionPage(partition) {
     ),
     section("findings", "Findings", findings(found, 0)),
     section("damage", "Damage map", damageMaps(partition, found)),
-    zoom ? zoomBar(zoom) : null,
+    zoom ? [zoomBar(zoom), far ? hint(far) : null] : null,
     section("segments", "Segments", segmentPart(partition, zoom)),
     section(
       "time",
@@ -475,7 +465,6 @@ function partitionPage(partition) {
         ? [
             timeChart("Written by time", { all: partition.series }, zoom),
             tiles(growthTiles(partition.growth)),
-            ahead(extent) ? hint(ahead(extent)) : null,
             partition.series.isEstimate ? hint("Estimated: not every batch header was read.") : null,
             partition.series.untimed ? hint(`${plural(partition.series.untimed, "record")} without a time.`) : null,
           ]

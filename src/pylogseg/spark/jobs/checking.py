@@ -16,8 +16,8 @@ from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
 
 FINDINGS = (
-    "level string, kind string, path string, position bigint, offset bigint, lastOffset bigint, reason string, "
-    "remedy string"
+    "level string, urgency string, kind string, path string, position bigint, offset bigint, lastOffset bigint, "
+    "reason string, remedy string"
 )
 
 
@@ -41,7 +41,8 @@ def verify(spark: Any, path: Any, names: Sequence[str] | None = None, *, level: 
     Returns
     -------
     pyspark.sql.DataFrame
-        A row for each finding: ``level`` is ``damage`` or ``notice``. Empty if there are none.
+        A row for each finding: ``level`` is ``damage``, ``notice``, ``unread`` or ``unknown``, ``urgency`` a key of
+        `pylogseg.verify.findings.URGENCIES`. Empty if there are none.
     """
     if level.upper() not in Level.__members__:
         raise RequestError(f"level: expected one of {', '.join(each.name.lower() for each in Level)}, not {level!r}")
