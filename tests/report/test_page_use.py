@@ -266,7 +266,7 @@ def test_far_times_and_days(opened: Opened, facts: dict[str, Any], tmp_path: Pat
 )
 def test_far_times_of_a_partition(opened: Opened, facts: dict[str, Any], tmp_path: Path, years: int, says: str) -> None:
     """One record of a clock that is wrong by years does not make a line of the others: it is said, and a zoom away."""
-    part = next(each for each in facts["partitions"] if each["name"] == "txn-a-0")
+    part = next(each for each in facts["partitions"] if each["name"] == "ret-bytes-0")
     series = dict(part["series"])
     at = len(series["starts"]) if years > 0 else 0
     for name, value in {"starts": facts["madeMs"] + years * 365 * 86_400_000, "records": 1, "bytes": 1}.items():
@@ -274,10 +274,17 @@ def test_far_times_of_a_partition(opened: Opened, facts: dict[str, Any], tmp_pat
     parts = [{**each, "series": series} if each is part else each for each in facts["partitions"]]
     file = tmp_path / "report.html"
     file.write_text(page({**facts, "partitions": parts}), encoding="utf-8")
-    opened.go(file, "txn-a-0")
+    opened.go(file, "ret-bytes-0")
     assert says in opened.text("main")
     first, last = opened.page.locator(".zoom input").evaluate_all("all => all.slice(0, 2).map(each => each.value)")
     assert "2020" < first <= last < "2090"
+
+
+def test_times_that_are_all_far(opened: Opened, file: Path) -> None:
+    """Records whose times are all after the report are shown."""
+    opened.go(file, "txn-a-0")
+    assert "after this report" not in opened.text("main")
+    assert opened.page.locator("#part-segments svg rect.segment").count() == 4
 
 
 def test_names_not_listed(opened: Opened, facts: dict[str, Any], tmp_path: Path) -> None:

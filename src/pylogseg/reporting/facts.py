@@ -529,17 +529,25 @@ class Facts:
 MOST_PARTITIONS = 1000
 
 
+_PLAIN = frozenset((type(None), bool, int, float, str))
+
+
 def to_json(fact: Any) -> Any:
     """Return a fact as values that `json.dumps` takes."""
-    if fact is None or isinstance(fact, (str, int, float)):
+    kind = type(fact)
+    if kind in _PLAIN:
         return fact
-    if isinstance(fact, (list, tuple)):
-        return list(fact) if all(type(each) is int for each in fact) else [to_json(each) for each in fact]
-    if dataclasses.is_dataclass(fact) and not isinstance(fact, type):
-        return {camel: to_json(getattr(fact, name)) for name, camel in _names(type(fact))}
-    if isinstance(fact, dict):
+    if kind is tuple or kind is list:
+        return list(fact) if all(type(each) in _PLAIN for each in fact) else [to_json(each) for each in fact]
+    if kind is dict:
         return {str(name): to_json(value) for name, value in fact.items()}
-    return fact
+    if not dataclasses.is_dataclass(kind):
+        return fact
+    found = {}
+    for name, camel in _names(kind):
+        value = getattr(fact, name)
+        found[camel] = value if type(value) in _PLAIN else to_json(value)
+    return found
 
 
 @functools.cache

@@ -226,8 +226,14 @@ def _by_headers(task: Task, row: SegmentRow, found: _Found, check: HeaderCheck) 
         report = check.report(rows, found.end_position)
     else:
         report = _report_of_some(segment, row, rows, found.end_position)
-    result = Scan(row, report, "headers" if found.weights is None else "some", len(rows))
-    result.stats = Stats(segments=1, base_offset=segment.base_offset)
+    result = Scan(
+        row,
+        report,
+        "headers" if found.weights is None else "some",
+        len(rows),
+        Stats(segments=1, base_offset=segment.base_offset),
+        grown=Grown(task.now_ms),
+    )
     weights = found.weights
     if task.times is not None:
         kept = task.times.hold(rows)
@@ -242,7 +248,7 @@ def _by_headers(task: Task, row: SegmentRow, found: _Found, check: HeaderCheck) 
         result.is_estimate = True
         counts, sizes = np.rint(counts * weights).astype(np.int64), np.rint(sizes * weights).astype(np.int64)
         _scale(result.stats, weights, counts, sizes, rows, row, task.times is not None)
-    _add_times(result, task, rows, counts, sizes)
+    _add_times(result, rows, counts, sizes)
     return result
 
 
@@ -350,10 +356,7 @@ def _add_sample(result: Scan, task: Task, throttle: Throttle | None) -> None:
     result.sample = sample
 
 
-def _add_times(
-    result: Scan, task: Task, rows: BatchTable, counts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
-) -> None:
-    result.grown = Grown(task.now_ms)
+def _add_times(result: Scan, rows: BatchTable, counts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> None:
     result.series.is_estimate = result.is_estimate
     timestamps = rows.max_timestamp.copy()  # what waits to be counted must not keep all columns
     result.series.add(timestamps, counts, sizes)

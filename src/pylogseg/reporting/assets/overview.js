@@ -25,13 +25,19 @@ function untilNow(extent) {
   return extent[0] < end && extent[1] > end ? [extent[0], end] : extent;
 }
 
-// The same of times long before the others: behind a year without records, and ten times as far as all after it.
+// The range of most records: without those after the report, and those long before the others (behind a year without
+// records, and ten times as far as all after it).
 function usual(series, extent) {
-  const [from, to] = untilNow(extent);
-  const starts = series.starts.filter((each) => each < to);
+  const counted = series.starts.map((start, at) => [start, series.records[at]]).filter((each) => each[1]);
+  const inside = (from, to) => counted.reduce((sum, [at, records]) => sum + (at >= from && at < to ? records : 0), 0);
+  const most = inside(...extent) / 2;
+  const until = untilNow(extent);
+  const [from, to] = inside(...until) >= most ? until : extent;
+  const starts = counted.map(([at]) => at).filter((at) => at < to);
   for (let at = starts.length - 1; at > 0; at--) {
     const behind = Math.max(365 * DAY, 10 * (starts[starts.length - 1] + series.stepMs - starts[at]));
-    if (starts[at] - starts[at - 1] - series.stepMs > behind) return [Math.max(from, starts[at]), to];
+    const isFar = starts[at] - starts[at - 1] - series.stepMs > behind;
+    if (isFar) return inside(starts[at], to) >= most ? [Math.max(from, starts[at]), to] : [from, to];
   }
   return [from, to];
 }
