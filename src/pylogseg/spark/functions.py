@@ -159,8 +159,7 @@ def from_schema(
     **options
         ``frame``, ``context``, ``ids``, ``recursion`` and ``message`` of `Decoding`. With ``frame="plain"`` values have
         no frame, as for Spark's `from_avro`. With ``ids=[7, 9]`` only values of these schemas are decoded, and all
-        others are null: use it instead of a filter on the schema id, because Spark may run a function on rows that a
-        filter in front of it leaves out, and one of these raises.
+        others are null. Rows that a filter in front of the function leaves out are not decoded.
 
     Returns
     -------
@@ -183,9 +182,9 @@ def from_schema(
         return decoded_column(decoder, values, of_records, on_error)
 
     if headers is None:
-        return sql.arrow_udf(from_schema, returns)(column)
+        return _behind_filters(sql.arrow_udf(from_schema, returns), on_error)(column)
     with_headers.__name__ = "from_schema"  # Spark names the column after it
-    return sql.arrow_udf(with_headers, returns)(column, headers)
+    return _behind_filters(sql.arrow_udf(with_headers, returns), on_error)(column, headers)
 
 
 def decode_batches(
@@ -262,13 +261,15 @@ def register(spark: Any, prefix: str = "") -> list[str]:
     }
     if not hasattr(sql, "arrow_udf"):
         raise RequestError(f"Spark {_compat.VERSION[0]}.{_compat.VERSION[1]}: functions in SQL need Spark 4.1")
-    for name in ("decode_varint", "decode_uvarint", "confluent", "to_records"):
+    raising = ("decode_varint", "decode_uvarint", "confluent", "to_records")
+    for name in raising:
         function, returns = kinds[name]
         kinds[f"{name}_or_null"] = (functools.partial(function, on_error="null"), returns)
     names = []
     for name, (function, returns) in kinds.items():
         make = _of_two if name == "kafka_partition" else _of_one
-        spark.udf.register(prefix + name, sql.arrow_udf(make(function), returns))
+        made = sql.arrow_udf(make(function), returns)
+        spark.udf.register(prefix + name, _behind_filters(made, "raise" if name in raising else "null"))
         names.append(prefix + name)
     return names
 
@@ -305,7 +306,15 @@ def _apply(function: _Function, returns: str, column: Any, *args: Any, **options
         return function(values, *args, **options)
 
     of_arrow.__name__ = function.__name__  # Spark names the column after it
-    return sql.arrow_udf(of_arrow, returns)(column)
+    return _behind_filters(sql.arrow_udf(of_arrow, returns), "raise" if "raise" in args else "null")(column)
+
+
+def _behind_filters(function: Any, on_error: str) -> Any:
+    """Keep a function that may raise behind the filters that stand in front of it.
+
+    Spark moves a filter on the result of a deterministic function before others, and runs it on all rows.
+    """
+    return function.asNondeterministic() if on_error == "raise" else function
 
 
 def _apply_pandas(function: _Function, returns: str, column: Any, *args: Any, **options: Any) -> Any:
@@ -328,4 +337,4 @@ def _apply_pandas(function: _Function, returns: str, column: Any, *args: Any, **
     gives = pd.DataFrame if fields else pd.Series
     of_pandas.__annotations__ = {"values": pd.Series, "return": gives}  # Spark finds the kind of UDF by these
     of_pandas.__name__ = function.__name__
-    return sql.pandas_udf(of_pandas, returns)(column)
+    return _behind_filters(sql.pandas_udf(of_pandas, returns), "raise" if "raise" in args else "null")(column)
