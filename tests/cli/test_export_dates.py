@@ -20,7 +20,8 @@ from pylogseg.datasets.read_arrow import read_arrow
 from pylogseg.errors import RequestError
 from pylogseg.export import tables as module
 from pylogseg.export.file import Form
-from pylogseg.export.tables import COLUMNS, NOTES, ExportedPart, Table, export_parts, parts_of, state_of
+from pylogseg.export.notes import NOTES, state_of
+from pylogseg.export.tables import COLUMNS, ExportedPart, Table, export_parts, parts_of
 from pylogseg.reading.log_reader import logs_of
 from pylogseg.reading.partition import ReadOptions
 

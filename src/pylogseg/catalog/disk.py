@@ -23,10 +23,12 @@ from pylogseg.catalog.folders import (
     is_of_partition,
     look,
     not_here,
+    refuse_unfinished,
 )
 from pylogseg.catalog.loose import check_is_log
 from pylogseg.env.filesystem import Entry, FileSystem, FileView, LocalFiles
 from pylogseg.env.garbage import uncollected
+from pylogseg.env.remote import RemoteFiles
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder
@@ -420,9 +422,11 @@ def open_dir(
                 files = joined
             else:
                 notes += getattr(files, "notes", ())
+            named = len(partitions)
             for found in files.glob(pattern) or [pattern]:
                 _look(files, found, log_dirs, partitions, loose, notes)
                 located += 1
+            _refuse_unfinished(files, log_dirs, partitions[named:])
     if joined is not None:
         notes += joined.notes(of_all=bool(log_dirs))
     log_dirs = _once(log_dirs, set()) if len(log_dirs) > 1 else log_dirs
@@ -436,6 +440,14 @@ def open_dir(
         _log.warning("%s", printable(text))
     unknown = tuple(note.error for note in notes if isinstance(note, _UnknownStarts))
     return Disk(tuple(log_dirs), tuple(partitions), tuple(loose), tuple(texts), unknown)
+
+
+def _refuse_unfinished(files: FileSystem, log_dirs: Iterable[LogDir], named: Iterable[Partition]) -> None:
+    """Raise RequestError where a restore into a store did not finish."""
+    if isinstance(files, (LocalFiles, RemoteFiles)):
+        above = {files.split(partition.path)[0] for partition in named}
+        for folder in sorted(above | {log_dir.path for log_dir in log_dirs if log_dir.files is files}):
+            refuse_unfinished(files, folder)
 
 
 def _joined_with(tier: str, storage: Mapping[str, Any] | None) -> DiskWithTier:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -26,6 +27,9 @@ _OF_LOG_DIR = frozenset(
 )
 _OF_PARTITION = frozenset([FileKind.LEADER_EPOCHS, FileKind.PARTITION_METADATA, FileKind.QUORUM_STATE, FileKind.CUTS])
 _MANY = 12
+#: Below a log directory in a store, while `restore` uploads to it: the names of partitions that are not whole. A broker
+#: refuses to start with the folder.
+RESTORING = "_pylogseg/restoring.json"
 
 
 class Folders(Protocol):
@@ -92,6 +96,21 @@ def look(folders: Folders, path: str, name: str, entries: Sequence[Entry]) -> Co
         return Contents(True, False, (), listed, unreadable)
     is_empty_one = not entries and parse_partition_folder(name) is not None
     return Contents(False, own or is_empty_one, (), listed, unreadable)
+
+
+def refuse_unfinished(folders: Folders, log_dir: str) -> None:
+    """Raise RequestError for a log directory with partitions that a restore did not finish."""
+    path = log_dir
+    for name in RESTORING.split("/"):
+        path = folders.join(path, name)
+    try:
+        names = sorted(json.loads(bytes(folders.read_all(path)))["unfinished"])
+    except StorageError:  # there is none, as a rule
+        return
+    raise RequestError(
+        f"{log_dir}: a restore of {_few(names, 5)} did not finish, and what is here is no log: run it again (or wait, "
+        f"if it still runs; {path} says so)"
+    )
 
 
 def has_log_dir_files(entries: Iterable[Entry]) -> bool:

@@ -6,7 +6,15 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pylogseg.catalog.folders import ambiguous, has_log_dir_files, is_asked, is_log_dir_inside, look, not_here
+from pylogseg.catalog.folders import (
+    ambiguous,
+    has_log_dir_files,
+    is_asked,
+    is_log_dir_inside,
+    look,
+    not_here,
+    refuse_unfinished,
+)
 from pylogseg.env.filesystem import Entry
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.overlay import FileChange, OverlayStorage
@@ -52,8 +60,10 @@ class Target:
             raise ambiguous(path, entries)
         if found.is_partition and entries:
             is_log_dir = above if has_log_dir_files(storage.list_folder(above)) else None
+            refuse_unfinished(storage, above)
             return [cls(above, (name,), is_log_dir, False)]
         if found.is_log_dir and not found.log_dirs:
+            refuse_unfinished(storage, path)
             names = tuple(e.name for e in entries if e.is_dir and e.name not in _KNOWN_FOLDERS)
             return [cls(path, names, path, True)]
         if found.is_log_dir:

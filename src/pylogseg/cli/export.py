@@ -6,7 +6,6 @@ import contextlib
 import glob
 import os
 import re
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -45,7 +44,9 @@ from pylogseg.export.file import (
     folder_of,
     target_of,
 )
-from pylogseg.export.unfinished import create_folder, refuse_links, sweep, unfinished
+from pylogseg.export.notes import locked, said_of, writing
+from pylogseg.export.stores import FolderStore, ObjectStore, store_of
+from pylogseg.export.unfinished import sweep
 from pylogseg.reading import column_names
 from pylogseg.reading.log_reader import LogFiles, LogReader
 from pylogseg.verify.lacking import lacking_for
@@ -61,6 +62,7 @@ Examples:
   pylogseg export /data/kafka orders-3 --out text --to jsonl --value-as json
   pylogseg export /data/kafka orders --out orders.parquet --value-type string
   pylogseg export /data/kafka orders --out lake --value-type schema
+  pylogseg export /data/kafka orders --out s3://bucket/lake
   pylogseg export /data/kafka __consumer_offsets --out offsets.parquet --decode
   duckdb -c "select topic, count(*) from 'lake/**/*.parquet' group by topic"
 
@@ -89,6 +91,10 @@ themselves: key and value have a member for each type of record. Secrets are mas
 unless --show-secrets. Other topics stay as they are.
 
 \b
+OUT may be a URL, such as s3://bucket/lake: files are uploaded whole, and
+_pylogseg/table.json beside them says whether the export ended.
+
+\b
 A file appears only when it is complete: an interrupted export leaves complete
 files, and with --overwrite leaves those of the earlier export unchanged. If a
 partition cannot be read completely, its files of the earlier export stay too.
@@ -103,20 +109,38 @@ Exit codes: 0 success; 1 damage was found, or records are missing; 2 wrong usage
 _TYPES = click.Choice(["binary", "string", SCHEMA])
 
 
-def _output(text: str) -> Path:
-    """Return the folder or file to write; a name that ends as that of another kind of file is neither."""
-    if text == "-":
-        raise RequestError("--out -: an export writes files; for records on stdout use `pylogseg cat` (a folder: ./-)")
-    path = Path(text)
-    is_folder = text.endswith(("/", os.sep)) or path.is_dir()
-    if not text or (
-        not is_folder and path.suffix not in FORMS.values() and re.fullmatch(r"\.[A-Za-z]\w*", path.suffix)
-    ):
-        raise RequestError(
-            f"{text or 'the name is empty'}: expected a folder, or a file that ends in .parquet, .arrow, .csv or .jsonl"
-            + ("; the name of a folder may end with /" if text else "")
-        )
-    return path
+@dataclass(frozen=True)
+class _Out:
+    """Where an export writes."""
+
+    text: str  #: As it was given.
+    store: ObjectStore  #: The folder.
+    file: str = ""  #: The name of the one file in it, if it is one.
+
+    @property
+    def path(self) -> Path | None:
+        """The folder or file, if it is on this machine."""
+        return self.store.root / self.file if isinstance(self.store, FolderStore) else None
+
+    @classmethod
+    def parse(cls, text: str) -> _Out:
+        """Return a folder or file; a name that ends as that of another kind of file is neither."""
+        if text == "-":
+            raise RequestError(
+                "--out -: an export writes files; for records on stdout use `pylogseg cat` (a folder: ./-)"
+            )
+        path = Path(text)
+        is_folder = text.endswith(("/", os.sep)) or path.is_dir()
+        ends = "" if is_folder else path.suffix
+        if not text or (ends not in FORMS.values() and re.fullmatch(r"\.[A-Za-z]\w*", ends)):
+            raise RequestError(
+                f"{text or 'the name is empty'}: expected a folder, or a file that ends in .parquet, .arrow, .csv or "
+                ".jsonl" + ("; the name of a folder may end with /" if text else "")
+            )
+        if path.suffix not in FORMS.values() or path.is_dir():
+            return cls(text, store_of(text))
+        above = os.path.dirname(text)
+        return cls(text, store_of(above), path.name)
 
 
 @click.command(epilog=_EPILOG)
@@ -126,8 +150,8 @@ def _output(text: str) -> Path:
     "-O",
     required=True,
     type=Local(),
-    callback=common.parsed(_output),
-    help="Folder to write to, or one FILE.parquet, .arrow, .csv or .jsonl.",
+    callback=common.parsed(_Out.parse),
+    help="Folder or URL to write to, or one FILE.parquet, .arrow, .csv or .jsonl.",
 )
 @click.option(
     "--to", "form", type=click.Choice(list(FORMS)), help="File format; default: by the ending of --out, else parquet."
@@ -173,7 +197,7 @@ def export(
     arguments: tuple[str, ...],
     topic: tuple[str, ...],
     partition: tuple[int, ...],
-    out: Path,
+    out: _Out,
     form: str | None,
     overwrite: bool,
     columns: str | None,
@@ -194,11 +218,10 @@ def export(
     **ranges: Any,
 ) -> None:
     """Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition."""
-    is_one = out.suffix in FORMS.values() and not out.is_dir()
-    default = column_names.DEFAULT_COLUMNS if is_one else DEFAULT_COLUMNS
+    default = column_names.DEFAULT_COLUMNS if out.file else DEFAULT_COLUMNS
     names = default if columns is None else tuple(name.strip() for name in columns.split(","))
     layout = Form(
-        _form_of(out, form, is_one),
+        _form_of(out, form),
         names,
         compression,
         key_as,
@@ -211,7 +234,8 @@ def export(
     _check_form(layout)
     query = make_query(key_as=key_as, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
-    check_output(out, chosen.disk)
+    if out.path is not None:
+        check_output(out.path, chosen.disk)
     logs = chosen.logs()
     unlisted = [log for log in logs if log.error is not None]
     readers = query.readers(log for log in logs if log.error is None)
@@ -230,14 +254,15 @@ def export(
         layouts = layouts.typed(readers, lambda some: typed_of(decoding, arguments, some, names))
     elif decode:
         layouts = layouts.typed(readers, lambda some: _own(some, arguments, names, undecoded, show_secrets))
-    _sweep(out, is_one)
+    _sweep(out)
     with common.progress(chosen.size, "exporting") as advance:
-        if is_one:
-            done = _one_file(readers, out, layouts.only(out), overwrite, advance, is_all=not unlisted)
+        if out.file:
+            done = _one_file(readers, out, layouts.only(out.text), overwrite, advance, is_all=not unlisted)
         else:
-            done = _folder(readers, out, layouts, overwrite, jobs, advance)
-            done.kept += _places(unlisted, out) if overwrite else []
-    common.try_print(_print, done, out, as_json)
+            with _claimed(out.store, layout, [log.name for log in logs]):
+                done = _folder(readers, out.store, layouts, overwrite, jobs, advance)
+            done.kept += [out.store.name(each) for each in _places(unlisted, out.store)] if overwrite else []
+    common.try_print(_print, done, out.text, as_json)
     damage = done.damage
     damage |= common.report_lacking(lacking_for(chosen.disk, readers, chosen.names, chosen.partitions, jobs=jobs))
     damage |= report_undecoded(layouts.undecoded)
@@ -267,7 +292,7 @@ class _Layouts:
         """Return that of a log."""
         return self.of.get(_topic(reader), self.plain)
 
-    def only(self, out: Path) -> Form:
+    def only(self, out: str) -> Form:
         """Return that of one file."""
         if len(self.of) > 1:
             some = ", ".join([*self.of][:3]) + (", ..." if len(self.of) > 3 else "")
@@ -303,24 +328,41 @@ class _Done:
 
     written: list[Exported] = field(default_factory=list)
     damage: bool = False
-    kept: list[Path] = field(default_factory=list)  #: Folders or a file that stay, as not all could be read.
+    kept: list[str] = field(default_factory=list)  #: Folders or a file that stay, as not all could be read.
     empty: int = 0  #: Partitions without a record to export.
 
 
-def _sweep(out: Path, is_one: bool) -> None:
+def _sweep(out: _Out) -> None:
     """Remove what killed exports to this place have left."""
-    patterns = [f".{glob.escape(out.name)}.*.tmp"] if is_one else [".*.tmp", "topic=*/partition=*/.*.tmp"]
-    for path in sweep(out.parent if is_one else out, patterns):
+    if not isinstance(out.store, FolderStore):
+        return
+    patterns = [f".{glob.escape(out.file)}.*.tmp"] if out.file else [".*.tmp", "topic=*/partition=*/.*.tmp"]
+    for path in sweep(out.store.root, patterns):
         common.complain(
             f"note: {path}: of an export that still runs, or was killed on another machine: if none runs, remove it"
         )
 
 
-def _form_of(out: Path, form: str | None, is_one: bool) -> str:
+@contextlib.contextmanager
+def _claimed(store: ObjectStore, form: Form, names: Sequence[str]) -> Iterator[None]:
+    """Take a place in a store for this export, whose readers see by its notes whether it ended."""
+    if isinstance(store, FolderStore):
+        yield
+        return
+    with locked(store):
+        if "columns" in (said_of(store) or {}):
+            raise RequestError(f"{store.url}: Spark's export wrote this table, by date: export to another place")
+        with writing(store, {"form": form.name}, names):
+            yield
+
+
+def _form_of(out: _Out, form: str | None) -> str:
     """Return the requested format, or the one that the file name implies."""
-    by_name = out.suffix.removeprefix(".") if is_one else None
+    by_name = Path(out.file).suffix.removeprefix(".")
     if by_name and form not in (None, by_name):
-        raise RequestError(f"--out {out} and --to {form} contradict each other: remove --to, or give a folder as --out")
+        raise RequestError(
+            f"--out {out.text} and --to {form} contradict each other: remove --to, or give a folder as --out"
+        )
     return form or by_name or "parquet"
 
 
@@ -337,34 +379,49 @@ def _check_form(form: Form) -> None:
 
 
 def _one_file(
-    readers: list[LogReader], out: Path, form: Form, overwrite: bool, advance: Advance, is_all: bool
+    readers: list[LogReader], out: _Out, form: Form, overwrite: bool, advance: Advance, is_all: bool
 ) -> _Done:
     """Write all records to one file; `is_all` says whether the readers are of all that was asked for."""
-    check_free(out, overwrite)
-    if not is_all and out.exists():
-        return _Done(kept=[out])
-    row = export_together(readers, out, form, advance)
+    is_there = _check_free(out.store, out.file, overwrite)
+    if not is_all and is_there:
+        return _Done(kept=[out.text])
+    with contextlib.ExitStack() as stack:
+        target = out.path or stack.enter_context(out.store.scratch()) / out.file
+        row = export_together(readers, target, form, advance, replaces=is_there)
+        if row.path and out.path is None:
+            row = _moved(row, target.parent, out.store)
     damage = common.report_gaps(row.gaps)
-    return _Done([row], damage) if row.path else _Done([], damage, [out])
+    return _Done([row], damage) if row.path else _Done([], damage, [out.text])
 
 
-def _places(logs: Iterable[LogFiles], out: Path) -> list[Path]:
+def _check_free(store: ObjectStore, name: str, overwrite: bool) -> bool:
+    """Return whether there is a file; unless `overwrite` is set, that is an error."""
+    if isinstance(store, FolderStore):
+        check_free(store.path(name), overwrite)
+        return store.path(name).exists()
+    is_there = name in store.list(name)
+    if is_there and not overwrite:
+        raise RequestError(f"{store.name(name)} exists already: replace it with --overwrite")
+    return is_there
+
+
+def _places(logs: Iterable[LogFiles], store: ObjectStore) -> list[str]:
     """Return the folders of logs that have files of an earlier export."""
-    return list(dict.fromkeys(path.parent for path in earlier_files(logs, out)))
+    return list(dict.fromkeys(os.path.dirname(name) for name in earlier_files(logs, store)))
 
 
 def _folder(
-    readers: list[LogReader], out: Path, layouts: _Layouts, overwrite: bool, jobs: int, advance: Advance
+    readers: list[LogReader], store: ObjectStore, layouts: _Layouts, overwrite: bool, jobs: int, advance: Advance
 ) -> _Done:
     """Write a file for each part."""
-    if out.exists() and not out.is_dir():
+    if isinstance(store, FolderStore) and store.root.exists() and not store.root.is_dir():
         raise RequestError(
-            f"--out {out} is a file: give a folder, or a name that ends in .parquet, .arrow, .csv or .jsonl"
+            f"--out {store.url} is a file: give a folder, or a name that ends in .parquet, .arrow, .csv or .jsonl"
         )
     parts = [part for each in readers for part in each.by_segment() if part.log.segments]
-    _check_targets(parts, out, layouts.plain, overwrite)
-    done, unread, rows = _Done(), list[LogFiles](), list[tuple[Path, Exported]]()
-    with _output_folder(out, overwrite) as folder:
+    _check_targets(parts, store, layouts.plain, overwrite)
+    done, unread, rows = _Done(), list[LogFiles](), list[tuple[str, Exported]]()
+    with _output_folder(store, overwrite) as folder:
         for part, row in zip(
             parts,
             map_ordered(lambda part, tick: export_part(part, folder, layouts.form(part), tick), parts, jobs, advance),
@@ -372,65 +429,65 @@ def _folder(
         ):
             done.damage |= common.report_gaps(row.gaps)
             unread += [part.log] if any(gap.kind is GapKind.UNREADABLE for gap in row.gaps) else []
-            rows += [(folder_of(part.log, out), row)] if row.path else []
-        done.empty = len({folder_of(each.log, out) for each in readers} - {place for place, _ in rows})
+            if row.path:
+                rows.append((folder_of(part.log), row if overwrite else _moved(row, folder, store)))
+        done.empty = len({folder_of(each.log) for each in readers} - {place for place, _ in rows})
         if overwrite:
-            done.kept = _places(unread, out)
-            kept = set(done.kept)
-            rows = [(place, _moved(row, folder, out)) for place, row in rows if place not in kept]
-            new = {Path(row.path) for _, row in rows if row.path}
-            for path in earlier_files([each.log for each in readers], out):
-                if path not in new and path.parent not in kept:
-                    path.unlink()
+            kept = _places(unread, store)
+            rows = [(place, _moved(row, folder, store)) for place, row in rows if place not in kept]
+            new = {row.path for _, row in rows}
+            for name in earlier_files([each.log for each in readers], store):
+                if store.name(name) not in new and os.path.dirname(name) not in kept:
+                    store.delete(name)
+            done.kept = [store.name(place) for place in kept]
     done.written = [row for _, row in rows]
     return done
 
 
 @contextlib.contextmanager
-def _output_folder(out: Path, overwrite: bool) -> Iterator[Path]:
+def _output_folder(store: ObjectStore, overwrite: bool) -> Iterator[Path]:
     """Yield the output folder, with `overwrite` a temporary one: old files stay until all new ones are ready."""
-    if not overwrite:
-        yield out
+    if isinstance(store, FolderStore) and not overwrite:
+        yield store.root
         return
-    folder = out / unfinished()
-    create_folder(folder)
-    try:
+    with store.scratch() as folder:
         yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _moved(row: Exported, folder: Path, out: Path) -> Exported:
-    """Move a file from the temporary folder to its final path."""
+def _moved(row: Exported, folder: Path, store: ObjectStore) -> Exported:
+    """Move a file from the temporary folder, if it lies in one, to where it belongs."""
     assert row.path is not None
-    target = out / Path(row.path).relative_to(folder)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(row.path, target)
-    return replace(row, path=str(target))
+    name = Path(row.path).relative_to(folder).as_posix()
+    if row.path != store.name(name):
+        store.put(name, Path(row.path))
+    return replace(row, path=store.name(name))
 
 
-def _check_targets(parts: list[LogReader], out: Path, form: Form, overwrite: bool) -> None:
+def _check_targets(parts: list[LogReader], store: ObjectStore, form: Form, overwrite: bool) -> None:
     """Refuse two parts that would become one file, and files that exist unless `overwrite` is set."""
-    targets: set[Path] = set()
+    targets: set[str] = set()
     for part in parts:
-        target = target_of(part, out, form)
+        target = target_of(part, form)
         if target in targets:
             path = part.log.segments[0].path
             raise RequestError(
-                f"{target} would be written twice, the second time for {path}: export them to different folders"
+                f"{store.name(target)} would be written twice, the second time for {path}: export them to different "
+                "folders"
             )
-        refuse_links(out, target.parent)
-        check_free(target, overwrite)
+        if isinstance(store, FolderStore):
+            check_free(store.path(target), overwrite)
         targets.add(target)
-    for earlier in () if overwrite else earlier_files([part.log for part in parts], out):
-        if earlier.suffix != FORMS[form.name]:
+    for earlier in () if overwrite else earlier_files([part.log for part in parts], store):
+        if earlier in targets:
+            raise RequestError(f"{store.name(earlier)} exists already: replace it with --overwrite")
+        if Path(earlier).suffix != FORMS[form.name]:
             raise RequestError(
-                f"{earlier} is of an earlier export in another form: replace it with --overwrite, or name another "
-                "folder"
+                f"{store.name(earlier)} is of an earlier export in another form: replace it with --overwrite, or name "
+                "another folder"
             )
 
 
-def _print(done: _Done, out: Path, as_json: bool) -> None:
+def _print(done: _Done, out: str, as_json: bool) -> None:
     rows = done.written
     empty = (
         f"{common.count_text(done.empty, 'partition')} without a record to export: no file is made"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Any
 
 import click
@@ -20,8 +19,7 @@ from pylogseg.cli.common import (
 )
 from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
-from pylogseg.errors import RequestError
-from pylogseg.export.tables import state_of
+from pylogseg.export.notes import refuse_unfinished
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.offline.restoring import comes_from_table
 from pylogseg.offline.restoring import restore as restore_partitions
@@ -35,11 +33,14 @@ Examples:
   pylogseg restore lake /data/kafka orders                  from an export
   pylogseg restore lake /data/kafka -n                      dry run
   pylogseg restore aiven+s3://bucket/prefix /data/kafka     tiered storage
+  pylogseg restore lake s3://bucket/kafka                   into a store
 
 \b
 SRC is a log directory, as written by `pylogseg copy`, the Parquet or Arrow
-files of `pylogseg export`, or the URL of tiered storage. DST is a log directory of a stopped broker, or an empty
-folder. Without names, all of SRC is restored. Either all selected partitions
+files of `pylogseg export`, or the URL of tiered storage. DST is a log directory of
+a stopped broker, an empty folder, or a URL: in a store, segments are read as on a
+disk; for a broker, copy them to one. There a partition that exists is not compared.
+Without names, all of SRC is restored. Either all selected partitions
 appear in DST or none; after a crash, run the same command again to complete it.
 A partition with other records in DST is an error, unless --overwrite is given,
 which always writes.
@@ -74,9 +75,14 @@ def _source(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value
 
 
+def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """Check that a folder to write to is there; a store says so itself."""
+    return value if "://" in value and not is_tier(value) else target_folder(ctx, param, value)
+
+
 @click.command(epilog=_EPILOG)
 @click.argument("source", metavar="SRC", callback=_source)
-@click.argument("target", metavar="DST", callback=target_folder)
+@click.argument("target", metavar="DST", callback=_target)
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @topic_option
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
@@ -138,10 +144,8 @@ def restore(
 
     DST is a log directory of a stopped broker.
     """
-    if os.path.isdir(source) and (state_of(Path(source)) or {}).get("state") == "writing":
-        raise RequestError(
-            f"{source}: the last export to it did not finish, and parts may be missing: run the export again"
-        )
+    if os.path.isdir(source):
+        refuse_unfinished(source)
     options: dict[str, Any] = {"topics": (*names, *topic), "partitions": partition, "dry_run": dry_run}
     Request(source, options, as_json, quiet).run(
         restore_partitions,

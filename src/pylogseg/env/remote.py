@@ -13,13 +13,17 @@ from pylogseg.errors import RequestError, StorageError
 
 def remote_files(url: str, storage: Mapping[str, Any]) -> tuple[FileSystem, str]:
     """Return the file system of a URL, with options such as credentials or an endpoint, and the path in it."""
+    system, path = remote_system(url, storage)
+    return RemoteFiles(system, url.split("://", 1)[0]), path
+
+
+def remote_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return fsspec's file system of a URL, and the path in it; RequestError if there is none."""
     shown = without_login(url)
     try:
         import fsspec
     except ImportError:
-        raise RequestError(
-            f"{shown}: reading URLs needs fsspec: pip install 'pylogseg[fsspec]' (s3: 'pylogseg[s3]')"
-        ) from None
+        raise RequestError(f"{shown}: URLs need fsspec: pip install 'pylogseg[fsspec]' (s3: 'pylogseg[s3]')") from None
     try:
         system, path = fsspec.core.url_to_fs(url, **storage)
     except ImportError as error:
@@ -27,7 +31,12 @@ def remote_files(url: str, storage: Mapping[str, Any]) -> tuple[FileSystem, str]
         raise RequestError(f"{shown}: {error}{extra}") from error
     except (ValueError, TypeError) as error:
         raise RequestError(f"{shown}: {error}") from error
-    return RemoteFiles(system, url.split("://", 1)[0]), path
+    return system, path
+
+
+def tag_of(info: Mapping[str, Any]) -> str:
+    """Return what a store has of an object's content: a digest or a version, new with each change; else empty."""
+    return next((str(info[name]) for name in ("ETag", "etag", "md5Hash", "content_md5") if info.get(name)), "")
 
 
 def without_login(url: str) -> str:
@@ -83,6 +92,14 @@ class RemoteFiles:
     def stat(self, path: str) -> Entry:
         try:
             return _entry(self._system.info(path))
+        except OSError as error:
+            raise StorageError(f"{self._scheme}://{path}", "stat", str(error) or "no such file") from error
+
+    def tag(self, path: str) -> str:
+        """Return what the store has of the content of an object, as it is now; see `tag_of`."""
+        self._system.invalidate_cache()
+        try:
+            return tag_of(self._system.info(path))
         except OSError as error:
             raise StorageError(f"{self._scheme}://{path}", "stat", str(error) or "no such file") from error
 

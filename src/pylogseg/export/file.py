@@ -20,6 +20,7 @@ from pylogseg.arrow import columns as arrow
 from pylogseg.arrow.decoding import TypedBatches
 from pylogseg.arrow.strings import NotUtf8, as_strings, with_strings
 from pylogseg.errors import RequestError
+from pylogseg.export.stores import ObjectStore
 from pylogseg.export.unfinished import whole
 from pylogseg.format import text
 from pylogseg.format.names import parse_partition_folder
@@ -109,26 +110,30 @@ class Exported:
     gaps: list[Gap]  #: What could not be read.
 
 
-def target_of(reader: LogReader, out: Path, form: Form) -> Path:
-    """Return the path for a part: ``OUT/topic=NAME/partition=N/<base offset>.<form>``."""
-    return folder_of(reader.log, out) / f"{reader.log.segments[0].base_offset:020d}{FORMS[form.name]}"
+def target_of(reader: LogReader, form: Form) -> str:
+    """Return the name for a part: ``topic=NAME/partition=N/<base offset>.<form>``."""
+    return f"{folder_of(reader.log)}/{reader.log.segments[0].base_offset:020d}{FORMS[form.name]}"
 
 
-def folder_of(log: LogFiles, out: Path) -> Path:
-    """Return the folder for a log: ``OUT/topic=NAME/partition=N``."""
+def folder_of(log: LogFiles) -> str:
+    """Return the name of the folder for a log: ``topic=NAME/partition=N``."""
     if log.segments:
         topic, number = log.segments[0].topic, log.segments[0].partition
     else:
         of = parse_partition_folder(log.name)
         topic, number = (of.topic, of.partition) if of else ("", -1)
-    return out / f"topic={topic or NO_VALUE}" / f"partition={number if number >= 0 else NO_VALUE}"
+    return f"topic={topic or NO_VALUE}/partition={number if number >= 0 else NO_VALUE}"
 
 
-def earlier_files(logs: Iterable[LogFiles], out: Path) -> list[Path]:
-    """Return the files, of any form, that an earlier export of these logs has left in a folder."""
-    places = dict.fromkeys(folder_of(log, out) for log in logs)
-    listed = (sorted(place.iterdir()) for place in places if place.is_dir())
-    return [path for paths in listed for path in paths if _EXPORTED.fullmatch(path.name)]
+def earlier_files(logs: Iterable[LogFiles], store: ObjectStore) -> list[str]:
+    """Return the names of files, of any form, that an earlier export of these logs has left."""
+    folders = dict.fromkeys(folder_of(log) for log in logs)
+    return [
+        name
+        for folder in folders
+        for name in sorted(store.list(folder))
+        if _EXPORTED.fullmatch(name.removeprefix(f"{folder}/"))
+    ]
 
 
 def export_part(reader: LogReader, out: Path, form: Form, advance: Callable[[int], None] | None = None) -> Exported:
@@ -136,7 +141,7 @@ def export_part(reader: LogReader, out: Path, form: Form, advance: Callable[[int
 
     `advance` gets the bytes read since its last call; it may raise to end the work, and then no file is left.
     """
-    part, target = reader.apart(advance), target_of(reader, out, form)
+    part, target = reader.apart(advance), out / target_of(reader, form)
     chunks = part.chunks()
     first = next(chunks, None)
     if first is None:
@@ -150,18 +155,23 @@ class _NotAllReadError(Exception):
 
 
 def export_together(
-    parts: Iterable[LogReader], target: Path, form: Form, advance: Callable[[int], None] | None = None
+    parts: Iterable[LogReader],
+    target: Path,
+    form: Form,
+    advance: Callable[[int], None] | None = None,
+    *,
+    replaces: bool = False,
 ) -> Exported:
     """Write the records of several parts to one file, one part after the other; also where there is no record.
 
-    An older file of that name stays if not all could be read.
+    If it `replaces` another one, nothing is written where not all could be read.
     """
     apart = [part.apart(advance) for part in parts]
 
     def chunks() -> Iterator[Chunk]:
         for part in apart:
             yield from part.chunks()
-        if target.exists() and any(gap.kind is GapKind.UNREADABLE for part in apart for gap in part.gaps):
+        if replaces and any(gap.kind is GapKind.UNREADABLE for part in apart for gap in part.gaps):
             raise _NotAllReadError
 
     gaps = [part.gaps for part in apart]

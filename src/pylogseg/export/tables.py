@@ -8,13 +8,12 @@ of segments that are in the log no more.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import shutil
 import uuid
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,24 +21,31 @@ from typing import Any
 import numpy as np
 
 from pylogseg.catalog.disk import Segment
-from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.export.file import DEFAULT_COLUMNS, FORMS, NO_VALUE, SINKS, Form
-from pylogseg.export.unfinished import refuse_links
+from pylogseg.export.notes import (
+    NOTES,
+    files_of,
+    locked,
+    note_name,
+    note_names,
+    noted,
+    said_of,
+    unsay,
+    write_note,
+    writing,
+)
+from pylogseg.export.stores import Fingerprint, FolderStore, ObjectStore, store_of
+from pylogseg.export.unfinished import remove
 from pylogseg.reading.log_reader import LogFiles, LogReader
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.stable_offset import last_stable_offset
 from pylogseg.reading.transactions import Transactions
-from pylogseg.verify.findings import Finding
 from pylogseg.walker.gaps import GapKind
 
 #: The topic is in the name of a folder; the partition is not, so it is a column.
 COLUMNS = ("partition", *DEFAULT_COLUMNS)
-#: Readers of datasets skip names that begin with an underscore.
-NOTES = "_pylogseg"
-_TABLE = "table.json"
-_NOTE = re.compile(r"(?P<topic>.+)-(?P<partition>-?\d+)-(?P<base>\d{20})\.json", re.DOTALL)
 _FILE = re.compile(r"topic=[^/]+/date=[^/]+/(?P<partition>-?\d+)-\d{20}-\d{4,}\.[a-z]+", re.DOTALL)
 _WRITING = "writing-"
 _DAY_MS = 86_400_000
@@ -100,120 +106,101 @@ class ExportedPart:
 
 
 class Table:
-    """The folder of a table while one export writes to it; it is made if it is missing.
+    """The folder, or the place in a store, of a table while one export writes to it; it is made if it is missing.
 
     The form is ``parquet`` or ``arrow``; dates are those of the timestamps, in UTC. With `overwrite`, what earlier
-    exports have written there goes first. Raises RequestError if the table was written with other columns, another form
-    or isolation, or by somebody else, and StorageError if another export is writing to it.
+    exports have written there goes first. `storage` has fsspec's options for a URL. Raises RequestError if the table
+    was written with other columns, another form or isolation, or by somebody else, and StorageError if another export
+    is writing to it.
     """
 
     def __init__(
-        self, out: Path, form: Form, isolation_level: str, *, dry_run: bool = False, overwrite: bool = False
+        self,
+        out: str | os.PathLike[str],
+        form: Form,
+        isolation_level: str,
+        *,
+        dry_run: bool = False,
+        overwrite: bool = False,
+        storage: Mapping[str, Any] | None = None,
     ) -> None:
         if form.name not in ("parquet", "arrow"):
             raise RequestError(f"files by date are parquet or arrow, not {form.name}")
-        self.out, self.form, self.dry_run = out, replace(form, isolation_level=isolation_level), dry_run
+        self.store = store_of(out, storage)
+        self.form, self.dry_run = replace(form, isolation_level=isolation_level), dry_run
         self._shape = {"form": form.name, "columns": list(form.columns), "isolation_level": isolation_level}
         self._overwrite = overwrite
         #: Whether what is there already does not count.
         self.starts_empty = overwrite and dry_run
         self._mark = uuid.uuid4().hex
 
-    @property
-    def folder(self) -> Path:
-        """The folder of files until their part is complete."""
-        return self.out / NOTES / f"{_WRITING}{self._mark}"
-
     @contextlib.contextmanager
-    def opened(self) -> Iterator[None]:
-        """Take the table for one run, and say at the end that it is whole; an error leaves it to the next run."""
+    def opened(self, names: Iterable[str] = ("all",)) -> Iterator[None]:
+        """Take the table for one run, of partitions of these names, and say at the end that it is whole."""
         if self.dry_run:
             if not self._overwrite:
                 self._check()
             yield
             return
-        notes = self.out / NOTES
-        notes.mkdir(parents=True, exist_ok=True)
-        lock = LocalStorage().lock(str(notes))
-        try:
-            # Nobody else writes here: what is there is of runs that died.
-            for litter in [*notes.glob(f"{_WRITING}*"), *notes.glob(".*.tmp")]:
-                _remove(litter)
+        with locked(self.store), self._unfinished():
             if self._overwrite:
                 self._clear()
             self._check()
-            self._say("writing")
-            self.folder.mkdir()
+            with writing(self.store, self._shape, names):
+                yield
+
+    @contextlib.contextmanager
+    def _unfinished(self) -> Iterator[None]:
+        """Make the folder of unfinished files, where all workers share a disk; those of runs that died go."""
+        if not isinstance(self.store, FolderStore):
             yield
-            self._say("whole")
+            return
+        notes = self.store.root / NOTES
+        # Nobody else writes here.
+        for litter in [*notes.glob(f"{_WRITING}*"), *notes.glob(".*.tmp")]:
+            remove(litter)
+        folder = notes / f"{_WRITING}{self._mark}"
+        folder.mkdir()
+        try:
+            yield
         finally:
-            shutil.rmtree(self.folder, ignore_errors=True)
-            lock.release()
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Yield the folder of the files of a part until it is complete."""
+        if isinstance(self.store, FolderStore):
+            yield self.store.root / NOTES / f"{_WRITING}{self._mark}"
+        else:
+            with self.store.scratch() as folder:
+                yield folder
 
     def notes(self) -> dict[tuple[str, int], list[int]]:
         """Base offsets of what is noted, ascending, by topic and partition."""
         found: dict[tuple[str, int], list[int]] = {}
-        if (self.out / NOTES).is_dir() and not self.starts_empty:
-            for name in os.listdir(self.out / NOTES):
-                match = _NOTE.fullmatch(name)
-                if match is not None:
-                    found.setdefault((match["topic"], int(match["partition"])), []).append(int(match["base"]))
+        for match in () if self.starts_empty else note_names(self.store):
+            found.setdefault((match["topic"], int(match["partition"])), []).append(int(match["base"]))
         return {key: sorted(bases) for key, bases in found.items()}
 
     def _check(self) -> None:
-        said = state_of(self.out)
+        said, out = said_of(self.store), self.store.url
         if said is None:
             if self.notes():
                 raise RequestError(
-                    f"{self.out}: an earlier version of this program wrote the table, without noting which offsets it "
+                    f"{out}: an earlier version of this program wrote the table, without noting which offsets it "
                     "has: export to another folder, or write it again (overwrite)"
                 )
             return
         for name, value in self._shape.items():
             if said.get(name) != value:
                 raise RequestError(
-                    f"{self.out}: the table has {name} {_words(said.get(name))}, and {_words(value)} is asked for: "
+                    f"{out}: the table has {name} {_words(said.get(name))}, and {_words(value)} is asked for: "
                     "export to another folder, or write the whole table again (overwrite)"
                 )
 
-    def _say(self, state: str) -> None:
-        write_note(self.out / NOTES / _TABLE, {**self._shape, "state": state})
-
     def _clear(self) -> None:
-        for note in (self.out / NOTES).glob("*.json"):
-            if _NOTE.fullmatch(note.name):
-                _unlink(self.out, files_of(_noted(note)))
-                note.unlink()
-        (self.out / NOTES / _TABLE).unlink(missing_ok=True)
-
-
-def state_of(out: Path) -> dict[str, Any] | None:
-    """Read the state of a table: ``state`` is ``writing`` until a run has ended; None if there is none."""
-    return _noted(out / NOTES / _TABLE)
-
-
-def lacking_of(out: Path, chosen: Collection[str] | None = None) -> list[Finding]:
-    """Return what the notes of a table know to be missing: what could not be exported, and files that are gone.
-
-    `chosen` are names of partitions; all by default.
-    """
-    found: list[Finding] = []
-    for path in sorted((out / NOTES).glob("*.json")) if (out / NOTES).is_dir() else ():
-        match = _NOTE.fullmatch(path.name)
-        if match is None or (chosen is not None and f"{match['topic']}-{match['partition']}" not in chosen):
-            continue
-        note = _noted(path) or {}
-        if note.get("problem"):
-            found.append(_lost(path, f"not all could be exported: {note['problem']}"))
-        for name, records, _ in note.get("files", ()):
-            if not (out / name).is_file():
-                found.append(_lost(out / name, f"this file of the table is not there, with {records:,} records"))
-    return found
-
-
-def _lost(path: Path, reason: str) -> Finding:
-    remedy = "run the export again, or take the file from a backup of the table"
-    return Finding(str(path), "missing", True, reason, other_remedy=remedy)
+        _withdraw(self.store, [match.string for match in note_names(self.store)])
+        unsay(self.store)
 
 
 def parts_of(
@@ -270,7 +257,7 @@ def _parts_of_log(
     before = [base for base in known if base < head.base_offset]
     lowest = 0 if keep_deleted else log.log_start_offset
     if before and keep_deleted:
-        newest = _noted(table.out / NOTES / _note_name(key, before[-1]))
+        newest = noted(table.store, note_name(key, before[-1]))
         lowest = max(lowest, 0 if newest is None else int(newest.get("covered", 0)))
     parts: list[Part] = []
     bases = [segment.base_offset for segment in log.segments]
@@ -284,7 +271,7 @@ def _parts_of_log(
         files = log if isinstance(log, _Decided) else log._replace(segments=[segment])
         span = Span(first, last, *times)
         stale = [base for base in known if segment.base_offset < base < following]
-        names = tuple(_note_name(key, base) for base in stale)
+        names = tuple(note_name(key, base) for base in stale)
         parts.append(Part(files, segment, span, max(lowest, segment.base_offset), highest, options, names))
     if not parts:
         return []
@@ -293,9 +280,9 @@ def _parts_of_log(
     own = {part.segment.base_offset for part in parts}
     start = max(head.base_offset, log.log_start_offset)
     deleted = [] if keep_deleted else [base for base in known if base < start and base not in own]
-    names = tuple(_note_name(key, base) for base in deleted)
+    names = tuple(note_name(key, base) for base in deleted)
     parts[0] = replace(parts[0], superseded=(*names, *parts[0].superseded))
-    more = {*parts[-1].superseded, *(_note_name(key, base) for base in beyond)}
+    more = {*parts[-1].superseded, *(note_name(key, base) for base in beyond)}
     parts[-1] = replace(parts[-1], superseded=tuple(sorted(more)))
     return parts
 
@@ -333,21 +320,21 @@ def export_parts(
             done += [_result(each, "left", problem=problem) for each in left]
             if not table.dry_run:
                 for each in left:
-                    _withdraw(table.out, [each.note, *each.superseded])
+                    _withdraw(table.store, [each.note, *each.superseded])
             break
     return done
 
 
 def _export_part(part: Part, table: Table, advance: Callable[[int], None] | None) -> ExportedPart:
-    out, notes = table.out, table.out / NOTES
-    before = None if table.starts_empty else _noted(notes / part.note)
-    others = [found for name in part.superseded if (found := _noted(notes / name)) is not None]
+    store = table.store
+    before = None if table.starts_empty else noted(store, part.note)
+    others = [found for name in part.superseded if (found := noted(store, name)) is not None]
     span = part.span
     for found in (before, *others):
         span = span if found is None or "span" not in found else span.joined(Span(*found["span"]))
     span = replace(span, first=max(span.first, part.lowest), end=min(span.end, part.highest))
-    if before is not None and not part.superseded and _is_same(before, span, part, out):
-        return _result(part, "unchanged", [(f[0], f[1], f[2]) for f in before["files"]], before["problem"])
+    if before is not None and not part.superseded and _is_same(before, span, part, store):
+        return _result(part, "unchanged", _noted_files(before), before["problem"])
     if table.dry_run:
         return _result(part, "to do")
     source = mark_of(part.segment)
@@ -355,31 +342,32 @@ def _export_part(part: Part, table: Table, advance: Callable[[int], None] | None
     # To the end of the file: there may be damage after the last offset.
     end = OPEN_END if span.end == part.segment.next_base else span.end
     reader = LogReader(part.log, span.first, end, span.since, span.until, None, options)
-    files = _Files(table, f"{part.segment.partition}-{part.segment.base_offset:020d}")
-    written = _write(reader, files, out)
-    if any(gap.kind is GapKind.REMOVED for gap in options.gaps):
-        # What the table has of it is all that there will be.
-        files.discard()
-        kept = [] if before is None else [(f[0], f[1], f[2]) for f in before["files"]]
-        return _result(part, "gone", kept, "; ".join(map(str, options.gaps)))
-    problem = "; ".join(str(gap) for gap in options.gaps if gap.is_damage) or None
-    note = {
-        "span": [span.first, span.end, span.since, span.until],
-        "covered": files.covered if span.end == OPEN_END else span.end,
-        "source": source,
-        "on_corrupt": part.options.on_corrupt,
-        "problem": problem,
-        "files": [list(each) for each in written],
-    }
-    stale = {path for found in (before, *others) for path in files_of(found)} - {each[0] for each in written}
-    # Said before it is done: who comes after a crash in the middle knows all names that may be there.
-    pending = sorted(stale | {each[0] for each in written})
-    write_note(notes / part.note, {"pending": pending, "span": note["span"]})
-    files.name_all()
-    _unlink(out, stale)
+    with table.scratch() as folder:
+        files = _Files(folder, table.form, f"{part.segment.partition}-{part.segment.base_offset:020d}")
+        written = _write(reader, files, store)
+        if any(gap.kind is GapKind.REMOVED for gap in options.gaps):
+            # What the table has of it is all that there will be.
+            files.discard()
+            kept = [] if before is None else _noted_files(before)
+            return _result(part, "gone", kept, "; ".join(map(str, options.gaps)))
+        problem = "; ".join(str(gap) for gap in options.gaps if gap.is_damage) or None
+        note = {
+            "span": [span.first, span.end, span.since, span.until],
+            "covered": files.covered if span.end == OPEN_END else span.end,
+            "source": source,
+            "on_corrupt": part.options.on_corrupt,
+            "problem": problem,
+        }
+        stale = {path for found in (before, *others) for path in files_of(found)} - {each[0] for each in written}
+        # Said before it is done: who comes after a crash in the middle knows all names that may be there.
+        pending = sorted(stale | {each[0] for each in written})
+        write_note(store, part.note, {"pending": pending, "span": note["span"]})
+        tags = [store.put(name, files.apart(name)).tag for name, _, _ in written]
+    _delete(store, stale)
     for name in part.superseded:
-        (notes / name).unlink(missing_ok=True)
-    write_note(notes / part.note, note)
+        store.delete(f"{NOTES}/{name}")
+    note["files"] = [[*each, tag] for each, tag in zip(written, tags, strict=True)]
+    write_note(store, part.note, note)
     return _result(part, "written", written, problem)
 
 
@@ -390,69 +378,41 @@ def _result(
     return ExportedPart(segment.topic, segment.partition, segment.base_offset, state, list(files), problem)
 
 
-def _is_same(before: dict[str, Any], span: Span, part: Part, out: Path) -> bool:
+def _noted_files(note: dict[str, Any]) -> list[tuple[str, int, int]]:
+    return [(name, records, size) for name, records, size, *_ in note["files"]]
+
+
+def _is_same(before: dict[str, Any], span: Span, part: Part, store: ObjectStore) -> bool:
     if "pending" in before or Span(*before["span"]) != span:
         return False
     # Where something could not be read it depends on what was asked for then.
     if before["problem"] is not None and before["on_corrupt"] != part.options.on_corrupt:
         return False
-    if not all((out / path).is_file() and (out / path).stat().st_size == size for path, _, size in before["files"]):
+    noted_files = [(name, Fingerprint(size, *tag)) for name, _, size, *tag in before["files"]]
+    if not all(_FILE.fullmatch(name) and store.has(name, each) for name, each in noted_files):
         return False
     return is_marked(part.segment, before["source"])
 
 
-def _note_name(key: tuple[str, int], base: int) -> str:
-    return f"{key[0]}-{key[1]}-{base:020d}.json"
-
-
-def _noted(note: Path) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = json.loads(note.read_text())
-    except (FileNotFoundError, ValueError):  # written by something that died: it is done again
-        return None
-    return found
-
-
-def write_note(path: Path, content: dict[str, Any]) -> None:
-    """Put a small file in place as a whole."""
-    beside = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    beside.write_text(json.dumps(content))
-    os.replace(beside, path)
-
-
-def files_of(note: dict[str, Any] | None) -> list[str]:
-    """Paths of the data files that a note names, below the folder of the table."""
-    if note is None:
-        return []
-    return [*(each[0] for each in note.get("files", ())), *note.get("pending", ())]
-
-
-def _withdraw(out: Path, names: Iterable[str]) -> None:
+def _withdraw(store: ObjectStore, names: Iterable[str]) -> None:
     """Remove what notes name, and them."""
     for name in names:
-        _unlink(out, files_of(_noted(out / NOTES / name)))
-        (out / NOTES / name).unlink(missing_ok=True)
+        _delete(store, files_of(noted(store, name)))
+        store.delete(f"{NOTES}/{name}")
 
 
-def _unlink(out: Path, paths: Iterable[str]) -> None:
+def _delete(store: ObjectStore, paths: Iterable[str]) -> None:
     """Remove data files; a name that no export gives is left alone, whatever a note says."""
     for path in paths:
         if _FILE.fullmatch(path):
-            (out / path).unlink(missing_ok=True)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+            store.delete(path)
 
 
 def _words(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _write(part: LogReader, files: _Files, out: Path) -> list[tuple[str, int, int]]:
+def _write(part: LogReader, files: _Files, store: ObjectStore) -> list[tuple[str, int, int]]:
     try:
         for chunk in part.chunks():
             for date, records in _by_date(chunk):
@@ -462,7 +422,7 @@ def _write(part: LogReader, files: _Files, out: Path) -> list[tuple[str, int, in
         files.discard()
         # What a write says names no file: a disk that is full, a limit of size.
         if isinstance(error, OSError) and not isinstance(error, StorageError) and error.filename is None:
-            raise StorageError(str(out), "write", error.strerror or str(error), error.errno) from error
+            raise StorageError(store.url, "write", error.strerror or str(error), error.errno) from error
         raise
 
 
@@ -479,13 +439,12 @@ def _date(day: int) -> str:
 
 
 class _Files:
-    """The files of one part: a few open ones, and those that are finished; none has its name before the end."""
+    """The files of one part: a few open ones, and those that are finished; all lie in a folder for unfinished ones."""
 
-    def __init__(self, table: Table, name: str) -> None:
-        self._out, self._form, self._name = table.out, table.form, name
-        self._folder = table.folder
-        self._open: dict[str, tuple[Path, contextlib.ExitStack, Any]] = {}
-        self._records: dict[Path, int] = {}
+    def __init__(self, folder: Path, form: Form, name: str) -> None:
+        self._folder, self._form, self._name = folder, form, name
+        self._open: dict[str, tuple[str, contextlib.ExitStack, Any]] = {}
+        self._records: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
         self._mark = uuid.uuid4().hex  # another attempt at the same part may be running
         #: Offset after the last record.
@@ -497,44 +456,36 @@ class _Files:
             if len(self._open) == _OPEN_FILES:
                 self._close(next(iter(self._open)))
             self._begin(date, chunk)
-        target, _, sink = self._open[date]
-        self._records[target] += sink.write(chunk)
+        name, _, sink = self._open[date]
+        self._records[name] += sink.write(chunk)
         self.covered = max(self.covered, chunk.columns.tally().highest_offset + 1)
 
     def _begin(self, date: str, chunk: Chunk) -> None:
         number = self._numbers[date] = self._numbers.get(date, -1) + 1
-        folder = self._out / f"topic={chunk.topic or NO_VALUE}" / f"date={date}"
-        refuse_links(self._out, folder)
-        target = folder / f"{self._name}-{number:04d}{FORMS[self._form.name]}"
+        folder = f"topic={chunk.topic or NO_VALUE}/date={date}"
+        name = f"{folder}/{self._name}-{number:04d}{FORMS[self._form.name]}"
         stack = contextlib.ExitStack()
-        file = stack.enter_context(self._apart(target).open("wb"))
+        file = stack.enter_context(self.apart(name).open("wb"))
         sink = stack.enter_context(SINKS[self._form.name](file, self._form))
-        self._open[date], self._records[target] = (target, stack, sink), 0
+        self._open[date], self._records[name] = (name, stack, sink), 0
 
-    def _apart(self, target: Path) -> Path:
-        return self._folder / f"{target.parent.name}-{target.name}.{self._mark}"
+    def apart(self, name: str) -> Path:
+        """Return the path of a file until it has its name."""
+        return self._folder / f"{'-'.join(name.split('/')[-2:])}.{self._mark}"
 
     def _close(self, date: str) -> None:
         self._open.pop(date)[1].close()
 
     def finish(self) -> list[tuple[str, int, int]]:
-        """Close all files: path below the folder, records, bytes."""
+        """Close all files: name, records, bytes."""
         for date in list(self._open):
             self._close(date)
-        return [
-            (target.relative_to(self._out).as_posix(), records, self._apart(target).stat().st_size)
-            for target, records in self._records.items()
-        ]
-
-    def name_all(self) -> None:
-        for target in self._records:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(self._apart(target), target)
+        return [(name, records, self.apart(name).stat().st_size) for name, records in self._records.items()]
 
     def discard(self) -> None:
         """Remove what was written."""
         for _, stack, _ in self._open.values():
             with contextlib.suppress(Exception):
                 stack.close()
-        for target in self._records:
-            self._apart(target).unlink(missing_ok=True)
+        for name in self._records:
+            self.apart(name).unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from pylogseg.env.handles import open_descriptor
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import StorageError
 
 #: Readers of datasets skip names that begin with a dot.
 _NAME = re.compile(r"\.(?:.+\.)?(?P<process>\d+)@(?P<host>[^/]+)\.tmp")
@@ -51,17 +51,8 @@ def whole(target: Path) -> Iterator[IO[bytes]]:
 
 def create_folder(path: Path) -> None:
     """A new folder, in the same way."""
-    _remove(path)
+    remove(path)
     path.mkdir(parents=True)
-
-
-def refuse_links(out: Path, folder: Path) -> None:
-    """Raise RequestError if a folder below `out` is a link: its files would lie somewhere else."""
-    for path in (folder, *folder.parents):
-        if path == out:
-            return
-        if path.is_symlink():
-            raise RequestError(f"{path} is a link to {os.readlink(path)}: remove it, or export to where it leads")
 
 
 def sweep(folder: Path, patterns: Iterable[str]) -> list[Path]:
@@ -71,14 +62,15 @@ def sweep(folder: Path, patterns: Iterable[str]) -> list[Path]:
         found = _NAME.fullmatch(path.name)
         if found is None or int(found["process"]) == os.getpid():
             continue
-        if found["host"] == _host() and not _is_alive(int(found["process"])):
-            _remove(path)
+        if found["host"] == _host() and not is_alive(int(found["process"])):
+            remove(path)
         else:
             left.append(path)
     return left
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder, if it is there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
@@ -89,7 +81,7 @@ def _host() -> str:
     return re.sub(r"[^\w.-]", "_", platform.node()) or "localhost"
 
 
-def _is_alive(process: int) -> bool:
+def is_alive(process: int) -> bool:
     """Check whether there is such a process; where that cannot be asked, there is."""
     if os.name != "posix":
         return True

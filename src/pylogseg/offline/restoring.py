@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
 from pylogseg.catalog.disk import Partition, open_dir
@@ -13,7 +12,7 @@ from pylogseg.catalog.target import Target, chosen_in, moving_picture
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.export.tables import lacking_of
+from pylogseg.export.notes import lacking_of
 from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
 from pylogseg.internal_topics.cluster import ClusterMetadata, cluster_id_of, find_metadata
@@ -36,6 +35,7 @@ from pylogseg.restore.partition import RestoreOptions, Written
 from pylogseg.restore.rows import WriteOptions, write_rows
 from pylogseg.restore.staging import Staging, sweep
 from pylogseg.restore.tables import RecordRange, Tables, is_table
+from pylogseg.restore.uploading import Upload
 from pylogseg.tier.urls import is_tier
 from pylogseg.verify.findings import Finding
 from pylogseg.verify.lacking import lacking_in, refuse
@@ -67,6 +67,7 @@ def restore(
     until: Until | None = None,
     on_corrupt: Literal["raise", "skip"] = "raise",
     dry_run: bool = False,
+    target_storage: Mapping[str, Any] | None = None,
     on_result: Callable[[PartitionResult], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
     **table: Any,
@@ -87,8 +88,9 @@ def restore(
     path : path or URL
         A log directory, a folder of several, or a partition's; or a Parquet or Arrow file, or a folder of such files;
         or the URL of tiered storage, as `open_dir` takes it.
-    target : path
-        The log directory; an empty folder becomes one.
+    target : path or URL
+        The log directory; an empty folder becomes one. At a URL, a place in a store: partitions are made on this
+        machine and uploaded, and until all are there, everything that opens the place refuses it.
     topics : sequence of str
         Topics (``orders``), partitions (``orders-3``) or shell patterns; all if empty.
     partitions : sequence of int
@@ -121,6 +123,8 @@ def restore(
         From a tier: at damage, or offsets that no upload has, restore nothing, or all but these.
     dry_run : bool
         Only say what would be done.
+    target_storage : mapping, optional
+        Options of the store of `target`.
     on_result : callable, optional
         Called with the result of each partition, in the order of names.
     on_bytes : callable, optional
@@ -143,7 +147,9 @@ def restore(
     StorageError
         If a broker has the lock, or a disk fails.
     """
-    source, into = os.fspath(path), checked_target(target)
+    source, into = os.fspath(path), os.fspath(target)
+    is_remote = "://" in into
+    into = into if is_remote else checked_target(into)
     options = RestoreOptions(**table)
     given: _FromTable | _FromLogs | FromTier
     if tier is not None or is_tier(source):
@@ -156,16 +162,45 @@ def restore(
         raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
     elif comes_from_table(source):
         given = _FromTable(Tables(source), topics, partitions, options, committed, without_transactions)
-        given.lacking = lacking_of(Path(source), [result.name for result in given.partitions])
+        given.lacking = lacking_of(source, [result.name for result in given.partitions])
         if not force:
             refuse(given.lacking)
     else:
         if committed or without_transactions or table:
             raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
         given = _FromLogs(source, topics, partitions, force)
-        given.refuse_inside(into)
-    job = Restoring(given, into, cluster_metadata, on_result, on_bytes, keep_producers, abort_open_transactions)
+        if not is_remote:
+            given.refuse_inside(into)
+    how = (cluster_metadata, on_result, on_bytes, keep_producers, abort_open_transactions)
+    if is_remote:
+        return _into_store(given, Upload(into, target_storage), overwrite, dry_run, *how)
+    job = Restoring(given, into, *how)
     return job.plan(overwrite) if dry_run else job.run(overwrite)
+
+
+def _into_store(
+    given: _FromTable | _FromLogs | FromTier,
+    upload: Upload,
+    overwrite: bool,
+    dry_run: bool,
+    cluster_metadata: str | None,
+    on_result: Callable[[PartitionResult], None] | None,
+    *how: Any,
+) -> Result:
+    """Restore into a folder of this machine, and upload what it has then."""
+    with upload.opened(dry_run=dry_run) as root:
+        upload.check_free([result.name for result in given.partitions if result.state == "done"], overwrite)
+        job = Restoring(given, str(root), cluster_metadata, None, *how)
+        result = job.plan(overwrite) if dry_run else job.run(overwrite)
+        made = {each.name: root / each.name for each in result if (root / each.name).is_dir()}
+        if not dry_run:
+            upload.commit({name: {e.name: e for e in sorted(path.iterdir())} for name, path in made.items()}, root)
+    result.log_dir = upload.url
+    result.notes = [note.replace(str(root), upload.url) for note in result.notes]
+    for each in result:
+        each.path = upload.store.name(each.name)
+        (on_result or (lambda result: None))(each)
+    return result
 
 
 def checked_target(target: str | os.PathLike[str]) -> str:

@@ -1,4 +1,4 @@
-"""Whether a segment is as an earlier run saw it: by size and time, and by the headers of its batches."""
+"""Whether a segment is as an earlier run saw it: by what it has, never by size and time alone."""
 
 from __future__ import annotations
 
@@ -19,26 +19,44 @@ _NO_OFFSET = 2**63 - 1
 def mark_of(segment: Segment) -> list[Any]:
     """Return what tells one state of a segment from another; take it before the records are read.
 
-    A cleaner and `redact` write files anew and keep their time. Not so in an object store, which sets it itself.
+    A cleaner and `redact` write files anew and keep their time. A store sets the time itself, also when the same bytes
+    come again, and has a tag of what they are.
     """
-    return [segment.size, segment.modified_ms, _digest_of(segment)]
+    return [*_early(segment), _content_of(segment)]
 
 
 def is_marked(segment: Segment, mark: Sequence[Any]) -> bool:
     """Check whether a segment is in the state of a mark. A file that cannot be read is in none."""
-    early = [segment.size, segment.modified_ms]
-    return list(mark[:2]) == early and mark[-1] is not None and list(mark) == mark_of(segment)
+    return list(mark[:2]) == _early(segment) and mark[-1] is not None and list(mark) == mark_of(segment)
+
+
+def _early(segment: Segment) -> list[Any]:
+    return [segment.size, None if hasattr(segment.files, "tag") else segment.modified_ms]
+
+
+def _content_of(segment: Segment) -> str | None:
+    """Return what tells the content; of an upload, which does not change, its id. None if it cannot be read."""
+    files: Any = segment.files
+    try:
+        uploaded = files.slice_of(segment.path) if hasattr(files, "slice_of") else None
+        if uploaded is not None:
+            return f"{uploaded.upload.segment.segment_id} {uploaded.first_offset} {uploaded.end_offset}"
+        tag = files.tag(segment.path) if hasattr(files, "tag") else ""
+    except StorageError:
+        return None
+    return tag or _digest_of(segment)
 
 
 def _digest_of(segment: Segment) -> str | None:
-    """Return a digest of headers, with their checksums, and of all bytes from where no batch of magic 2 follows."""
+    """Return a digest of headers, with their checksums, and of all bytes from where no batch of magic 2 follows.
+
+    Of a file in a store all bytes are read: its headers alone would be a request for each batch.
+    """
     digest, position = hashlib.sha256(), 0
     memory = memoryview(bytearray(_HEADERS * BATCH_HEADER.size))
     try:
         with segment.open() as view:
-            if not hasattr(view, "fileno"):
-                return ""
-            count, end = 1, view.size
+            count, end = int(hasattr(view, "fileno")), view.size
             while count:
                 count, position = read_headers(view, position, _NO_OFFSET, memory)
                 digest.update(memory[: count * BATCH_HEADER.size])

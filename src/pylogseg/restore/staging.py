@@ -12,7 +12,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -108,16 +108,8 @@ class Staging:
         RequestError
             If two parts of a partition have the same offsets, or the partition already exists.
         """
-        ordered = sorted(written, key=attrgetter("topic", "partition", "first_offset"))
-        by_partition = [list(parts) for _, parts in groupby(ordered, attrgetter("topic", "partition"))]
+        by_partition = by_offsets(written)
         for parts in by_partition:
-            for before, after in pairwise(parts):
-                if after.first_offset < before.end_offset:
-                    raise RequestError(
-                        f"{after.name}: two tasks wrote offsets {after.first_offset} to "
-                        f"{min(before.end_offset, after.end_offset) - 1}: bring each partition into one task, with "
-                        'df.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")'
-                    )
             target = self._target(parts[0])
             if not overwrite and self._storage.exists(target):
                 raise RequestError(f"{target}: it already exists; mode overwrite replaces it")
@@ -155,7 +147,7 @@ class Staging:
                     plan = {"write": self.write_id, "partitions": moves, "files": texts}
                     self._storage.write_whole(plan_path, json.dumps(plan).encode())
                 _finish(self._storage, self.root, self.folder)
-        return self._placed(written)
+        return placed_at(self.root, by_offsets(written))
 
     def forget(self) -> None:
         """Remove the marker of the commit, when it will not be repeated."""
@@ -185,25 +177,38 @@ class Staging:
             "checkpoints": said(storage.split(first.folder)[0]).get(partition_of(first.name), {}),
         }
 
-    def _placed(self, written: Sequence[Written]) -> list[Placed]:
-        ordered = sorted(written, key=attrgetter("topic", "partition", "first_offset"))
-        placed = []
-        for _, group in groupby(ordered, attrgetter("topic", "partition")):
-            parts = list(group)
-            placed.append(
-                Placed(
-                    parts[0].topic,
-                    parts[0].partition,
-                    self._target(parts[0]),
-                    parts[0].first_offset,
-                    parts[-1].end_offset,
-                    sum(part.records for part in parts),
-                    sum(part.segments for part in parts),
-                    sum(part.size_bytes for part in parts),
-                    max(part.max_timestamp for part in parts),
+
+def by_offsets(written: Sequence[Written]) -> list[list[Written]]:
+    """Return the parts of each partition in the order of their offsets; RequestError if two have the same ones."""
+    ordered = sorted(written, key=attrgetter("topic", "partition", "first_offset"))
+    by_partition = [list(parts) for _, parts in groupby(ordered, attrgetter("topic", "partition"))]
+    for parts in by_partition:
+        for before, after in pairwise(parts):
+            if after.first_offset < before.end_offset:
+                raise RequestError(
+                    f"{after.name}: two tasks wrote offsets {after.first_offset} to "
+                    f"{min(before.end_offset, after.end_offset) - 1}: bring each partition into one task, with "
+                    'df.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")'
                 )
-            )
-        return placed
+    return by_partition
+
+
+def placed_at(root: str, by_partition: Iterable[Sequence[Written]]) -> list[Placed]:
+    """Return the partitions that are in place in a log directory, by their parts."""
+    return [
+        Placed(
+            parts[0].topic,
+            parts[0].partition,
+            f"{root}/{parts[0].name}" if "://" in root else os.path.join(root, parts[0].name),
+            parts[0].first_offset,
+            parts[-1].end_offset,
+            sum(part.records for part in parts),
+            sum(part.segments for part in parts),
+            sum(part.size_bytes for part in parts),
+            max(part.max_timestamp for part in parts),
+        )
+        for parts in by_partition
+    ]
 
 
 def is_left_behind(name: str) -> bool:

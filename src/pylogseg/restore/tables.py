@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from pylogseg.arrow.columns import ISOLATION_KEY
+from pylogseg.env.remote import remote_system
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import partition_folder_name
 from pylogseg.restore.rows import COLUMNS
@@ -230,7 +231,7 @@ class Tables:
             on_bytes(os.path.getsize(file.path))
 
 
-def is_committed(path: str) -> bool:
+def is_committed(path: str, storage: Mapping[str, Any] | None = None) -> bool:
     """Check whether a Parquet file says that it has no records of aborted transactions.
 
     Raises
@@ -239,7 +240,11 @@ def is_committed(path: str) -> bool:
         If it cannot be read.
     """
     try:
-        return _is_committed(pq.read_schema(path))
+        if "://" not in path:
+            return _is_committed(pq.read_schema(path))
+        system, place = remote_system(path, storage or {})
+        with system.open(place, "rb") as file:
+            return _is_committed(pq.read_schema(file))
     except (pa.ArrowInvalid, OSError) as error:
         raise StorageError(path, "read", str(error)) from error
 

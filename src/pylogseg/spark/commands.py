@@ -8,7 +8,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -363,7 +362,7 @@ def restore(
     session: Any, source: str, path: str, names: tuple[str, ...], option: tuple[str, ...], as_json: bool, **rest: Any
 ) -> None:
     """Write SOURCE as partitions to PATH: Parquet files, all of them or none; or a tier, one task per partition."""
-    from pylogseg.export.tables import lacking_of
+    from pylogseg.export.notes import lacking_of
     from pylogseg.spark import jobs
 
     shared = {name: rest.pop(name) for name in ("overwrite", "force", "dry_run")}
@@ -378,7 +377,7 @@ def restore(
     options: dict[str, Any] = dict(_setting("--option", text) for text in option)
     with session() as spark:
         _print(jobs.restore(spark, source, path, **shared, **of_table, **options), as_json)
-    common.end_with(common.report_lacking(lacking_of(Path(source))))
+    common.end_with(common.report_lacking(lacking_of(source)))
 
 
 def _restore_tier(

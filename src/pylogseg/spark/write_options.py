@@ -19,8 +19,8 @@ _UNITS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30
 _OF_SPARK = re.compile(r"path|paths|serialization\.format|provider|__.*")
 
 
-def parse_write(given: Mapping[str, Any]) -> WriteOptions:
-    """Parse the options of a write; names in any case.
+def parse_write(given: Mapping[str, Any], *, takes_urls: bool = False) -> WriteOptions:
+    """Parse the options of a write; names in any case. The path may be a URL if that is said.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def parse_write(given: Mapping[str, Any]) -> WriteOptions:
             raise RequestError(f"unknown option {name!r} for a write{meant}")
     restored = {_FIELDS[name]: values[name] for name in values.keys() & _FIELDS.keys()}
     topic, partitions = values.get("topic", ""), values.get("partitions", 0)
-    return WriteOptions(_root(texts.get("path", "")), topic, partitions, RestoreOptions(**restored))
+    return WriteOptions(_root(texts.get("path", ""), takes_urls), topic, partitions, RestoreOptions(**restored))
 
 
 def check_columns(names: Mapping[str, str], options: WriteOptions) -> None:
@@ -78,14 +78,16 @@ def _read(texts: Mapping[str, str], name: str, make: Callable[[str], Any]) -> An
         raise RequestError(f"{name}={text!r}: {error}") from None
 
 
-def _root(path: str) -> str:
+def _root(path: str, takes_urls: bool) -> str:
     if not path:
         raise RequestError('no path: save("/var/lib/kafka/restored") needs the folder for the partitions')
     path = path.removeprefix("file://")
+    if "://" in path and takes_urls:
+        return path
     if "://" in path:
         raise RequestError(
             f"{path}: partitions are put in place by renames, which object stores do not have; write to a folder that "
-            "all workers share, and copy it from there"
+            "all workers share, or to the store by the job: pylogseg.spark.jobs.restore(spark, df, path)"
         )
     return os.path.abspath(path)
 

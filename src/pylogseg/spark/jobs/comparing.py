@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pylogseg import offline
 from pylogseg.catalog.disk import Disk, Partition, open_dir
 from pylogseg.errors import RequestError
-from pylogseg.export.tables import NOTES, state_of
+from pylogseg.export.notes import is_noted, state_of
 from pylogseg.offline.comparing import Difference, named_on_either
 from pylogseg.reading.log_reader import partitions_of
 from pylogseg.spark.distribute import run
 from pylogseg.spark.frames import read_segments
 from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.jobs.restoring import exported
+from pylogseg.tier.urls import is_tier
 
 DIFFERENCES = (
     "topic string, `partition` int, same boolean, recordsA bigint, recordsB bigint, missing bigint, extra bigint, "
@@ -66,7 +65,7 @@ def diff(
         ``pylogseg diff --json``, with the ranges of offsets; null for a table.
     """
     names = asked_for(names)
-    if os.path.isdir(os.path.join(b, NOTES)):
+    if not is_tier(b) and is_noted(b, storage):
         if options:
             raise RequestError(f"{b} is an exported table: {', '.join(options)} are for two directories")
         return _with_table(spark, a, b, names, storage)
@@ -123,7 +122,7 @@ def _with_table(spark: Any, path: str, table: str, names: Sequence[str], storage
     headers = ("headers",) if "headers" in right.columns else ()
     fields = tuple(name for name in _COMPARED if name in right.columns) + headers
     # A table without the records of aborted transactions is compared with a log without them.
-    isolation_level = (state_of(Path(table)) or {}).get("isolation_level", "read_uncommitted")
+    isolation_level = (state_of(table, storage) or {}).get("isolation_level", "read_uncommitted")
     how = {"isolationLevel": isolation_level, "storageOptions": dict(storage) if storage else None}
     left = read_segments(spark, path, [*_KEY, *fields], assign=json.dumps(assigned), **how)
     if names:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pylogseg.catalog.disk import open_dir
-from pylogseg.errors import RequestError
 from pylogseg.export.file import Form
+from pylogseg.export.stores import ObjectStore
 from pylogseg.export.tables import COLUMNS, ExportedPart, Part, Table, export_parts, parts_of
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.scratch import Scratch
@@ -45,6 +44,7 @@ def export(
     dry_run: bool = False,
     storage: Mapping[str, Any] | None = None,
     tier: str | None = None,
+    out_storage: Mapping[str, Any] | None = None,
     progress: bool | None = None,
 ) -> Any:
     """Write records as files ``OUT/topic=NAME/date=YYYY-MM-DD/...``, which Spark and others read as one table.
@@ -60,7 +60,8 @@ def export(
     path : path, URL or list of them
         As for `pylogseg.open_dir`.
     out : str
-        A folder that all workers share.
+        A folder that all workers share, or a URL of a store, such as ``s3://bucket/table``, in which a file appears
+        when it is whole.
     names : sequence of str
         Topics, partitions or patterns; all if left out. An empty sequence is refused.
     form : {"parquet", "arrow"}
@@ -86,6 +87,8 @@ def export(
     storage, tier : mapping, str, optional
         As for `pylogseg.open_dir`: options of the store, with ``tier_keys`` for encrypted tiers, and the tier of the
         disks in `path`.
+    out_storage : mapping, optional
+        Options of the store of `out`; those of `storage` if left out.
     progress : bool, optional
         Whether to show progress; by default only if stderr is a terminal.
 
@@ -97,26 +100,21 @@ def export(
         be read. A row with the state ``missing`` says what checkpoints, indexes, leader epochs and snapshots show to be
         missing from the logs, with its first offset in place of a base offset.
     """
-    if "://" in out:
-        raise RequestError(
-            f"{out}: files get their final names by renames, which object stores do not have; export to a folder that "
-            'all workers share, or write rows to the store by Spark itself: spark.read.format("pylogseg").load(...)'
-            '.write.partitionBy("topic").parquet(...)'
-        )
-    target, layout = Path(out).absolute(), Form(form, tuple(columns), compression)
+    target, layout = out if "://" in out else os.path.abspath(out), Form(form, tuple(columns), compression)
     options = ReadOptions(isolation_level, on_corrupt, limit_bytes=max_decompressed_bytes, scratch=Scratch)
     names, disk = asked_for(names), open_dir(path, storage=storage, tier=tier)
     logs = logs_of(disk.select(names) if names else disk, by_name=bool(names))
-    table = Table(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite)
+    into = storage if out_storage is None else out_storage
+    table = Table(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite, storage=into)
 
     def work(parts: list[Part]) -> list[ExportedPart]:
         return export_parts(parts, table)
 
-    with table.opened():
+    with table.opened([log.name for log in logs]):
         groups = parts_of(logs, table, options, (since, until), keep_deleted=keep_deleted)
         sizes = [sum(part.segment.size for part in parts) for parts in groups]
         done = run(spark, groups, work, sizes, label="pylogseg export", progress=progress)
-    rows = [row for parts in done for part in parts for row in _rows(part, target)]
+    rows = [row for parts in done for part in parts for row in _rows(part, table.store)]
     readers = [LogReader.of(log, (0, OPEN_END), (since, until), options) for log in logs]
     return spark.createDataFrame(rows + [_missing(each) for each in lacking_for(disk, readers, names)], MANIFEST)
 
@@ -129,8 +127,8 @@ def _missing(finding: Finding) -> tuple[Any, ...]:
     return (topic, number, finding.offset, "missing", None, 0, None, text)
 
 
-def _rows(part: ExportedPart, out: Path) -> list[tuple[Any, ...]]:
+def _rows(part: ExportedPart, store: ObjectStore) -> list[tuple[Any, ...]]:
     where = (part.topic, part.partition, part.base_offset, part.state)
     if not part.files:
         return [(*where, None, None if part.state == "to do" else 0, None, part.problem)]
-    return [(*where, str(out / path), records, size, part.problem) for path, records, size in part.files]
+    return [(*where, store.name(path), records, size, part.problem) for path, records, size in part.files]

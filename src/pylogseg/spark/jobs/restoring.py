@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from pylogseg.catalog.disk import Partition, open_dir
 from pylogseg.errors import RequestError
-from pylogseg.export.tables import lacking_of, state_of
+from pylogseg.export.notes import lacking_of, refuse_unfinished
 from pylogseg.offline.comparing_table import compared
 from pylogseg.restore.contents import content_of
 from pylogseg.restore.partition import Written
 from pylogseg.restore.rows import COLUMNS, WriteOptions, write_rows
-from pylogseg.restore.staging import Placed, Staging, sweep
+from pylogseg.restore.staging import Placed, Staging, by_offsets, placed_at, sweep
 from pylogseg.restore.tables import is_committed
+from pylogseg.restore.uploading import Upload
 from pylogseg.spark.distribute import run
 from pylogseg.spark.worker import task_name
 from pylogseg.spark.write_options import check_columns, parse_write
@@ -51,6 +52,7 @@ def restore(
     committed: bool = False,
     without_transactions: bool = False,
     dry_run: bool = False,
+    storage: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
     """Write partitions that a broker opens: segments with indexes and leader epochs.
@@ -65,9 +67,11 @@ def restore(
         The session.
     source : DataFrame or str
         Rows with ``value``, and optionally ``key``, ``topic``, ``partition``, ``offset``, ``timestamp``,
-        ``timestampType``, ``headers``; or a folder of Parquet files with these columns, as `export` writes them.
+        ``timestampType``, ``headers``; or a folder of Parquet files with these columns, or a URL of one, as `export`
+        writes them.
     path : str
-        The folder for the partitions, shared by all workers.
+        The folder for the partitions, shared by all workers; or a URL of a store, in which a partition that exists is
+        not compared: it is refused, unless `overwrite`.
     overwrite : bool
         Whether existing partitions are replaced, whatever they have.
     force : bool
@@ -78,6 +82,8 @@ def restore(
         Leave out records of transactions; the table needs the column ``isTransactional``.
     dry_run : bool
         Return what would be done, and write nothing.
+    storage : mapping, optional
+        Options of the stores of `source` and `path`, as for `pylogseg.open_dir`; rows are read by Spark's own.
     **options
         Options of the write, see `pylogseg.spark.write_options`: ``offsets``, ``compression``, ``segmentBytes``,
         ``batchBytes``, ``timestampType``, ``topic``, ``partitions``, ``topicIds``.
@@ -96,16 +102,17 @@ def restore(
         For missing columns; for a partition that exists with other records, unless `overwrite`; and for a table that
         does not show which records were committed.
     """
-    given = parse_write({**options, "path": path})
+    given = parse_write({**options, "path": path}, takes_urls=True)
     if isinstance(source, (str, os.PathLike)):
         table = os.fspath(source)
-        exported_rows = _whole(spark, table)
-        lacking = lacking_of(Path(table))
+        refuse_unfinished(table, storage)
+        exported_rows = exported(spark, table)
+        lacking = lacking_of(table, storage=storage)
         if not force:
             refuse(lacking)
         for text in texts_of(lacking):
             _log.warning("missing: %s", text)
-        rows = _decided(spark, exported_rows, table, committed, without_transactions)
+        rows = _decided(spark, exported_rows, table, committed, without_transactions, storage)
     elif committed or without_transactions:
         raise RequestError(
             "committed and without_transactions are for an exported table; all rows of a DataFrame are written: "
@@ -115,6 +122,8 @@ def restore(
         rows = source
     rows = _with_partition(rows, given)
     check_columns({field.name: field.dataType.simpleString() for field in rows.schema}, given)
+    if "://" in given.root:
+        return _into_store(spark, rows, given, storage, overwrite, dry_run)
     if not dry_run and os.path.isdir(given.root):
         sweep(given.root)  # a write that died after its commit began is finished first
     there = {} if overwrite else _there(given.root)  # overwrite writes, whatever is there
@@ -123,19 +132,38 @@ def restore(
         rows, done = _left(spark, rows, there, given, dry_run)
         if rows is None:
             return spark.createDataFrame(done, MANIFEST)
-    placed = _write(rows, given, overwrite)
-    done += [(p.topic, p.partition, "written", *p[2:8]) for p in placed]
-    return spark.createDataFrame(sorted(done), MANIFEST)
+    return _frame_of(spark, _write(rows, given, overwrite), done)
 
 
-def _whole(spark: Any, path: str) -> Any:
-    """Return the DataFrame of an exported table; raise RequestError if the last export is incomplete."""
-    if (state_of(Path(path)) or {}).get("state") == "writing":
-        raise RequestError(f"{path}: the last export to this table is incomplete: run it again")
-    return exported(spark, path)
+def _frame_of(spark: Any, placed: Sequence[Placed], done: Sequence[tuple[Any, ...]] = ()) -> Any:
+    return spark.createDataFrame(sorted([*done, *((*p[:2], "written", *p[2:8]) for p in placed)]), MANIFEST)
 
 
-def _decided(spark: Any, rows: Any, path: str, committed: bool, without: bool) -> Any:
+def _into_store(
+    spark: Any, rows: Any, options: WriteOptions, storage: Mapping[str, Any] | None, overwrite: bool, dry_run: bool
+) -> Any:
+    """Write partitions on the disks of the workers, upload them, and put them in place in the store."""
+    upload = Upload(options.root, storage)
+
+    def task(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with upload.store.scratch() as folder:
+            staging = Staging(str(folder))
+            staging.begin()
+            for each in write_rows(tables, staging, task_name(), options):
+                yield pa.RecordBatch.from_pylist([upload.stage(each)._asdict()], _WRITTEN)
+
+    if dry_run:
+        return spark.createDataFrame(_left(spark, rows, {}, options, dry_run)[1], MANIFEST)
+    with upload.opened() as root:
+        parts = by_offsets(_made(rows, task))
+        upload.check_free([each[0].name for each in parts], overwrite)
+        upload.commit_staged(parts, root)
+    return _frame_of(spark, placed_at(upload.url, parts))
+
+
+def _decided(
+    spark: Any, rows: Any, path: str, committed: bool, without: bool, storage: Mapping[str, Any] | None
+) -> Any:
     """Return the rows of a table without aborted ones, as its files show or the caller confirms."""
     from pyspark.sql import functions as sql
 
@@ -147,9 +175,8 @@ def _decided(spark: Any, rows: Any, path: str, committed: bool, without: bool) -
     if committed:
         return rows
     files = sorted(rows.inputFiles())
-    of_aborted = [
-        file for file, is_said in zip(files, run(spark, files, _is_said, [0] * len(files)), strict=True) if not is_said
-    ]
+    said = run(spark, files, functools.partial(_is_said, storage=storage), [0] * len(files))
+    of_aborted = [file for file, is_said in zip(files, said, strict=True) if not is_said]
     if not of_aborted:
         return rows
     if not tells:
@@ -168,10 +195,10 @@ def _decided(spark: Any, rows: Any, path: str, committed: bool, without: bool) -
     return rows
 
 
-def _is_said(file: str) -> bool:
-    """Check whether a file, as Spark names it, says that all its records were committed; False if not local."""
+def _is_said(file: str, storage: Mapping[str, Any] | None) -> bool:
+    """Check whether a file, as Spark names it, says that all its records were committed."""
     parts = urlsplit(file)
-    return parts.scheme == "file" and is_committed(unquote(parts.path))
+    return is_committed(unquote(parts.path) if parts.scheme == "file" else file, storage)
 
 
 def exported(spark: Any, path: str) -> Any:
@@ -202,9 +229,15 @@ def _with_partition(rows: Any, options: WriteOptions) -> Any:
     return rows
 
 
-def _write(rows: Any, options: WriteOptions, overwrite: bool) -> list[Placed]:
+def _made(rows: Any, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> list[Written]:
+    """Return what tasks write of rows, each partition in one of them."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    made = _in_order(rows).mapInArrow(task, from_arrow_schema(_WRITTEN)).collect()
+    return [Written(**row.asDict()) for row in made]
+
+
+def _write(rows: Any, options: WriteOptions, overwrite: bool) -> list[Placed]:
     staging = Staging(options.root)
     staging.begin()
     write_id = staging.write_id
@@ -214,9 +247,7 @@ def _write(rows: Any, options: WriteOptions, overwrite: bool) -> list[Placed]:
             yield pa.RecordBatch.from_pylist([each._asdict()], _WRITTEN)
 
     try:
-        made = _in_order(rows).mapInArrow(task, from_arrow_schema(_WRITTEN)).collect()
-        written = [Written(**row.asDict()) for row in made]
-        placed = staging.commit(written, overwrite=overwrite)
+        placed = staging.commit(_made(rows, task), overwrite=overwrite)
         staging.forget()
         return placed
     finally:
