@@ -3,7 +3,8 @@
 
 A server that speaks S3 is started on the loopback (moto), gets the committed example and a larger log, and counts what
 it sends. Plain Python, the command line and Spark read from it what they read from the disk, with credentials by
-options; a hundredth of the offsets, or of the time, is read by ranges, at most 2 % of the bytes. Needs
+options; a hundredth of the offsets, or of the time, is read by ranges, at most 2 % of the bytes. Exports and restores
+to the store are killed at a PUT; the next one completes the table or the logs. Needs
 `pip install 'moto[server]' s3fs kafka-python pyspark` and Java 17.
 """
 
@@ -29,6 +30,9 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 import pylogseg
 import pylogseg.spark
+from pylogseg.export.notes import locked, state_of
+from pylogseg.export.stores import store_of
+from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import read_task
@@ -62,7 +66,7 @@ class Store:
     """
 
     def __init__(self, on_put: Callable[[str], bool] | None = None) -> None:
-        self._app, self._on_put = DomainDispatcherApplication(create_backend_app), on_put
+        self._app, self.on_put = DomainDispatcherApplication(create_backend_app), on_put
         self._server = make_server("127.0.0.1", 0, self._count, threaded=True, request_handler=Silent)
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
         endpoint = f"http://127.0.0.1:{self._server.server_port}"
@@ -88,7 +92,7 @@ class Store:
                     self.sent_bytes += int(dict(headers).get("Content-Length", 0))
             return start_response(status, headers, *more)
 
-        if environ["REQUEST_METHOD"] == "PUT" and self._on_put is not None and self._on_put(environ["PATH_INFO"]):
+        if environ["REQUEST_METHOD"] == "PUT" and self.on_put is not None and self.on_put(environ["PATH_INFO"]):
             start_response("503 Slow Down", [("Content-Length", "0")])
             return []
         found: Iterable[bytes] = self._app(environ, started)
@@ -178,6 +182,111 @@ def windows(store: Store, total: int, records: int) -> None:
         assert part <= 0.02, "more than a window was read"
 
 
+def exported(store: Store, system: Any, scratch: Path) -> None:
+    """`pylogseg export` to the store, killed by SIGKILL before each PUT in turn; two exports at the same time."""
+    url, words = "s3://bucket/lake", [sys.executable, "-m", "pylogseg", "export", str(EXAMPLES), *TOPICS, "--jobs", "1"]
+    environment = {**os.environ, **store.environment}
+    subprocess.run([*words, "-O", scratch / "lake"], check=True, capture_output=True)
+    wanted = {
+        path.relative_to(scratch / "lake").as_posix(): path.read_bytes() for path in files_below(scratch / "lake")
+    }
+    deaths = 0
+    for at in range(60):
+        process, puts = (
+            subprocess.Popen([*words, "--overwrite", "-O", url], env=environment, stdout=subprocess.DEVNULL),
+            0,
+        )
+
+        def on_put(path: str, process: Any = process, at: int = at) -> bool:
+            nonlocal puts
+            puts += 1
+            if puts > at:
+                process.kill()
+            return puts > at
+
+        store.on_put = on_put
+        code = process.wait(120)
+        store.on_put = None
+        there = state_of(url, store.options)
+        if code == 0:
+            assert puts == at
+            break
+        assert code < 0, f"ended by itself with {code}"
+        deaths += 1
+        assert there is None or there["state"] == "writing" or table_in(system) == wanted, there
+        for name, data in table_in(system).items():
+            assert data == wanted[name], "an object is not whole"
+    assert (table_in(system), there and there["state"], deaths > 5) == (wanted, "whole", True)
+    with locked(store_of(url, store.options)):
+        found = subprocess.run([*words, "--overwrite", "-O", url], env=environment, capture_output=True, check=False)
+        assert (found.returncode, b"another export writes to s3://bucket/lake" in found.stderr) == (2, True), (
+            found.stderr
+        )
+    print(f"   killed {deaths} times; {len(wanted)} objects")
+
+
+def restored(store: Store, system: Any, scratch: Path) -> None:
+    """`pylogseg restore` to the store, killed by SIGKILL now and then; what is not finished is refused."""
+    url, words = "s3://bucket/restored", [sys.executable, "-m", "pylogseg", "restore", str(EXAMPLES)]
+    environment = {**os.environ, **store.environment}
+    (scratch / "restored").mkdir()
+    subprocess.run([*words, scratch / "restored", *TOPICS], check=True, capture_output=True)
+    wanted = {path.relative_to(scratch / "restored").as_posix() for path in files_below(scratch / "restored")} - {
+        ".lock"
+    }
+    for at in (0, 1, 4, 9, len(wanted), None):
+        process, puts = subprocess.Popen([*words, url, *TOPICS], env=environment, stdout=subprocess.DEVNULL), 0
+
+        def on_put(path: str, process: Any = process, at: int | None = at) -> bool:
+            nonlocal puts
+            puts += 1
+            if at is not None and puts > at:
+                process.kill()
+            return at is not None and puts > at
+
+        store.on_put = on_put
+        assert process.wait(120) == (0 if at is None else -9)
+        store.on_put = None
+        system.invalidate_cache()
+        if at is not None and at > 1:  # behind the lock and the sign
+            refused = ""
+            try:
+                store.disk(url)
+            except pylogseg.RequestError as error:
+                refused = str(error)
+            assert "did not finish" in refused, "it was opened"
+    system.invalidate_cache()
+    assert {name.removeprefix("bucket/restored/") for name in system.find("bucket/restored")} == wanted
+    near = pylogseg.read_arrow(scratch / "restored", columns=COLUMNS).read_all()
+    assert rows(pylogseg.read_arrow(store.disk(url), columns=COLUMNS).read_all()) == rows(near)
+
+
+def files_below(folder: Path) -> list[Path]:
+    """All files."""
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def table_in(system: Any) -> dict[str, bytes]:
+    """The data files of the table in the store."""
+    system.invalidate_cache()
+    found = system.find("bucket/lake")
+    return {name.removeprefix("bucket/lake/"): system.cat_file(name) for name in found if name.endswith(".parquet")}
+
+
+def marked(store: Store, system: Any) -> None:
+    """What tells a segment in the store from another: the tag of its content, not the time of its PUT."""
+    path = "bucket/data/codec-zstd-0/00000000000000000000.log"
+    (segment,) = [each for each in store.disk("s3://bucket/data/codec-zstd-0").segments if each.path == path]
+    mark, data = mark_of(segment), system.cat_file(path)
+    time.sleep(1.1)  # the store's times are whole seconds
+    system.pipe_file(path, data)
+    assert is_marked(segment, mark)
+    system.pipe_file(path, data[:-1] + b"?")
+    assert not is_marked(segment, mark)
+    system.pipe_file(path, data)
+    assert is_marked(segment, mark)
+
+
 def served(store: Store, records: int) -> None:
     """`pylogseg serve`: a client reads both logs, and each window is asked for once."""
     import kafka
@@ -198,6 +307,7 @@ def served(store: Store, records: int) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", help="Names of parts.")
     parser.add_argument("--records", type=int, default=1_000_000, help="of the larger log (%(default)s)")
     asked = parser.parse_args()
     store = Store()
@@ -212,9 +322,14 @@ def main() -> int:
             "plain Python": lambda: plain_python(store),
             "the command line": lambda: command_line(store),
             "a hundredth": lambda: windows(store, total, asked.records),
+            "marks": lambda: marked(store, system),
+            "export": lambda: exported(store, system, scratch),
+            "restore": lambda: restored(store, system, scratch),
             "pylogseg serve": lambda: served(store, asked.records),
             "Spark": lambda: spark_source(store, scratch),
         }.items():
+            if asked.only and name not in asked.only:
+                continue
             print(name, flush=True)
             part()
             print("   ok", flush=True)
