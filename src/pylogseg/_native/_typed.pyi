@@ -30,6 +30,7 @@ def decode_avro(
     status: npt.NDArray[np.uint8],
     position: npt.NDArray[np.int32],
     room: int,
+    where: npt.NDArray[np.int32] | None = None,
 ) -> list[tuple[int, Block | None, Block, Block | None]]: ...
 def decode_protobuf(
     place: npt.NDArray[np.int64],
@@ -43,6 +44,7 @@ def decode_protobuf(
     status: npt.NDArray[np.uint8],
     position: npt.NDArray[np.int32],
     room: int,
+    where: npt.NDArray[np.int32] | None = None,
 ) -> list[tuple[int, Block | None, Block, Block | None]]: ...
 def json_lines(
     place: npt.NDArray[np.int64],

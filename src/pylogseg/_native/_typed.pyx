@@ -61,6 +61,7 @@ cdef class _Nodes:
     """The columns under way; frees what was not handed over."""
     cdef typed.pls_node *all
     cdef int32_t count
+    cdef int32_t levels  # lists in each other
     cdef int64_t room, left
 
     def __cinit__(self, const int32_t[:, ::1] nodes, int64_t room):
@@ -81,6 +82,9 @@ cdef class _Nodes:
                 raise ValueError(f"node {k} is not sound")
             if nodes[k, 1] == typed.PLS_WIDTH_LIST and nodes[k, 2] == k + 1:
                 raise ValueError(f"the list of node {k} has no items")
+            if k:
+                self.all[k].level = self.all[nodes[k, 0]].level + (nodes[nodes[k, 0], 1] == typed.PLS_WIDTH_LIST)
+            self.levels = max(self.levels, self.all[k].level)
 
     def __dealloc__(self):
         if self.all != NULL:
@@ -216,7 +220,7 @@ def decode_avro(
     const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
     const int32_t[::1] entry not None, const int32_t[:, ::1] entries not None, const int32_t[:, ::1] ops not None,
     const int32_t[::1] table not None, const uint8_t[::1] constants not None, const int32_t[:, ::1] nodes not None,
-    uint8_t[::1] status not None, int32_t[::1] position not None, int64_t room,
+    uint8_t[::1] status not None, int32_t[::1] position not None, int64_t room, int32_t[:, ::1] where=None,
 ):
     """Decode every value; one that cannot be decoded leaves an item without a value.
 
@@ -236,6 +240,8 @@ def decode_avro(
         Filled: where in the value it failed.
     room : int
         Bytes that all columns together may take.
+    where : int32 array of shape (values, 1 + lists in each other), optional
+        Filled for a value that failed in the middle: the node, and the item of each list around it, the outermost first.
 
     Returns
     -------
@@ -266,7 +272,7 @@ def decode_avro(
     program.table = &table[0] if table.shape[0] else NULL
     program.constants = &constants[0] if constants.shape[0] else NULL
     program.nodes = made.all
-    return decoded(place, size, held, entry, made, &program, entries, NULL, status, position)
+    return decoded(place, size, held, entry, made, &program, entries, NULL, status, position, where)
 
 
 cdef check_protobuf(
@@ -306,7 +312,7 @@ def decode_protobuf(
     const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
     const int32_t[::1] entry not None, const int32_t[:, ::1] messages not None, const int32_t[:, ::1] fields not None,
     const int32_t[::1] table not None, const int32_t[:, ::1] nodes not None, uint8_t[::1] status not None,
-    int32_t[::1] position not None, int64_t room,
+    int32_t[::1] position not None, int64_t room, int32_t[:, ::1] where=None,
 ):
     """Decode every value; one that cannot be decoded leaves an item without a value.
 
@@ -318,7 +324,7 @@ def decode_protobuf(
         Of each value 0; a negative one is the status it gets, turned around.
     messages, fields, table, nodes
         The program; the first message is that of the values.
-    status, position, room
+    status, position, room, where
         As of `decode_avro`.
 
     Returns
@@ -342,12 +348,13 @@ def decode_protobuf(
     cdef _Kept kept = _Kept(messages, made.count)
     program.message_count = <int32_t>messages.shape[0]
     program.next, program.seen, program.kept = kept.next, kept.seen, kept.all
-    return decoded(place, size, held, entry, made, NULL, None, &program, status, position)
+    return decoded(place, size, held, entry, made, NULL, None, &program, status, position, where)
 
 
 cdef list decoded(
     const int64_t[::1] place, const int32_t[::1] size, _Sources held, const int32_t[::1] entry, _Nodes made,
     typed.pls_avro *avro, const int32_t[:, ::1] entries, typed.pls_proto *proto, uint8_t[::1] status, int32_t[::1] position,
+    int32_t[:, ::1] where,
 ):
     """Decode every value by one of the programs; the lengths of columns are checked."""
     cdef const uint8_t *p
@@ -356,8 +363,11 @@ cdef list decoded(
     cdef const uint8_t *at
     cdef const record.Source *source
     cdef int64_t i = 0, count = place.shape[0]
-    cdef int32_t row, writers = 0x7FFFFFFF
+    cdef int32_t row, node, writers = 0x7FFFFFFF
+    cdef int32_t *items
     cdef int what = 0
+    if where is not None and not (where.shape[0] == count and where.shape[1] > made.levels):
+        raise ValueError("too few columns for where a value failed")
     if avro != NULL:
         writers = <int32_t>entries.shape[0]
     with nogil:
@@ -379,16 +389,19 @@ cdef list decoded(
                     end = p + size[i]
                     source = &held.all[place[i] >> record.PLACE_SHIFT]
                     limit = source.first + source.size
+                    items = NULL if where is None or where.shape[1] < 2 else &where[i, 1]
                     if avro != NULL:
-                        avro.limit = limit
+                        avro.limit, avro.items = limit, items
                         what = typed.pls_avro_value(avro, entries[row, 0], entries[row, 1], p, end)
-                        at = avro.at
+                        at, node = avro.at, avro.node
                     else:
-                        proto.limit = limit
+                        proto.limit, proto.items = limit, items
                         what = typed.pls_proto_value(proto, 0, made.count, p, end)
-                        at = proto.at
+                        at, node = proto.at, proto.node
                     if what > 0 and p <= at <= end:
                         position[i] = <int32_t>(at - p)
+                        if where is not None:
+                            where[i, 0] = node
             if what < 0:
                 break
             status[i] = <uint8_t>what

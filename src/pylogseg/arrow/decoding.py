@@ -19,7 +19,7 @@ from pylogseg.arrow.forms import Form, in_form, with_type
 from pylogseg.arrow.functions import OnError, bad_value, check_on_error
 from pylogseg.arrow.messages import spans
 from pylogseg.arrow.own_topics import JsonColumn, MessageColumn, is_own, own_columns
-from pylogseg.arrow.typed_engines import ProtobufEngine, engine_of
+from pylogseg.arrow.typed_engines import ProtobufEngine, engine_of, reason_of
 from pylogseg.catalog.disk import Disk, as_disk, open_dir
 from pylogseg.errors import CorruptionError, NotOwnError, PylogsegError, RequestError
 from pylogseg.reading.log_reader import LogFiles
@@ -195,7 +195,7 @@ class Decoder:
     def _reason(self, status: int, position: int) -> str:
         if status in self._reasons:
             return self._reasons[status]
-        return f"{_typed.REASONS[status]}, at byte {position} of its payload"
+        return reason_of(status, position)
 
     def _entry(self, named: Named) -> int:
         if self._ids is not None and (named.kind != "id" or named.number not in self._ids):
@@ -373,11 +373,16 @@ def _raw(column: pa.Array, errors: Mapping[int, str]) -> tuple[pa.Array, pa.Arra
 
 
 def _undecoded(batch: pa.RecordBatch, which: str, row: int, reason: str) -> CorruptionError:
-    record = {name: batch.column(name)[row].as_py() for name in ("topic", "partition", "offset")}
-    where = f"{record['topic']}-{record['partition']}, the {which} of offset {record['offset']}"
+    topic, partition, offset = (batch.column(name)[row].as_py() for name in ("topic", "partition", "offset"))
+    return not_decoded(f"{topic}-{partition}", which, offset, reason)
+
+
+def not_decoded(log: str, which: str, offset: int, reason: str) -> CorruptionError:
+    """Return the error for a key or value that does not decode."""
     position = re.search(r"at byte (\d+)", reason)
-    remedy = "on_undecoded='raw' keeps such bytes in a column, 'skip' leaves the record out"
-    return CorruptionError(where, int(position[1]) if position else 0, f"{reason}; {remedy}", record["offset"])
+    remedy = "on_undecoded='raw' keeps such bytes, 'skip' leaves the record out"
+    where = f"{log}, the {which} of offset {offset}"
+    return CorruptionError(where, int(position[1]) if position else 0, f"{reason}; {remedy}", offset)
 
 
 def typed_reading(decoding: Decoding, path: Any, reader: Reader, names: Sequence[str]) -> TypedBatches:

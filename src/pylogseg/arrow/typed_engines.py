@@ -17,6 +17,7 @@ from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT
 from pylogseg.schemas.avro_json import binary_of
 from pylogseg.schemas.avro_program import AvroProgram
 from pylogseg.schemas.avro_schema import AvroType, parse_avro
+from pylogseg.schemas.columns import Values
 from pylogseg.schemas.frames import Framed, Named
 from pylogseg.schemas.proto_program import ProtoProgram, plain_indexes
 from pylogseg.schemas.proto_schema import ProtoFile, parse_proto
@@ -55,6 +56,20 @@ def engine_of(
     raise RequestError(f"{reader.title} is {reader.type}, which is not decoded")
 
 
+def reason_of(status: int, position: int) -> str:
+    """Return why a value does not decode, by what a kernel says."""
+    return f"{_typed.REASONS[status]}, at byte {position} of its payload"
+
+
+def _reasons(values: Values) -> dict[int, str]:
+    """Why values do not decode, with the part that is to blame."""
+    bad = np.flatnonzero((values.status > 0) & (values.status < _typed.UNKNOWN)).tolist()
+    return {
+        row: f"{path}: {reason_of(int(values.status[row]), int(values.position[row]))}"
+        for row, path in values.paths(bad).items()
+    }
+
+
 class AvroEngine:
     """Decodes Avro by a reader's schema."""
 
@@ -89,7 +104,7 @@ class AvroEngine:
             if named in self._in_json:
                 framed, entry = self._from_json(framed, np.flatnonzero(framed.name == number), named, entry.copy())
         values = self._program.decode(framed.place, framed.size, framed.sources, entry, prepared, framed.room)
-        return self._column.array(values.nodes), values.status, values.position, {}
+        return self._column.array(values.nodes), values.status, values.position, _reasons(values)
 
     def _from_json(
         self, framed: Framed, rows: npt.NDArray[np.intp], named: Named, entry: Entries
@@ -166,7 +181,7 @@ class ProtobufEngine:
             else:
                 self._take_indexes(file, framed, rows, place, size, entry)
         values = self._program.decode(place, size, framed.sources, entry, framed.room)
-        return self._column.array(values.nodes), values.status, values.position, {}
+        return self._column.array(values.nodes), values.status, values.position, _reasons(values)
 
     def _take_refs(
         self, file: ProtoFile, framed: Framed, rows: npt.NDArray[np.intp], place: npt.NDArray[np.int64],

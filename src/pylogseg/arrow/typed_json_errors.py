@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pylogseg.arrow.typed import ROLE_KEY
+from pylogseg.schemas.columns import member_path
 
 _WORDS = {pa.string(): "string", pa.int64(): "integer", pa.float64(): "number", pa.bool_(): "boolean"}
 _BITS = 63
@@ -60,9 +61,9 @@ def _found(value: Any, field: pa.Field, path: str) -> str | None:
         names = [name for name, _ in value.members]
         for member in kind:
             if names.count(member.name) > 1:
-                return f"{_inside(path, member.name)}: the object has this name {names.count(member.name)} times"
+                return f"{member_path(path, member.name)}: the object has this name {names.count(member.name)} times"
         of = {member.name: member for member in kind}
-        inner = (_found(each, of[name], _inside(path, name)) for name, each in value.members if name in of)
+        inner = (_found(each, of[name], member_path(path, name)) for name, each in value.members if name in of)
         return next((found for found in inner if found), None)
     if pa.types.is_list(kind):
         if not isinstance(value, list):
@@ -88,10 +89,6 @@ def _found(value: Any, field: pa.Field, path: str) -> str | None:
         return None
     word = _WORDS[kind]
     return f"{path}: {_shown(value)} is no {word}"
-
-
-def _inside(path: str, name: str) -> str:
-    return f"{path}.{name}" if name.isidentifier() else f"{path}[{json.dumps(name, ensure_ascii=False)}]"
 
 
 def _shown(value: Any) -> str:

@@ -173,11 +173,12 @@ class AvroProgram:
         """
         entries, ops, table, constants, nodes = arrays or self.arrays()
         status, position = np.empty(len(size), np.uint8), np.empty(len(size), np.int32)
+        where = self._nodes.places(len(size))
         filled = _typed.decode_avro(
             place, size, sources, entry, entries, ops, table, constants, nodes, status, position,
-            room_for(size) if room is None else room,
+            room_for(size) if room is None else room, where,
         )  # fmt: skip
-        return Values(self.column, filled, status, position, len(size))
+        return Values(self.column, filled, status, position, len(size), where)
 
     @property
     def _is_bytes(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -111,6 +113,13 @@ class Nodes:
         """As a kernel takes them."""
         return np.array(self.rows, np.int32).reshape(-1, 3)
 
+    def places(self, count: int) -> npt.NDArray[np.int32]:
+        """Return what a kernel fills with where values failed: a node, and an item of each list around it."""
+        levels = [0]
+        for parent, *_ in self.rows[1:]:
+            levels.append(levels[parent] + (self.rows[parent][1] == LIST))
+        return np.zeros((count, 1 + max(levels)), np.int32)
+
 
 def room_for(size: npt.NDArray[np.int32]) -> int:
     """Return how many bytes values of these sizes may unfold to."""
@@ -130,6 +139,8 @@ class Values:
     position : int32 array
         Where in a value it failed.
     count : int
+    where : int32 array
+        Of a value that failed: the node, and the item of each list around it.
     """
 
     column: Column
@@ -137,3 +148,35 @@ class Values:
     status: npt.NDArray[np.uint8]
     position: npt.NDArray[np.int32]
     count: int
+    where: npt.NDArray[np.int32]
+
+    def paths(self, rows: Iterable[int]) -> dict[int, str]:
+        """Return which part of some values failed, where it is not the value itself: ``$.lines[3].price``."""
+        found = {}
+        for row in rows:
+            node, *items = self.where[row].tolist()
+            if node:
+                found[row] = _path(self.column, node, items)
+        return found
+
+
+def member_path(path: str, name: str) -> str:
+    """Return the path of a member of what a path leads to.
+
+    >>> member_path("$", "a b")
+    '$["a b"]'
+    """
+    return f"{path}.{name}" if name.isidentifier() else f"{path}[{json.dumps(name, ensure_ascii=False)}]"
+
+
+def _path(column: Column, node: int, items: list[int]) -> str:
+    """Where a node is; nodes stand in preorder, so of the columns of a struct it is in the last that begins before."""
+    path = "$"
+    while node > column.node and column.children:
+        if column.type in ("list", "map"):
+            path += f"[{items.pop(0)}]"
+            (column,) = column.children
+            continue
+        column = [child for child in column.children if child.node <= node][-1]
+        path = member_path(path, column.name)
+    return path

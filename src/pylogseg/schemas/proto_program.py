@@ -78,11 +78,12 @@ class ProtoProgram:
         """Decode values that lie at places in sources; `entry` is 0, or a status turned around; `room` as of Avro."""
         messages, fields, table, nodes = self._arrays
         status, position = np.empty(len(size), np.uint8), np.empty(len(size), np.int32)
+        where = self._nodes.places(len(size))
         filled = _typed.decode_protobuf(
             place, size, sources, entry, messages, fields, table, nodes, status, position,
-            room_for(size) if room is None else room,
+            room_for(size) if room is None else room, where,
         )  # fmt: skip
-        return Values(self.column, filled, status, position, len(size))
+        return Values(self.column, filled, status, position, len(size), where)
 
     def _message(self, of: ProtoMessage, name: str, parent: int, path: tuple[str, ...]) -> Column:
         if len(path) > DEEPEST:

@@ -22,6 +22,7 @@ cdef extern from "typed.h" nogil:
         int32_t parent
         int32_t width
         int32_t after
+        int32_t level
         int64_t count
         uint8_t *data
         int32_t *ends
@@ -85,6 +86,8 @@ cdef extern from "avro.h" nogil:
         pls_node *nodes
         const uint8_t *limit
         const uint8_t *at
+        int32_t node
+        int32_t *items
 
     int pls_avro_value(pls_avro *g, int32_t first, int32_t stop, const uint8_t *p, const uint8_t *end) noexcept
 
@@ -130,6 +133,8 @@ cdef extern from "protobuf.h" nogil:
         pls_kept *kept
         const uint8_t *limit
         const uint8_t *at
+        int32_t node
+        int32_t *items
 
     int pls_proto_value(pls_proto *g, int32_t message, int64_t nodes, const uint8_t *p, const uint8_t *end) noexcept
 

@@ -55,6 +55,8 @@ typedef struct {
     pls_node *nodes;
     const uint8_t *limit; /* how far may be read, at or behind the end of the value */
     const uint8_t *at;    /* where it failed */
+    int32_t node;         /* and in which node */
+    int32_t *items;       /* of the lists around that, by their level, which item; NULL where nobody asks */
     int64_t empty_left;   /* items without bytes that this value may still have */
 } pls_avro;
 
@@ -165,7 +167,7 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
 static int pls_avro_blocks(
     pls_avro *g, int32_t pc, const pls_op *op, const uint8_t **cursor, const uint8_t *end, int depth
 ) {
-    int64_t count, bytes;
+    int64_t count, bytes, done = 0;
     int what;
     for (;;) {
         if ((what = pls_avro_long(cursor, end, &count)))
@@ -189,9 +191,12 @@ static int pls_avro_blocks(
             g->empty_left -= count;
         } else if (count > end - *cursor)
             return PLS_TYPED_SHORT;
-        while (count-- > 0)
-            if ((what = pls_avro_run(g, pc + 1, op->d, cursor, end, depth + 1)))
+        for (; count > 0; count--, done++)
+            if ((what = pls_avro_run(g, pc + 1, op->d, cursor, end, depth + 1))) {
+                if (g->items != NULL && op->code == PLS_AVRO_LIST)
+                    g->items[g->nodes[op->node].level] = (int32_t)done;
                 return what;
+            }
     }
 }
 
@@ -422,8 +427,10 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
     *cursor = p;
     return PLS_TYPED_OK;
 failed:
-    if (g->at == NULL)
+    if (g->at == NULL) {
         g->at = p;
+        g->node = pc > 0 ? g->ops[pc - 1].node : 0;
+    }
     return what;
 }
 
@@ -433,6 +440,7 @@ static inline int pls_avro_value(pls_avro *g, int32_t first, int32_t stop, const
     const uint8_t *cursor = p;
     int what;
     g->at = NULL;
+    g->node = 0;
     g->empty_left = 1024 + 16 * (end - p);
     what = pls_avro_run(g, first, stop, &cursor, end, 0);
     if (what == PLS_TYPED_OK && cursor != end) {

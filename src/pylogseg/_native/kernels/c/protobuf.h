@@ -59,7 +59,9 @@ typedef struct {
     uint8_t *seen;  /* a byte a node: its field, which is not plain, was there in the message that is open */
     pls_kept *kept; /* of nodes of bytes */
     const uint8_t *limit;
-    const uint8_t *at;
+    const uint8_t *at; /* where it failed, in which node, and in which items, as of Avro */
+    int32_t node;
+    int32_t *items;
 } pls_proto;
 
 static int pls_proto_skip(const uint8_t **cursor, const uint8_t *end, uint32_t tag, int depth) {
@@ -429,14 +431,15 @@ static int pls_proto_run(
 ) {
     const pls_message *m = &g->messages[message];
     const uint8_t *p = *cursor, *begin = p;
+    const pls_field *f = NULL;
     int32_t expected = m->first, next = g->next[message]; /* fields mostly ascend */
     int what = PLS_TYPED_OK;
     if (depth > PLS_DEEPEST)
         return PLS_TYPED_DEEP;
     while (p < end) {
-        const pls_field *f = NULL;
         uint64_t tag;
         int wire;
+        f = NULL;
         begin = p;
         if ((what = pls_varint64(&p, end, &tag)) == PLS_TYPED_OK && (tag > UINT32_MAX || tag >> 3 == 0))
             what = PLS_TYPED_WIRE;
@@ -483,8 +486,14 @@ static int pls_proto_run(
     g->next[message] = next;
     return group ? PLS_TYPED_SHORT : PLS_TYPED_OK;
 failed:
-    if (g->at == NULL)
+    if (g->at == NULL) {
         g->at = begin;
+        g->node = f != NULL ? f->node + (f->flags & PLS_PROTO_REPEATED) : m->node;
+    }
+    if (f != NULL && (f->flags & PLS_PROTO_REPEATED) && g->items != NULL) {
+        const pls_node *list = &g->nodes[f->node];
+        g->items[list->level] = (int32_t)(list[1].count - (list->count ? list->ends[list->count] : 0));
+    }
     return what;
 }
 
@@ -494,6 +503,7 @@ static inline int pls_proto_value(pls_proto *g, int32_t message, int64_t nodes, 
     const uint8_t *cursor = p;
     int what;
     g->at = NULL;
+    g->node = 0;
     what = pls_proto_run(g, message, &cursor, end, 0, 0);
     if (what == PLS_TYPED_OK)
         what = pls_proto_close(g, message);

@@ -61,6 +61,7 @@ typedef struct {
     int32_t parent; /* -1 the value itself */
     int32_t width;  /* bytes of an item, or one of the above */
     int32_t after;  /* the node behind all that is in this one */
+    int32_t level;  /* in how many lists it is */
     int64_t count;  /* items */
     int64_t items;  /* for which there is room: of numbers in data, of bytes and lists in ends */
     uint8_t *data;
