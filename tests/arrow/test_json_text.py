@@ -232,10 +232,11 @@ def _write(root: Path) -> dict[str, list[str]]:
     }  # fmt: skip
     for number, (topic, text) in enumerate(schemas.items(), 7):
         folder = root / "schemas"
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(exist_ok=True, parents=True)
         (folder / f"{number}.{endings[topic]}").write_text(text)
         with pylogseg.open_log(root / f"{topic}-0") as log:
-            log.append([{"value": b"\0\0\0\0" + bytes([number]) + value} for value in values[topic]])
+            log.append([{"key": f"k{i}".encode(), "value": b"\0\0\0\0" + bytes([number]) + value}
+                        for i, value in enumerate(values[topic])])  # fmt: skip
     known["json"] = ["12345678901234567890.123", "1.10", "1e400", '{"b":1,"a":2,"b":3}', '"\\u00e9\\n"',
                      '"base64:AAE="', '"\\u202e"', "[]", "null"]  # fmt: skip
     return known
@@ -244,28 +245,37 @@ def _write(root: Path) -> dict[str, list[str]]:
 def test_every_door_has_the_same_text(tmp_path: Path) -> None:
     """What `cat` prints of a value is what SQL answers, and what Python's columns are as JSON, byte by byte."""
     pytest.importorskip("duckdb")
-    known = _write(tmp_path)
+    disk = tmp_path / "disk"
+    known = _write(disk)
     for topic, where in (("avro", "7"), ("proto", "8"), ("json", "9")):
-        how = ["--value-as", "schema", "--registry", tmp_path / "schemas", "--schema", where]
-        printed = shell("cat", tmp_path, topic, *how, "--fields", "value")
+        how = ["--value-as", "schema", "--registry", disk / "schemas", "--schema", where]
+        printed = shell("cat", disk, topic, *how, "--fields", "value")
         assert (printed.code, printed.err) == (0, "")
-        answered = shell("sql", tmp_path, f"select value from {topic} order by offset", *how, "-O", "json")
+        answered = shell("sql", disk, f"select value from {topic} order by offset", *how, "-O", "json")
         assert answered.code == 0, answered.err
         assert answered.out == printed.out
+        found = shell("grep", "", disk, topic, "--empty", *how, "--fields", "value")
+        assert (found.code, found.err, found.out) == (0, "", printed.out)
+        assert shell("latest", disk, topic, *how, "--fields", "value").out == printed.out
+        for more in ([], ["--undecoded", "raise"]):
+            target = tmp_path / f"{topic}{len(more)}.jsonl"
+            done = shell("export", disk, topic, "--out", target, *how, "--columns", "value", *more)
+            assert (done.code, done.err) == (0, "")
+            assert target.read_bytes() == printed.out
         lines = printed.text.splitlines()
         table = pylogseg.read_arrow(
-            tmp_path / f"{topic}-0", decode="value", registry=tmp_path / "schemas", schema=int(where), columns=["value"]
+            disk / f"{topic}-0", decode="value", registry=disk / "schemas", schema=int(where), columns=["value"]
         ).read_all()
         column = table["value"].combine_chunks()
         texts = json_text(column, table.schema.field("value")).to_pylist()
         assert lines == [f'{{"value":{text}}}' for text in texts]
-        cells = shell("sql", tmp_path, f"select value from {topic} order by offset", *how, "-O", "csv").text
+        cells = shell("sql", disk, f"select value from {topic} order by offset", *how, "-O", "csv").text
         assert cells.splitlines()[1:] == ['"' + text.replace('"', '""') + '"' for text in texts]
         for line, value in zip(lines, column.to_pylist(), strict=True):
             assert list(json.loads(line)["value"]) == list(value)
         for text, line in zip(known.get(topic, ()), lines, strict=False):
             assert f'"any":{text}' in line
-    assert '"took":"PT-3.5S"' in shell("cat", tmp_path, "proto", *how[:4], "--schema", "8").text
+    assert '"took":"PT-3.5S"' in shell("cat", disk, "proto", *how[:4], "--schema", "8").text
 
 
 def test_no_calendar_has_it(tmp_path: Path) -> None:

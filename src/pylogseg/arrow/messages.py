@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pylogseg._native import _messages
-from pylogseg.format.records import RecordColumns
+from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
 from pylogseg.messages.framing import HOMES
 from pylogseg.messages.program import Column, Decoded, Heads, decode_columns, heads, program_of
 from pylogseg.messages.schema import Message, message, numbered
@@ -128,6 +129,19 @@ def spans(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32
     if values.null_count:
         size[values.is_null().to_numpy(zero_copy_only=False)] = -1
     return np.ascontiguousarray(ends[:-1]), size, b"" if data is None else np.frombuffer(data, np.uint8)
+
+
+def with_payloads(columns: RecordColumns, which: str, texts: pa.Array) -> RecordColumns:
+    """Return columns with others as keys or values, in a source behind the others; a null leaves a payload as it is."""
+    start, sizes, source = spans(texts)
+    there = sizes >= 0
+    place, size = getattr(columns, f"{which}_place"), getattr(columns, f"{which}_size")
+    made: dict[str, Any] = {
+        f"{which}_place": np.where(there, start | (len(columns.sources) << SOURCE_SHIFT), place),
+        f"{which}_size": np.where(there, sizes, size).astype(np.int32),
+    }
+    columns = replace(columns, sources=(*columns.sources, source), **made)
+    return replace(columns, key_view=None, value_view=None, keys=None, values=None)
 
 
 #: In front of the fields of every record.

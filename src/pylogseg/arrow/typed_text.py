@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pylogseg.arrow.columns import record_batch, schema
-from pylogseg.arrow.decoding import Decoder
+from pylogseg.arrow.decoding import Decoder, OnUndecoded, not_decoded
 from pylogseg.arrow.json_text import json_text
+from pylogseg.arrow.messages import with_payloads
 from pylogseg.arrow.own_topics import JsonColumn, MessageColumn
 from pylogseg.catalog.disk import Segment
-from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
+from pylogseg.format.records import RecordColumns
 from pylogseg.reading.partition import Chunk
 
 #: What decodes keys and values, by ``key`` and ``value``.
 Decoders = Mapping[str, Decoder | MessageColumn | JsonColumn]
+
+
+class PayloadText(Protocol):
+    """Puts the text of what they were decoded to in the place of keys and values."""
+
+    undecoded: int  #: Payloads that did not decode.
+    first: str  #: The first of them, and why.
+
+    def columns(self, columns: RecordColumns, segment: Segment) -> RecordColumns: ...
 
 
 class TypedText:
@@ -28,17 +39,19 @@ class TypedText:
     ----------
     open_topic : callable
         Returns what decodes the records of a topic; it is called once for each.
+    on_undecoded : {"raw", "raise", "skip"}
+        What to do with a payload that does not decode: leave it as it is, raise an error, or leave its record out.
 
     Attributes
     ----------
     undecoded : int
-        Payloads that did not decode; they are left as they are.
+        Payloads that did not decode.
     first : str
         The first of them, and why.
     """
 
-    def __init__(self, open_topic: Callable[[str], Decoders]) -> None:
-        self._open = open_topic
+    def __init__(self, open_topic: Callable[[str], Decoders], on_undecoded: OnUndecoded = "raw") -> None:
+        self._open, self._on_undecoded = open_topic, on_undecoded
         self._decoders: dict[str, Decoders] = {}
         self._lock = threading.Lock()
         self.undecoded, self.first = 0, ""
@@ -52,36 +65,42 @@ class TypedText:
     def columns(self, columns: RecordColumns, segment: Segment) -> RecordColumns:
         """Return the columns with places of the text where a payload was decoded."""
         chunk = Chunk(columns, segment)
+        bad: set[int] = set()
         for which, decoder in self._of(segment.topic).items():
             batch = record_batch(chunk, schema([which, *decoder.needs]))
-            array, errors = decoder.decode(*batch.columns)
-            text = json_text(array)
-            ends = np.frombuffer(text.buffers()[1], np.int32)[text.offset : text.offset + len(text) + 1].astype(
-                np.int64
-            )
-            size, place = getattr(columns, f"{which}_size"), getattr(columns, f"{which}_place")
-            good = size >= 0
+            texts, errors = [], dict[int, str]()
+            for first, array, some in _decoded(decoder, batch):
+                texts.append(json_text(array))
+                errors.update((first + row, reason) for row, reason in some.items())
+            good = batch.column(which).is_valid().to_numpy(zero_copy_only=False)
             good[[*errors]] = False
-            made: dict[str, Any] = {
-                f"{which}_place": np.where(good, ends[:-1] | (len(columns.sources) << SOURCE_SHIFT), place),
-                f"{which}_size": np.where(good, np.diff(ends), size).astype(np.int32),
-            }
-            source = np.frombuffer(text.buffers()[2] or b"", np.uint8)
-            columns = replace(
-                columns,
-                sources=(*columns.sources, source),
-                key_view=None,
-                value_view=None,
-                keys=None,
-                values=None,
-                **made,
-            )
+            columns = with_payloads(columns, which, pc.if_else(pa.array(good), pa.chunked_array(texts), None))
             if errors:
                 self._note(columns, segment, which, errors)
+                bad.update(errors)
+        if bad and self._on_undecoded == "skip":
+            columns = columns.take(np.setdiff1d(np.arange(len(columns)), [*bad]))
         return columns
 
     def _note(self, columns: RecordColumns, segment: Segment, which: str, errors: Mapping[int, str]) -> None:
         row, reason = next(iter(errors.items()))
+        offset = int(columns.offset[row])
+        if self._on_undecoded == "raise":
+            raise not_decoded(segment.path, which, offset, reason)
         with self._lock:
             self.undecoded += len(errors)
-            self.first = self.first or f"{segment.path}: the {which} of offset {int(columns.offset[row])}: {reason}"
+            self.first = self.first or f"{segment.path}: the {which} of offset {offset}: {reason}"
+
+
+def _decoded(
+    decoder: Decoder | MessageColumn | JsonColumn, batch: pa.RecordBatch, first: int = 0
+) -> Iterator[tuple[int, pa.Array, dict[int, str]]]:
+    """Decode a batch, in parts if it unfolds to too much: yields the first row, the values and the errors of each."""
+    try:
+        yield first, *decoder.decode(*batch.columns)
+    except OverflowError:
+        half = batch.num_rows // 2
+        if not half:
+            raise
+        yield from _decoded(decoder, batch.slice(0, half), first)
+        yield from _decoded(decoder, batch.slice(half), first + half)

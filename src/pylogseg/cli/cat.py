@@ -13,10 +13,9 @@ from pylogseg.cli import common
 from pylogseg.cli.bar import Bar
 from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
 from pylogseg.cli.merged import print_merged
-from pylogseg.cli.output import RecordText, record_text, typed_output_options
+from pylogseg.cli.output import Output, RecordText, output_options
 from pylogseg.cli.query import Query, make_query, query_options
 from pylogseg.cli.tail import last_records
-from pylogseg.cli.typed import check_secrets, check_unused, decoding_of, typed_text, wants_schema
 from pylogseg.env.pool import stream_ordered
 from pylogseg.format.text import TextBuffer
 from pylogseg.reading.log_reader import LogReader
@@ -64,56 +63,31 @@ not an error.
 
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
 @common.selection_options
-@typed_output_options
+@output_options
 @query_options()
 @click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="Print at most N records in total.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Print the last N records of each partition.")
 @follow_option
 @click.option("--merge", type=click.Choice(["time"]), help="Print the records of all partitions in one order.")
-@click.option(
-    "--decode", is_flag=True, help="Print keys and values of Kafka's own topics (__consumer_offsets, ...) as JSON."
-)
-@click.option("--show-secrets", is_flag=True, help="With --decode: print passwords and the keys of users.")
 @common.jobs_option
 def cat(
     arguments: tuple[str, ...],
     topic: tuple[str, ...],
     partition: tuple[int, ...],
-    template: str | None,
-    as_csv: bool,
-    key_as: str,
-    value_as: str,
-    fields: str | None,
-    headers: bool,
+    output: Output,
     limit: int | None,
     tail: int | None,
     following: bool,
     merge: str | None,
     jobs: int,
-    schema: str | None,
-    registry: str | None,
-    message: str | None,
-    decode: bool,
-    show_secrets: bool,
     **ranges: Any,
 ) -> None:
     """Print records as JSON lines, as CSV or with a template."""
-    check_secrets(decode, show_secrets)
-    if decode:
-        key_as, value_as = _styles_of_decode(key_as, value_as, as_csv or template is not None)
-    text = record_text(template, as_csv, key_as, value_as, fields, headers)
-    query = make_query(key_as=key_as, limit=limit if tail is None else tail, **ranges)
+    text = output.text()
+    query = make_query(key_as=output.key_as, limit=limit if tail is None else tail, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
     readers = readers_of(query, chosen, tail)
-    decoded = wants_schema(key_as, value_as)
-    options = {"schema": schema, "registry": registry, "message": message}
-    check_unused(decoded, options, "--value-as")
-    if decoded:
-        text.typed = typed_text(decoding_of(decoded, options), arguments, readers)
-    if decode:
-        from pylogseg.internal_topics.record_text import MessageText
-
-        text.typed = MessageText(show_secrets=show_secrets)
+    text.typed = output.payloads(arguments, readers)
     if following and merge:
         raise click.UsageError("--merge cannot be combined with --follow: it needs all records before it starts")
     if not following:
@@ -125,13 +99,6 @@ def cat(
     common.end_with(gaps.damage | text.has_undecoded())
     if limit is None or count < limit:
         click.get_current_context().exit(2)
-
-
-def _styles_of_decode(key_as: str, value_as: str, is_plain: bool) -> tuple[str, str]:
-    """The styles of decoded keys and values: JSON, inside of JSON lines as it is."""
-    if (key_as, value_as) != ("text", "text"):
-        raise click.UsageError("--decode cannot be combined with --key-as and --value-as")
-    return ("text", "text") if is_plain else ("json", "json")
 
 
 def readers_of(query: Query, chosen: common.Selection, tail: int | None = None) -> list[LogReader]:

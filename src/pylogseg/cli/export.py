@@ -25,6 +25,7 @@ from pylogseg.cli.typed import (
     decoding_of,
     own_decoding,
     own_options,
+    payload_text,
     report_undecoded,
     typed_of,
     typed_options,
@@ -60,6 +61,7 @@ Examples:
   pylogseg export /data/kafka orders --out lake
   pylogseg export /data/kafka orders --out lake --since 7d --to arrow
   pylogseg export /data/kafka orders-3 --out text --to jsonl --value-as json
+  pylogseg export /data/kafka orders --out orders.jsonl --value-as schema
   pylogseg export /data/kafka orders --out orders.parquet --value-type string
   pylogseg export /data/kafka orders --out lake --value-type schema
   pylogseg export /data/kafka orders --out s3://bucket/lake
@@ -85,10 +87,12 @@ names the record; --not-utf8 writes null or base64:... instead (base64 also for
 text that itself begins with base64:). The type schema decodes Avro, Protobuf and
 JSON to typed columns, by the schemas of the topic _schemas or of --registry. What
 cannot be decoded is kept in a column valueRaw, with the reason in valueError, and
-the exit code is 1.
+the exit code is 1. In CSV and JSON lines, --key-as and --value-as schema write the
+JSON of cat; what cannot be decoded stays text.
 --decode does the same for topics that Kafka, Connect and a schema registry write for
 themselves: key and value have a member for each type of record. Secrets are masked
-unless --show-secrets. Other topics stay as they are.
+unless --show-secrets. Other topics stay as they are. In CSV and JSON lines it writes
+what cat --decode prints.
 
 \b
 OUT may be a URL, such as s3://bucket/lake: files are uploaded whole, and
@@ -239,21 +243,9 @@ def export(
     logs = chosen.logs()
     unlisted = [log for log in logs if log.error is not None]
     readers = query.readers(log for log in logs if log.error is None)
-    decoded = wants_schema(key_type, value_type)
-    options = {"schema": schema, "registry": registry, "message": message}
-    check_unused(decoded, options, "--value-type")
-    check_unused(decoded or ["value"] * decode, {"on_undecoded": undecoded}, "--decode or --value-type")
-    check_secrets(decode, show_secrets)
-    if decode and (key_type, value_type) != ("binary", "binary"):
-        raise RequestError("--decode cannot be combined with --key-type and --value-type")
-    if decode and layout.name not in ("parquet", "arrow"):
-        raise RequestError(f"--decode is for Parquet and Arrow files; for {layout.name} use pylogseg cat --decode")
-    layouts = _Layouts(layout)
-    if decoded:
-        decoding = decoding_of(decoded, {**options, "on_undecoded": undecoded})
-        layouts = layouts.typed(readers, lambda some: typed_of(decoding, arguments, some, names))
-    elif decode:
-        layouts = layouts.typed(readers, lambda some: _own(some, arguments, names, undecoded, show_secrets))
+    options = {"schema": schema, "registry": registry, "message": message, "on_undecoded": undecoded}
+    make = _decoded_columns if layout.is_table else _decoded_text
+    layouts = make(layout, options, (decode, show_secrets), arguments, readers)
     _sweep(out)
     with common.progress(chosen.size, "exporting") as advance:
         if out.file:
@@ -272,6 +264,36 @@ def export(
             "was written; to have it, export to another place"
         )
     common.end_with_unreadable([log.error for log in unlisted], damage, is_error=bool(done.kept))
+
+
+def _decoded_columns(
+    layout: Form, options: dict[str, Any], own: tuple[bool, bool], arguments: Sequence[str], readers: list[LogReader]
+) -> _Layouts:
+    """Return the forms of Parquet and Arrow files with typed columns, where they are asked for."""
+    (decode, show_secrets), names, undecoded = own, layout.columns, options["on_undecoded"]
+    decoded = wants_schema(layout.key_type, layout.value_type)
+    check_unused(decoded, {name: each for name, each in options.items() if name != "on_undecoded"}, "--value-type")
+    check_unused(decoded or ["value"] * decode, {"on_undecoded": undecoded}, "--decode or --value-type")
+    check_secrets(decode, show_secrets)
+    if decode and (layout.key_type, layout.value_type) != ("binary", "binary"):
+        raise RequestError("--decode cannot be combined with --key-type and --value-type")
+    layouts = _Layouts(layout)
+    if decoded:
+        decoding = decoding_of(decoded, options)
+        return layouts.typed(readers, lambda some: typed_of(decoding, arguments, some, names))
+    if decode:
+        return layouts.typed(readers, lambda some: _own(some, arguments, names, undecoded, show_secrets))
+    return layouts
+
+
+def _decoded_text(
+    layout: Form, options: dict[str, Any], own: tuple[bool, bool], arguments: Sequence[str], readers: list[LogReader]
+) -> _Layouts:
+    """Return the form of CSV or JSON lines with decoded payloads, where they are asked for: those of `cat`."""
+    styles = layout.key_as, layout.value_as
+    check_unused(wants_schema(*styles), {"on_undecoded": options["on_undecoded"]}, f"in {layout.name} --value-as")
+    layout = replace(layout, typed_text=payload_text(styles, options, own, arguments, readers))
+    return _Layouts(replace(layout, key_as=SCHEMA, value_as=SCHEMA) if own[0] else layout)
 
 
 @dataclass(frozen=True)
@@ -305,7 +327,8 @@ class _Layouts:
     @property
     def undecoded(self) -> int:
         """How many payloads did not decode."""
-        return sum(form.typed.undecoded for form in self.of.values() if form.typed is not None)
+        typed = [self.plain.typed_text, *(form.typed for form in self.of.values())]
+        return sum(each.undecoded for each in typed if each is not None)
 
 
 def _topic(reader: LogReader) -> str:
@@ -368,11 +391,10 @@ def _form_of(out: _Out, form: str | None) -> str:
 
 def _check_form(form: Form) -> None:
     """Refuse options that have no meaning for the format."""
-    is_table = form.name in ("parquet", "arrow")
     for what, style, kind in (("key", form.key_as, form.key_type), ("value", form.value_as, form.value_type)):
-        if is_table and style != "text":
+        if form.is_table and style != "text":
             raise RequestError(f"--{what}-as {style} is for CSV and JSON lines; for {form.name} use --{what}-type")
-        if not is_table and kind != "binary":
+        if not form.is_table and kind != "binary":
             raise RequestError(f"--{what}-type is for Parquet and Arrow files; for {form.name} use --{what}-as")
     if form.not_utf8 != "raise" and "string" not in (form.key_type, form.value_type):
         raise RequestError(f"--not-utf8 {form.not_utf8} needs --key-type string or --value-type string")

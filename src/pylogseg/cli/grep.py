@@ -7,18 +7,20 @@ import functools
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
 import numpy as np
+import numpy.typing as npt
 
 from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
 from pylogseg.cli.bar import Bar
 from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
 from pylogseg.cli.highlight import Highlighter, is_coloured
-from pylogseg.cli.output import RecordText, output_options, record_text
+from pylogseg.cli.output import Output, RecordText, output_options
 from pylogseg.cli.query import Query, bytes_of, make_query, query_options
+from pylogseg.cli.typed import report_undecoded
 from pylogseg.env.pool import Advance, stream_ordered
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.records import RecordColumns
@@ -27,6 +29,9 @@ from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import Chunk
 from pylogseg.search.patterns import AnyOf, Needle, regular_expression
 from pylogseg.walker.gaps import Gap
+
+if TYPE_CHECKING:
+    from pylogseg.arrow.typed_text import PayloadText
 
 _EPILOG = r"""\b
 Examples:
@@ -38,11 +43,14 @@ Examples:
   pylogseg grep trace-42 /data/kafka --in headers -c   count matches
   pylogseg grep -l user-17 /data/kafka                 list partitions
   pylogseg grep ERROR /data/kafka logs --follow --since now  new records
+  pylogseg grep '"total":17.5' /data/kafka orders --value-as schema  typed values
 
 \b
-Matching records are printed as by cat, with its options. The search uses all
-processors, except for regular expressions that only Python's re supports
-(look-around, back-references, \s, $ before the end).
+Matching records are printed as by cat, with its options. What --value-as schema,
+--key-as schema and --decode make of records is searched as it is printed; a payload
+that cannot be decoded is searched as it is, and counted at the end: exit code 2.
+The search uses all processors, except for regular expressions that only Python's
+re supports (look-around, back-references, \s, $ before the end).
 With -e or --file, all arguments are paths and names. Many texts are searched at
 once: a thousand take only a few times as long as ten. An empty pattern, as from
 an unset variable, is refused; with --empty it matches all that is not null.
@@ -112,12 +120,7 @@ def grep(
     quiet: bool,
     limit: int | None,
     color: str,
-    template: str | None,
-    as_csv: bool,
-    key_as: str,
-    value_as: str,
-    fields: str | None,
-    headers: bool,
+    output: Output,
     following: bool,
     jobs: int,
     **ranges: Any,
@@ -138,20 +141,26 @@ def grep(
     form = "regex" if regex else "hex" if as_hex else "text"
     needles = list(_needles(patterns, file, form, ignore_case, empty))
     matcher = AnyOf(needles, [place.strip() for place in places.split(",")], ignore_case, invert)
-    text = record_text(template, as_csv, key_as, value_as, fields, headers)
-    query = make_query(key_as=key_as, limit=limit, **ranges)
+    text = output.text()
+    query = make_query(key_as=output.key_as, limit=limit, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
-    search = _Search(matcher, text, 1 if quiet else limit, prints=not (counting or names or quiet), names=names)
+    readers = query.readers(chosen.logs())
+    typed = output.payloads(arguments, readers)
+    search = _Search(matcher, typed, text, 1 if quiet else limit, prints=not (counting or names or quiet), names=names)
     if is_coloured(color) and not invert:
         search.highlight = Highlighter(text, [each.needle for each in matcher.patterns], matcher.places, ignore_case)
     selector = Selector(arguments, topic, partition, ranges["below_log_start"])
     try:
-        found = _follow(search, query, chosen, selector) if following else _once(search, query, chosen, quiet, jobs)
+        if following:
+            found = _follow(search, query, readers, chosen, selector)
+        else:
+            found = _once(search, readers, 0 if quiet else chosen.size, jobs)
     except CorruptionError as error:
         common.complain(common.remedy(error))
         click.get_current_context().exit(2)
     if counting or names:
         _print_counts(search.counts, names)
+    search.damage |= typed is not None and report_undecoded(typed.undecoded, typed.first)
     click.get_current_context().exit(2 if search.damage or common.is_damage_met() else 0 if found else 1)
 
 
@@ -175,15 +184,17 @@ def _needles(
             raise RequestError(f"{where}{error}") from None
 
 
-def _once(search: _Search, query: Query, chosen: common.Selection, quiet: bool, jobs: int) -> bool:
-    parts = [part for reader in query.readers(chosen.logs()) for part in reader.by_segment()]
-    with Bar(0 if quiet else chosen.size, "searching") as bar:
+def _once(search: _Search, readers: Sequence[LogReader], total_bytes: int, jobs: int) -> bool:
+    parts = [part for reader in readers for part in reader.by_segment()]
+    with Bar(total_bytes, "searching") as bar:
         return search.run(parts, jobs, bar)
 
 
-def _follow(search: _Search, query: Query, chosen: common.Selection, selector: Selector) -> bool:
+def _follow(
+    search: _Search, query: Query, readers: list[LogReader], chosen: common.Selection, selector: Selector
+) -> bool:
     gaps = Gaps()
-    is_done = search.run_following(follow(query, query.readers(chosen.logs()), chosen, gaps, selector))
+    is_done = search.run_following(follow(query, readers, chosen, gaps, selector))
     search.damage |= gaps.damage
     if not is_done:  # no partition is left
         click.get_current_context().exit(2)
@@ -207,9 +218,19 @@ class _Row(NamedTuple):
 
 
 class _Search:
-    """One run of grep: the patterns, the output, and the matches so far."""
+    """One run of grep: the patterns, what decodes the records first, the output, and the matches so far."""
 
-    def __init__(self, matcher: AnyOf, text: RecordText, limit: int | None, *, prints: bool, names: bool) -> None:
+    def __init__(
+        self,
+        matcher: AnyOf,
+        typed: PayloadText | None,
+        text: RecordText,
+        limit: int | None,
+        *,
+        prints: bool,
+        names: bool,
+    ) -> None:
+        self._typed = typed
         self._matcher, self._text, self._limit, self._names = matcher, text, limit, names
         self._prints = prints
         self.highlight: Highlighter | None = None
@@ -239,7 +260,7 @@ class _Search:
         self._begin()
         printed, out = 0, TextBuffer()
         for columns, segment in chunks:
-            rows = np.flatnonzero(self._matcher.matches(columns))
+            columns, rows = self._found(columns, segment)
             for piece in self._pieces(columns.take(rows), segment, out):
                 self._print(piece)
                 printed += 1
@@ -262,7 +283,7 @@ class _Search:
         """Search one part, on its own thread."""
         part, out, count = part.apart(advance), TextBuffer(), 0
         for columns, segment in part.chunks():
-            rows = np.flatnonzero(self._matcher.matches(columns))
+            columns, rows = self._found(columns, segment)
             count += len(rows)
             if self._names and count:
                 break
@@ -270,6 +291,12 @@ class _Search:
                 for piece in self._pieces(columns.take(rows), segment, out):
                     emit(piece)
         return _Row(part.name, count, part.gaps)
+
+    def _found(self, columns: RecordColumns, segment: Segment) -> tuple[RecordColumns, npt.NDArray[np.intp]]:
+        """Return the records as they are printed, and which of them match."""
+        if self._typed is not None:
+            columns = self._typed.columns(columns, segment)
+        return columns, np.flatnonzero(self._matcher.matches(columns))
 
     def _pieces(self, columns: RecordColumns, segment: Segment, out: TextBuffer) -> Iterator[bytes]:
         """Yield the text of records; of one record at a time if there is a limit or colour."""

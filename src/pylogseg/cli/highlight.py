@@ -15,15 +15,13 @@ from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
 from pylogseg.cli.output import RecordText
 from pylogseg.format.escape import printable
-from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
+from pylogseg.format.records import RecordColumns
 from pylogseg.search.patterns import Needle
 from pylogseg.search.regex import spans
 
 #: Private-use characters, which no output format escapes.
 _MARKS = tuple(mark.encode() for mark in ("\ue0f4", "\ue0f5"))
 _COLOURS = (b"\x1b[1;31m", b"\x1b[0m")
-#: Columns have at most this many sources.
-_MOST_SOURCES = 4
 
 
 def is_coloured(when: str) -> bool:
@@ -59,19 +57,17 @@ class Highlighter:
         return _with(shown, _COLOURS) if is_marked else shown
 
     def _marked(self, columns: RecordColumns) -> RecordColumns:
-        """Return the same records with marks around matches; their payloads are in one additional source."""
-        if len(columns.sources) >= _MOST_SOURCES:
-            return columns
-        data, at = bytearray(), len(columns.sources) << SOURCE_SHIFT
+        """Return the same records with marks around matches, and all their payloads in one source."""
+        data = bytearray()
         keys: list[tuple[int, int]] = []
         values: list[tuple[int, int]] = []
         places, headers = [], _headers(columns)
         for row in range(len(columns)):
             for payload, place, found in ((columns.key(row), "key", keys), (columns.value(row), "value", values)):
                 written = self._mark(payload, place)
-                found.append((at + len(data), -1 if written is None else len(written)))
+                found.append((len(data), -1 if written is None else len(written)))
                 data += written or b""
-            places.append(at + len(data))
+            places.append(len(data))
             for _ in range(int(columns.header_count[row])):
                 data += b"".join(_sized(self._mark(payload, "headers")) for payload in next(headers))
         key, value = np.array(keys, np.int64).reshape(-1, 2), np.array(values, np.int64).reshape(-1, 2)
@@ -82,7 +78,7 @@ class Highlighter:
             value_place=value[:, 0],
             value_size=value[:, 1].astype(np.int32),
             headers_place=np.array(places, np.int64),
-            sources=(*columns.sources, bytes(data)),
+            sources=(bytes(data),),
         )
 
     def _mark(self, payload: bytes | None, place: str) -> bytes | None:

@@ -8,7 +8,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.cat import print_selected, readers_of
-from pylogseg.cli.output import output_options, record_text
+from pylogseg.cli.output import Output, output_options
 from pylogseg.cli.query import make_query, query_options
 
 _EPILOG = r"""\b
@@ -18,6 +18,7 @@ Examples:
   pylogseg latest /data/kafka users --until 2026-01-31T00:00:00Z   as it was then
   pylogseg latest /data/kafka users --key user-17       one key
   pylogseg latest /data/kafka users --csv --fields key,value
+  pylogseg latest /data/kafka users --value-as schema   typed values as JSON, as cat has them
 
 \b
 The log is not changed. It is read twice: the first pass finds the last offset of
@@ -45,19 +46,16 @@ def latest(
     arguments: tuple[str, ...],
     topic: tuple[str, ...],
     partition: tuple[int, ...],
-    template: str | None,
-    as_csv: bool,
-    key_as: str,
-    value_as: str,
-    fields: str | None,
-    headers: bool,
+    output: Output,
     limit: int | None,
     jobs: int,
     **ranges: Any,
 ) -> None:
     """Print the last value of each key, as compaction would leave it; the log is not changed."""
-    text = record_text(template, as_csv, key_as, value_as, fields, headers)
-    query = make_query(key_as=key_as, latest=True, **ranges)
+    text = output.text()
+    query = make_query(key_as=output.key_as, latest=True, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
+    readers = readers_of(query, chosen)
+    text.typed = output.payloads(arguments, readers)
     # One pass for the map, one for the records.
-    print_selected(text, readers_of(query, chosen), 2 * chosen.size, limit, jobs)
+    print_selected(text, readers, 2 * chosen.size, limit, jobs)

@@ -1,16 +1,18 @@
-"""Print records as JSON lines, as CSV or with a template; shared by `cat` and `grep`."""
+"""Print records as JSON lines, as CSV or with a template; shared by `cat`, `grep` and `latest`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 import numpy as np
 
 from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
-from pylogseg.cli.typed import SCHEMA, report_undecoded, typed_options
+from pylogseg.cli.typed import SCHEMA, payload_text, report_undecoded, typed_options
 from pylogseg.errors import RequestError
 from pylogseg.format import text
 from pylogseg.format.records import RecordColumns
@@ -18,8 +20,7 @@ from pylogseg.reading.log_reader import LogReader
 from pylogseg.walker.gaps import Gap
 
 if TYPE_CHECKING:
-    from pylogseg.arrow.typed_text import TypedText
-    from pylogseg.internal_topics.record_text import MessageText
+    from pylogseg.arrow.typed_text import PayloadText
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,7 +46,7 @@ class RecordText:
         self._template, self._csv, self._styles, self._fields = template, as_csv, (key_as, value_as), fields
         self._programs: dict[tuple[Any, ...], text.Program] = {}
         #: Set by who decodes keys or values.
-        self.typed: TypedText | MessageText | None = None
+        self.typed: PayloadText | None = None
         self.head = text.csv_header(fields) if as_csv else b""
         program = self._compile(("", 0, ""))  # reports errors in the options before anything is read
         #: Whether the text of each record ends with a line feed.
@@ -118,7 +119,7 @@ class RecordText:
     def _compile(self, where: tuple[Any, ...]) -> text.Program:
         topic, partition, segment = where
         is_json = self._template is None and not self._csv
-        key, value = (style if style != SCHEMA else "json" if is_json else "text" for style in self._styles)
+        key, value = (text.plain_style(style, is_json) for style in self._styles)
         if self._template is not None:
             return text.template(self._template, key=key, value=value, topic=topic, partition=partition)
         if self._csv:
@@ -144,14 +145,50 @@ def _cuts(columns: RecordColumns, max_records: int) -> list[int]:
 
 
 #: How keys and values are written.
-_WORDS = ["text", "base64", "hex", "json"]
-STYLES = click.Choice(_WORDS)
-#: Of commands that decode payloads by their schemas.
-TYPED_STYLES = click.Choice([*_WORDS, SCHEMA])
+STYLES = click.Choice(["text", "base64", "hex", "json", SCHEMA])
 
 
-def output_options(function: F, styles: click.Choice[str] = STYLES) -> F:
-    """Add the options that `record_text` takes."""
+@dataclass(frozen=True)
+class Output:
+    """The options of `output_options`."""
+
+    template: str | None
+    as_csv: bool
+    key_as: str
+    value_as: str
+    fields: str | None
+    headers: bool
+    schema: str | None
+    registry: str | None
+    message: str | None
+    decode: bool
+    show_secrets: bool
+
+    def text(self) -> RecordText:
+        """Return what turns records into text; it decodes nothing yet."""
+        if self.template is not None and (self.as_csv or self.fields):
+            raise RequestError("--format cannot be combined with --csv or --fields")
+        names = text.JSON_FIELDS if self.fields is None else tuple(name.strip() for name in self.fields.split(","))
+        if not self.headers:
+            names = tuple(name for name in names if name != "headers")
+        styles = (SCHEMA, SCHEMA) if self.decode else (self.key_as, self.value_as)
+        return RecordText(self.template, self.as_csv, *styles, names)
+
+    def payloads(self, arguments: Sequence[str], readers: Sequence[LogReader]) -> PayloadText | None:
+        """Return what decodes keys and values, if they are to be decoded."""
+        given = {"schema": self.schema, "registry": self.registry, "message": self.message}
+        own = self.decode, self.show_secrets
+        return payload_text((self.key_as, self.value_as), given, own, arguments, readers)
+
+
+def output_options(function: F) -> F:
+    """Add the options that print records: a parameter ``output``."""
+
+    @functools.wraps(function)
+    def collected(**given: Any) -> Any:
+        output = Output(**{each.name: given.pop(each.name) for each in fields(Output)})
+        return function(output=output, **given)
+
     add = [
         click.option(
             "--format",
@@ -161,8 +198,8 @@ def output_options(function: F, styles: click.Choice[str] = STYLES) -> F:
             help=r"Output template, as in kcat: '%t %p %o %T %k %s %h\n'.",
         ),
         click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header row."),
-        click.option("--key-as", type=styles, default="text", show_default=True, help="How to write keys."),
-        click.option("--value-as", type=styles, default="text", show_default=True, help="How to write values."),
+        click.option("--key-as", type=STYLES, default="text", show_default=True, help="How to write keys."),
+        click.option("--value-as", type=STYLES, default="text", show_default=True, help="How to write values."),
         click.option(
             "fields",
             "--fields",
@@ -172,22 +209,12 @@ def output_options(function: F, styles: click.Choice[str] = STYLES) -> F:
             help=f"Fields to print: {', '.join(text.FIELD_NAMES)}.",
         ),
         click.option("--headers/--no-headers", default=True, help="Print record headers (default), or not."),
+        typed_options,
+        click.option(
+            "--decode",
+            is_flag=True,
+            help="Print keys and values of Kafka's own topics (__consumer_offsets, ...) as JSON.",
+        ),
+        click.option("--show-secrets", is_flag=True, help="With --decode: print passwords and the keys of users."),
     ]
-    return common.decorated(function, add)
-
-
-def typed_output_options(function: F) -> F:
-    """Add the options of `output_options`, and those for payloads that are decoded by their schemas."""
-    return output_options(typed_options(function), TYPED_STYLES)
-
-
-def record_text(
-    template: str | None, as_csv: bool, key_as: str, value_as: str, fields: str | None, headers: bool
-) -> RecordText:
-    """Return the `RecordText` of the options of `output_options`."""
-    if template is not None and (as_csv or fields):
-        raise RequestError("--format cannot be combined with --csv or --fields")
-    names = text.JSON_FIELDS if fields is None else tuple(name.strip() for name in fields.split(","))
-    if not headers:
-        names = tuple(name for name in names if name != "headers")
-    return RecordText(template, as_csv, key_as, value_as, names)
+    return common.decorated(cast("F", collected), add)

@@ -15,7 +15,7 @@ import click
 from pylogseg.cli import common
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.scratch import Scratch
-from pylogseg.format.text import MARK
+from pylogseg.format.text import DECODED, MARK
 from pylogseg.reading.latest import Latest
 from pylogseg.reading.log_reader import LogFiles, LogReader, check_order, check_times
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle, small_window
@@ -212,7 +212,7 @@ def make_query(
 
 def key_of(written: str, style: str) -> bytes:
     """Return the bytes of a key in the form that `cat` prints: as text also ``base64:...``."""
-    if style in ("text", "json") and written.startswith(MARK):
+    if style in ("text", "json", DECODED) and written.startswith(MARK):
         return bytes_of(written.removeprefix(MARK), "base64")
     return bytes_of(written, style)
 

@@ -12,14 +12,15 @@ import click
 from pylogseg.catalog.disk import Disk, open_dir
 from pylogseg.cli import common
 from pylogseg.errors import RequestError
+from pylogseg.format.text import DECODED
 from pylogseg.reading.log_reader import LogFiles, LogReader
 
 if TYPE_CHECKING:
     from pylogseg.arrow.decoding import Decoding, TypedBatches
-    from pylogseg.arrow.typed_text import TypedText
+    from pylogseg.arrow.typed_text import PayloadText, TypedText
 
 F = TypeVar("F", bound=Callable[..., Any])
-SCHEMA = "schema"
+SCHEMA = DECODED
 
 
 def typed_options(function: F) -> F:
@@ -112,6 +113,27 @@ def typed_of(
     return typed_batches(decoding, whole_disk(arguments), topics, names, peek)
 
 
+def payload_text(
+    styles: Sequence[str],
+    given: dict[str, Any],
+    own: tuple[bool, bool],
+    arguments: Sequence[str],
+    readers: Sequence[LogReader],
+) -> PayloadText | None:
+    """Return what decodes keys and values for text, if any; `own` are ``--decode`` and ``--show-secrets``."""
+    decode, show_secrets = own
+    check_secrets(decode, show_secrets)
+    if decode and any(style != "text" for style in styles):
+        raise click.UsageError("--decode cannot be combined with --key-as and --value-as")
+    wanted = wants_schema(*styles)
+    check_unused(wanted, {name: each for name, each in given.items() if name != "on_undecoded"}, "--value-as")
+    if decode:
+        from pylogseg.internal_topics.record_text import MessageText
+
+        return MessageText(show_secrets=show_secrets)
+    return typed_text(decoding_of(wanted, given), arguments, readers) if wanted else None
+
+
 def typed_text(decoding: Decoding, arguments: Sequence[str], readers: Sequence[LogReader]) -> TypedText:
     """Return what decodes records for text, each topic by its own schemas.
 
@@ -126,7 +148,7 @@ def typed_text(decoding: Decoding, arguments: Sequence[str], readers: Sequence[L
         by_topic.setdefault(reader.log.segments[0].topic if reader.log.segments else "", []).append(reader)
     if len(by_topic) < 2:
         found = typed_of(decoding, arguments, readers, decoding.columns).decoders
-        return TypedText(lambda _: found)
+        return TypedText(lambda _: found, decoding.on_undecoded)
     given = decoding.registry
     schemas = given if isinstance(given, Schemas) else Schemas.open(given or schemas_disk(whole_disk(arguments)))
     decoding = replace(decoding, registry=schemas)
@@ -144,7 +166,7 @@ def typed_text(decoding: Decoding, arguments: Sequence[str], readers: Sequence[L
                 common.complain(f"note: the {which}s of {topic} are printed as text: {common.remedy(error)}")
         return found
 
-    return TypedText(open_topic)
+    return TypedText(open_topic, decoding.on_undecoded)
 
 
 def whole_disk(arguments: Sequence[str]) -> Disk:

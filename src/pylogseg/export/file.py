@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pylogseg.arrow import columns as arrow
 from pylogseg.arrow.decoding import TypedBatches
 from pylogseg.arrow.strings import NotUtf8, as_strings, with_strings
+from pylogseg.arrow.typed_text import PayloadText
 from pylogseg.errors import RequestError
 from pylogseg.export.stores import ObjectStore
 from pylogseg.export.unfinished import whole
@@ -56,12 +57,19 @@ class Form:
     isolation_level: str = "read_uncommitted"
     #: Decodes keys and values of Parquet and Arrow files.
     typed: TypedBatches | None = None
+    #: Decodes those of CSV and JSON lines.
+    typed_text: PayloadText | None = None
+
+    @property
+    def is_table(self) -> bool:
+        """Whether the files have typed columns."""
+        return self.name in ("parquet", "arrow")
 
     def __post_init__(self) -> None:
         if self.name not in FORMS:
             raise RequestError(f"cannot export to {self.name!r}; expected one of {', '.join(FORMS)}")
         # What is wrong with the columns shows before anything is read.
-        if self.name in ("parquet", "arrow"):
+        if self.is_table:
             arrow.schema(self.columns)
             allowed = ("zstd", "snappy", "gzip", "lz4", "none") if self.name == "parquet" else ("zstd", "lz4", "none")
             if self.compression not in allowed:
@@ -95,9 +103,8 @@ class Form:
     def program(self, topic: str, partition: int, segment: str) -> text.Program:
         """Return the program of the text kernel for the records of a segment."""
         make = text.csv if self.name == "csv" else text.json_lines
-        return make(
-            self.columns, key=self.key_as, value=self.value_as, topic=topic, partition=partition, segment=segment
-        )
+        key, value = (text.plain_style(style, self.name == "jsonl") for style in (self.key_as, self.value_as))
+        return make(self.columns, key=key, value=value, topic=topic, partition=partition, segment=segment)
 
 
 @dataclass(frozen=True)
@@ -211,11 +218,13 @@ class _Text:
         where = (chunk.topic, chunk.partition, chunk.segment.name)
         if where != self._where:
             self._where, self._program = where, self._form.program(*where)
-        for first in range(0, len(chunk.columns), 4096):
+        columns, typed = chunk.columns, self._form.typed_text
+        columns = columns if typed is None else typed.columns(columns, chunk.segment)
+        for first in range(0, len(columns), 4096):
             self._out.clear()
-            stop = min(first + 4096, len(chunk.columns))
-            self._file.write(text.render(chunk.columns, self._program, self._out, first, stop))
-        return len(chunk.columns)
+            stop = min(first + 4096, len(columns))
+            self._file.write(text.render(columns, self._program, self._out, first, stop))
+        return len(columns)
 
 
 #: Columns of a Parquet file that a nested one becomes.

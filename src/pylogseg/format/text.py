@@ -108,6 +108,15 @@ def _program(parts: Iterable[_Part], delimiter: int = 0) -> Program:
     return Program(np.array(ops, np.int32), bytes(labels), delimiter)
 
 
+#: Style of a payload that was decoded, and is JSON.
+DECODED = "schema"
+
+
+def plain_style(style: str, is_json: bool) -> str:
+    """Return the style of a program for one of a command: decoded JSON stands in JSON lines as it is, else as text."""
+    return style if style != DECODED else "json" if is_json else "text"
+
+
 def _style(styles: dict[str, int], name: str, what: str) -> int:
     if name not in styles:
         raise RequestError(f"unknown format of the {what}: {name!r}; there are {', '.join(styles)}")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 import threading
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pylogseg.arrow.message_text import coordinator_texts, text_array, with_texts
-from pylogseg.arrow.messages import spans
+from pylogseg.arrow.messages import with_payloads
 from pylogseg.catalog.disk import Segment
 from pylogseg.errors import CorruptionError
-from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
+from pylogseg.format.records import RecordColumns
 from pylogseg.messages.framing import COORDINATOR_TOPICS, HOMES, Part, decode_coordinator, decode_framed
 from pylogseg.messages.secrets import MASK, is_secret
 from pylogseg.messages.text import text_of
@@ -45,9 +44,9 @@ class MessageText:
         """Return the columns with places of the text where a key or value was decoded."""
         if segment.topic in COORDINATOR_TOPICS:
             keys, values = self._coordinator(columns, segment)
-            return _with_texts(_with_texts(columns, "key", keys), "value", values)
+            return with_payloads(with_payloads(columns, "key", keys), "value", values)
         if segment.topic in HOMES:
-            return _with_texts(columns, "value", text_array(self._framed(columns, segment)))
+            return with_payloads(columns, "value", text_array(self._framed(columns, segment)))
         return columns
 
     def _coordinator(self, columns: RecordColumns, segment: Segment) -> tuple[Any, Any]:
@@ -115,16 +114,3 @@ def _masked(part: Part) -> Part:
     elif name == "ConfigRecord" and fields["value"] is not None and is_secret(fields["resourceType"], fields["name"]):
         fields["value"] = MASK
     return part._replace(fields=fields)
-
-
-def _with_texts(columns: RecordColumns, which: str, texts: Any) -> RecordColumns:
-    """The columns with a source of texts behind the others; a null leaves a payload as it is."""
-    start, sizes, source = spans(texts)
-    there = sizes >= 0
-    place, size = getattr(columns, f"{which}_place"), getattr(columns, f"{which}_size")
-    made: dict[str, Any] = {
-        f"{which}_place": np.where(there, start | (len(columns.sources) << SOURCE_SHIFT), place),
-        f"{which}_size": np.where(there, sizes, size).astype(np.int32),
-    }
-    columns = replace(columns, sources=(*columns.sources, source), **made)
-    return replace(columns, key_view=None, value_view=None, keys=None, values=None)
