@@ -381,7 +381,7 @@ def test_a_log_that_does_not_names_the_setting(tmp_path: Path) -> None:
     [(9_223_372_036_854_775, True), (9_223_372_036_854_776, False), (2**62, False), (10**17, False), (-(2**62), False)],
 )
 def test_seconds_that_are_too_many_milliseconds(seconds: int, fits: bool) -> None:
-    times = pa.array([1, None, seconds], pa.int64()).view(pa.timestamp("s"))
+    times = pa.array([1, None, seconds], pa.int64()).view(pa.timestamp("s", "UTC"))
     table = pa.table({"value": pa.array([b"x"] * 3), "timestamp": times})
     if not fits:
         with pytest.raises(package.RequestError, match=f"record 2: its timestamp, {seconds} s, does not fit"):
@@ -394,7 +394,7 @@ def test_seconds_that_are_too_many_milliseconds(seconds: int, fits: bool) -> Non
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
 def test_the_greatest_timestamps_of_other_units(unit: str) -> None:
     ticks = {"ms": 1, "us": 1000, "ns": 1_000_000}[unit]
-    times = pa.array([2**63 - 1, 0], pa.int64()).view(pa.timestamp(unit))
+    times = pa.array([2**63 - 1, 0], pa.int64()).view(pa.timestamp(unit, "UTC"))
     data = package.encode(pa.table({"value": pa.array([b"x"] * 2), "timestamp": times}))
     assert decode(package.scan(data).batches, data)[0].timestamp.tolist() == [(2**63 - 1) // ticks, 0]
 

@@ -55,6 +55,14 @@ def test_times_as_in_read(tmp_path):
         assert [record.timestamp for record in log.read(timestamp=moment)] == [1767323045006] * 2
         with pytest.raises(RequestError, match="time zone"):
             log.append([(moment.replace(tzinfo=None), b"k", b"v")])
+        naive = pa.table({"value": [b"v"], "timestamp": pa.array([moment.replace(tzinfo=None)])})
+        for frame in (naive, naive.to_batches()[0]):  # one rule, whatever records come in
+            with pytest.raises(RequestError, match="has no time zone"):
+                log.append(frame)
+        log.append(pa.table({"value": [b"x"], "timestamp": pa.array([moment])}))
+        assert [record.value for record in log.read(timestamp=moment)] == [b"v", b"w", b"x"]
+        with pytest.raises(RequestError, match=r"\(message\.timestamp\.after\.max\.ms is 3600000\)"):
+            log.append([(datetime.datetime.now(UTC) + datetime.timedelta(days=1), None, b"v")])
         with pytest.raises(RequestError, match="a datetime or None, not str"):
             log.append([("2026", b"k", b"v")])
         with pytest.raises(RequestError, match="list of tuples"):

@@ -29,8 +29,8 @@ def columns_from_arrow(data: Any, *, base_offset: int | None = None, timestamp_d
     Parameters
     ----------
     data : pyarrow.Table, pyarrow.RecordBatch, or an object with the Arrow C stream or array interface
-        Column ``value`` (binary or text of any layout) is required; ``key`` likewise, ``timestamp`` (a timestamp of any
-        unit, or integers in ms), ``headers`` (list of structs of name and value, or a map) and ``offset`` (integers)
+        Column ``value`` (binary or text of any layout) is required; ``key`` likewise, ``timestamp`` (a timestamp with a
+        zone, or integers in ms), ``headers`` (list of structs of name and value, or a map) and ``offset`` (integers)
         may be missing. The other columns of `read_arrow` are skipped; a column that no record has is refused. Read in
         place; the result keeps the buffers alive.
     base_offset : int, optional
@@ -60,7 +60,15 @@ def columns_from_arrow(data: Any, *, base_offset: int | None = None, timestamp_d
     if "headers" in table.column_names and table["headers"].null_count < count:
         headers = _headers(table["headers"], sources)
     offset = _integers(table, "offset") if base_offset is None and "offset" in table.column_names else None
-    timestamp = timestamps_ms(table, timestamp_default_ms) if "timestamp" in table.column_names else None
+    timestamp = None
+    if "timestamp" in table.column_names:
+        kind = table["timestamp"].type
+        if pa.types.is_timestamp(kind) and kind.tz is None:
+            raise RequestError(
+                f"column 'timestamp' of {kind} has no time zone; say which, e.g. pc.assume_timezone(column, 'UTC'), or "
+                "replace_time_zone('UTC') in polars, dt.tz_localize('UTC') in pandas"
+            )
+        timestamp = timestamps_ms(table, timestamp_default_ms)
     return Columns(count, offset, timestamp, *key, *value, *headers, sources, base_offset or 0, timestamp_default_ms)
 
 

@@ -23,6 +23,7 @@ from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.escape import json_line, printable
+from pylogseg.format.moments import first_ms, iso_text, ms_of, seconds_note
 from pylogseg.tier.urls import check_layout
 from pylogseg.walker.gaps import Gap, GapKind
 
@@ -281,7 +282,9 @@ def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = Fa
     """
     text = text.strip()
     if re.fullmatch(r"-?\d+", text):
-        _note_seconds(int(text))
+        note = seconds_note(int(text))
+        if note is not None:
+            complain(f"note: {note}")
         return int(text)
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     if text == "now":
@@ -299,18 +302,7 @@ def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = Fa
         ) from None
     if moment.tzinfo is None:
         raise RequestError(f"time {text!r} has no time zone: add Z or an offset such as +02:00")
-    from pylogseg.format.record_input import first_ms, ms_of
-
     return ms_of(moment) if rounds_down else first_ms(moment)
-
-
-def _note_seconds(number: int) -> None:
-    """Say so if a number of milliseconds is likely to be one of seconds: as such it lies between 1973 and 5138."""
-    if 10**8 <= number < 10**11:
-        complain(
-            f"note: {number} is milliseconds, {time_text(number)}; if seconds are meant, write {number}000, "
-            f"{time_text(1000 * number)}"
-        )
 
 
 def cores() -> int:
@@ -515,13 +507,7 @@ def change_text(change: FileChange) -> str:
 
 def time_text(timestamp_ms: int | None) -> str | None:
     """Return a timestamp as ISO 8601 in UTC; None for none, the plain number if no calendar date fits."""
-    if timestamp_ms is None or timestamp_ms < 0:
-        return None
-    try:
-        moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(milliseconds=timestamp_ms)
-    except OverflowError:
-        return f"{timestamp_ms} ms"
-    return moment.isoformat(timespec="milliseconds") + "Z"
+    return None if timestamp_ms is None or timestamp_ms < 0 else iso_text(timestamp_ms)
 
 
 @contextlib.contextmanager

@@ -12,9 +12,9 @@ import numpy as np
 from pylogseg._native import _encoder
 from pylogseg._native._encoder import Columns
 from pylogseg.errors import RequestError
+from pylogseg.format.moments import ms_of
 from pylogseg.format.scratch import SOURCE_SHIFT
 
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _TAKEN = ("offset", "timestamp", "key", "value", "headers")
 #: What a record that was read has beside that: where it lay, which is no part of it.
 _PASSED_BY = {"topic", "partition", "timestamp_type"}
@@ -88,19 +88,6 @@ def _fields(record: Any) -> Sequence[Any]:
         what = f"{type(record).__name__} is no record: it has no value"
         raise TypeError(f"{what}; records are a list of tuples (timestamp, key, value), also a single one")
     return [getattr(record, name, None) for name in _TAKEN]
-
-
-def ms_of(moment: datetime.datetime) -> int:
-    """Return milliseconds since 1970; RequestError for a time without a zone."""
-    if moment.tzinfo is None:
-        raise RequestError(f"{moment!r} has no time zone; say which, e.g. tzinfo=datetime.timezone.utc")
-    return (moment - _EPOCH) // datetime.timedelta(milliseconds=1)
-
-
-def first_ms(moment: datetime.datetime) -> int:
-    """Return the first millisecond that is not before a time: an end of a range of records; errors as of `ms_of`."""
-    found = ms_of(moment)
-    return found if moment <= _EPOCH + datetime.timedelta(milliseconds=found) else found + 1
 
 
 def _milliseconds(timestamp: Any) -> int:

@@ -104,7 +104,10 @@ def check_records(
 
 def _time_error(late: bool, timestamp: int, rules: Rules, now_ms: int) -> str:
     if late:
-        return f"its timestamp {timestamp} is not in {now_ms - rules.before_ms}..{now_ms + rules.after_ms}"
+        is_ahead = timestamp > now_ms
+        name, limit = ("after", rules.after_ms) if is_ahead else ("before", rules.before_ms)
+        within = f"{now_ms - rules.before_ms}..{now_ms + rules.after_ms}"
+        return f"its timestamp {timestamp} is not in {within} (message.timestamp.{name}.max.ms is {limit})"
     return "its timestamp type is LogAppendTime, which producers may not set"
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pylogseg.catalog.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
-from pylogseg.format.record_input import first_ms
+from pylogseg.format.moments import first_ms, warned_of_seconds
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.column_names import check_columns
@@ -417,4 +417,4 @@ def milliseconds(moment: Moment | None) -> int | None:
     """Return a time of an argument in milliseconds since 1970; RequestError for a datetime without a zone."""
     if isinstance(moment, datetime.datetime):
         return first_ms(moment)
-    return None if moment is None else whole_number(moment, "timestamp")
+    return None if moment is None else warned_of_seconds(whole_number(moment, "timestamp"))
