@@ -136,6 +136,15 @@ def test_members_as_kafka_describes_them(folder: Path) -> None:
         assert str(partitions) in words
 
 
+def test_topics_that_the_metadata_does_not_have(folder: Path) -> None:
+    """As deleted ones: committed offsets say their names, so each partition is there once."""
+    rows = pylogseg("groups", folder / "data1", "--lag", "--json").rows
+    keys = [(row["group"], row["topic"], row["partition"]) for row in rows if row["group"] == "upgraded"]
+    assert keys == [("upgraded", "in", n) for n in range(4)] + [("upgraded", "in2", n) for n in range(2)]
+    members = pylogseg("groups", folder / "data1", "upgraded", "--members", "--json").rows
+    assert {each["topic"] for row in members for each in row["assignment"]} == {"in", "in2"}
+
+
 def test_groups_as_kafka_lists_them(folder: Path) -> None:
     done = pylogseg("groups", folder, "--json")
     listed = {(row["group"], row["type"], row["state"]) for row in map(json.loads, done.text.splitlines())}

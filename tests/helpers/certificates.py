@@ -35,6 +35,14 @@ def make(folder: Path) -> Certificates:
     )  # fmt: skip
 
 
+def expired(files: Certificates, folder: Path) -> str:
+    """Return a certificate for the key of the client that ended yesterday, by the same CA."""
+    of = Path(files.ca).parent
+    by = f"-CA {of / 'ca.pem'} -CAkey {of / 'ca.key'} -CAcreateserial -days -1"
+    _openssl(folder, f"x509 -req -in {of / 'client.csr'} {by} -extfile {of / 'names'} -out expired.pem")
+    return str(folder / "expired.pem")
+
+
 def _openssl(folder: Path, arguments: str) -> None:
     done = subprocess.run(["openssl", *arguments.split()], cwd=folder, capture_output=True, encoding="utf-8")
     assert done.returncode == 0, done.stderr

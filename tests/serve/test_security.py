@@ -19,7 +19,7 @@ import aiokafka
 import confluent_kafka
 import kafka
 import pytest
-from helpers.certificates import Certificates, make
+from helpers.certificates import Certificates, expired, make
 from helpers.checks import wait_for
 from helpers.kafka_clients import PATIENCE_S, RawClient
 from helpers.servers import reading
@@ -182,6 +182,22 @@ def test_a_certificate_of_another_ca(mutual: pylogseg.Server, files: Certificate
         context.wrap_socket(bare, server_hostname="localhost") as client,
     ):
         client.recv(1)  # with TLS 1.3, the client thinks that it is in until it reads
+
+
+def test_a_certificate_that_has_expired(
+    mutual: pylogseg.Server, files: Certificates, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is signed by the right CA, and the server says what is wrong with it."""
+    with caplog.at_level("WARNING", "pylogseg"):
+        context = settings_of(files.ca, expired(files, tmp_path), files.client_key)
+        with (
+            socket.create_connection(mutual.address, PATIENCE_S) as bare,
+            pytest.raises(ssl.SSLError),
+            context.wrap_socket(bare, server_hostname="localhost") as client,
+        ):
+            client.recv(1)
+        wait_for(lambda: "or one that signed it, has expired" in caplog.text)
+    assert "is not signed by the CA" not in caplog.text
 
 
 def test_old_versions_of_tls_are_refused(encrypted: pylogseg.Server, files: Certificates) -> None:

@@ -143,12 +143,16 @@ class LazyCommands(click.Group):
         operation = error.operation if isinstance(error, StorageError) else "write"
         if not _may_not(error) or operation in _READING:
             return ""
+        is_mount = isinstance(error, OSError) and error.errno == errno.EROFS
         if operation != "lock":
-            return "; choose a folder in which this user may create files"
+            where = "on a file system that is not read-only" if is_mount else "in which this user may create files"
+            return f"; choose a folder {where}"
         command = self.get_command(ctx, ctx.invoked_subcommand or "")
-        has_into = command is not None and any(param.name == "into" for param in command.params)
-        copy = ", or work on a copy: --into FOLDER" if has_into else ""
-        return f"; run the command as the user who owns the files{copy}"
+        has = {param.name for param in command.params} if command is not None else set()
+        copy = ", or work on a copy: --into FOLDER" if "into" in has else ""
+        look = ", or look what it would do: --dry-run" if is_mount and "dry_run" in has else ""
+        way = "mount the file system writable" if is_mount else "run the command as the user who owns the files"
+        return f"; {way}{copy}{look}"
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; an error becomes one line on stderr and an exit code."""
@@ -176,14 +180,18 @@ class LazyCommands(click.Group):
         except KeyboardInterrupt:
             ctx.exit(130)
         except OSError as error:  # of files that a command writes; reading raises StorageError
-            said = f"{error.filename}: cannot write: {error.strerror}" if error.filename else str(error)
-            _complain(said + self._advice(ctx, error))
+            _complain(_not_written(error) + self._advice(ctx, error))
             ctx.exit(2)
 
 
 def _may_not(error: BaseException) -> bool:
     """Check whether the system forbade an operation."""
     return isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def _not_written(error: OSError) -> str:
+    """Return what to say of output that failed; files are named, so an error without a name is stdout's."""
+    return f"{error.filename or 'stdout'}: cannot write: {error.strerror or error}"
 
 
 def _complain(message: str) -> None:
@@ -219,5 +227,5 @@ def main() -> None:
     try:
         shell(prog_name="pylogseg")
     except OSError as error:  # from click's own output: help and version
-        _complain(str(error))
+        _complain(_not_written(error))
         sys.exit(2)

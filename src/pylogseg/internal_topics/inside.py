@@ -24,7 +24,7 @@ from pylogseg.internal_topics.keyed import Notes
 from pylogseg.internal_topics.lag import Unread, first_unread, newest_timestamp
 from pylogseg.internal_topics.mapping import MAPPED, map_offsets
 from pylogseg.internal_topics.moment import AsOf, Moment
-from pylogseg.internal_topics.offsets import LAGS, OFFSETS, PartitionEnds, offsets_table, with_lags
+from pylogseg.internal_topics.offsets import LAGS, OFFSETS, PartitionEnds, offsets_table, topic_names, with_lags
 from pylogseg.internal_topics.remote import REMOTE_SEGMENTS, remote_table
 from pylogseg.internal_topics.schema_table import SCHEMAS as SCHEMA_COLUMNS
 from pylogseg.internal_topics.schema_table import schemas_table
@@ -194,7 +194,7 @@ class Inside:
 
     @cached_property
     def _groups(self) -> dict[str, Group]:
-        return groups_of(self._records, self._image.topics if self._image else {})
+        return groups_of(self._records, topic_names(self._records) | (self._image.topics if self._image else {}))
 
     def _offset_counts(self) -> Counter[str]:
         found: Counter[str] = Counter()

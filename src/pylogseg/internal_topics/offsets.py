@@ -127,6 +127,15 @@ def offsets_table(records: GroupRecords, topic_ids: Mapping[str, str] | None, en
     )
 
 
+def topic_names(records: GroupRecords) -> dict[str, str]:
+    """Return topics by their ids, as committed offsets name them: also those that were deleted since."""
+    table = records.tables.get(1)
+    if table is None or "topicId" not in table.column_names:
+        return {}
+    found = table.select(["topicId", "topic"]).group_by(["topicId", "topic"]).aggregate([])
+    return {row["topicId"]: row["topic"] for row in found.to_pylist() if row["topicId"] not in (None, _NO_ID)}
+
+
 _COMMITTED = ["group", "topic", "partition", "offset", "leaderEpoch", "metadata", "commitTime", "expireTime", "topicId",
               "recordOffset"]  # fmt: skip
 

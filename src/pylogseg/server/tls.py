@@ -26,6 +26,11 @@ _REASONS = {
     "UNSUPPORTED_PROTOCOL": "the client speaks only versions of TLS before 1.2",
     "NO_SHARED_CIPHER": "client and server have no cipher in common",
 }
+#: What is wrong with the dates of a certificate, by OpenSSL's number (X509_V_ERR_...).
+_DATES = {
+    9: "the certificate of the client, or one that signed it, is not valid yet: compare the clocks",
+    10: "the certificate of the client, or one that signed it, has expired: renew it",
+}
 
 
 def context(cert: _Path, key: _Path | None, ca: _Path | None) -> ssl.SSLContext:
@@ -123,7 +128,8 @@ class Channel:
         except ssl.SSLEOFError:
             raise RequestError("the client went in the middle of the handshake") from None
         except ssl.SSLError as error:
-            raise RequestError(_REASONS.get(error.reason or "", _reason(error))) from None
+            dated = _DATES.get(getattr(error, "verify_code", 0))
+            raise RequestError(dated or _REASONS.get(error.reason or "", _reason(error))) from None
         certificate: Any = self.socket.getpeercert() or {}
         self.peer = _distinguished(certificate.get("subject", ()))
         cipher = self.socket.cipher()
