@@ -392,6 +392,10 @@ def test_the_shell(command: Any, examples: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout.splitlines()[-1])["damaged"] >= 3
     done = command("stats", examples, "txn-a", "--by", "topic")
     assert (done.exit_code, done.stdout.splitlines()[1].split()[0]) == (0, "txn-a")
+    (tmp_path / "data" / "cleaner-offset-checkpoint").write_text("x\n")
+    done = command("stats", tmp_path / "data", "txn-a", "--by", "topic")
+    assert (done.exit_code, done.stdout.splitlines()[1].split()[0]) == (1, "txn-a")
+    assert "not known: what the cleaner has cleaned" in done.stderr
     out, back = tmp_path / "out", tmp_path / "back"
     assert "written" in command("export", examples, out, "txn-a").stdout
     assert "unchanged" in command("export", examples, out, "txn-a", "--dry-run").stdout

@@ -96,6 +96,23 @@ def test_disk_and_tier(folder: Path, tier: Path, target: Path, tmp_path: Path) -
     assert rows(target) == rows(folder)
 
 
+def test_a_partition_that_the_disk_has_lost(folder: Path, tier: Path, target: Path, tmp_path: Path) -> None:
+    """Its checkpoints know it: nothing is restored without a word, unless others are named."""
+    data = tmp_path / "data"
+    data.mkdir()
+    shutil.copytree(folder, data / "orders-0")
+    (data / "recovery-point-offset-checkpoint").write_text("0\n2\norders 0 100\norders 5 100\n")
+    where = [data, target, "--tier", f"aiven+file://{tier}"]
+    for names in ((), ("orders",)):
+        done = shell.pylogseg("restore", *where[:2], *names, *where[2:])
+        assert (done.code, "the folder of this partition is missing" in done.err) == (1, True)
+        assert not list(target.iterdir())
+    assert shell.pylogseg("restore", *where[:2], "orders-0", *where[2:]).code == 0
+    shutil.rmtree(target / "orders-0")
+    done = shell.pylogseg("restore", *where, "--force")
+    assert (done.code, "missing: " in done.err, (target / "orders-0").is_dir()) == (1, True, True)
+
+
 def test_damage(folder: Path, tier: Path, target: Path) -> None:
     """By default nothing is restored; else all but what is damaged, with indexes made anew, and a note."""
     path = sorted(tier.rglob("*.log"))[2]

@@ -23,7 +23,7 @@ from pylogseg.offline.running import reason_to_leave
 from pylogseg.restore.checkpoints import all_within, entries_of, note_entries, read_checkpoints
 from pylogseg.restore.staging import is_left_behind
 from pylogseg.verify.findings import Finding
-from pylogseg.verify.lacking import lacking_in
+from pylogseg.verify.lacking import known, lacking_in
 
 #: Folder for unfinished copies, named like a partition that is pending deletion: readers skip it, a broker removes it.
 _ARRIVING = partition_folder_name("pylogseg-arriving", 0, "delete", "0" * 32)
@@ -181,7 +181,9 @@ class _Move:
 
     def look(self, names: Sequence[str], force: bool) -> None:
         """Ask what the partitions to move are known to lack."""
-        for finding in lacking_in([(self._place, names)], whole=False):
+        found = lacking_in([(self._place, names)], whole=False)
+        self._result.lacking += [finding for finding in found if not finding.is_damage]
+        for finding in known(found):
             name = self._storage.split(finding.path)[1]
             name = name if name in names else self._storage.split(self._storage.split(finding.path)[0])[1]
             self._lacking.setdefault(name, []).append(finding)

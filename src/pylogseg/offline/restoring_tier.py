@@ -65,6 +65,7 @@ class FromTier:
         self, disk: Disk, topics: Sequence[str], numbers: Sequence[int], until: Until, *, skips_damage: bool
     ) -> None:
         self.asked = bool(topics or numbers)
+        self._topics, self._numbers = tuple(topics), tuple(numbers) or None
         self.notes = disk.notes  # what of the tier is left out
         chosen = disk.select(topics) if topics else disk
         parts = partitions_of(chosen, list(numbers) or None, by_name=bool(topics))
@@ -85,12 +86,14 @@ class FromTier:
         return result
 
     def look(self, disk: Disk, force: bool) -> list[Finding]:
-        """Return what is known to be missing before the first segment or after the last one, below the end.
+        """Return what is known to be missing before the first segment or after the last one, below the end; and whole
+        partitions that the disk has lost.
 
         Of what lies between, a copy may have all: that shows when it is read.
         """
         parts = [part for part in self._parts.values() if part.segments]
-        found = [f for f in lacking(disk, parts, names=list(self._parts)) if f.kind in ("missing", "log-start")]
+        found = lacking(disk, parts, names=self._topics, numbers=self._numbers)
+        found = [f for f in found if f.kind in ("missing", "log-start")]
         ends = {part.path: self._end_of(part) for part in parts}
         found = [f for f in found if f.offset is None or f.offset < ends.get(f.path, _END)]
         if not (force or self._skips):

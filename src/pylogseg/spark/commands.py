@@ -171,11 +171,15 @@ def verify(session: Any, path: str, names: tuple[str, ...], level: str, as_json:
 @_reading
 def stats(session: Any, path: str, names: tuple[str, ...], by: str, top: int | None, as_json: bool) -> None:
     """Count batches, records, keys and bytes; show dirty ratio, rates by hour, and why offsets are missing."""
-    from pylogseg.spark import jobs
+    from pylogseg.spark.jobs.counting import stats_and_notes
 
+    notes: list[str] = []
     with session() as spark:
-        frame = jobs.stats(spark, path, names or None, by=by, top=top or 0, tier=tier_of_command())
+        frame = stats_and_notes(spark, path, names or None, notes, by, top=top or 0, tier=tier_of_command())
         _print(frame if as_json or by in ("hour", "key") else frame.drop("detail"), as_json)
+    for note in notes:
+        common.complain(f"not known: {note}")
+    common.end_with(bool(notes))
 
 
 @shell.command(short_help="Show what is on a disk, as one HTML page.")

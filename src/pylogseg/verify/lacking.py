@@ -42,7 +42,7 @@ def lacking(
     jobs: int = 1,
     outlined: bool = False,
 ) -> list[Finding]:
-    """Return what is known to be missing of a disk, or of some of its partitions (else all live ones).
+    """Return what is missing of a disk, or of some of its partitions (else all live ones), or may be: see `known`.
 
     Checkpoints, indexes without a segment, leader epochs, snapshots and the metadata of the cluster show it. Whole
     partitions are looked for only in log directories, where `names` and `numbers` select them as in `Disk.select`.
@@ -129,8 +129,14 @@ def texts_of(found: Sequence[Finding]) -> list[str]:
     ]
 
 
+def known(found: Sequence[Finding]) -> list[Finding]:
+    """Return what is known to be missing; what a leader's cleaner may have removed is named, and no reason to stop."""
+    return [finding for finding in found if finding.is_damage]
+
+
 def refuse(found: Sequence[Finding]) -> None:
-    """Raise IncompleteError if something is missing."""
+    """Raise IncompleteError if something is known to be missing."""
+    found = known(found)
     if found:
         more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
         first, *others = texts_of(found[:_NAMED])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ COUNTS = (
     "dirtyRatio double, missingMarkers bigint, missingBelowStart bigint, missingCompaction bigint, "
     "missingDamage bigint, missingUnexplained bigint, detail string"
 )
+_log = logging.getLogger("pylogseg.spark")
 _HOUR_MS = 3_600_000
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -67,8 +69,28 @@ def stats(
     -------
     pyspark.sql.DataFrame
         ``dirtyRatio`` is the share of bytes in segments that end after the compacted part of the log; null if no
-        checkpoint of the cleaner names the partition.
+        checkpoint of the cleaner names the partition, or it is damaged, which a warning says.
     """
+    notes: list[str] = []
+    found = stats_and_notes(spark, path, names, notes, by, storage=storage, tier=tier, progress=progress, top=top)
+    for note in notes:
+        _log.warning("not known: %s", note)
+    return found
+
+
+def stats_and_notes(
+    spark: Any,
+    path: Any,
+    names: Sequence[str] | None,
+    notes: list[str],
+    by: str,
+    *,
+    storage: Mapping[str, Any] | None = None,
+    tier: str | None = None,
+    progress: bool | None = None,
+    top: int = 0,
+) -> Any:
+    """Return what `stats` does; `notes` gets what is not known, since a checkpoint cannot be read."""
     names = asked_for(names)
     if by == "hour":
         return _by_hour(spark, path, names, _reading(storage, tier))
@@ -76,7 +98,7 @@ def stats(
         return _by_key(spark, path, names, top, _reading(storage, tier))
     if by not in ("partition", "topic", "all"):
         raise RequestError(f"by: expected partition, topic, all, hour or key, not {by!r}")
-    found = counted(spark, path, names, by, storage=storage, tier=tier, progress=progress)
+    found = counted(spark, path, names, by, notes, storage=storage, tier=tier, progress=progress)
     rows = [_row(*each) for each in found]
     return spark.createDataFrame(rows, COUNTS)
 
@@ -86,6 +108,7 @@ def counted(
     path: Any,
     names: Sequence[str],
     by: str,
+    notes: list[str] | None = None,
     *,
     storage: Mapping[str, Any] | None = None,
     tier: str | None = None,
@@ -97,7 +120,7 @@ def counted(
     """
     disk = open_dir(path, storage=storage, tier=tier)
     disk = disk.select(names) if names else disk
-    units = units_of(disk, partitions_of(disk, by_name=bool(names)))
+    units = units_of(disk, partitions_of(disk, by_name=bool(names)), notes)
     segments: list[Segment] = [segment for unit in units for segment in unit.segments]
     keys = [group_key(unit.name, by) for unit in units for _ in unit.segments]
     sizes = [segment.size for segment in segments]
