@@ -1,6 +1,7 @@
 """Ranges of offsets and of time: the same records as reading everything and choosing, whatever the indexes say."""
 
 import datetime
+import itertools
 import json
 import random
 import shutil
@@ -9,7 +10,9 @@ import pytest
 
 import pylogseg
 from pylogseg.env.filesystem import LocalFiles
-from pylogseg.reading.seek import end_offset, late_segments, offset_of_time
+from pylogseg.files.index import OffsetIndex
+from pylogseg.format.names import FileKind
+from pylogseg.reading.seek import end_offset, late_segments, offset_of_time, position_of_offset
 from pylogseg.reading.stable_offset import last_stable_offset
 from pylogseg.reading.stream import logs_of
 
@@ -172,3 +175,63 @@ def test_as_the_broker_says(golden, name):
         stable = last_stable_offset(list(segments), snapshots)
         assert said["latestCommitted"]["offset"] == (said["latest"]["offset"] if stable is None else stable), partition
     assert checked
+
+
+def test_entries_of_appends(tmp_path):
+    """Those of old brokers, with the last offset of an append or its first, and the position of its first batch."""
+    with pylogseg.open_log(tmp_path / "t-0", index_interval_bytes=1 << 20) as log:
+        for n in range(60):
+            log.append([(n, None, f"value {n}".encode() * (n % 7)) for _ in range(n % 3 + 1)])
+    (segment,) = pylogseg.open_dir(tmp_path / "t-0").partitions[0].segments
+    data = (tmp_path / "t-0" / segment.name).read_bytes()
+    batches = pylogseg.scan(data).batches
+    everything = records(tmp_path / "t-0")
+    cuts = [0, 1, 4, 9, 20, 21, 40, 60]
+    for is_last in (True, False):
+        rows = []
+        for first, stop in list(itertools.pairwise(cuts))[1:]:
+            offset = batches.last_offset[stop - 1] if is_last else batches.base_offset[first]
+            rows.append((int(offset), int(batches.position[first])))
+        write_index(tmp_path / "t-0", rows)
+        (segment,) = pylogseg.open_dir(tmp_path / "t-0").partitions[0].segments
+        with segment.open() as view:
+            for offset, position in rows:
+                assert position_of_offset(segment, view, offset) == position
+        for start in range(len(everything) + 1):
+            assert records(tmp_path / "t-0", offset=start) == everything[start:]
+    # One that does not end with the offset, or lies between batches, or behind the end.
+    chance = random.Random(3)
+    for _ in range(200):
+        at, shift = chance.randrange(1, 60), chance.choice([1, 7, 61, -8, len(data)])
+        rows = [(int(batches.last_offset[at]), int(batches.position[at]) + shift)]
+        write_index(tmp_path / "t-0", rows)
+        (segment,) = pylogseg.open_dir(tmp_path / "t-0").partitions[0].segments
+        with segment.open() as view:
+            assert position_of_offset(segment, view, rows[0][0]) == 0
+    inside = next(i for i in range(30, 60) if batches.count[i] == 3)
+    write_index(tmp_path / "t-0", [(int(batches.base_offset[inside]) + 1, int(batches.position[20]))])
+    (segment,) = pylogseg.open_dir(tmp_path / "t-0").partitions[0].segments
+    with segment.open() as view:
+        assert position_of_offset(segment, view, int(batches.last_offset[inside])) == 0
+
+
+def write_index(folder, rows):
+    (path,) = folder.glob("*.index")
+    path.write_bytes(b"".join(offset.to_bytes(4, "big") + position.to_bytes(4, "big") for offset, position in rows))
+
+
+def test_entries_of_old_brokers(golden):
+    """Readers begin at each entry of a whole disk: none makes them read a segment from its start."""
+    count = 0
+    for name in ("kafka-2.8.2-stopped/data", "kafka-4.0.0-two-brokers/b1", "kafka-4.0.0-two-brokers/b2"):
+        for part in pylogseg.open_dir(golden / "old" / name).partitions:
+            for segment in part.segments:
+                path = segment.companions.get(FileKind.OFFSET_INDEX)
+                if path is None:
+                    continue
+                index = OffsetIndex(segment.files.read_all(path), segment.base_offset, path)
+                with segment.open() as view:
+                    for i in range(len(index)):
+                        assert position_of_offset(segment, view, index[i].offset) == index[i].position, (path, i)
+                count += len(index)
+    assert count > 50

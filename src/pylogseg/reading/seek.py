@@ -1,8 +1,9 @@
 """Find the position of an offset or a timestamp in a segment by its indexes.
 
 An index is a hint: after a crash, a truncation or a compaction an entry may point to a position where no batch begins.
-So the position is checked first; if the batch there does not match the entry, the search begins at the start of the
-segment.
+So the position is checked first; if the batches there do not match the entry, the search begins at the start of the
+segment. Brokers before 3.9.1, and 4.0.0, write one entry for each append: its last offset (its first one before 1.1),
+and the position of its first batch.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from pylogseg.reading.vanished import open_unless_removed
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES, Window, walk
 
 _HEADER_BYTES = 61
+#: Of an append that is looked through: a follower writes a megabyte at once, and larger requests have larger batches.
+_MOST_BATCHES = 1 << 14
 
 
 def position_of_offset(segment: Segment, view: FileView, offset: int) -> int:
@@ -36,22 +39,49 @@ def position_of_offset(segment: Segment, view: FileView, offset: int) -> int:
         return 0
     found = index.floor(offset)
     try:
-        return found.position if _last_offset_at(view, found.position) == found.offset else 0
+        return found.position if _is_of_append(view, found.position, found.offset) else 0
     except StorageError:  # some bytes of it: a reader goes on behind them, from a batch before them
         return 0
 
 
-def _last_offset_at(view: FileView, position: int) -> int | None:
-    """Return the last offset of the batch at a position; None if no batch can begin there."""
+def _is_of_append(view: FileView, position: int, offset: int) -> bool:
+    """Check whether the batch at a position has an offset as its last one, or begins an append that has.
+
+    The batches from there on have to end with just this offset: what only looks like a batch does not.
+    """
+    head = _head_at(view, position)
+    if head is not None and head.base_offset == offset:
+        return True
+    for _ in range(_MOST_BATCHES):
+        if head is None or head.last_offset >= offset:
+            return head is not None and head.last_offset == offset
+        position, before = position + head.size, head.last_offset
+        head = _head_at(view, position)
+        if head is not None and head.last_offset <= before:
+            return False
+    return False
+
+
+class _Head(NamedTuple):
+    base_offset: int
+    last_offset: int
+    size: int
+
+
+def _head_at(view: FileView, position: int) -> _Head | None:
+    """Return what the header of the batch at a position says; None if no batch can begin there."""
     if not 0 <= position < view.size:
         return None
     head = bytes(view.read(position, _HEADER_BYTES))
-    if len(head) < 17 or head[16] > 2 or int.from_bytes(head[8:12], "big", signed=True) < 14:
+    size = 12 + int.from_bytes(head[8:12], "big", signed=True)
+    if len(head) < 17 or head[16] > 2 or size < 26:
         return None
     offset = int.from_bytes(head[:8], "big", signed=True)
     if head[16] < 2:
-        return offset
-    return offset + int.from_bytes(head[23:27], "big", signed=True) if len(head) == _HEADER_BYTES else None
+        return _Head(offset, offset, size)
+    if len(head) < _HEADER_BYTES:
+        return None
+    return _Head(offset, offset + int.from_bytes(head[23:27], "big", signed=True), size)
 
 
 def offset_of_time(segments: Sequence[Segment], timestamp_ms: int, default: int, log_start_offset: int = 0) -> int:
