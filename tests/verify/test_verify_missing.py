@@ -357,6 +357,17 @@ def test_a_swap_that_ends_between_two_batches_ends_too_early(disk: Path, name: s
     assert swap_findings(disk) == []
 
 
+def test_a_swap_that_ends_early_where_settings_are_not_known(disk: Path) -> None:
+    """All records have keys, and checkpoints alone do not show that the topic never was compacted."""
+    log = next(path for path in sorted((disk / "txn-a-0").glob("*.log")) if path.stat().st_size)
+    data = log.read_bytes()
+    log.with_name(f"{log.name}.swap").write_bytes(data[: int(package.scan(data).batches.position[3])])
+    done = pylogseg("verify", disk, "txn-a-0", "--json")
+    (found,) = (row for row in done.rows if row.get("kind") == "perhaps-compacted")
+    assert (done.code, found["level"], "move this file" in found["remedy"]) == (2, "unknown", True)
+    assert pylogseg("verify", disk / "txn-a-0").code == 2
+
+
 @pytest.mark.parametrize("base", [0, 190])
 def test_a_damaged_file_of_the_cleaner_that_a_load_removes_is_no_damage(disk: Path, base: int) -> None:
     """A `.cleaned` file always; and a `.swap` file that is not below one, as of a replacement that has only begun."""

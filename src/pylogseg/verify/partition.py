@@ -16,7 +16,7 @@ from pylogseg.format.names import FileKind
 from pylogseg.internal_topics.cluster import ClusterMetadata
 from pylogseg.reading.partition import OPEN_END, PartitionReader, ReadOptions
 from pylogseg.verify.files import check_partition_files
-from pylogseg.verify.findings import PERHAPS_COMPACTED, Finding, Level, of_error, of_failure
+from pylogseg.verify.findings import PERHAPS_COMPACTED, REMEDIES, Finding, Level, of_error, of_failure
 from pylogseg.verify.missing import Checkpoints, Missing, check_ends, check_orphans, gaps_of
 from pylogseg.verify.segment import verify_segment
 from pylogseg.verify.segment_report import SegmentReport
@@ -132,10 +132,9 @@ def check_continuity(
         yield from (_cut_out(gap, cut) for cut in taken)
     if not left and not unlisted:
         return
-    has_checkpoints = checkpoints is not None and bool(checkpoints.partitions)
-    is_lost = _is_policy_known(partition, cluster) or (has_checkpoints and _is_keyless(partition))
+    is_lost = _never_compacted(partition, checkpoints, cluster)
     kind, why = "gap", "with no sign of compaction"
-    if has_checkpoints and not is_lost:
+    if not is_lost and checkpoints is not None and checkpoints.partitions:
         kind, why = PERHAPS_COMPACTED, "not known why: a lost segment, or a range that the leader compacted"
     for gap in left:
         missing = f"{offsets_text(gap.first, gap.end)} {'is' if gap.end == gap.first + 1 else 'are'} missing"
@@ -163,6 +162,15 @@ def _cut_out(gap: Missing, cut: Cut) -> Finding:
     was = "was" if end == first + 1 else "were"
     reason = f"{offsets_text(first, end)} {was} cut out on purpose by `{cut.command}`, on {day}: {cut.reason}"
     return Finding(gap.path, "cut", False, printable(reason), None, first, end - 1)
+
+
+def _never_compacted(partition: Partition, checkpoints: Checkpoints | None, cluster: ClusterMetadata | None) -> bool:
+    """Check whether it is known of a log without a sign of compaction that its topic never was compacted.
+
+    Checkpoints that name no cleaner do not tell alone: a follower of ZooKeeper's time may have copied a compacted log.
+    """
+    has_checkpoints = checkpoints is not None and bool(checkpoints.partitions)
+    return _is_policy_known(partition, cluster) or (has_checkpoints and _is_keyless(partition))
 
 
 def _is_keyless(partition: Partition) -> bool:
@@ -212,13 +220,12 @@ def _swaps(
             yield Finding(other.path, "swap", True, reason, bad.position, bad.offset, bad.last_offset)
     if swaps and not any(swap.is_damaged for swap in swaps):
         is_cleaned = is_compacted(partition, [*reports, *swaps], checkpoints, cluster)
-        has_checkpoints = checkpoints is not None and bool(checkpoints.partitions)
-        is_certain = not is_cleaned and (has_checkpoints or _is_policy_known(partition, cluster))
-        yield from _replaced(swaps, reports, is_cleaned, is_certain)
+        is_lost = not is_cleaned and _never_compacted(partition, checkpoints, cluster)
+        yield from _replaced(swaps, reports, is_cleaned, is_lost)
 
 
 def _replaced(
-    swaps: Sequence[SegmentReport], reports: Sequence[SegmentReport], is_cleaned: bool, is_certain: bool
+    swaps: Sequence[SegmentReport], reports: Sequence[SegmentReport], is_cleaned: bool, is_lost: bool
 ) -> Iterator[Finding]:
     """Check for offsets and records that are in the replaced segments, and not in the `.swap` files."""
     first, last = min(swap.base_offset for swap in swaps), max(swaps, key=lambda swap: swap.next_offset)
@@ -230,8 +237,13 @@ def _replaced(
             f"a load would replace segments that end with offset {old_end - 1} by this file, which ends with "
             f"{end - 1}: {offsets_text(end, old_end)} would be deleted"
         )
-        reason += "; the cleaner may have removed them" if is_cleaned else ", with no sign of compaction"
-        yield Finding(last.path, "swap", is_certain, reason, None, end, old_end - 1)
+        if is_cleaned or is_lost:
+            reason += "; the cleaner may have removed them" if is_cleaned else ", with no sign of compaction"
+            yield Finding(last.path, "swap", is_lost, reason, None, end, old_end - 1)
+            return
+        reason += ", and it is not known whether the topic is compacted"
+        where = (last.path, PERHAPS_COMPACTED, False, reason, None, end, old_end - 1)
+        yield Finding(*where, other_remedy=REMEDIES["swap"])
         return
     before, after = sum(report.records for report in replaced), sum(swap.records for swap in swaps)
     if before > after:
