@@ -299,6 +299,6 @@ def test_no_calendar_has_it(tmp_path: Path) -> None:
         reasons = table["valueError"].to_pylist()
         assert reasons[: 1 + len(edges)] == [None] * (1 + len(edges))
         assert [r and r.split(",")[0] for r in reasons[-1 - len(bad) :]] == [
-            *["a date or time that no calendar has"] * len(bad), None
+            *["$[0]: a date or time that no calendar has"] * len(bad), None
         ]  # fmt: skip
         assert len(table["value"].to_pylist()) == table.num_rows  # Python has such dates too
