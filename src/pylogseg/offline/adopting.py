@@ -297,9 +297,11 @@ def seen_by_clients(
         yield "groups are those of this cluster: pylogseg groups SRC --export carries the offsets of the old one over"
     if any(partition_of(name)[0] == SHARES for name in foreign):
         yield (
-            f"share groups begin anew, where share.auto.offset.reset says: {SHARES} names topics by the ids of the old "
-            "cluster; pylogseg groups SRC says where they stood"
+            "share groups begin anew, at the end unless share.auto.offset.reset says otherwise: "
+            f"{SHARES} names topics by the ids of the old cluster; pylogseg groups SRC --offsets says where they stood, "
+            "and kafka-share-groups.sh --reset-offsets sets them before their consumers start"
         )
+
 
 
 def _count(number: int, what: str) -> str:

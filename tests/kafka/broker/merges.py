@@ -43,6 +43,9 @@ from pylogseg.format.batches import scan
 from pylogseg.verify.disk import Summary, verify
 from pylogseg.verify.findings import Level
 
+#: A disk whose broker was there so long after its copy was made is known to be older: twelve, and some more.
+_OLDER_SECONDS = 20
+
 
 class Batch(NamedTuple):
     """A batch on a disk."""
@@ -135,7 +138,7 @@ def replicas_of(cluster: Cluster, key: Key) -> list[Replica]:
 
 def play(cluster: Cluster, steps: int) -> list[History]:
     """Write, kill, elect, and stop all; what consumers got, and what is on the disks."""
-    chance = cluster.chance
+    chance, copied = cluster.chance, time.monotonic()
     cluster.begin()
     for _ in range(3):
         cluster.write(60)
@@ -144,11 +147,13 @@ def play(cluster: Cluster, steps: int) -> list[History]:
         cluster.step()
         if number == steps // 2:
             copy_running(cluster)
+            copied = time.monotonic()
     cluster.start(*[node for node in cluster.brokers if not node.is_up])
     cluster.write()
     if chance.random() < 0.5:
         cluster.turn()
     cluster.writers.close()
+    time.sleep(max(0.0, copied + _OLDER_SECONDS - time.monotonic()))
     cluster.wait("leaders at the end", lambda rows: all(row.leader > 0 for row in rows.values()), 15)
     rows, seen = settled(cluster)
     cluster.end()
@@ -303,7 +308,11 @@ class Judge:
         sources = [str(older(disk) if node in nodes else disk) for node in cluster.brokers for disk in node.disks]
         result = offline.merge(sources, self._root / "merged", dry_run=True, jobs=2)
         by_name = {each.name: each for each in result}
-        self.counts["older copies among the disks"] += sum(": it is an older copy" in note for note in result.notes)
+        older_copies = sum(": it is an older copy" in note for note in result.notes)
+        self.counts["older copies among the disks"] += older_copies
+        if not older_copies:
+            numbers = [node.number for node in nodes]
+            self.wrong.append(f"disks of {numbers} are older copies, and none is known as one: {result.notes}")
         for history in self._histories:
             each = by_name.get(history.name)
             end = history.seen.ends["read_uncommitted"]
