@@ -23,11 +23,14 @@ fuzz             $python tests/kafka/fuzz.py --lists 100
 tests            env CI=1 $python -m pytest -q -m kafka tests
 lost-cluster     $python tests/kafka/broker/lost_cluster.py
 producers        $python tests/kafka/broker/restored_producers.py
+producers-tier   $python tests/kafka/broker/restored_producers.py --tier
 takes-over       env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/takes_over.py
 acls             env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/acls.py
 fetch-sessions   $python tests/kafka/broker/fetch_sessions.py
 tiers            $python tests/kafka/broker/tiers.py $golden
+tier-histories   $python tests/kafka/broker/tier_histories.py
 merges           $python tests/kafka/broker/merges.py
+old-followers    env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/old_followers.py
 opens            $python tests/kafka/broker/opens.py
 manages          $python tests/kafka/broker/manages.py
 handover         env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/handover.py

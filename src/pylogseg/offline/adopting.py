@@ -298,10 +298,9 @@ def seen_by_clients(
     if any(partition_of(name)[0] == SHARES for name in foreign):
         yield (
             "share groups begin anew, at the end unless share.auto.offset.reset says otherwise: "
-            f"{SHARES} names topics by the ids of the old cluster; pylogseg groups SRC --offsets says where they stood, "
-            "and kafka-share-groups.sh --reset-offsets sets them before their consumers start"
+            f"{SHARES} names topics by the ids of the old cluster; pylogseg groups SRC --offsets says where they "
+            "stood, and kafka-share-groups.sh --reset-offsets sets them before their consumers start"
         )
-
 
 
 def _count(number: int, what: str) -> str:

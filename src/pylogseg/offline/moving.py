@@ -195,7 +195,9 @@ class _Move:
         A broker sets such a folder aside, unless somebody changes the id in it.
         """
         if _owner(self._storage, self._source) is None is not _owner(self._storage, self._target):
-            self.note(f"{self._source} has no meta.properties: if these are logs of another cluster, {_RESTORE}")
+            self.note(
+                f"{self._source} has no meta.properties, and so says of no cluster that these are its logs: {_RESTORE}"
+            )
         folder = find_metadata([self._target, self._source])
         try:
             known = {} if folder is None else ClusterMetadata.read(folder).topic_ids
