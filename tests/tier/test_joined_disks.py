@@ -11,6 +11,8 @@ from helpers.tiers import TOPIC_ID, Uploader
 
 import pylogseg
 from pylogseg.format.uuids import format_uuid
+from pylogseg.verify.disk import Summary, verify
+from pylogseg.verify.findings import PERHAPS_REMOTE, Level
 
 OTHER_ID = format_uuid(b"another topic id")
 
@@ -98,6 +100,25 @@ def test_damaged_manifest(world: World) -> None:
         if json.loads(path.read_text())["remoteLogSegmentMetadata"]["startOffset"] > world.first:
             path.write_text("{")
     assert offsets(world.open()) == list(range(1200))
+
+
+@pytest.mark.parametrize("knows", [False, True])
+def test_first_segments_that_neither_has(world: World, tmp_path: Path, knows: bool) -> None:
+    """The tier may have deleted them after the disk was written: it is not known, and it is said."""
+    if knows:
+        (world.part.parent / "log-start-offset-checkpoint").write_text("0\n1\norders 0 0\n")
+    assert not [each for each in verify(world.open(), Summary(Level.INDEXES)) if each.kind == PERHAPS_REMOTE]
+    first = world.manifests[0]
+    for path in first.parent.glob(first.name.split(".")[0] + ".*"):
+        path.unlink()
+    start = offsets(world.open())[0]
+    assert start > 0
+    (found,) = (each for each in verify(world.open(), Summary(Level.INDEXES)) if each.kind == PERHAPS_REMOTE)
+    assert (found.is_damage, found.offset, found.last_offset) == (False, 0, start - 1)
+    (tmp_path / "new").mkdir()
+    restored = pylogseg.offline.restore(world.part.parent, tmp_path / "new", tier=world.url)
+    assert f"{found.path}: {found.reason}" in restored.notes
+    assert "were deleted in their tier since" in found.reason
 
 
 def test_partitions_that_the_disk_has_not(world: World, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from pylogseg.restore.checkpoints import note_entries
 from pylogseg.restore.contents import Content, Digest, checksum
 from pylogseg.restore.partition import Written
 from pylogseg.restore.staging import Staging
-from pylogseg.verify.findings import Finding, Level
+from pylogseg.verify.findings import PERHAPS_REMOTE, Finding, Level
 from pylogseg.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
 from pylogseg.verify.lacking import lacking, refuse
 from pylogseg.verify.segment_report import SegmentReport
@@ -92,7 +92,8 @@ class FromTier:
         Of what lies between, a copy may have all: that shows when it is read.
         """
         parts = [part for part in self._parts.values() if part.segments]
-        found = lacking(disk, parts, names=self._topics, numbers=self._numbers)
+        found = lacking(disk, parts, names=self._topics, numbers=self._numbers, with_unknown=True)
+        self.notes += tuple(f"{f.path}: {f.reason}" for f in found if f.kind == PERHAPS_REMOTE)
         found = [f for f in found if f.kind in ("missing", "log-start")]
         ends = {part.path: self._end_of(part) for part in parts}
         found = [f for f in found if f.offset is None or f.offset < ends.get(f.path, _END)]

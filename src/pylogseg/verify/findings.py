@@ -130,7 +130,8 @@ REMEDIES = {
     PERHAPS_COMPACTED: "look up the topic's cleanup.policy, or name all log directories of a KRaft broker: if it never "
     "was compact, take the partition from another replica",
     PERHAPS_REMOTE: "name all log directories of the broker: the cluster metadata in one of them shows "
-    "whether the topic is tiered; if it is not, take the partition from another replica before a broker starts",
+    "whether the topic is tiered; if it is not, take the partition from another replica before a broker starts; where "
+    "the tier was given, --remote-metadata tells what was deleted there",
     "log-start": "before a broker starts, take the partition's line out of log-start-offset-checkpoint, and lower the "
     "count in its second line: then all segments stay",
     "log-start-lost": "take log-start-offset-checkpoint from a backup before a broker starts, or delete the records "

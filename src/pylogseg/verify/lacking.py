@@ -18,7 +18,7 @@ from pylogseg.internal_topics.cluster import clusters_of
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.seek import end_offset
-from pylogseg.verify.findings import PERHAPS_COMPACTED, Finding, Level
+from pylogseg.verify.findings import PERHAPS_COMPACTED, PERHAPS_REMOTE, Finding, Level
 from pylogseg.verify.missing import Around, absolute, check_ends, check_orphans, check_partitions, is_asked
 from pylogseg.verify.partition import Reports, check_continuity
 from pylogseg.verify.segment import header_report
@@ -41,19 +41,20 @@ def lacking(
     numbers: Sequence[int] | None = None,
     jobs: int = 1,
     outlined: bool = False,
+    with_unknown: bool = False,
 ) -> list[Finding]:
     """Return what is missing of a disk, or of some of its partitions (else all live ones), or may be: see `known`.
 
     Checkpoints, indexes without a segment, leader epochs, snapshots and the metadata of the cluster show it. Whole
     partitions are looked for only in log directories, where `names` and `numbers` select them as in `Disk.select`.
     Damage is not looked for, but for what a broken header shows. `outlined`: headers are read only of logs whose
-    segments do not follow one another.
+    segments do not follow one another. `with_unknown`: also first segments that may have been deleted in a tier.
     """
     around = Around(disk, clusters_of(disk)[0])
     parts = [part for part in (disk.partitions if chosen is None else chosen) if not part.state]
 
     def check(part: Partition, advance: Advance) -> list[Finding]:
-        return _of_partition(part, around, outlined)
+        return _of_partition(part, around, outlined, with_unknown)
 
     found = [finding for findings in map_ordered(check, parts, jobs) for finding in findings]
     places = {(p.topic, p.partition): d.path for d in disk.log_dirs for p in d.partitions if not p.state}
@@ -62,7 +63,7 @@ def lacking(
         checkpoints = around.checkpoints(log_dir.files, absolute(log_dir.files, log_dir.path))
         found += check_partitions(log_dir, checkpoints, places, asked)
     found += check_replicas(disk.log_dirs, around.clusters, asked, {finding.path for finding in found})
-    return [finding for finding in found if _is_lack(finding)]
+    return [finding for finding in found if _is_lack(finding, with_unknown)]
 
 
 def lacking_in(
@@ -146,7 +147,7 @@ def refuse(found: Sequence[Finding]) -> None:
         )
 
 
-def _of_partition(part: Partition, around: Around, outlined: bool) -> list[Finding]:
+def _of_partition(part: Partition, around: Around, outlined: bool, with_unknown: bool) -> list[Finding]:
     """Return what is missing of one partition, each range once, by paths in its folder."""
     if part.error is not None:
         return []
@@ -165,16 +166,20 @@ def _of_partition(part: Partition, around: Around, outlined: bool) -> list[Findi
     ]
     kept: list[Finding] = []
     for finding in found:
-        if _is_lack(finding) and finding.kind != "overlap" and not any(_has(other, finding) for other in kept):
+        if (
+            _is_lack(finding, with_unknown)
+            and finding.kind != "overlap"
+            and not any(_has(other, finding) for other in kept)
+        ):
             # That of a log start offset is about a checkpoint.
             is_inside = finding.path.startswith(part.files.join(part.path, ""))
             kept.append(finding if is_inside else finding._replace(path=part.path))
     return sorted(kept, key=lambda finding: finding.offset or 0)
 
 
-def _is_lack(finding: Finding) -> bool:
+def _is_lack(finding: Finding, with_unknown: bool) -> bool:
     """Check whether offsets are missing; also where only a cleaner that never ran here would explain it."""
-    return finding.is_damage or finding.kind == PERHAPS_COMPACTED
+    return finding.is_damage or finding.kind == PERHAPS_COMPACTED or (with_unknown and finding.kind == PERHAPS_REMOTE)
 
 
 class _Explained:

@@ -248,11 +248,11 @@ def _at_start(
     """Check for missing first segments: deleting them would have moved the first leader epoch."""
     if not reports:
         return
-    base = reports[0].base_offset
+    base, has_tier = reports[0].base_offset, _has_tier(partition, is_tiered)
     if partition.topic == METADATA_TOPIC:
         first = _snapshot_end(partition)
         why = "no snapshot holds them" if not first else f"the newest snapshot ends with {first - 1}"
-    elif epochs and not is_tiered:
+    elif epochs and (not is_tiered or has_tier):
         first = epochs[0].start_offset
         why = (
             f"{FileKind.LEADER_EPOCHS.value} begins at {first}, and a log start offset of {base} would have moved that"
@@ -261,10 +261,10 @@ def _at_start(
         return
     if first >= base or any(_is_deleted(other, first, base) for other in partition.others):
         return
-    if is_tiered is None and partition.topic != METADATA_TOPIC:
+    if (has_tier or is_tiered is None) and partition.topic != METADATA_TOPIC:
+        else_ = "were deleted in their tier since" if has_tier else "are in the remote storage of a tiered topic"
         reason = (
-            f"not known whether {offsets_text(first, base)} are missing before the first segment, or in the remote "
-            f"storage of a tiered topic: {why}"
+            f"not known whether {offsets_text(first, base)} are missing before the first segment, or {else_}: {why}"
         )
         yield Finding(reports[0].path, PERHAPS_REMOTE, False, reason, None, first, base - 1)
         return
@@ -272,6 +272,14 @@ def _at_start(
     reason = f"{offsets_text(first, base)} are missing before the first segment: {why}{crash}"
     is_certain = checkpoints is not None and bool(checkpoints.partitions)
     yield Finding(reports[0].path, "missing", is_certain, reason, None, first, base - 1)
+
+
+def _has_tier(partition: Partition, is_tiered: bool | None) -> bool:
+    """Check whether a partition is read together with its tier, where other brokers may have deleted since."""
+    is_uploaded = getattr(partition.files, "is_uploaded", None)
+    if is_uploaded is None:
+        return False
+    return is_tiered is not False or any(is_uploaded(segment.path) for segment in partition.segments)
 
 
 def _snapshot_end(partition: Partition) -> int:
