@@ -117,6 +117,7 @@ class Cluster:
         for node in self.brokers:
             node.lines += lines
         self.written = 0
+        self._is_late = False
 
     # ---- what is there ----
 
@@ -348,6 +349,7 @@ class Cluster:
         if not self._is_all_uploaded():
             print(f"not uploaded, or not noted: {list(self._late())[:5]}", flush=True)
             self.counts["partitions with uploads that did not come"] += len(list(self._late()))
+            self._is_late = True
 
     def _is_all_uploaded(self) -> bool:
         return within(_UPLOAD_SECONDS, lambda: not any(self._late()))
@@ -371,10 +373,16 @@ class Cluster:
                     yield f"{folder_of(name)}: broker {node_id} has noted {noted} as its start, which is {starts[name]}"
 
     def end(self) -> None:
-        """Stop or kill what runs."""
+        """Stop or kill what runs.
+
+        A replica in sync whose leader epochs begin later than its leader's deletes in the tier what is below, once it
+        leads ("due to leader-epoch-cache truncation"). Without a controller none comes to lead while others stop.
+        """
+        if self._is_late:
+            self.controller.end("kill")
         for node in self.brokers:
             if node.is_up:
-                node.end(self.chance.choice(["stop", "kill"]))
+                node.end("kill" if self._is_late else self.chance.choice(["stop", "kill"]))
 
     def kill(self) -> None:
         """Kill all."""
