@@ -32,7 +32,8 @@ from pylogseg.reading.stream import logs_of
 
 
 def files(out: Path) -> list[Path]:
-    return sorted(path for path in out.rglob("*") if path.is_file())
+    """The files of a table, without the notes of it."""
+    return sorted(path for path in out.rglob("*") if path.is_file() and path.parent.name != "_pylogseg")
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])

@@ -254,3 +254,36 @@ def test_a_merge_of_one_disk_is_not_done(sign: str, backup: Path, tmp_path: Path
     SIGNS[sign][0](disk)
     done = pylogseg("merge", disk, "--into", tmp_path / "new")
     assert done.code == 1, (done.out, done.err)
+
+
+def test_a_table_knows_its_files(backup: Path, tmp_path: Path) -> None:
+    """A file, a partition and a topic that are gone, wherever they stood; also what an export could not read."""
+    lake = tmp_path / "lake"
+    assert pylogseg("export", backup, "--out", lake).code == 0
+
+    def restored(*names: str) -> Done:
+        target = tmp_path / f"new {len(list(tmp_path.iterdir()))}"
+        target.mkdir()
+        return pylogseg("restore", lake, target, *names, "--committed")
+
+    assert restored().code == 0
+    for path in sorted(lake.rglob("*.parquet")):
+        held = path.rename(tmp_path / "held")
+        done = restored()
+        assert (done.code, str(path) in done.err) == (1, True), path
+        held.rename(path)
+    held = (lake / "topic=txn-a" / "partition=1").rename(tmp_path / "held")
+    assert restored().code == 1
+    assert restored(PART).code == 0
+    held.rename(lake / "topic=txn-a" / "partition=1")
+
+    disk = Path(shutil.copytree(backup, tmp_path / "disk"))
+    log = disk / PART / f"{BASES[1]:020}.log"
+    log.write_bytes(log.read_bytes()[:100] + b"x" + log.read_bytes()[101:])
+    for options in ([], ["--on-corrupt", "skip"]):
+        shutil.rmtree(lake)
+        assert pylogseg("export", disk, "--out", lake, *options).code == 1
+        done = restored()
+        assert (done.code, "did not end" in done.err if not options else "not all could be" in done.err) == (1, True)
+    assert pylogseg("export", backup, "--out", lake, "--overwrite").code == 0
+    assert restored().code == 0

@@ -156,6 +156,7 @@ def test_a_file_that_is_missing_in_between(examples: Path, tmp_path: Path, targe
     lake = exported(examples, tmp_path / "lake", "timestamps", "codec-none")
     assert "in none" not in pylogseg("restore", lake, target, "--committed", "--dry-run").text
     (lake / "topic=timestamps" / "partition=0" / f"{107:020}.parquet").unlink()
+    shutil.rmtree(lake / "_pylogseg")  # whose notes would tell
     done = pylogseg("restore", lake, target, "--committed")
     assert (done.code, "timestamps-0: offsets 107 to 165 between two files of the table are in none" in done.text) == (
         0,

@@ -6,7 +6,7 @@ import contextlib
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,11 +45,12 @@ from pylogseg.export.file import (
     folder_of,
     target_of,
 )
-from pylogseg.export.notes import locked, said_of, writing
+from pylogseg.export.notes import locked, note_log, said_of, writing
 from pylogseg.export.stores import FolderStore, ObjectStore, store_of
 from pylogseg.export.unfinished import sweep
 from pylogseg.reading import column_names
 from pylogseg.reading.log_reader import LogFiles, LogReader
+from pylogseg.verify.findings import Finding
 from pylogseg.verify.lacking import lacking_for
 from pylogseg.walker.gaps import GapKind
 
@@ -247,16 +248,19 @@ def export(
     make = _decoded_columns if layout.is_table else _decoded_text
     layouts = make(layout, options, (decode, show_secrets), arguments, readers)
     _sweep(out)
+    lacking = lacking_for(chosen.disk, readers, chosen.names, chosen.partitions, jobs=jobs)
     with common.progress(chosen.size, "exporting") as advance:
         if out.file:
             done = _one_file(readers, out, layouts.only(out.text), overwrite, advance, is_all=not unlisted)
         else:
             with _claimed(out.store, layout, [log.name for log in logs]):
-                done = _folder(readers, out.store, layouts, overwrite, jobs, advance)
+                done = _folder(
+                    readers, out.store, layouts, overwrite, jobs, advance, _Notes(out.store, readers, lacking)
+                )
             done.kept += [out.store.name(each) for each in _places(unlisted, out.store)] if overwrite else []
     common.try_print(_print, done, out.text, as_json)
     damage = done.damage
-    damage |= common.report_lacking(lacking_for(chosen.disk, readers, chosen.names, chosen.partitions, jobs=jobs))
+    damage |= common.report_lacking(lacking)
     damage |= report_undecoded(layouts.undecoded)
     for path in done.kept:
         common.complain(
@@ -433,7 +437,13 @@ def _places(logs: Iterable[LogFiles], store: ObjectStore) -> list[str]:
 
 
 def _folder(
-    readers: list[LogReader], store: ObjectStore, layouts: _Layouts, overwrite: bool, jobs: int, advance: Advance
+    readers: list[LogReader],
+    store: ObjectStore,
+    layouts: _Layouts,
+    overwrite: bool,
+    jobs: int,
+    advance: Advance,
+    notes: _Notes,
 ) -> _Done:
     """Write a file for each part."""
     if isinstance(store, FolderStore) and store.root.exists() and not store.root.is_dir():
@@ -443,6 +453,8 @@ def _folder(
     parts = [part for each in readers for part in each.by_segment() if part.log.segments]
     _check_targets(parts, store, layouts.plain, overwrite)
     done, unread, rows = _Done(), list[LogFiles](), list[tuple[str, Exported]]()
+    if not overwrite:
+        notes.begin()
     with _output_folder(store, overwrite) as folder:
         for part, row in zip(
             parts,
@@ -450,12 +462,14 @@ def _folder(
             strict=True,
         ):
             done.damage |= common.report_gaps(row.gaps)
+            notes.add_gaps(part, row)
             unread += [part.log] if any(gap.kind is GapKind.UNREADABLE for gap in row.gaps) else []
             if row.path:
                 rows.append((folder_of(part.log), row if overwrite else _moved(row, folder, store)))
         done.empty = len({folder_of(each.log) for each in readers} - {place for place, _ in rows})
         if overwrite:
             kept = _places(unread, store)
+            notes.begin(kept)
             rows = [(place, _moved(row, folder, store)) for place, row in rows if place not in kept]
             new = {row.path for _, row in rows}
             for name in earlier_files([each.log for each in readers], store):
@@ -463,7 +477,49 @@ def _folder(
                     store.delete(name)
             done.kept = [store.name(place) for place in kept]
     done.written = [row for _, row in rows]
+    notes.end(rows)
     return done
+
+
+class _Notes:
+    """What is noted of the logs of an export, so that who reads its files knows what they lack.
+
+    It says of each that an export did not end, until it has.
+    """
+
+    def __init__(self, store: ObjectStore, readers: Sequence[LogReader], lacking: Sequence[Finding]) -> None:
+        self._store = store
+        self._logs = {folder_of(reader.log): reader.log for reader in readers if reader.log.segments}
+        self._problems: dict[str, list[str]] = {place: [] for place in self._logs}
+        by_path = {log.path: place for place, log in self._logs.items()}
+        for finding in lacking:
+            place = by_path.get(finding.path) or by_path.get(os.path.dirname(finding.path))
+            if place is not None:
+                self._problems[place].append(f"the log lacks records: {finding.reason}")
+
+    def begin(self, kept: Collection[str] = ()) -> None:
+        """Before a file is written; folders that are `kept` as they are stay noted as they are."""
+        for place in kept:
+            self._logs.pop(place, None)
+        for place in self._logs:
+            note_log(self._store, self._key(place), [], "an export of it did not end: run it again")
+
+    def add_gaps(self, part: LogReader, row: Exported) -> None:
+        """Add what could not be read of a part."""
+        self._problems[folder_of(part.log)] += [str(gap) for gap in row.gaps if gap.is_damage]
+
+    def end(self, rows: Sequence[tuple[str, Exported]]) -> None:
+        """After the last file."""
+        files: dict[str, list[tuple[str, int, int]]] = {place: [] for place in self._logs}
+        for place, row in rows:
+            name = f"{place}/{os.path.basename(row.path or '')}"
+            files[place].append((name, row.records, row.size_bytes))
+        for place, found in files.items():
+            note_log(self._store, self._key(place), found, "; ".join(self._problems[place]) or None)
+
+    def _key(self, place: str) -> tuple[str, int]:
+        segment = self._logs[place].segments[0]
+        return segment.topic, segment.partition
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import platform
 import re
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pylogseg.env.storage import LocalStorage
@@ -32,6 +32,9 @@ _LOCK = f"{NOTES}/lock-"
 _FEW = 5
 #: Name of the note of a part.
 NOTE = re.compile(r"(?P<topic>.+)-(?P<partition>-?\d+)-(?P<base>\d{20})\.json", re.DOTALL)
+
+#: Name of the note of a whole log, of a plain export.
+_LOG_NOTE = re.compile(r"log-(?P<topic>.+)-(?P<partition>-?\d{1,10})\.json", re.DOTALL)
 
 
 def note_name(key: tuple[str, int], base: int) -> str:
@@ -54,10 +57,17 @@ def write_note(store: ObjectStore, name: str, content: Mapping[str, Any]) -> Non
     store.put(f"{NOTES}/{name}", json.dumps(content).encode())
 
 
-def note_names(store: ObjectStore) -> list[re.Match[str]]:
-    """Return the names of the notes of parts, as matches of `NOTE`, sorted."""
+def note_log(
+    store: ObjectStore, key: tuple[str, int], files: Sequence[tuple[str, int, int]], problem: str | None
+) -> None:
+    """Note what a plain export has of a log: its files, with records and bytes, and why not all of it is there."""
+    write_note(store, f"log-{key[0]}-{key[1]}.json", {"files": files, "problem": problem})
+
+
+def note_names(store: ObjectStore, kind: re.Pattern[str] = NOTE) -> list[re.Match[str]]:
+    """Return the names of the notes of parts, or of another kind, as matches, sorted."""
     names = (name.removeprefix(f"{NOTES}/") for name in store.list(NOTES))
-    return [match for name in sorted(names) if (match := NOTE.fullmatch(name)) is not None]
+    return [match for name in sorted(names) if (match := kind.fullmatch(name)) is not None]
 
 
 def files_of(note: Mapping[str, Any] | None) -> list[str]:
@@ -116,16 +126,18 @@ def refuse_unfinished(out: str | os.PathLike[str], storage: Mapping[str, Any] | 
 
 
 def lacking_of(
-    out: str | os.PathLike[str], chosen: Collection[str] | None = None, storage: Mapping[str, Any] | None = None
+    out: str | os.PathLike[str],
+    is_asked: Callable[[str, int], bool] = lambda topic, partition: True,
+    storage: Mapping[str, Any] | None = None,
 ) -> list[Finding]:
     """Return what the notes of a table know to be missing: what could not be exported, and files that are gone.
 
-    `chosen` are names of partitions; all by default.
+    `is_asked` says of which partitions, also of those that have no file any more.
     """
     store, found = store_of(out, storage), list[Finding]()
     there: Collection[str] | None = None
-    for match in note_names(store):
-        if chosen is not None and f"{match['topic']}-{match['partition']}" not in chosen:
+    for match in [*note_names(store), *note_names(store, _LOG_NOTE)]:
+        if not is_asked(match["topic"], int(match["partition"])):
             continue
         note = noted(store, match.string) or {}
         if note.get("problem"):

@@ -39,6 +39,7 @@ from pylogseg.restore.uploading import Upload
 from pylogseg.tier.urls import is_tier
 from pylogseg.verify.findings import Finding
 from pylogseg.verify.lacking import lacking_in, refuse
+from pylogseg.verify.missing import is_asked
 from pylogseg.walker.gaps import offsets_text
 
 #: Missing ranges of offsets that are named.
@@ -162,7 +163,7 @@ def restore(
         raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
     elif comes_from_table(source):
         given = _FromTable(Tables(source), topics, partitions, options, committed, without_transactions)
-        given.lacking = lacking_of(source, [result.name for result in given.partitions])
+        given.lacking = lacking_of(source, is_asked(topics, partitions))
         if not force:
             refuse(given.lacking)
     else:
