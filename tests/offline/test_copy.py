@@ -169,16 +169,34 @@ def test_a_partition_that_is_deleted_meanwhile() -> None:
     assert (row.state, storage.list_folder(TARGET)) == ("gone", [])
 
 
+class Restless:
+    """A storage whose segment is another one at each listing of a folder."""
+
+    def __init__(self, inner: MemoryStorage, folder: str) -> None:
+        self._inner, self._folder = inner, folder
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def list_folder(self, path: str) -> Any:
+        if path == self._folder:
+            file = self._inner.open_log(f"{path}/{0:020}.log", create=False)
+            file.set_modified_ms(file.modified_ms() + 1)
+            file.close()
+        return self._inner.list_folder(path)
+
+
 def test_one_that_never_holds_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops no other."""
     monkeypatch.setattr(copying_partition, "_PAUSE_SECONDS", 0)
     storage = MemoryStorage()
     written(storage)
-    storage.write_plain(f"{SOURCE}/{0:020}.log.swap", b"")
-    with pytest.raises(
-        StorageError, match=r"changed at each of 50 tries, at last: 0{20}.log.swap is being put.* recover"
-    ):
-        copy(SOURCE, TARGET, storage=storage)
+    with pytest.raises(StorageError, match="changed at each of 50 tries, at last: segment 0 was replaced meanwhile"):
+        copy(SOURCE, TARGET, storage=Restless(storage, SOURCE))  # type: ignore[arg-type]
     assert [entry.name for entry in storage.list_folder("/")] == ["d"]
+    storage, _ = disk()
+    done = copy("/d", TARGET, storage=Restless(storage, SOURCE))  # type: ignore[arg-type]
+    assert [(row.name, row.state) for row in done] == [("t-0", "failed"), ("u-0", "copied")]
 
 
 def disk() -> tuple[MemoryStorage, list[tuple[int, bytes | None]]]:

@@ -129,7 +129,7 @@ CASES = {
     "leftover-deleted": ([], {"leftover"}),
     "leftover-swap": ([], {"swap"}),
     "leftover-swap-clean": ([], {"swap"}),
-    "leftover-swap-indexes": ([], {"leftover", "missing-index"}),
+    "leftover-swap-indexes": ([], {"leftover"}),
     "compacted": ([], set()),
     "transactions": ([], set()),
     "transactions-torn": (["torn", "transaction-index"], set()),

@@ -26,6 +26,7 @@ from pylogseg.catalog.folders import (
     refuse_unfinished,
 )
 from pylogseg.catalog.loose import check_is_log
+from pylogseg.catalog.swaps import Swap, unfinished_swap
 from pylogseg.env.filesystem import Entry, FileSystem, FileView, LocalFiles
 from pylogseg.env.garbage import uncollected
 from pylogseg.env.remote import RemoteFiles
@@ -97,6 +98,11 @@ class Segment:
         """Open the file of batches; if a sealed one is truncated while it is read, that is an error."""
         return self.files.open(self.path, sealed=not self.is_last)
 
+    @property
+    def is_swapped_in(self) -> bool:
+        """True if a replacement of segments was interrupted, and a load ends it by giving this file its name."""
+        return parse_file_name(self.name).suffix == ".swap"
+
     def hint(self, kind: FileKind) -> bytes | None:
         """Return the bytes of an index; None if there is none or it cannot be read, which is logged."""
         try:
@@ -124,6 +130,12 @@ class Segment:
             if isinstance(error.__cause__, FileNotFoundError):
                 return None
             raise
+
+
+def beside(path: str, kind: FileKind) -> str:
+    """Return the path of an index of the segment at a path, whether it is there or not."""
+    stem, _, suffix = path.rpartition(FileKind.LOG.value)
+    return f"{stem}{kind.value}{suffix}"
 
 
 def uploaded_end(files: FileSystem, path: str) -> int | None:
@@ -164,9 +176,11 @@ class Partition:
     state : str
         ``""`` live, ``"delete"``, ``"future"`` or ``"stray"``, from the folder's name.
     segments : tuple of Segment
-        Live ones, by base offset.
+        Live ones, by base offset. Where a crash interrupted a replacement of segments, those that a load leaves: a file
+        may be a `.swap` one then.
     others : tuple of OtherFile
-        Checkpoints, snapshots, and files with a suffix (`.deleted`, `.cleaned`, `.swap`).
+        Checkpoints, snapshots, files with a suffix (`.deleted`, `.cleaned`, `.swap`), and segments that a load replaces
+        by `.swap` files.
     log_start_offset : int
         From the log directory's checkpoint, or the first segment's base offset if that is higher.
     error : StorageError or None
@@ -590,7 +604,7 @@ def _settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
     """Return consistent entries of a partition's folder; list it again while a writer is changing it.
 
     A listing is not atomic; and while a cleaning replaces segments, neither the old nor the new ones have their names
-    for a few renames. If a crash left the folder like that, the entries are returned as they are.
+    for a few renames. If a crash left the folder like that, the entries are returned as they are: see `_with_swap`.
     """
     if not isinstance(files, LocalFiles):
         return entries
@@ -605,21 +619,41 @@ def _settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
     return entries
 
 
+def _with_swap(files: FileSystem, path: str, entries: list[Entry]) -> tuple[list[Entry], Swap]:
+    """Return the entries of a partition's folder, and how a load ends a replacement of segments among them."""
+
+    def end_of(name: str, base: int) -> int:
+        from pylogseg.log.recovery_loss import next_offset_of
+
+        with files.open(files.join(path, name), sealed=True) as view:
+            return next_offset_of(view, base)
+
+    for _ in range(_MOST_LISTINGS):
+        try:
+            return entries, unfinished_swap([entry.name for entry in entries], end_of)
+        except StorageError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+        entries = files.list_folder(path)  # a broker has just ended it
+    raise StorageError(path, "list", "segments are replaced faster than they can be looked at")
+
+
 def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_offset: int) -> Partition:
     folder = parse_partition_folder(files.split(path)[1])
     topic, number, state = (folder.topic, folder.partition, folder.state) if folder else ("", -1, "")
     logs: dict[int, Entry] = {}
     companions: dict[int, dict[FileKind, str]] = {}
     others: list[OtherFile] = []
+    entries, swap = _with_swap(files, path, entries)
     for entry in entries:
-        name = parse_file_name(entry.name)
+        name, after = parse_file_name(entry.name), swap.name_of(entry.name)
         if entry.is_dir and name.kind is not FileKind.LOG:  # a folder with the name of a segment cannot be read
             continue
-        if name.kind is FileKind.LOG and not name.suffix and name.offset is not None:
+        file, is_live = files.join(path, entry.name), after is not None and not after.suffix
+        if is_live and name.kind is FileKind.LOG and name.offset is not None:
             logs[name.offset] = entry
             continue
-        file = files.join(path, entry.name)
-        if name.kind.is_segment_file and not name.suffix and name.offset is not None:
+        if is_live and name.kind.is_segment_file and name.offset is not None:
             companions.setdefault(name.offset, {})[name.kind] = file
         others.append(OtherFile(file, name, entry.size))
     bases = sorted(logs)

@@ -16,7 +16,7 @@ from pylogseg.errors import CorruptionError, PylogsegError, RequestError, Storag
 from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, FileKind, parse_file_name, parse_partition_folder
 from pylogseg.offline import unfinished
-from pylogseg.offline.copying_partition import PartitionCopier, PartitionCopy
+from pylogseg.offline.copying_partition import Changed, PartitionCopier, PartitionCopy
 from pylogseg.restore.checkpoints import CHECKPOINTS, within
 from pylogseg.verify.findings import Finding
 from pylogseg.verify.lacking import lacking_in
@@ -335,4 +335,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 def _is_of_source(error: StorageError | CorruptionError) -> bool:
     """Check whether a partition cannot be read, so that others may be copied anyway."""
     cause = error.__cause__
-    return isinstance(error, CorruptionError) or (isinstance(cause, OSError) and cause.errno not in _FULL)
+    if isinstance(error, CorruptionError) or isinstance(cause, Changed):
+        return True
+    return isinstance(cause, OSError) and cause.errno not in _FULL

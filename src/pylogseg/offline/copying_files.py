@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from pylogseg.catalog.swaps import Swap, unfinished_swap
 from pylogseg.env.append_file import storage_error
-from pylogseg.env.filesystem import Entry
+from pylogseg.env.filesystem import Entry, LocalFiles
 from pylogseg.env.handles import open_descriptor
 from pylogseg.env.positions import copy_with_holes
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.checkpoint import encode_leader_epochs, parse_leader_epochs
 from pylogseg.format.names import FileKind, FileName, parse_file_name
+from pylogseg.log.recovery_loss import next_offset_of
 from pylogseg.walker.windows import Window, walk
 
 _CHUNK_BYTES = 4 << 20
@@ -54,6 +56,34 @@ def copy_folder(storage: Storage, source: str, target: str, on_bytes: Callable[[
     if storage.list_folder(source) != before:
         raise StorageError(source, "copy", "its files changed meanwhile: something writes to it without the lock")
     storage.sync_folder(target)
+
+
+def swap_in(storage: Storage, folder: str, names: Iterable[str]) -> Swap:
+    """Return how a load ends a replacement of segments that was interrupted in a partition's folder."""
+
+    def end_of(name: str, base: int) -> int:
+        path = storage.join(folder, name)
+        if isinstance(storage, LocalStorage):  # who may only read it may ask
+            with LocalFiles().open(path, sealed=True) as view:
+                return next_offset_of(view, base)
+        file = storage.open_log(path, create=False)
+        try:
+            return next_offset_of(file, base)
+        finally:
+            file.close()
+
+    return unfinished_swap(names, end_of)
+
+
+def finish_swap(storage: Storage, folder: str) -> None:
+    """End an interrupted replacement of segments in a copy of a partition, as the load of the original would."""
+    names = [entry.name for entry in storage.list_folder(folder)]
+    swap = swap_in(storage, folder, names)
+    undone = {name for name in names if parse_file_name(name).suffix in (".swap", ".cleaned")} - {*swap.renamed}
+    for name in swap.replaced | undone:
+        storage.remove(storage.join(folder, name))
+    for name, final in swap.renamed.items():
+        storage.rename(storage.join(folder, name), storage.join(folder, final))
 
 
 def settle(storage: Storage, folder: str, log_end: int) -> list[str]:

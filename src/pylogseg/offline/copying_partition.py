@@ -23,7 +23,7 @@ from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind, FileName, parse_file_name, segment_file_name
-from pylogseg.offline.copying_files import check_is_file, copy_file, is_copied
+from pylogseg.offline.copying_files import check_is_file, copy_file, is_copied, swap_in
 from pylogseg.walker.windows import Window, walk
 
 #: How often, and after how many seconds, to look again where a broker was replacing segments.
@@ -93,7 +93,7 @@ class PartitionCopy:
         }
 
 
-class _Changed(Exception):
+class Changed(Exception):
     """A file is not what the listing says any more."""
 
 
@@ -106,7 +106,7 @@ class PartitionCopier:
         self._result = PartitionCopy(storage.split(source)[1], source, target)
 
     def run(self) -> PartitionCopy:
-        """Copy; StorageError if the disk fails, or the folder changes faster than it can be copied."""
+        """Copy; StorageError if the disk fails, and because of `Changed` if the folder changes faster than it is copied."""
         result = self._result
         self._storage.make_folder(self._target)
         for look in range(_LOOKS):
@@ -115,7 +115,7 @@ class PartitionCopier:
                 self._try()
                 self._storage.sync_folder(self._target)
                 return result
-            except _Changed as change:
+            except Changed as change:
                 result.reason = str(change)
             except StorageError as error:
                 if self._storage.exists(self._source):
@@ -123,7 +123,8 @@ class PartitionCopier:
                 result.state, result.reason = "gone", f"the broker deleted it meanwhile: {error.reason}"
                 return result
             time.sleep(_PAUSE_SECONDS)
-        raise StorageError(self._source, "copy", f"it changed at each of {_LOOKS} tries, at last: {result.reason}")
+        reason = f"it changed at each of {_LOOKS} tries, at last: {result.reason}"
+        raise StorageError(self._source, "copy", reason) from Changed(result.reason)
 
     # ---- one try ----
 
@@ -134,14 +135,15 @@ class PartitionCopier:
         bases = sorted(base for base, kind in files if kind is FileKind.LOG)
         active = bases[-1] if bases else 0
         self._result.reason = ""
-        kept = {entry.name for (base, _), entry in files.items() if base != active}
+        kept = {segment_file_name(*key) for key in files if key[0] != active}
         for name in set(self._copied) - kept:
             self._storage.remove(self._storage.join(self._target, name))
             del self._copied[name]
-        for (base, _), entry in sorted(files.items(), key=lambda item: item[1].name):
+        for (base, kind), entry in sorted(files.items(), key=lambda item: item[1].name):
             if base < active and base in bases:
-                self._copy_sealed(entry)
-        size = self._copy_active(active) if bases else 0
+                self._copy_sealed(segment_file_name(base, kind), entry)
+        names = {segment_file_name(*key): entry.name for key, entry in files.items() if key[0] == active}
+        size = self._copy_active(active, names) if bases else 0
         self._check(files, active, size, epochs)
         self._copy_others(epochs)
         self._result.segments = len(bases)
@@ -151,17 +153,21 @@ class PartitionCopier:
         self._result.bytes += size
 
     def _listed(self) -> dict[tuple[int, FileKind], Entry]:
-        """Live segment files by base offset and kind."""
+        """Live segment files by base offset and kind; while segments are replaced, those that a load would leave."""
         files: dict[tuple[int, FileKind], Entry] = {}
-        for entry in self._storage.list_folder(self._source):
-            name = parse_file_name(entry.name)
-            if name.kind is FileKind.LOG and name.suffix == ".swap":
+        entries = self._storage.list_folder(self._source)
+        for entry in entries:
+            if entry.name.endswith(".swap"):
                 check_is_file(self._storage, self._storage.join(self._source, entry.name))
-                raise _Changed(
-                    f"{entry.name} is being put in the place of segments: if nothing cleans them now, a broker that "
-                    "starts ends it, or pylogseg recover"
-                )
-            if name.kind.is_segment_file and name.is_live and name.kind is not FileKind.PRODUCER_SNAPSHOT:
+        try:
+            swap = swap_in(self._storage, self._source, [entry.name for entry in entries])
+        except StorageError as error:
+            raise Changed("segments are being replaced") from error
+        for entry in entries:
+            name = swap.name_of(entry.name)
+            if name is None or not name.is_live or name.kind is FileKind.PRODUCER_SNAPSHOT:
+                continue
+            if name.kind.is_segment_file:
                 assert name.offset is not None
                 files[name.offset, name.kind] = entry
         return files
@@ -177,27 +183,27 @@ class PartitionCopier:
             if base < first or base > active:
                 continue
             if base not in now or base not in before:
-                raise _Changed(f"segment {base} {'went' if base in before else 'came'} meanwhile")
+                raise Changed(f"segment {base} {'went' if base in before else 'came'} meanwhile")
             if base < active and _identity(now[base]) != _identity(before[base]):
-                raise _Changed(f"segment {base} was replaced meanwhile")
+                raise Changed(f"segment {base} was replaced meanwhile")
             if base == active and now[base].size < size:
-                raise _Changed("the log was truncated meanwhile")
+                raise Changed("the log was truncated meanwhile")
         if epochs and all(entry.epoch != epochs[-1].epoch for entry in self._epochs()):
-            raise _Changed("the log was truncated meanwhile")
+            raise Changed("the log was truncated meanwhile")
 
     # ---- files ----
 
-    def _copy_sealed(self, entry: Entry) -> None:
+    def _copy_sealed(self, name: str, entry: Entry) -> None:
         identity = _identity(entry)
-        if self._copied.get(entry.name) == identity:
+        if self._copied.get(name) == identity:
             return
-        self._copy_file(entry.name, identity)
-        self._copied[entry.name] = identity
+        self._copy_file(entry.name, identity, name)
+        self._copied[name] = identity
 
-    def _copy_active(self, base: int) -> int:
-        """Copy the active segment with its indexes; the bytes of its log."""
+    def _copy_active(self, base: int, names: dict[str, str]) -> int:
+        """Copy the active segment with its indexes, by their names in the source; the bytes of its log."""
         log = segment_file_name(base, FileKind.LOG)
-        self._copy_file(log, None)
+        self._copy_file(names[log], None, log)
         path = self._storage.join(self._target, log)
         copy = self._storage.open_log(path, create=False)
         try:
@@ -211,7 +217,8 @@ class PartitionCopier:
         finally:
             copy.close()
         for kind in (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX):
-            self._copy_active_index(base, kind, size)
+            name = segment_file_name(base, kind)
+            self._copy_active_index(names.get(name, name), base, kind, size)
         return size
 
     def _good_end(self, copy: Any, base: int) -> tuple[int, int]:
@@ -227,8 +234,7 @@ class PartitionCopier:
                 size = item.end_position
         return size, end
 
-    def _copy_active_index(self, base: int, kind: FileKind, size: int) -> None:
-        name = segment_file_name(base, kind)
+    def _copy_active_index(self, name: str, base: int, kind: FileKind, size: int) -> None:
         data = self._read(name)
         if data is None:
             return
@@ -237,7 +243,7 @@ class PartitionCopier:
         except CorruptionError as error:
             self._result.notes.append(f"{error}; a broker rebuilds it")
             return
-        self._storage.write_synced(self._storage.join(self._target, name), data[:count])
+        self._storage.write_synced(self._storage.join(self._target, segment_file_name(base, kind)), data[:count])
 
     def _copy_others(self, epochs: list[EpochEntry]) -> None:
         """Snapshots up to the end, leader epochs, and what else a partition has."""
@@ -284,18 +290,18 @@ class PartitionCopier:
                 raise
             return None
 
-    def _copy_file(self, name: str, identity: _Identity | None) -> None:
-        """Copy a file as long as it is now; as the listing had it, if an identity is given."""
-        source, target = (self._storage.join(folder, name) for folder in (self._source, self._target))
+    def _copy_file(self, name: str, identity: _Identity | None, final: str = "") -> None:
+        """Copy a file as long as it is now, with its final name; as the listing had it, if an identity is given."""
+        source, target = self._storage.join(self._source, name), self._storage.join(self._target, final or name)
         self._storage.remove(target)
         try:
             found = copy_file(self._storage, source, target)
         except StorageError as error:
             if self._storage.exists(source):
                 raise
-            raise _Changed(f"{name} went meanwhile") from error
+            raise Changed(f"{name} went meanwhile") from error
         if identity is not None and found != identity:
-            raise _Changed(f"{name} was replaced meanwhile")
+            raise Changed(f"{name} was replaced meanwhile")
         self._advance(found[0])
 
 

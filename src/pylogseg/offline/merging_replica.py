@@ -212,8 +212,8 @@ def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, adva
         parsed = parse_file_name(entry.name)
         if parsed.kind is FileKind.LOG and parsed.suffix == ".swap":
             raise RequestError(
-                f"{storage.join(found.folder, entry.name)}: a cleaning was interrupted: run `pylogseg recover "
-                f"{found.folder}` first, which ends it as a broker does"
+                f"{storage.join(found.folder, entry.name)}: a cleaning was interrupted: merge a copy (`pylogseg copy`), "
+                f"where it is ended as by a broker, or end it here: `pylogseg recover {found.folder}`"
             )
         if parsed.kind is FileKind.LOG and parsed.is_live and parsed.offset is not None:
             sizes[parsed.offset] = entry.size

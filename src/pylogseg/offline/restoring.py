@@ -23,7 +23,7 @@ from pylogseg.log.state import Start
 from pylogseg.offline import unfinished
 from pylogseg.offline.adopting import Arrival, adopt, open_transactions, seen_by_clients
 from pylogseg.offline.comparing_table import compared
-from pylogseg.offline.copying_files import check_batches, copy_folder, first_difference, settle
+from pylogseg.offline.copying_files import check_batches, copy_folder, finish_swap, first_difference, settle
 from pylogseg.offline.moving import check_log_dir
 from pylogseg.offline.restoring_tier import FromTier, Until
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
@@ -423,6 +423,7 @@ class _FromLogs:
         difference = first_difference(storage, source, copy, on_bytes)
         if difference:
             raise StorageError(copy, "copy", f"what was written is not what is read: {difference}")
+        finish_swap(storage, copy)
         start, end = check_batches(storage, copy, source)
         topic, number = partition_of(name)
         if topic in ids:

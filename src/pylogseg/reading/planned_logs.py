@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pylogseg.catalog.disk import Disk, Segment, open_folder, uploaded_end
+from pylogseg.catalog.disk import Disk, Segment, beside, open_folder, uploaded_end
 from pylogseg.env.filesystem import FileSystem, FileView
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.layout import OFFSET_INDEX_ENTRY
@@ -83,8 +83,7 @@ class PlannedLogs:
     def segments(self, part: Range) -> list[Segment]:
         """Return the segment of a range, in a list."""
         files, path = self._place(part)
-        stem = path.removesuffix(FileKind.LOG.value)
-        companions = {kind: stem + kind.value for kind in _KINDS}
+        companions = {kind: beside(path, kind) for kind in _KINDS}
         next_base = None if part.next_offset < 0 else part.next_offset
         name = (part.topic, part.partition)
         entry = (part.entry_offset - part.base_offset, part.start)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pylogseg.catalog.disk import Segment
+from pylogseg.catalog.disk import Segment, beside
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.files.txnindex import AbortedTxn, TxnIndex
@@ -24,8 +24,7 @@ def _missing(segment: Segment, kind: FileKind) -> Finding | None:
     """Return the finding for a missing index, if the segment needs one."""
     if not segment.size or parse_file_name(segment.name).kind is not FileKind.LOG:
         return None
-    path = segment.path[: -len(FileKind.LOG.value)] + kind.value
-    return Finding(path, "missing-index", False, "a segment without this file")
+    return Finding(beside(segment.path, kind), "missing-index", False, "a segment without this file")
 
 
 def _index_bytes(segment: Segment, kind: FileKind, name: str, findings: list[Finding]) -> bytes | None:
@@ -342,5 +341,5 @@ class TransactionCheck:
         return {txn.last_offset: txn for txn in index}
 
     def _finding(self, reason: str, offset: int) -> None:
-        path = self._segment.path[: -len(FileKind.LOG.value)] + FileKind.TXN_INDEX.value
+        path = beside(self._segment.path, FileKind.TXN_INDEX)
         self._findings.append(Finding(path, "transaction-index", True, reason, None, offset))

@@ -20,7 +20,7 @@ from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.seek import end_offset
 from pylogseg.verify.findings import PERHAPS_COMPACTED, PERHAPS_REMOTE, Finding, Level
 from pylogseg.verify.missing import Around, absolute, check_ends, check_orphans, check_partitions, is_asked
-from pylogseg.verify.partition import Reports, check_continuity
+from pylogseg.verify.partition import Reports, check_continuity, check_swaps
 from pylogseg.verify.segment import header_report
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.verify.startup import check_replicas
@@ -163,6 +163,7 @@ def _of_partition(part: Partition, around: Around, outlined: bool, with_unknown:
         *check_ends(part, reports, checkpoints, cluster),
         *check_orphans(part, reports),
         *check_continuity(part, reports, _Explained(), checkpoints, cluster),
+        *check_swaps(part, reports, checkpoints, cluster),
     ]
     kept: list[Finding] = []
     for finding in found:

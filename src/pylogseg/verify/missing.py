@@ -320,9 +320,12 @@ def _has_changed(partition: Partition, reports: Sequence[SegmentReport]) -> bool
         entries = partition.files.list_folder(partition.path)
     except StorageError:
         return True
-    logs = {entry.name: entry.size for entry in entries if parse_file_name(entry.name).kind is FileKind.LOG}
-    names = {name for name in logs if parse_file_name(name).is_live}
+    parsed = {entry.name: parse_file_name(entry.name) for entry in entries}
+    logs = {entry.name: entry.size for entry in entries if parsed[entry.name].kind is FileKind.LOG}
+    names = {name for name in logs if parsed[name].suffix in ("", ".swap")}
     known = {segment.name for segment in partition.segments}
+    files = [other for other in partition.others if other.name.kind is FileKind.LOG]
+    known |= {partition.files.split(other.path)[1] for other in files if other.name.suffix in ("", ".swap")}
     return names != known or (bool(reports) and logs[partition.segments[-1].name] != reports[-1].end_position)
 
 
@@ -335,7 +338,7 @@ def check_orphans(partition: Partition, reports: Sequence[SegmentReport]) -> Ite
     Those of a segment that is empty are such indexes, too, if they have an entry.
     """
     bases = {segment.base_offset for segment in partition.segments}
-    absent = {other.name.offset for other in partition.others if other.name.kind is FileKind.LOG and other.name.suffix}
+    absent = {other.name.offset for other in partition.others if other.name.kind is FileKind.LOG}
     orphans: dict[int, list[OtherFile]] = {}
     for other in partition.others:
         name = other.name

@@ -8,17 +8,17 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from typing import Protocol
 
-from pylogseg.catalog.disk import OtherFile, Partition, Segment
+from pylogseg.catalog.disk import OtherFile, Partition, Segment, beside
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.cuts import Cut, parse_cuts, without
 from pylogseg.format.escape import printable
-from pylogseg.format.names import FileKind
+from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.internal_topics.cluster import ClusterMetadata
 from pylogseg.reading.partition import OPEN_END, PartitionReader, ReadOptions
 from pylogseg.verify.files import check_partition_files
 from pylogseg.verify.findings import PERHAPS_COMPACTED, REMEDIES, Finding, Level, of_error, of_failure
 from pylogseg.verify.missing import Checkpoints, Missing, check_ends, check_orphans, gaps_of
-from pylogseg.verify.segment import verify_segment
+from pylogseg.verify.segment import header_report, verify_segment
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.gaps import offsets_text
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES
@@ -44,7 +44,7 @@ class Reports:
         for producer, offset in report.unindexed_aborts:
             # A replica that began at the log start does not know of data below it, which a tier may still have.
             if self.ongoing.get(producer, -1) >= self._start:
-                path = segment.path[: -len(FileKind.LOG.value)] + FileKind.TXN_INDEX.value
+                path = beside(segment.path, FileKind.TXN_INDEX)
                 reason = f"no entry for the abort marker of producer {producer} at offset {offset}"
                 self.unindexed_aborts.append(Finding(path, "transaction-index", True, reason, None, offset))
         for producer in report.ended:
@@ -74,7 +74,7 @@ def check_partition(
     reports = taken.reports
     yield from check_continuity(partition, reports, summary, checkpoints, cluster)
     yield from taken.unindexed_aborts
-    swaps = list(_swaps(partition, reports, level, checkpoints, cluster))
+    swaps = list(check_swaps(partition, reports, checkpoints, cluster, level))
     yield from _leftovers(partition, {".swap"} if swaps else set())
     yield from swaps
     if level >= Level.INDEXES:
@@ -192,45 +192,49 @@ def _is_policy_known(partition: Partition, cluster: ClusterMetadata | None) -> b
 
 def _leftovers(partition: Partition, reported: Collection[str] = ()) -> Iterator[Finding]:
     """Yield leftovers of an interrupted operation by suffix, except suffixes that are reported already."""
-    by_suffix: dict[str, list[OtherFile]] = {}
-    for other in partition.others:
-        name = other.name
+    by_suffix: dict[str, list[tuple[str, int | None]]] = {}
+    found = [(segment.path, parse_file_name(segment.name)) for segment in partition.segments]
+    for path, name in [*found, *((other.path, other.name) for other in partition.others)]:
         if name.suffix and name.suffix not in reported:
-            by_suffix.setdefault(name.suffix, []).append(other)
-    for suffix, found in by_suffix.items():
-        more = f", and {len(found) - 1} more with this suffix" if len(found) > 1 else ""
-        yield Finding(found[0].path, "leftover", False, f"{_SUFFIXES[suffix]}{more}", None, found[0].name.offset)
+            by_suffix.setdefault(name.suffix, []).append((path, name.offset))
+    for suffix, files in by_suffix.items():
+        more = f", and {len(files) - 1} more with this suffix" if len(files) > 1 else ""
+        yield Finding(files[0][0], "leftover", False, f"{_SUFFIXES[suffix]}{more}", None, files[0][1])
 
 
-def _swaps(
+def check_swaps(
     partition: Partition,
     reports: Sequence[SegmentReport],
-    level: Level,
     checkpoints: Checkpoints | None,
     cluster: ClusterMetadata | None,
+    level: Level = Level.HEADERS,
 ) -> Iterator[Finding]:
-    """Check the `.swap` segments with which a load would replace others."""
+    """Check the `.swap` segments with which a load replaces others."""
     swaps = []
-    for other, base in _swapped_in(partition):
-        swap = Segment(partition.files, other.path, base, other.size, 0, False, partition.topic, partition.partition)
-        swaps.append(verify_segment(swap, min(level, Level.RECORDS)))
-        bad = next((finding for finding in swaps[-1].findings if finding.is_damage), None)
-        if bad is not None:
-            reason = f"a load would replace other segments by this file, and it is damaged: {bad.reason}"
-            yield Finding(other.path, "swap", True, reason, bad.position, bad.offset, bad.last_offset)
+    for segment in partition.segments:
+        if segment.is_swapped_in:
+            swaps.append(verify_segment(replace(segment, is_last=False), min(level, Level.RECORDS)))
+            bad = next((finding for finding in swaps[-1].findings if finding.is_damage), None)
+            if bad is not None:
+                reason = f"a load would replace other segments by this file, and it is damaged: {bad.reason}"
+                yield Finding(segment.path, "swap", True, reason, bad.position, bad.offset, bad.last_offset)
     if swaps and not any(swap.is_damaged for swap in swaps):
-        is_cleaned = is_compacted(partition, [*reports, *swaps], checkpoints, cluster)
+        replaced = [
+            header_report(Segment(partition.files, other.path, other.name.offset, other.size, 0, False))
+            for other in partition.others
+            if other.name.kind is FileKind.LOG and not other.name.suffix and other.name.offset is not None
+        ]
+        is_cleaned = is_compacted(partition, [*reports, *replaced], checkpoints, cluster)
         is_lost = not is_cleaned and _never_compacted(partition, checkpoints, cluster)
-        yield from _replaced(swaps, reports, is_cleaned, is_lost)
+        yield from _replaced(swaps, replaced, is_cleaned, is_lost)
 
 
 def _replaced(
-    swaps: Sequence[SegmentReport], reports: Sequence[SegmentReport], is_cleaned: bool, is_lost: bool
+    swaps: Sequence[SegmentReport], replaced: Sequence[SegmentReport], is_cleaned: bool, is_lost: bool
 ) -> Iterator[Finding]:
     """Check for offsets and records that are in the replaced segments, and not in the `.swap` files."""
     first, last = min(swap.base_offset for swap in swaps), max(swaps, key=lambda swap: swap.next_offset)
     end = last.next_offset
-    replaced = [report for report in reports if first <= report.base_offset < end]
     old_end = max((report.next_offset for report in replaced), default=end)
     if old_end > end:
         reason = (
@@ -252,17 +256,6 @@ def _replaced(
             "cleaning, unless these files were copied at different times"
         )
         yield Finding(last.path, "swap", False, reason, None, first, end - 1)
-
-
-def _swapped_in(partition: Partition) -> list[tuple[OtherFile, int]]:
-    """The `.swap` files that a load puts in place: it removes those at or above the lowest `.cleaned` one."""
-    cleaned = [o.name.offset for o in partition.others if o.name.suffix == ".cleaned" and o.name.offset is not None]
-    return [
-        (other, base)
-        for other in partition.others
-        if other.name.kind is FileKind.LOG and other.name.suffix == ".swap" and (base := other.name.offset) is not None
-        if not cleaned or base < min(cleaned)
-    ]
 
 
 _SUFFIXES = {

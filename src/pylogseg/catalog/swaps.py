@@ -1,0 +1,58 @@
+"""What a load makes of the files of a partition where a replacement of segments was interrupted.
+
+A cleaning, or a split, renames what it wrote from `.cleaned` to `.swap`, then the old segments to `.deleted`, then
+takes `.swap` away. From the first step to the last a load finishes it, or undoes all of it; so who reads the folder
+takes the files that the load would leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from pylogseg.format.names import FileKind, FileName, parse_file_name
+
+_SWAP, _CLEANED = ".swap", ".cleaned"
+
+
+class Swap(NamedTuple):
+    """How a load finishes a replacement."""
+
+    renamed: dict[str, str]  #: The final names of `.swap` files.
+    replaced: frozenset[str]  #: Files without a suffix that go.
+
+    def name_of(self, name: str) -> FileName | None:
+        """Return what a file is after the load; None if it goes."""
+        return None if name in self.replaced else parse_file_name(self.renamed.get(name, name))
+
+
+_NONE = Swap({}, frozenset())
+
+
+def unfinished_swap(names: Iterable[str], end_of: Callable[[str, int], int]) -> Swap:
+    """Return how a load would finish what it finds among the names of a partition's files.
+
+    `end_of` returns the offset after the last record of a `.log.swap` file, by name and base offset.
+    """
+    names = list(names)
+    if not any(name.endswith(_SWAP) for name in names):
+        return _NONE
+    parsed = {name: parse_file_name(name) for name in names}
+    offsets = {name: each.offset for name, each in parsed.items() if each.offset is not None}
+    # One that is still `.cleaned`: it, and all at or above it, were not complete.
+    lowest = min((offset for name, offset in offsets.items() if parsed[name].suffix == _CLEANED), default=2**63)
+    renamed = {
+        name: name.removesuffix(_SWAP)
+        for name, offset in offsets.items()
+        if parsed[name].suffix == _SWAP and offset < lowest
+    }
+    logs = {name: offsets[name] for name in renamed if parsed[name].kind is FileKind.LOG}
+    first = min(logs.values(), default=0)
+    end = max((end_of(name, base) for name, base in logs.items()), default=0)
+    finals = set(renamed.values())
+    replaced = {
+        name
+        for name, offset in offsets.items()
+        if not parsed[name].suffix and (first <= offset < end or name in finals)
+    }
+    return Swap(renamed, frozenset(replaced))
