@@ -141,3 +141,25 @@ def test_a_range_without_what_was_cut_out() -> None:
     assert without(5, 35, cuts) == ([(5, 10), (20, 30)], [cuts[0], cuts[2]])
     assert without(20, 30, cuts) == ([(20, 30)], [])
     assert parse_cuts(encode_cuts(cuts), "x") == cuts
+
+
+def test_a_merge_carries_what_stays_cut(golden: Path, repaired: Path, tmp_path: Path) -> None:
+    """What another replica still has comes back, and is cut no more."""
+    done = run("merge", repaired.parent, "--into", tmp_path / "alone")
+    assert done.exit_code == 0, done.output
+    assert done.output.count("cut out on purpose by `repair`") == 3
+    merged = tmp_path / "alone" / repaired.name
+    assert parse_cuts((merged / CUTS).read_bytes(), "") == parse_cuts((repaired / CUTS).read_bytes(), "")
+    (merged.parent / "recovery-point-offset-checkpoint").write_text("0\n1\nproducers 0 45\n")
+    assert run("verify", merged.parent).output.count("cut out on purpose by `repair`, on ") == 3
+    other = tmp_path / "other" / repaired.name
+    shutil.copytree(golden / "broker-4.3" / "damage" / "intact" / "in", other)
+    (other.parent / "recovery-point-offset-checkpoint").write_text("0\n1\nproducers 0 45\n")
+    log = sorted(other.glob("*.log"))[1]
+    data = bytearray(log.read_bytes())
+    data[100] ^= 0x55  # the first of the three is lost here, too
+    log.write_bytes(data)
+    done = run("merge", repaired.parent, other.parent, "--into", tmp_path / "both")
+    assert done.exit_code == 0, done.output
+    cuts = parse_cuts((tmp_path / "both" / repaired.name / CUTS).read_bytes(), "")
+    assert [(cut.first_offset, cut.next_offset) for cut in cuts] == [(45, 50)]

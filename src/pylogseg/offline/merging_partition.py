@@ -17,6 +17,7 @@ from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.checkpoint import encode_leader_epochs
+from pylogseg.files.cuts import Cut, encode_cuts, without
 from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind, segment_file_name
@@ -62,6 +63,8 @@ class Plan:
         Offsets, half-open, from the log start on, that no replica has.
     trusts : list of Trust
         Of each replica, whether it has the records of the authoritative one.
+    cuts : list of Cut
+        What a command has cut out on purpose, and no other replica has: it does not count as missing.
     """
 
     replicas: Sequence[ReplicaScan]
@@ -71,6 +74,7 @@ class Plan:
     pieces: list[Copied]
     missing: list[tuple[int, int]]
     trusts: list[Trust]
+    cuts: list[Cut]
 
     @property
     def chosen(self) -> ReplicaScan:
@@ -141,7 +145,12 @@ def planned(replicas: Sequence[ReplicaScan], known: Known | None, named: int | N
     behind = max((each.end_offset for each in verdict.lost if each.is_behind), default=0)
     if behind > known_end:  # there was more than any disk has
         missing.append((known_end, behind))
-    return Plan(replicas, choice, verdict, verdict.lineage.cut(end), pieces, missing, trusts)
+    left, cuts = list[tuple[int, int]](), list[Cut]()
+    noted = list(dict.fromkeys(cut for each in given for cut in each.cuts))
+    for first, until in missing:
+        ranges, taken = without(first, until, noted)
+        left, cuts = left + ranges, cuts + taken
+    return Plan(replicas, choice, verdict, verdict.lineage.cut(end), pieces, left, trusts, cuts)
 
 
 class Writer:
@@ -191,6 +200,8 @@ class Writer:
         storage.write_synced(path, encode_leader_epochs(kept))
         if not has_producers and log.log_end_offset > self._start:  # the load of the empty log wrote one
             storage.remove(storage.join(self._folder, segment_file_name(self._start, FileKind.PRODUCER_SNAPSHOT)))
+        if plan.cuts:
+            storage.write_synced(storage.join(self._folder, FileKind.CUTS.value), encode_cuts(plan.cuts))
         self._keep_times(log)
         storage.sync_folder(self._folder)
         return log

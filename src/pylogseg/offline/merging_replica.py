@@ -13,6 +13,7 @@ from pylogseg.env.pool import Advance
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.files.checkpoint import EpochEntry, parse_leader_epochs
+from pylogseg.files.cuts import Cut, parse_cuts
 from pylogseg.files.index import OffsetIndex
 from pylogseg.format.batches import BatchTable, joined_rows
 from pylogseg.format.layout import OFFSET_INDEX_ENTRY
@@ -96,6 +97,8 @@ class ReplicaScan:
     notes : list of str
     checksums : Checksums
         Of the good batches.
+    cuts : list of Cut
+        What commands have cut out on purpose.
     """
 
     log_dir: str
@@ -120,6 +123,7 @@ class ReplicaScan:
     below: Lineage = field(default_factory=lambda: Lineage((), 0, 0))
     notes: list[str] = field(default_factory=list)
     checksums: Checksums = field(default_factory=Checksums)
+    cuts: list[Cut] = field(default_factory=list)
 
     @property
     def first_base(self) -> int:
@@ -187,6 +191,14 @@ def noted_offsets(storage: Storage, log_dir: str, notes: list[str]) -> Entries:
         return {}
 
 
+def _noted_cuts(storage: Storage, path: str, notes: list[str]) -> list[Cut]:
+    try:
+        return parse_cuts(storage.read_all(path), path)
+    except (CorruptionError, StorageError) as error:
+        notes.append(f"{error}: what was cut out on purpose is not known")
+        return []
+
+
 def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, advance: Advance) -> ReplicaScan:
     """Read a replica; `noted` is what the checkpoints of its log directory say.
 
@@ -212,9 +224,11 @@ def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, adva
         parsed = parse_file_name(entry.name)
         if parsed.kind is FileKind.LOG and parsed.suffix == ".swap":
             raise RequestError(
-                f"{storage.join(found.folder, entry.name)}: a cleaning was interrupted: merge a copy (`pylogseg copy`), "
-                f"where it is ended as by a broker, or end it here: `pylogseg recover {found.folder}`"
+                f"{storage.join(found.folder, entry.name)}: a cleaning was interrupted: merge a copy, for "
+                f"`pylogseg copy` ends it as a broker does, or end it here: `pylogseg recover {found.folder}`"
             )
+        if parsed.kind is FileKind.CUTS and parsed.is_live:
+            found.cuts = _noted_cuts(storage, storage.join(found.folder, entry.name), found.notes)
         if parsed.kind is FileKind.LOG and parsed.is_live and parsed.offset is not None:
             sizes[parsed.offset] = entry.size
         if parsed.kind is FileKind.PRODUCER_SNAPSHOT and parsed.is_live and parsed.offset is not None:

@@ -155,6 +155,10 @@ def _add_notes(plan: Plan, result: PartitionResult) -> None:
         text = ", ".join(offsets_text(first, end) for first, end in plan.missing[:_FEW])
         more = f" and {len(plan.missing) - _FEW:,} more ranges" if len(plan.missing) > _FEW else ""
         notes.append(f"{text}{more} are missing: no replica of this history has them")
+    notes += [
+        f"{offsets_text(cut.first_offset, cut.next_offset)} were cut out on purpose by `{cut.command}`: {cut.reason}"
+        for cut in plan.cuts[:_FEW]
+    ]
     notes += [_lost_text(plan, lost) for lost in plan.verdict.lost]
     if plan.choice.rule is Rule.NAMED:
         notes += [f"not in the log: {_alarm_text(plan, alarm)}" for alarm in plan.verdict.alarms]
