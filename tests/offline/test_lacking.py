@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -209,6 +210,71 @@ def test_nothing_is_said_of_whole_data(command: str, examples: Path, backup: Pat
         place = Path(shutil.copytree(disk, tmp_path / str(number) / "disk"))
         done = ran(command, place, tmp_path / str(number) / "out")
         assert (done.code, done.err) == (0, ""), command
+
+
+def _cut(base: int, size: int) -> Callable[[Path], None]:
+    return lambda disk: os.truncate(disk / PART / f"{base:020}.log", size)
+
+
+def _zeros(base: int, first: int) -> Callable[[Path], None]:
+    def write(disk: Path) -> None:
+        path = disk / PART / f"{base:020}.log"
+        data = path.read_bytes()
+        path.write_bytes(data[:first] + bytes(len(data) - first))
+
+    return write
+
+
+def _misnamed(disk: Path) -> None:
+    for path in (disk / PART).glob(f"{43:020}.*"):
+        path.rename(path.with_name(f"{44:020}{path.suffix}"))
+
+
+#: What is done to a disk that was closed in order, and a word of what is said of it.
+DAMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
+    "torn-middle": (_cut(43, 1000), "is cut off after"),
+    "zeros-middle": (_zeros(43, 0), "zero bytes follow"),
+    "misnamed": (_misnamed, "base offset 43 is below 44"),
+    "unindexed": (_segment(43, ".txnindex"), "ends of aborted transactions"),
+    "torn-end": (_cut(119, 700), "closed in order"),
+    "zeros-end": (_zeros(119, 0), "closed in order"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damage_is_not_carried_along_in_silence(damage: str, backup: Path, tmp_path: Path) -> None:
+    disk = Path(shutil.copytree(backup, tmp_path / "disk"))
+    assert (disk / ".kafka_cleanshutdown").exists()
+    DAMAGES[damage][0](disk)
+    found = pylogseg("verify", disk, "-q")
+    assert found.code == 1
+    is_end = damage.endswith("end")
+    assert "remedy: none" not in found.text
+    assert ("remove .kafka_cleanshutdown" in found.text) is is_end
+    for command in ("copy", "restore", "restore --force", *(["export", "move"] if is_end else [])):
+        out = tmp_path / command
+        done = ran(command, disk, out)
+        said = done.err + done.text
+        if damage == "unindexed" and "restore" in command:
+            assert (done.code, f"{43:020}.txnindex" in said) == (0, True)
+            assert pylogseg("verify", out).code == 0
+            continue
+        assert done.code == 1, (command, said)
+        assert DAMAGES[damage][1] in said, (command, said)
+        assert "trusts it" not in said
+        assert not list(out.rglob(".kafka_cleanshutdown")), command
+        if command in ("restore", "move"):
+            assert not list(out.rglob(PART)), command
+
+
+def test_a_file_in_place_of_a_folder(backup: Path, tmp_path: Path) -> None:
+    disk = Path(shutil.copytree(backup, tmp_path / "disk"))
+    shutil.rmtree(disk / PART)
+    (disk / PART).write_bytes(b"")
+    for command in ("copy", "restore", "export"):
+        done = ran(command, disk, tmp_path / command)
+        assert (done.code, "a file lies in its place" in done.err) == (1, True), command
+    assert pylogseg("verify", disk).code == 1
 
 
 def test_a_partition_that_is_not_there(examples: Path, backup: Path, tmp_path: Path) -> None:

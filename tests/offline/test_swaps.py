@@ -125,7 +125,7 @@ def test_each_command_finds_what_a_load_makes_of_it(state: tuple[Path, list[int]
     for command, to in (("restore", tmp_path / "new"), ("copy", tmp_path / "copy")):
         assert shell(command, disk, to).code == 0, command
         assert [record.offset for record in pylogseg.read(to)] == expected, command
-        assert not [path for path in to.rglob("*.swap")], command
+        assert not list(to.rglob("*.swap")), command
         assert shell("verify", to).code == 0, command
     assert {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()} == before
 

@@ -573,11 +573,12 @@ def report_gaps(gaps: Iterable[Gap]) -> bool:
 
 
 def report_lacking(found: Sequence[Finding]) -> bool:
-    """Report on stderr what is missing, or may be, one line each; return whether there is any (exit code 1)."""
-    from pylogseg.verify.lacking import texts_of
+    """Report on stderr what is missing or damaged, or may be, one line each; return whether there is any (code 1)."""
+    from pylogseg.verify.lacking import DAMAGED, texts_of
 
     for finding, text in zip(found, texts_of(found), strict=True):
-        complain(f"{'missing' if finding.is_damage else 'perhaps missing'}: {in_shell(text)}")
+        word = "damaged" if finding.kind in DAMAGED else "missing"
+        complain(f"{word if finding.is_damage else 'perhaps missing'}: {in_shell(text)}")
     if found:
         click.get_current_context().meta[DAMAGE] = True
     return bool(found)

@@ -38,14 +38,14 @@ another broker, replace it with that broker's own.
 \b
 What SRC is known to lack is reported: offsets that checkpoints, indexes, leader
 epochs or snapshots prove, and partitions that the cluster's metadata assigns to
-this disk. The rest is copied, without the indexes of missing segments, no
-checkpoint is above the end of its log, and the exit code is 1.
+this disk. So is damage that headers show; checksums of sealed segments are left
+to `pylogseg verify`. The rest is copied, without the indexes of missing segments,
+no checkpoint is above the end of its log, and the exit code is 1.
 
 \b
-Exit codes: 0 success; 1 records are known to be missing, or the last segment of
-a partition is damaged; 2 wrong usage or a disk error (a partition or a small file
-of SRC that cannot be read is reported and left out, the rest is copied);
-130 interrupted.
+Exit codes: 0 success; 1 records are known to be missing, or damage was seen;
+2 wrong usage or a disk error (a partition or a small file of SRC that cannot be
+read is reported and left out, the rest is copied); 130 interrupted.
 """
 
 

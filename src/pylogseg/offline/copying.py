@@ -19,7 +19,7 @@ from pylogseg.offline import unfinished
 from pylogseg.offline.copying_partition import Changed, PartitionCopier, PartitionCopy
 from pylogseg.restore.checkpoints import CHECKPOINTS, within
 from pylogseg.verify.findings import Finding
-from pylogseg.verify.lacking import lacking_in
+from pylogseg.verify.lacking import Look, lacking_in
 
 _AS_THEY_ARE = (FileKind.META_PROPERTIES.value, BOOTSTRAP_SNAPSHOT)
 
@@ -45,7 +45,7 @@ class Copied:
         Whether the copy has the clean shutdown marker: the source had it all the time, so no broker ran, and nothing
         is known to be missing.
     lacking : list of Finding
-        What is known to be missing from the source, and so from the copy.
+        What is known to be missing from the source, and so from the copy; and damage that headers show.
     """
 
     source: str
@@ -133,7 +133,9 @@ def copy(
     disk = LocalStorage() if storage is None else storage
     places, into = Target.find_all(disk, os.fspath(source)), os.fspath(target)
     chosen = chosen_in(places, topics, partitions)
-    found = lacking_in(chosen, topics, partitions, jobs=jobs) if isinstance(disk, LocalStorage) else []
+    found = (
+        lacking_in(chosen, topics, partitions, jobs=jobs, how=Look.CARRIED) if isinstance(disk, LocalStorage) else []
+    )
     if len(places) == 1:
         job = _Copy(disk, *chosen[0], into, on_partition, found)
         return job.plan() if dry_run else job.run(jobs, on_bytes)

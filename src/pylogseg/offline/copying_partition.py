@@ -55,8 +55,8 @@ class PartitionCopy:
     cut_bytes : int
         Bytes left out after the last whole batch.
     is_damaged : bool
-        Whether the last segment has damage before good batches, which the copy has too. Other segments are copied as
-        they are, and `verify` checks them.
+        Whether the last segment has damage before good batches, which the copy has too. Of other segments, headers
+        are looked at; see `Copied.lacking`.
     looks : int
         Listings of the folder that were needed.
     notes : list of str
@@ -106,7 +106,7 @@ class PartitionCopier:
         self._result = PartitionCopy(storage.split(source)[1], source, target)
 
     def run(self) -> PartitionCopy:
-        """Copy; StorageError if the disk fails, and because of `Changed` if the folder changes faster than it is copied."""
+        """Copy; StorageError if the disk fails, or because of `Changed` if the folder changes faster than that."""
         result = self._result
         self._storage.make_folder(self._target)
         for look in range(_LOOKS):

@@ -10,14 +10,14 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.offline.options import Options
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.verify.findings import Finding
-from pylogseg.verify.lacking import lacking, lacking_in
+from pylogseg.verify.lacking import Look, lacking, lacking_in
 
 
 def known_lacks(place: Target, names: list[str], options: Options) -> list[Finding]:
     """Return what folders are known to lack; to be asked first, since who opens a log puts its checkpoints in order."""
     if not isinstance(options.storage, LocalStorage):
         return []
-    return lacking_in([(place, names)], jobs=options.jobs, whole=False, outlined=True)
+    return lacking_in([(place, names)], jobs=options.jobs, whole=False, how=Look.OUTLINE)
 
 
 def name_lacks(result: Result, known: list[Finding]) -> None:

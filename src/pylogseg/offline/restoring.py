@@ -25,6 +25,7 @@ from pylogseg.offline.adopting import Arrival, adopt, open_transactions, seen_by
 from pylogseg.offline.comparing_table import compared
 from pylogseg.offline.copying_files import check_batches, copy_folder, finish_swap, first_difference, settle
 from pylogseg.offline.moving import check_log_dir
+from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.restoring_tier import FromTier, Until
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_leave
@@ -38,7 +39,7 @@ from pylogseg.restore.tables import RecordRange, Tables, is_table
 from pylogseg.restore.uploading import Upload
 from pylogseg.tier.urls import is_tier
 from pylogseg.verify.findings import Finding
-from pylogseg.verify.lacking import lacking_in, refuse
+from pylogseg.verify.lacking import UNINDEXED, Look, lacking_in, refuse
 from pylogseg.verify.missing import is_asked
 from pylogseg.walker.gaps import offsets_text
 
@@ -333,13 +334,17 @@ class _FromLogs:
         self.partitions.sort(key=lambda result: result.name)
         left = {result.name for result in self.partitions if result.state == "left"}
         kept = [(place, [name for name in names if name not in left]) for place, names in chosen]
-        self.lacking = lacking_in(kept, topics, numbers)
+        found = lacking_in(kept, topics, numbers, how=Look.CARRIED)
+        self.lacking = [finding for finding in found if finding.kind != UNINDEXED]
+        self._unindexed = {os.path.basename(os.path.dirname(each.path)) for each in found if each.kind == UNINDEXED}
         if not force:
             refuse(self.lacking)
 
     @property
     def is_marked(self) -> bool:
-        """True if all that is copied was closed cleanly."""
+        """True if all that is copied was closed cleanly, and is whole."""
+        if self.lacking:
+            return False
         marker = FileKind.CLEAN_SHUTDOWN.value
         parents = {place.parent for place in self._places.values()}
         return all(os.path.exists(os.path.join(parent, marker)) for parent in parents)
@@ -431,6 +436,8 @@ class _FromLogs:
             storage.write_synced(os.path.join(copy, FileKind.PARTITION_METADATA.value), metadata)
         (result,) = (each for each in self.partitions if each.name == name)
         result.notes += settle(storage, copy, end)
+        if name in self._unindexed:
+            _index_aborted(copy, result)
         entries = all_within(entries, end)
         clean = os.path.exists(os.path.join(self._places[name].parent, FileKind.CLEAN_SHUTDOWN.value))
         points = [
@@ -441,6 +448,19 @@ class _FromLogs:
         sizes = [e.size for e in storage.list_folder(copy) if e.name.endswith(".log")]
         start = max(start, entries.get(FileKind.LOG_STARTS.value, 0))
         return Written(topic, number, copy, start, end, -1, len(sizes), sum(sizes), -1)
+
+
+def _index_aborted(copy: str, result: PartitionResult) -> None:
+    """Make the transaction indexes of a copy, which no broker does, from its log."""
+    (done,) = reindex(copy, ("txn",))
+    names = [os.path.basename(row["path"]) for row in done.rows if row["action"] == "written"]
+    if names:
+        result.notes.append(f"missing beside aborted transactions, and made from the log: {', '.join(names)}")
+    else:
+        result.is_undone = True
+        result.notes.append(
+            f"transaction indexes are missing, and were not made: {done.reason or 'no abort was found'}"
+        )
 
 
 class Restoring:

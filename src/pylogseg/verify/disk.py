@@ -11,7 +11,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.internal_topics.cluster import clusters_of
 from pylogseg.verify.files import check_log_dir
-from pylogseg.verify.findings import DENIED, Finding, Level, of_failure
+from pylogseg.verify.findings import DENIED, Finding, Level, of_failure, uncut
 from pylogseg.verify.missing import Around, absolute, check_partitions, is_asked
 from pylogseg.verify.partition import Reports, check_partition
 from pylogseg.verify.segment import verify_segment
@@ -210,12 +210,13 @@ def _partition_findings(
 ) -> Iterator[Finding]:
     summary.partitions += 1
     reports = Reports(part.log_start_offset)
+    checkpoints, cluster = around.of(part)
     for segment in part.segments:
         report = next(results)
         summary.add_segment(report)
-        yield from as_uploaded(part, report.findings, segment)
+        if not segment.is_swapped_in:  # which has a check of its own
+            yield from as_uploaded(part, uncut(report.findings, checkpoints.is_stopped), segment)
         reports.add(segment, report)
-    checkpoints, cluster = around.of(part)
     found = check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)
     yield from as_uploaded(part, found)
     yield from as_uploaded(part, check_uploads(part, reports.reports, summary.level))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from pylogseg.errors import CorruptionError, StorageError, is_denied
+from pylogseg.format.names import FileKind
 from pylogseg.walker.gaps import Gap, GapKind, kind_of
 
 
@@ -109,6 +111,19 @@ _UNKNOWN = (PERHAPS_COMPACTED, PERHAPS_REMOTE)
 _COPY = "take the partition from another replica; or read around it with --on-corrupt skip"
 _REBUILT = "delete the file while the broker is stopped: it is rebuilt from the log"
 
+#: Kinds of what a crash leaves at the end of a log, where a broker cuts it off.
+ENDS = (GapKind.TORN.value, GapKind.ZEROS.value)
+#: What to do about those where nothing but a crash explains them: in a segment that others follow; and beside the
+#: marker of a clean shutdown.
+_INSIDE = (
+    "take the partition from another replica before a broker recovers the log: it would delete all segments behind "
+    "this place; or keep them by `pylogseg repair --keep-behind`"
+)
+_UNCUT = (
+    "remove .kafka_cleanshutdown before a broker starts, so that it recovers the log and cuts this off: with the file "
+    "it appends behind it; what was there before is with other replicas"
+)
+
 #: What to do about each kind of finding.
 REMEDIES = {
     GapKind.CRC_BAD.value: _COPY,
@@ -118,7 +133,7 @@ REMEDIES = {
     GapKind.FOREIGN.value: "unpack an archive; else use the tools of the program that wrote it",
     GapKind.REMOVED.value: "none: retention deletes the oldest segments, followers of a new leader truncate the newest",
     GapKind.TORN.value: "none: a broker cuts it off when it recovers the log",
-    GapKind.ZEROS.value: "none after a crash; remove .kafka_cleanshutdown if it is there, so that the log is recovered",
+    GapKind.ZEROS.value: "none: a broker cuts it off when it recovers the log",
     "header": _COPY,
     "order": "take the partition from another replica: a broker serves these offsets twice or not at all",
     "inner-crc": _COPY,
@@ -196,7 +211,18 @@ def of_gap(gap: Gap) -> Finding:
     last = None if gap.next_offset is None or gap.next_offset <= gap.first_offset else gap.next_offset - 1
     place = gap.position, gap.first_offset, last, gap.end_position
     is_damage = gap.is_damage and gap.kind is not GapKind.LOCKED
-    return Finding(gap.path, gap.kind.value, is_damage, gap.reason + span, *place)
+    found = Finding(gap.path, gap.kind.value, is_damage, gap.reason + span, *place)
+    is_inside = is_damage and gap.kind.value in ENDS
+    return found._replace(other_remedy=_INSIDE) if is_inside else found
+
+
+def uncut(findings: Iterable[Finding], is_stopped: bool) -> Iterator[Finding]:
+    """Yield the findings of a segment; with the marker of a clean shutdown, no broker cuts off what a crash leaves."""
+    for finding in findings:
+        if is_stopped and not finding.is_damage and finding.kind in ENDS:
+            reason = f"{finding.reason}, and {FileKind.CLEAN_SHUTDOWN.value} says that the log was closed in order"
+            finding = finding._replace(is_damage=True, reason=reason, other_remedy=_UNCUT)
+        yield finding
 
 
 def of_error(kind: str, error: CorruptionError) -> Finding:

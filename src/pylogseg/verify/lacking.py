@@ -5,29 +5,49 @@ The answer is a part of what `verify` says, by the same checks: of segments only
 
 from __future__ import annotations
 
+import enum
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pylogseg.catalog.disk import Disk, Partition, Segment, open_dir
+from pylogseg.catalog.disk import Disk, Partition, Segment, beside, open_dir
 from pylogseg.catalog.target import Target
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.errors import IncompleteError
+from pylogseg.format.names import FileKind
 from pylogseg.internal_topics.cluster import clusters_of
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.seek import end_offset
-from pylogseg.verify.findings import PERHAPS_COMPACTED, PERHAPS_REMOTE, Finding, Level
+from pylogseg.reading.transaction_markers import markers_of
+from pylogseg.verify.findings import PERHAPS_COMPACTED, PERHAPS_REMOTE, Finding, Level, of_gap, uncut
 from pylogseg.verify.missing import Around, absolute, check_ends, check_orphans, check_partitions, is_asked
 from pylogseg.verify.partition import Reports, check_continuity, check_swaps
-from pylogseg.verify.segment import header_report
+from pylogseg.verify.segment import header_report, verify_segment
 from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.verify.startup import check_replicas
-from pylogseg.walker.gaps import offsets_text
+from pylogseg.walker.gaps import GapKind, offsets_text
 
 #: Findings that an error names.
 _NAMED = 5
+
+
+class Look(enum.Enum):
+    """How much is looked at."""
+
+    OUTLINE = 0
+    """Headers are read only of logs whose segments do not follow one another."""
+    HEADERS = 1
+    """The headers of all segments on this machine."""
+    CARRIED = 2
+    """These, for what goes along with files that are copied: damage, and aborted transactions whose index is gone."""
+
+
+#: The kind of a finding about aborted transactions without their index.
+UNINDEXED = "transaction-index"
+#: Kinds of findings about what is there, and wrong.
+DAMAGED = (*(kind.value for kind in GapKind), "header", UNINDEXED, "swap")
 
 if TYPE_CHECKING:
     from pylogseg.tier.slices import Slice, TieredLog
@@ -40,21 +60,21 @@ def lacking(
     names: Sequence[str] = (),
     numbers: Sequence[int] | None = None,
     jobs: int = 1,
-    outlined: bool = False,
+    how: Look = Look.HEADERS,
     with_unknown: bool = False,
 ) -> list[Finding]:
     """Return what is missing of a disk, or of some of its partitions (else all live ones), or may be: see `known`.
 
     Checkpoints, indexes without a segment, leader epochs, snapshots and the metadata of the cluster show it. Whole
     partitions are looked for only in log directories, where `names` and `numbers` select them as in `Disk.select`.
-    Damage is not looked for, but for what a broken header shows. `outlined`: headers are read only of logs whose
-    segments do not follow one another. `with_unknown`: also first segments that may have been deleted in a tier.
+    Of damage, only a torn end that no broker cuts off is named, unless more is asked for: see `Look`. `with_unknown`:
+    also first segments that may have been deleted in a tier.
     """
     around = Around(disk, clusters_of(disk)[0])
     parts = [part for part in (disk.partitions if chosen is None else chosen) if not part.state]
 
     def check(part: Partition, advance: Advance) -> list[Finding]:
-        return _of_partition(part, around, outlined, with_unknown)
+        return _of_partition(part, around, how, with_unknown)
 
     found = [finding for findings in map_ordered(check, parts, jobs) for finding in findings]
     places = {(p.topic, p.partition): d.path for d in disk.log_dirs for p in d.partitions if not p.state}
@@ -73,7 +93,7 @@ def lacking_in(
     *,
     jobs: int = 1,
     whole: bool = True,
-    outlined: bool = False,
+    how: Look = Look.HEADERS,
 ) -> list[Finding]:
     """Return what is known to be missing of folders in log directories of this machine, as from `chosen_in`.
 
@@ -94,7 +114,7 @@ def lacking_in(
         topics, numbers = [part.name for part in parts], ()
         if not parts:
             return []
-    return lacking(disk, parts, names=topics, numbers=numbers, jobs=jobs, outlined=outlined)
+    return lacking(disk, parts, names=topics, numbers=numbers, jobs=jobs, how=how)
 
 
 def lacking_for(
@@ -147,7 +167,7 @@ def refuse(found: Sequence[Finding]) -> None:
         )
 
 
-def _of_partition(part: Partition, around: Around, outlined: bool, with_unknown: bool) -> list[Finding]:
+def _of_partition(part: Partition, around: Around, how: Look, with_unknown: bool) -> list[Finding]:
     """Return what is missing of one partition, each range once, by paths in its folder."""
     if part.error is not None:
         return []
@@ -157,9 +177,14 @@ def _of_partition(part: Partition, around: Around, outlined: bool, with_unknown:
             Finding(part.path, "tier-hole", True, f"{offsets_text(first, end)} are in no upload", None, first, end - 1)
             for first, end in uploaded.holes
         ]
-    reports = _reports(part, outlined)
     checkpoints, cluster = around.of(part)
+    reports, seen = _reports(part, how)
+    end = reports[-1].end_gap if reports else None
+    if how is not Look.CARRIED:
+        seen = [of_gap(end)] if end is not None and not end.is_damage else []
     found = [
+        *uncut(seen, checkpoints.is_stopped),
+        *(_unindexed(part, reports) if how is Look.CARRIED else ()),
         *check_ends(part, reports, checkpoints, cluster),
         *check_orphans(part, reports),
         *check_continuity(part, reports, _Explained(), checkpoints, cluster),
@@ -195,21 +220,50 @@ def _has(finding: Finding, other: Finding) -> bool:
     return first <= start and end <= last
 
 
-def _reports(part: Partition, outlined: bool) -> list[SegmentReport]:
-    """Return what the headers of a partition's segments say.
-
-    If `outlined`, and what does not lie on this machine, it is looked at as a whole only if its outline has gaps.
-    """
-    taken = Reports(part.log_start_offset)
+def _unindexed(part: Partition, reports: Sequence[SegmentReport]) -> Iterator[Finding]:
+    """Yield transaction indexes that are gone: no broker makes them again, and readers get what was aborted."""
+    bare = {
+        beside(segment.path, FileKind.TXN_INDEX)
+        for segment, report in zip(part.segments, reports, strict=True)
+        if report.has_markers and _is_local(segment) and not segment.hint(FileKind.TXN_INDEX)
+        if any(is_abort for _, _, is_abort in markers_of(segment, 0, unopened={}))
+    }
+    if not bare:
+        return
+    taken, found = Reports(part.log_start_offset), list[Finding]()
     for segment in part.segments:
-        taken.add(segment, _outline(segment) if outlined or not _is_local(segment) else header_report(segment))
+        report = verify_segment(segment, Level.INDEXES)
+        taken.add(segment, report)
+        found += report.findings
+    for path in sorted(bare):
+        offsets = [each.offset for each in (*found, *taken.unindexed_aborts) if each.path == path and each.offset]
+        if offsets:
+            first, last = min(offsets), max(offsets)
+            reason = f"it is missing, and {offsets_text(first, last + 1)} {_ABORTS[first == last]}"
+            yield Finding(path, UNINDEXED, True, reason, None, first, last)
+
+
+_ABORTS = ("have the ends of aborted transactions", "is the end of an aborted transaction")
+
+
+def _reports(part: Partition, how: Look) -> tuple[list[SegmentReport], list[Finding]]:
+    """Return what the headers of a partition's segments say, and the damage of those on this machine.
+
+    By an outline, and what does not lie on this machine, it is looked at as a whole only if its outline has gaps.
+    """
+    taken, seen = Reports(part.log_start_offset), list[Finding]()
+    for segment in part.segments:
+        is_read = how is not Look.OUTLINE and _is_local(segment)
+        report = header_report(segment) if is_read else _outline(segment)
+        seen += report.findings
+        taken.add(segment, report)
     sampled = any(report.is_sampled for report in taken.reports)
     if not sampled or not list(check_continuity(part, taken.reports, _Explained(), None, None)):
-        return taken.reports
+        return taken.reports, seen
     taken = Reports(part.log_start_offset)
     for segment in part.segments:
         taken.add(segment, header_report(segment))
-    return taken.reports
+    return taken.reports, seen
 
 
 def _slice_of(segment: Segment) -> Slice | None:

@@ -155,7 +155,8 @@ def check_ends(
     if log_start is not None and log_start > end and reports and reports[-1].next_offset > reports[0].first_offset:
         dropped = _dropped(partition, reports, log_start, checkpoints)
         said = [(offset, text) for offset, text in said if not text.startswith(FileKind.LOG_STARTS.value)]
-    is_certain = not reports or reports[-1].end_gap is None or any(offset > end for offset, _ in said)
+    is_stopped = checkpoints is not None and checkpoints.is_stopped  # then no crash has cut it
+    is_certain = not reports or reports[-1].end_gap is None or is_stopped or any(offset > end for offset, _ in said)
     said += _beside(partition, epochs)
     beyond = sorted((offset, text) for offset, text in said if offset > end)
     if (reports and not (dropped or beyond or at_start)) or _has_changed(partition, reports):
@@ -419,7 +420,8 @@ def check_partitions(
     absent = {key: offset for key, offset in checkpoints.partitions.items() if key not in here and asked(*key)}
     if not absent:
         return
-    now = {entry.name for entry in log_dir.files.list_folder(log_dir.path)}
+    entries = log_dir.files.list_folder(log_dir.path)
+    now, files = ({entry.name for entry in entries if entry.is_dir is is_dir} for is_dir in (True, False))
     moving = [folder for name in now if (folder := parse_partition_folder(name)) is not None and folder.state]
     empty = []
     for (topic, number), offset in sorted(absent.items()):
@@ -432,7 +434,8 @@ def check_partitions(
         if offset > 0:
             start = max(checkpoints.of(FileKind.LOG_STARTS, (topic, number)) or 0, 0)
             first = start if start < offset else 0
-            reason = f"the folder of this partition is missing, with its offsets below {offset}: {said}"
+            what = "the folder of this partition is missing" + ", a file lies in its place" * (name in files)
+            reason = f"{what}, with its offsets below {offset}: {said}"
             yield Finding(path, "missing", True, reason, None, first, offset - 1)
         else:
             empty.append(name)

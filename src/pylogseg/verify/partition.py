@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from typing import Protocol
 
-from pylogseg.catalog.disk import OtherFile, Partition, Segment, beside
+from pylogseg.catalog.disk import Partition, Segment, beside
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.files.cuts import Cut, parse_cuts, without
 from pylogseg.format.escape import printable
@@ -72,9 +72,12 @@ def check_partition(
 ) -> Iterator[Finding]:
     """Run the checks that need all segments of a partition; the summary counts the gaps that compaction explains."""
     reports = taken.reports
-    yield from check_continuity(partition, reports, summary, checkpoints, cluster)
-    yield from taken.unindexed_aborts
     swaps = list(check_swaps(partition, reports, checkpoints, cluster, level))
+    told = {(finding.offset, finding.last_offset) for finding in swaps}
+    for finding in check_continuity(partition, reports, summary, checkpoints, cluster):
+        if (finding.offset, finding.last_offset) not in told:
+            yield finding
+    yield from taken.unindexed_aborts
     yield from _leftovers(partition, {".swap"} if swaps else set())
     yield from swaps
     if level >= Level.INDEXES:

@@ -237,6 +237,7 @@ class _SegmentCheck:
         self._begun, self._after_gap = True, bool(wrong[-1])
         self._next = max(self._next, int(rows.last_offset[~wrong].max(initial=-1)) + 1)
         report.max_timestamp = max(report.max_timestamp, int(rows.max_timestamp.max()))
+        report.has_markers |= bool((rows.is_control & rows.is_transactional).any())
         self._epochs(rows)
 
     def _order(self, rows: BatchTable, judged: Judged) -> None:

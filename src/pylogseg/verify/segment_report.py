@@ -34,6 +34,7 @@ class SegmentReport:
     end_position: int = -1  #: The end of the file, as far as it was read.
     is_sampled: bool = False  #: Only some batches were looked at: counts, times and epochs are of these.
     is_compacted: bool = False  #: Batches lack records or have a delete horizon: offsets may be missing anywhere.
+    has_markers: bool = False  #: Ends of transactions are among the batches.
     epochs: list[tuple[int, int]] = field(default_factory=list)  #: Leader epochs in order, each with its first offset.
     #: Producer and offset of abort markers without an index entry and data here.
     unindexed_aborts: list[tuple[int, int]] = field(default_factory=list)
