@@ -12,7 +12,9 @@ import pytest
 from helpers.shell import Done, pylogseg
 
 from pylogseg.catalog.disk import open_dir
+from pylogseg.embedded.opening import open_log
 from pylogseg.files.checkpoint import parse_offset_checkpoint
+from pylogseg.log.recovery_report import ActionKind
 from pylogseg.verify.lacking import lacking
 
 #: Segments of txn-a-0 in the examples, and the end of its log.
@@ -353,3 +355,41 @@ def test_a_table_knows_its_files(backup: Path, tmp_path: Path) -> None:
         assert (done.code, "did not end" in done.err if not options else "not all could be" in done.err) == (1, True)
     assert pylogseg("export", backup, "--out", lake, "--overwrite").code == 0
     assert restored().code == 0
+
+
+def test_recover_names_what_is_short_or_gone(backup: Path, tmp_path: Path) -> None:
+    """It changes nothing that a broker would leave; but what it puts in order is not whole."""
+    for sign in ("last", "high-watermark", "recovery-point"):
+        disk = Path(shutil.copytree(backup, tmp_path / sign))
+        SIGNS[sign][0](disk)
+        _, first, last = SIGNS[sign]
+        dry = pylogseg("recover", disk, "-n")
+        done = pylogseg("recover", disk, "--no-keep")
+        assert (dry.code, done.code) == (1, 1), sign
+        assert f"{PART}, offsets {first} to {last}" in done.text
+        assert f"{PART}, offsets {first} to {last}" in dry.text
+    gone = Path(shutil.copytree(backup, tmp_path / "gone"))
+    shutil.rmtree(gone / PART)
+    done = pylogseg("recover", gone, "--no-keep")
+    assert (done.code, f"{gone / PART}: the folder of this partition is missing" in done.err) == (1, True)
+    whole = Path(shutil.copytree(backup, tmp_path / "whole"))
+    (whole / ".kafka_cleanshutdown").unlink()
+    assert pylogseg("recover", whole, "--no-keep").code == 0
+
+
+def test_move_of_all_names_a_folder_that_is_gone(backup: Path, tmp_path: Path) -> None:
+    for number, (asked, code) in enumerate({"*": 1, "txn-a": 1, "txn-a-1": 0}.items()):
+        disk = Path(shutil.copytree(backup, tmp_path / f"{number}"))
+        shutil.rmtree(disk / PART)
+        (tmp_path / f"to {number}").mkdir()
+        done = pylogseg("move", disk, tmp_path / f"to {number}", asked)
+        assert (done.code, f"{disk / PART}: the folder of this partition is missing" in done.err) == (code, bool(code))
+        assert (tmp_path / f"to {number}" / "txn-a-1").is_dir()
+
+
+def test_a_log_that_is_opened_short_is_named(backup: Path, tmp_path: Path) -> None:
+    disk = Path(shutil.copytree(backup, tmp_path / "disk"))
+    SIGNS["last"][0](disk)
+    with open_log(disk / PART) as log:
+        (found,) = (action for action in log.report.actions if action.is_damage)
+    assert (found.kind, found.first_offset, found.next_offset) == (ActionKind.SHORT, BASES[-1], END)

@@ -75,6 +75,7 @@ _DONE = {
     "garbage": "segment(s) with garbage left as they are",
     "hidden": "segment(s) with hidden batches left as they are",
     "unreached": "segment(s) with batches that a broker does not reach left as they are",
+    "short": "log(s) shorter than checkpoints say left as they are",
 }
 _ENDING = re.compile(r"[(](.*?)[)]")
 _OPTION_NAMES = ("dry_run", "into", "server_properties", "cluster_metadata", "now_ms", "jobs")

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from pylogseg.catalog.disk import open_dir
 from pylogseg.catalog.target import Target, refuse_if_locked
 from pylogseg.cli.common import (
     change_text,
@@ -21,6 +22,7 @@ from pylogseg.cli.common import (
     parse_settings,
     print_json,
     progress,
+    report_lacking,
     size_text,
     try_print,
 )
@@ -32,6 +34,7 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.log.recovery_report import Action
 from pylogseg.offline.recovering import RecoverOptions, RecoverResult, Recovery
+from pylogseg.verify.lacking import lacking
 from pylogseg.walker.gaps import offsets_text
 
 #: Words of the output for states of a result.
@@ -46,9 +49,9 @@ Examples:
   pylogseg recover /data                       all log directories in it
 
 \b
-Exit codes: 0 all is in order now; 1 written records were lost, a partition
-cannot be recovered, or a broker will not start (lost+found, meta.properties);
-2 wrong usage, a disk error, or a broker runs; 130 interrupted: recovered
+Exit codes: 0 all is in order now; 1 written records were lost (also before:
+checkpoints name more), a partition cannot be recovered, or a broker will not
+start (lost+found, meta.properties); 2 wrong usage, a disk error, or a broker runs; 130 interrupted: recovered
 partitions stay so, run the command again for the rest.
 """
 
@@ -102,6 +105,9 @@ def recover(
     if len(places) > 1 and not dry_run:
         refuse_if_locked(places)
     paths = [place.parent for place in places] if len(places) > 1 else [directory]
+    # Whole partitions; asked before their entries in checkpoints go. The metadata may not know of an earlier move.
+    gone = lacking(open_dir(paths), []) if all(place.is_whole for place in places) else []
+    gone = [finding for finding in gone if finding.offset is not None]
     for path in paths:
         try:
             _recover_one(path, options, counts, as_json, 0 if quiet else 1 + verbose)
@@ -110,9 +116,10 @@ def recover(
                 raise
             counts.disk_failed = True
             complain(error)
+    report_lacking(gone)
     if counts.disk_failed:
         click.get_current_context().exit(2)
-    end_with(counts.is_damage or counts.refused > 0)
+    end_with(counts.is_damage or counts.refused > 0 or bool(gone))
 
 
 def _recover_one(path: str, options: RecoverOptions, counts: _Counts, as_json: bool, level: int) -> None:
@@ -165,7 +172,7 @@ def _print_rows(result: RecoverResult) -> None:
 def _print(result: RecoverResult, level: int, dry_run: bool) -> None:
     for _, group in groupby(result.report.actions, lambda action: (action.kind, action.reason, action.bytes_gone > 0)):
         actions = list(group)
-        if actions[0].bytes_gone:
+        if actions[0].bytes_gone or actions[0].is_damage:
             for action in actions:
                 if action.is_damage or level:
                     _print_action(action, 0, dry_run)

@@ -178,6 +178,7 @@ def open_in(
                 producer_expiration_ms=owner.producer_id_expiration_ms,
                 hooks=LoadHooks(owner.keeper),
             )
+            engine.report.compare_end(folder, engine.log_end_offset, start.recovery_point, start.high_watermark)
             ownership = Ownership(engine, directory, has_tasks=owner.tasks, owns_scheduler=scheduler is None)
             log = EmbeddedLog(engine, ownership, owner.leader_epoch)
             log.begin(directory, time.perf_counter() - started)

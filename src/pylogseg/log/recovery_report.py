@@ -46,6 +46,8 @@ class ActionKind(enum.Enum):
     """Batches whose offsets go back are kept: to a broker the log ends before them."""
     UNREACHED = "unreached"
     """Batches are kept that a broker does not reach after a clean shutdown: its index ends where no batch begins."""
+    SHORT = "short"
+    """Nothing was done: the log ends below an offset that checkpoints say it had, and no cut explains it."""
 
 
 #: What to do about it, if anything.
@@ -69,7 +71,13 @@ REMEDIES = {
     "`pylogseg repair --keep-behind` to remove the batch that is out of order",
     ActionKind.UNREACHED: "before a broker starts or an append reuses their offsets, run `pylogseg recover --full`, "
     "which reads the segment instead of its index",
+    ActionKind.SHORT: "before an append reuses these offsets, take the partition from another replica",
 }
+#: What makes the end of a log a lower one.
+_SHORTENING = (
+    ActionKind.CUT, ActionKind.EMPTIED, ActionKind.DROPPED, ActionKind.REPLACED, ActionKind.HIDDEN,
+    ActionKind.UNREACHED,
+)  # fmt: skip
 _REMOVALS = (ActionKind.REPLACED, ActionKind.LEFTOVER, ActionKind.ORPHAN, ActionKind.SNAPSHOT)
 
 
@@ -150,21 +158,29 @@ class LoadReport:
         self.actions.append(action)
         _log.log(logging.WARNING if action.is_damage else logging.INFO, "%s", printable(str(action)))
 
-    def compare_end(self, log_end: int, recovery_point: int, high_watermark: int) -> None:
-        """Turn cuts into losses if the log had been flushed, or replicated, up to a higher offset than its end now."""
+    def compare_end(self, path: str, log_end: int, recovery_point: int, high_watermark: int) -> None:
+        """Name what is lost if the log had been flushed, or replicated, up to a higher offset than its end now.
+
+        A cut becomes a loss; without any, the log at `path` was short before.
+        """
         above = [
             f"{what} says {offset}"
             for what, offset in (("recovery point", recovery_point), ("high watermark", high_watermark))
             if offset > log_end
         ]
-        if above:
-            reason = f"; but the {' and the '.join(above)}: these records had been written"
-            self.actions[:] = [
-                replace(action, is_damage=True, reason=action.reason + reason)
-                if action.kind is ActionKind.CUT and not action.is_damage
-                else action
-                for action in self.actions
-            ]
+        if not above:
+            return
+        reason = f"the {' and the '.join(above)}: these records had been written"
+        if not any(action.kind in _SHORTENING for action in self.actions):
+            end = max(recovery_point, high_watermark)
+            reason = f"the log ends at {log_end}, and {reason}"
+            self.add(Action(ActionKind.SHORT, path, reason, True, first_offset=log_end, next_offset=end))
+        self.actions[:] = [
+            replace(action, is_damage=True, reason=f"{action.reason}; but {reason}")
+            if action.kind is ActionKind.CUT and not action.is_damage
+            else action
+            for action in self.actions
+        ]
 
     def _count(self, *kinds: ActionKind) -> int:
         return sum(action.kind in kinds for action in self.actions)

@@ -101,7 +101,7 @@ def move(
     job = _Move(disk, place, into, on_result or (lambda result: None), on_bytes or (lambda size: None))
     here, arrived = _chosen(place, job.there(), list(topics), partitions)
     if isinstance(disk, LocalStorage):
-        job.look(here, force)
+        job.look(here, topics, partitions, force)
         job.compare_ids(here)
     if not here and not arrived:
         job.note(f"{place.parent} has no such partition; what fits is in {into} already")
@@ -179,14 +179,17 @@ class _Move:
         """Something about the two directories."""
         self._result.notes.append(text)
 
-    def look(self, names: Sequence[str], force: bool) -> None:
-        """Ask what the partitions to move are known to lack."""
-        found = lacking_in([(self._place, names)], whole=False)
+    def look(self, names: Sequence[str], topics: Sequence[str], numbers: Sequence[int], force: bool) -> None:
+        """Ask what the partitions to move are known to lack, and which of those that were asked for are gone."""
+        moved, found = self.there(), lacking_in([(self._place, names)], topics, numbers)
         self._result.lacking += [finding for finding in found if not finding.is_damage]
         for finding in known(found):
-            name = self._storage.split(finding.path)[1]
-            name = name if name in names else self._storage.split(self._storage.split(finding.path)[0])[1]
-            self._lacking.setdefault(name, []).append(finding)
+            above, last = self._storage.split(finding.path)
+            name = last if last in names else self._storage.split(above)[1]
+            if name in names:
+                self._lacking.setdefault(name, []).append(finding)
+            elif last not in moved and finding.offset is not None:  # the metadata may not know of an earlier move
+                self._result.lacking.append(finding)
         self._force = force
 
     def compare_ids(self, names: Sequence[str]) -> None:

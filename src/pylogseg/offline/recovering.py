@@ -209,7 +209,7 @@ class Recovery:
                 producer_expiration_ms=options.producer_expiration_ms,
                 hooks=LoadHooks(keeper, advance, report=result.report, stops_at_unreached=True),
             )
-            result.report.compare_end(log.log_end_offset, start.recovery_point, start.high_watermark)
+            result.report.compare_end(path, log.log_end_offset, start.recovery_point, start.high_watermark)
             log.update_high_watermark(start.high_watermark)
             log.flush()
             log.close()
