@@ -508,6 +508,8 @@ def test_shell_json(golden: Path) -> None:
     out = run("--json", golden / "broker-4.3" / "damage" / "bit-second" / "in").stdout
     finding, summary = map(json.loads, out.splitlines())
     assert (finding["type"], finding["level"], finding["kind"]) == ("finding", "damage", "crc")
-    assert set(finding) == {"type", "level", "kind", "path", "position", "offset", "lastOffset", "reason", "remedy"}
+    assert set(finding) == {
+        "type", "level", "urgency", "kind", "path", "position", "offset", "lastOffset", "reason", "remedy",
+    }  # fmt: skip
     assert (summary["type"], summary["damaged"], summary["level"]) == ("summary", 1, "indexes")
     assert summary["notChecked"]
