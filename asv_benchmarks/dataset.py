@@ -25,7 +25,7 @@ from sections import Bench, rate
 
 import pylogseg
 from pylogseg import encode, scan
-from pylogseg.files.index import encode_offset_index, encode_time_index
+from pylogseg.format.files.index import encode_offset_index, encode_time_index
 from pylogseg.reading.column_names import DEFAULT_COLUMNS
 
 _KEYS, _PARTITIONS, _OF_A_SEGMENT, _SEGMENTS = 100_000, 2, 1_000_000, 10_000

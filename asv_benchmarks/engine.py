@@ -17,7 +17,6 @@ from memory import anonymous_mb
 from rows import Row
 
 import pylogseg
-from pylogseg.arrow.encode import encode
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import SystemClock
 from pylogseg.env.environment import Environment
@@ -26,6 +25,7 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.format.batches import scan
 from pylogseg.log.log import Log
 from pylogseg.log.state import Start
+from pylogseg.reading.arrow.encode import encode
 
 _TMPFS = Path("/dev/shm")
 _TEMPLATES = 512

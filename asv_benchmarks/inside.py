@@ -15,9 +15,9 @@ from sections import Bench, millions, rate, real_dump
 
 import pylogseg
 from pylogseg import encode, scan
-from pylogseg.arrow.messages import typed_records
-from pylogseg.internal_topics.image import Image
-from pylogseg.messages.framing import encode_coordinator, encode_framed
+from pylogseg.format.messages.framing import encode_coordinator, encode_framed
+from pylogseg.values.internal.image import Image
+from pylogseg.values.internal.message_arrays import typed_records
 
 TOPIC = "__consumer_offsets"
 _UUID = "ad2WYTurTD2u9Tkxi8WdpQ"

@@ -19,12 +19,12 @@ from memory import anonymous_mb
 from rows import Row
 
 from pylogseg import BrokerSettings, LogManager
-from pylogseg.arrow.encode import encode
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.cleaner_filter import CleanerStats
 from pylogseg.log.cleaner_range import Cleanable, cleanable
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import SLOT_BYTES, OffsetMap
+from pylogseg.reading.arrow.encode import encode
 
 MAP_BYTES = 128 << 20
 LOGS = 2000

@@ -24,8 +24,8 @@ sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "tests"))
 from helpers.tiers import copy_locally
 
 import pylogseg
-from pylogseg.files.checkpoint import encode_offset_checkpoint
-from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
+from pylogseg.format.files.checkpoint import encode_offset_checkpoint
+from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.uuids import format_uuid
 
 #: Partitions of a topic.

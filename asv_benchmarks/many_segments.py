@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from measure import Clock
 
 from pylogseg import encode
-from pylogseg.files.index import encode_offset_index, encode_time_index
+from pylogseg.format.files.index import encode_offset_index, encode_time_index
 
 _OF_A_PARTITION = 100
 _OF_A_SEGMENT = 100

@@ -21,7 +21,7 @@ import pyarrow as pa
 from memory import anonymous_mb
 
 from pylogseg import offline
-from pylogseg.arrow.encode import encode
+from pylogseg.reading.arrow.encode import encode
 
 _RECORDS = 20_000  # encoded at once
 _KEYS = 10**9

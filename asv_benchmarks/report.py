@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from pylogseg import encode, scan
-from pylogseg.files.index import encode_offset_index, encode_time_index
+from pylogseg.format.files.index import encode_offset_index, encode_time_index
 
 _RECORDS = 10
 _INTERVAL = 4

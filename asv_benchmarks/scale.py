@@ -16,11 +16,11 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pylogseg.catalog.disk import Segment
+from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.format.names import FileKind
+from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.spark.distribute import packed, shares
-from pylogseg.verify.segment_report import SegmentReport
 
 _SAMPLE = 20_000
 

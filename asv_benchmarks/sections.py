@@ -20,8 +20,8 @@ from rows import Row
 
 import pylogseg
 from pylogseg import _codec
-from pylogseg.files.index import OffsetIndex
 from pylogseg.format.batches import scan
+from pylogseg.format.files.index import OffsetIndex
 from pylogseg.format.records import decode
 
 FOUR = ("offset", "timestamp", "key", "value")

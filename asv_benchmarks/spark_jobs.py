@@ -28,8 +28,8 @@ from rows import Row
 
 import pylogseg
 import pylogseg.spark
+from pylogseg.inspect.verify.disk import Level, Summary, verify
 from pylogseg.spark import jobs
-from pylogseg.verify.disk import Level, Summary, verify
 
 _MAP_BYTES = 128 << 20
 _TOPICS = 12

@@ -14,9 +14,9 @@ from measure import in_turn
 from rows import Row
 from sections import Bench, millions, rate
 
-from pylogseg.arrow.decoding import Decoder, Decoding
-from pylogseg.schemas.schema import Schema
-from pylogseg.schemas.store import Schemas
+from pylogseg.values.decoding import Decoder, Decoding
+from pylogseg.values.schemas.schema import Schema
+from pylogseg.values.schemas.store import Schemas
 
 _PIECE = 32768
 _FEW = 2  # pieces, for what takes long

@@ -24,9 +24,9 @@ from pylogseg import offline
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import scan
 from pylogseg.format.records import decode
+from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.findings import Level
 from pylogseg.log.recovery_report import ActionKind
-from pylogseg.verify.disk import Summary, verify
-from pylogseg.verify.findings import Level
 
 _STEPS = 60
 

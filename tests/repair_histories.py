@@ -25,8 +25,8 @@ from merge_histories import Left
 import pylogseg
 from pylogseg import offline
 from pylogseg.format.batches import scan
-from pylogseg.verify.disk import Summary, verify
-from pylogseg.verify.findings import Level
+from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.findings import Level
 
 _MISTAKES = ("topic id", "cluster", "other topic, no metadata", "other topic, no metadata, other names")
 

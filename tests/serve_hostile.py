@@ -45,7 +45,7 @@ from helpers.kafka_clients import RawClient  # noqa: E402  (a folder beside this
 from helpers.large_lists import large_lists  # noqa: E402
 from helpers.wire_draws import drawn  # noqa: E402
 
-from pylogseg.messages.schema import Message, messages  # noqa: E402
+from pylogseg.format.messages.schema import Message, messages  # noqa: E402
 from pylogseg.server import wire  # noqa: E402
 from pylogseg.server.budget import ITEM_BYTES, REQUEST_BYTES  # noqa: E402
 from pylogseg.server.handlers import READ_ONLY  # noqa: E402

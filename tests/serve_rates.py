@@ -41,9 +41,9 @@ sys.path[:0] = [str(HERE), str(HERE / "kafka" / "broker")]
 from helpers.kafka_clients import RawClient  # noqa: E402  (a folder beside this program)
 
 import pylogseg  # noqa: E402
+from pylogseg.format.messages.codec import decode_message, encode_message  # noqa: E402
+from pylogseg.format.messages.schema import message  # noqa: E402
 from pylogseg.format.uuids import format_uuid  # noqa: E402
-from pylogseg.messages.codec import decode_message, encode_message  # noqa: E402
-from pylogseg.messages.schema import message  # noqa: E402
 from pylogseg.server import wire  # noqa: E402
 
 #: Bytes of a fetch, and how many are sent in a round.

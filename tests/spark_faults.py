@@ -45,10 +45,10 @@ from helpers.tiers import Uploader
 
 import pylogseg
 import pylogseg.spark
-from pylogseg.datasets.read_arrow import read_arrow
-from pylogseg.restore.staging import FORGOTTEN_MS, sweep
+from pylogseg.offline.restoring.staging import FORGOTTEN_MS, sweep
 from pylogseg.spark import jobs
 from pylogseg.spark._compat import cause_of
+from pylogseg.tables.read_arrow import read_arrow
 
 SOURCE = os.pathsep.join(path for path in sys.path if path)
 

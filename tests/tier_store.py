@@ -31,12 +31,12 @@ from helpers.tiers import TOPIC_ID, Key, Uploader
 from object_store import Store
 
 import pylogseg
+from pylogseg.disk.tier.keys import KeyRing
+from pylogseg.disk.tier.manifest import parse_manifest
 from pylogseg.format.uuids import format_uuid
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import read_task
-from pylogseg.tier.keys import KeyRing
-from pylogseg.tier.manifest import parse_manifest
 
 #: Keys that a store returns for one request.
 PAGE = 1000

@@ -28,12 +28,12 @@ from helpers.tiers import COPIED, Uploader, break_off, copy_segment
 
 import pylogseg
 from pylogseg import offline
-from pylogseg.files.checkpoint import EpochEntry
-from pylogseg.lineage.chains import Lineage, parting
-from pylogseg.lineage.parts import LeftKind, Part
-from pylogseg.tier.files import TierFiles
-from pylogseg.verify.disk import Summary, verify
-from pylogseg.verify.findings import Finding, Level
+from pylogseg.disk.lineage.chains import Lineage, parting
+from pylogseg.disk.lineage.parts import LeftKind, Part
+from pylogseg.disk.tier.files import TierFiles
+from pylogseg.format.files.checkpoint import EpochEntry
+from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.findings import Finding, Level
 
 _STEPS = 70
 ISOLATIONS: tuple[Any, ...] = ("read_uncommitted", "read_committed")

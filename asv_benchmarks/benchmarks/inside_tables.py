@@ -13,10 +13,10 @@ import pyarrow as pa
 import typed
 
 import pylogseg
-from pylogseg.arrow.decoding import Decoder, Decoding
-from pylogseg.internal_topics.image import Image
-from pylogseg.schemas.schema import Schema
-from pylogseg.schemas.store import Schemas
+from pylogseg.values.decoding import Decoder, Decoding
+from pylogseg.values.internal.image import Image
+from pylogseg.values.schemas.schema import Schema
+from pylogseg.values.schemas.store import Schemas
 
 RECORDS = 100_000
 

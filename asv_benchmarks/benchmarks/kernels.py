@@ -6,8 +6,8 @@ import data
 import numpy as np
 
 from pylogseg import _codec
-from pylogseg.files.index import OffsetIndex
 from pylogseg.format.batches import scan
+from pylogseg.format.files.index import OffsetIndex
 from pylogseg.format.records import decode
 from pylogseg.format.scratch import Scratch
 

@@ -75,8 +75,8 @@ class Reading:
 
     def time_dump_kafka_style(self, codec: str) -> None:
         """The lines of kafka-dump-log.sh."""
-        from pylogseg.dump.kafka_options import KafkaOptions
-        from pylogseg.dump.kafka_style import kafka_dump
+        from pylogseg.inspect.dump.kafka_options import KafkaOptions
+        from pylogseg.inspect.dump.kafka_style import kafka_dump
 
         with open(os.devnull, "wb") as null:
             kafka_dump([str(self.log / data.NAME)], null.write, print, KafkaOptions(print_data_log=True))

@@ -13,8 +13,8 @@ import data
 
 import pylogseg
 from pylogseg import offline
-from pylogseg.verify.disk import Summary, verify
-from pylogseg.verify.findings import Level
+from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.findings import Level
 
 sys.path.insert(1, str(Path(__file__).resolve().parents[2] / "tests"))
 from helpers.tiers import Key, Uploader

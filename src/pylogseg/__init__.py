@@ -6,17 +6,9 @@ from pylogseg._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from pylogseg import offline as offline
-    from pylogseg.arrow.decoding import Decoding
-    from pylogseg.arrow.encode import encode
-    from pylogseg.catalog.disk import Disk, LogDir, Partition, Segment, open_dir
-    from pylogseg.catalog.tiers import open_tier
     from pylogseg.config import LogConfig
-    from pylogseg.datasets.opening import dataset
-    from pylogseg.datasets.polars import scan_polars
-    from pylogseg.datasets.read_arrow import read_arrow
-    from pylogseg.embedded.log import EmbeddedLog
-    from pylogseg.embedded.opening import open_log
-    from pylogseg.embedded.producer import Producer
+    from pylogseg.disk.disk import Disk, LogDir, Partition, Segment, open_dir
+    from pylogseg.disk.tiers import open_tier
     from pylogseg.errors import (
         ClosedError,
         CorruptionError,
@@ -33,18 +25,26 @@ if TYPE_CHECKING:
     )
     from pylogseg.format.batches import BatchTable, scan
     from pylogseg.format.records import RecordColumns, decode
-    from pylogseg.internal_topics.inside import Inside, inside
+    from pylogseg.inspect.verify.findings import Finding
     from pylogseg.log.log import Appended
-    from pylogseg.manager.manager import LogManager
-    from pylogseg.manager.settings import BrokerSettings
+    from pylogseg.owned.log import EmbeddedLog
+    from pylogseg.owned.manager.manager import LogManager
+    from pylogseg.owned.manager.settings import BrokerSettings
+    from pylogseg.owned.opening import open_log
+    from pylogseg.owned.producer import Producer
+    from pylogseg.reading.arrow.encode import encode
     from pylogseg.reading.stream import Reader, Record, read
     from pylogseg.reporting.report import Report, report
-    from pylogseg.schemas.store import Schemas
     from pylogseg.server.opening import serve
     from pylogseg.server.security import Security
     from pylogseg.server.server import Server
     from pylogseg.server.writing.broker import Broker
-    from pylogseg.verify.findings import Finding
+    from pylogseg.tables.opening import dataset
+    from pylogseg.tables.polars import scan_polars
+    from pylogseg.tables.read_arrow import read_arrow
+    from pylogseg.values.decoding import Decoding
+    from pylogseg.values.internal.inside import Inside, inside
+    from pylogseg.values.schemas.store import Schemas
     from pylogseg.walker.gaps import Gap, GapKind
 
 # Loaded on first use: an import of the package must not cost more than what it is used for.
@@ -52,51 +52,51 @@ _HOMES = {
     "Appended": "pylogseg.log.log",
     "BatchTable": "pylogseg.format.batches",
     "Broker": "pylogseg.server.writing.broker",
-    "BrokerSettings": "pylogseg.manager.settings",
+    "BrokerSettings": "pylogseg.owned.manager.settings",
     "ClosedError": "pylogseg.errors",
     "CorruptionError": "pylogseg.errors",
-    "Decoding": "pylogseg.arrow.decoding",
-    "Disk": "pylogseg.catalog.disk",
-    "EmbeddedLog": "pylogseg.embedded.log",
+    "Decoding": "pylogseg.values.decoding",
+    "Disk": "pylogseg.disk.disk",
+    "EmbeddedLog": "pylogseg.owned.log",
     "FencedError": "pylogseg.errors",
-    "Finding": "pylogseg.verify.findings",
+    "Finding": "pylogseg.inspect.verify.findings",
     "Gap": "pylogseg.walker.gaps",
     "GapKind": "pylogseg.walker.gaps",
-    "Inside": "pylogseg.internal_topics.inside",
+    "Inside": "pylogseg.values.internal.inside",
     "InvalidRecordError": "pylogseg.errors",
     "LockedError": "pylogseg.errors",
     "LogConfig": "pylogseg.config",
-    "LogDir": "pylogseg.catalog.disk",
-    "LogManager": "pylogseg.manager.manager",
+    "LogDir": "pylogseg.disk.disk",
+    "LogManager": "pylogseg.owned.manager.manager",
     "OffsetOutOfRangeError": "pylogseg.errors",
     "OutOfOrderSequenceError": "pylogseg.errors",
-    "Partition": "pylogseg.catalog.disk",
-    "Producer": "pylogseg.embedded.producer",
+    "Partition": "pylogseg.disk.disk",
+    "Producer": "pylogseg.owned.producer",
     "PylogsegError": "pylogseg.errors",
     "Reader": "pylogseg.reading.stream",
     "Record": "pylogseg.reading.stream",
     "RecordColumns": "pylogseg.format.records",
     "Report": "pylogseg.reporting.report",
     "RequestError": "pylogseg.errors",
-    "Schemas": "pylogseg.schemas.store",
+    "Schemas": "pylogseg.values.schemas.store",
     "Security": "pylogseg.server.security",
-    "Segment": "pylogseg.catalog.disk",
+    "Segment": "pylogseg.disk.disk",
     "Server": "pylogseg.server.server",
     "StorageError": "pylogseg.errors",
     "TooLargeError": "pylogseg.errors",
     "TransactionStateError": "pylogseg.errors",
-    "dataset": "pylogseg.datasets.opening",
+    "dataset": "pylogseg.tables.opening",
     "decode": "pylogseg.format.records",
-    "encode": "pylogseg.arrow.encode",
-    "inside": "pylogseg.internal_topics.inside",
-    "open_dir": "pylogseg.catalog.disk",
-    "open_log": "pylogseg.embedded.opening",
-    "open_tier": "pylogseg.catalog.tiers",
+    "encode": "pylogseg.reading.arrow.encode",
+    "inside": "pylogseg.values.internal.inside",
+    "open_dir": "pylogseg.disk.disk",
+    "open_log": "pylogseg.owned.opening",
+    "open_tier": "pylogseg.disk.tiers",
     "read": "pylogseg.reading.stream",
-    "read_arrow": "pylogseg.datasets.read_arrow",
+    "read_arrow": "pylogseg.tables.read_arrow",
     "report": "pylogseg.reporting.report",
     "scan": "pylogseg.format.batches",
-    "scan_polars": "pylogseg.datasets.polars",
+    "scan_polars": "pylogseg.tables.polars",
     "serve": "pylogseg.server.opening",
 }
 

@@ -49,7 +49,7 @@ def test_help_loads_no_command() -> None:
     code = (
         "import sys\nfrom pylogseg.cli import shell\n"
         "try: shell(['--help'])\nexcept SystemExit: pass\n"
-        "print([name for name in ('numpy', 'rich', 'pyarrow', 'pylogseg.catalog.disk') if name in sys.modules])"
+        "print([name for name in ('numpy', 'rich', 'pyarrow', 'pylogseg.disk.disk') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -19,9 +19,9 @@ from helpers.shell import damaged, environment, process, pylogseg
 from reference import text as reference
 
 import pylogseg as package
-from pylogseg.catalog.disk import open_dir
 from pylogseg.cli.query import OffsetRange, Query
 from pylogseg.cli.tail import Followed, last_records
+from pylogseg.disk.disk import open_dir
 from pylogseg.format.text import payload_of
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.reading.stream import logs_of

@@ -23,12 +23,12 @@ from helpers.checks import wait_for
 from helpers.shell import damaged, environment, process, pylogseg
 
 import pylogseg as package
-from pylogseg.catalog.disk import open_dir
-from pylogseg.export import file as export_module
-from pylogseg.export.file import Form, export_part
-from pylogseg.export.unfinished import unfinished
+from pylogseg.disk.disk import open_dir
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.stream import logs_of
+from pylogseg.tables.export import file as export_module
+from pylogseg.tables.export.file import Form, export_part
+from pylogseg.tables.export.unfinished import unfinished
 
 
 def files(out: Path) -> list[Path]:
@@ -265,7 +265,7 @@ def test_an_overwrite_that_fails_changes_nothing(examples, tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pylogseg.export.unfinished import create, create_folder, unfinished
+from pylogseg.tables.export.unfinished import create, create_folder, unfinished
 out = Path(sys.argv[1])
 create_folder(out / unfinished())
 folder = out / "topic=txn-a" / "partition=0"

@@ -15,12 +15,12 @@ from helpers.internal_logs import write_log
 from helpers.shell import pylogseg
 
 from pylogseg import read
-from pylogseg.arrow.message_text import coordinator_texts
-from pylogseg.dump.kafka_decoders import decoder_of
-from pylogseg.dump.kafka_options import KafkaOptions
 from pylogseg.format.builder import build, shared_row
+from pylogseg.format.messages.framing import encode_coordinator
 from pylogseg.format.record_input import columns_from_records
-from pylogseg.messages.framing import encode_coordinator
+from pylogseg.inspect.dump.kafka_decoders import decoder_of
+from pylogseg.inspect.dump.kafka_options import KafkaOptions
+from pylogseg.values.internal.message_text import coordinator_texts
 
 DECODERS = {
     "__consumer_offsets": "--offsets-decoder",

@@ -12,8 +12,8 @@ import pytest
 from helpers.shell import command, environment, pylogseg
 
 import pylogseg as package
-from pylogseg.catalog.disk import open_dir
-from pylogseg.stats.listing import segment_row
+from pylogseg.disk.disk import open_dir
+from pylogseg.inspect.stats.listing import segment_row
 
 
 def test_partitions(examples: Path) -> None:

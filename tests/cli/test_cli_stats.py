@@ -11,9 +11,9 @@ import pytest
 from helpers.shell import damaged, pylogseg
 
 import pylogseg as package
-from pylogseg.catalog.disk import open_dir
-from pylogseg.stats.missing import MissingOffsets
-from pylogseg.stats.segment import Stats, segment_stats
+from pylogseg.disk.disk import open_dir
+from pylogseg.inspect.stats.missing import MissingOffsets
+from pylogseg.inspect.stats.segment import Stats, segment_stats
 
 
 def only(*arguments: object) -> dict[str, Any]:

@@ -19,11 +19,11 @@ from click.testing import CliRunner
 import pylogseg
 from pylogseg import _codec
 from pylogseg.cli import shell
-from pylogseg.dump.kafka_options import KafkaOptions
-from pylogseg.dump.kafka_style import kafka_dump
-from pylogseg.dump.native import dump_file, files_of
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.names import parse_file_name
+from pylogseg.inspect.dump.kafka_options import KafkaOptions
+from pylogseg.inspect.dump.kafka_style import kafka_dump
+from pylogseg.inspect.dump.native import dump_file, files_of
 
 DEEP = KafkaOptions(deep_iteration=True, print_data_log=True)
 

@@ -16,14 +16,14 @@ import pytest
 
 import pylogseg
 import pylogseg.offline
-from pylogseg.datasets.read_arrow import read_arrow
 from pylogseg.errors import RequestError
-from pylogseg.export import tables as module
-from pylogseg.export.file import Form
-from pylogseg.export.notes import NOTES, state_of
-from pylogseg.export.tables import COLUMNS, ExportedPart, Table, export_parts, parts_of
 from pylogseg.reading.log_reader import logs_of
 from pylogseg.reading.partition import ReadOptions
+from pylogseg.tables.export import tables as module
+from pylogseg.tables.export.file import Form
+from pylogseg.tables.export.notes import NOTES, state_of
+from pylogseg.tables.export.tables import COLUMNS, ExportedPart, Table, export_parts, parts_of
+from pylogseg.tables.read_arrow import read_arrow
 
 DAY_MS = 86_400_000
 FORM = Form("parquet", COLUMNS)

@@ -21,16 +21,25 @@ import pytest
 from helpers.shell import pylogseg
 
 import pylogseg as package
-from pylogseg.datasets.read_arrow import read_arrow
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.export.file import Form
-from pylogseg.export.notes import NOTES, files_of, lacking_of, locked, note_names, noted, refuse_unfinished, state_of
-from pylogseg.export.stores import Fingerprint, FolderStore, ObjectStore, RemoteStore, store_of
-from pylogseg.export.tables import COLUMNS, Table, export_parts, parts_of
 from pylogseg.offline import compact
 from pylogseg.reading.log_reader import logs_of
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.reading.partition import ReadOptions
+from pylogseg.tables.export.file import Form
+from pylogseg.tables.export.notes import (
+    NOTES,
+    files_of,
+    lacking_of,
+    locked,
+    note_names,
+    noted,
+    refuse_unfinished,
+    state_of,
+)
+from pylogseg.tables.export.stores import Fingerprint, FolderStore, ObjectStore, RemoteStore, store_of
+from pylogseg.tables.export.tables import COLUMNS, Table, export_parts, parts_of
+from pylogseg.tables.read_arrow import read_arrow
 
 URL = "memory://lake"
 CHANGES = ("put", "delete")

@@ -27,12 +27,12 @@ from helpers.checks import wait_for
 from helpers.shell import ROOT, command, damaged, environment, process, pylogseg
 
 import pylogseg as package
-from pylogseg.arrow.log_scan import LogScan
 from pylogseg.cli.sql import Waiting
 from pylogseg.errors import RequestError
 from pylogseg.format.text import payload_of
-from pylogseg.sql import session
-from pylogseg.sql.tables import openers
+from pylogseg.reading.log_scan import LogScan
+from pylogseg.tables.sql import session
+from pylogseg.tables.sql.tables import openers
 
 pytest.importorskip("duckdb")
 
@@ -576,7 +576,7 @@ def test_explain(dead: Path) -> None:
 
 def test_views_are_lazy(dead: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A statement opens only what it reads."""
-    from pylogseg.catalog.disk import Segment
+    from pylogseg.disk.disk import Segment
 
     def refuse(self: Segment) -> None:
         raise RequestError("opened")

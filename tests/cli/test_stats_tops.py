@@ -9,8 +9,8 @@ import pytest
 from helpers.shell import damaged, pylogseg
 
 import pylogseg as package
-from pylogseg.stats import sketch, tops
-from pylogseg.stats.tops import again
+from pylogseg.inspect.stats import sketch, tops
+from pylogseg.inspect.stats.tops import again
 
 
 def batches(examples: Path, topic: str) -> list[tuple[int, int, int]]:

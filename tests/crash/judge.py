@@ -19,8 +19,8 @@ from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import Storage
 from pylogseg.errors import Verdict as Checked
-from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.batches import scan
+from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.log import Log
 from pylogseg.log.state import Start

@@ -29,8 +29,8 @@ from helpers.trees import tree
 from crash.judge import Broken, must
 from pylogseg import offline
 from pylogseg.format.names import FileKind
+from pylogseg.offline.restoring.staging import is_left_behind
 from pylogseg.offline.result import Result
-from pylogseg.restore.staging import is_left_behind
 
 #: Modules whose builtin functions and methods call the system.
 _SYSTEM = frozenset({"posix", "io", "_io", "mmap", "fcntl"})

@@ -10,7 +10,6 @@ import itertools
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from pylogseg.arrow.encode import encode
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import Storage
@@ -19,6 +18,7 @@ from pylogseg.format.control_batches import marker_batch
 from pylogseg.log.log import Appended, Log
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.state import Start
+from pylogseg.reading.arrow.encode import encode
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 
 FOLDER = "/d/t-0"

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pylogseg.arrow.encode import encode
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import SystemClock
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.log.log import Log
+from pylogseg.reading.arrow.encode import encode
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 
 _SEGMENT_BYTES = 16 << 20

@@ -22,7 +22,6 @@ from typing import Any
 
 import pylogseg
 from crash.judge import Broken, must
-from pylogseg.arrow.encode import encode
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import SystemClock
 from pylogseg.env.environment import Environment
@@ -32,6 +31,7 @@ from pylogseg.errors import OffsetOutOfRangeError, StorageError
 from pylogseg.format.batches import scan
 from pylogseg.log.log import Log
 from pylogseg.log.segment_replace import copy_batches, new_cleaned_segment, replace_segments
+from pylogseg.reading.arrow.encode import encode
 
 _CONFIG = LogConfig.of(
     segment_bytes=30_000, segment_index_bytes=4096, index_interval_bytes=500, file_delete_delay_ms=2000

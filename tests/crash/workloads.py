@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from crash.promises import FOLDER, NOW_MS, TINY, Producer, Promise, Witness, Written
-from pylogseg.arrow.encode import encode
 from pylogseg.config import LogConfig
 from pylogseg.env.storage import Storage
 from pylogseg.errors import OutOfOrderSequenceError
+from pylogseg.reading.arrow.encode import encode
 from pylogseg.testing.memory import MemoryStorage
 
 

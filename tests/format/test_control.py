@@ -16,10 +16,10 @@ from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.batches import scan
 from pylogseg.format.control import ControlKind, decode_control_key
 from pylogseg.format.control_batches import control_batch
+from pylogseg.format.messages.control import control_kinds, decode_control, encode_control
 from pylogseg.format.names import parse_file_name
 from pylogseg.format.records import decode
 from pylogseg.format.uuids import format_uuid, parse_uuid
-from pylogseg.messages.control import control_kinds, decode_control, encode_control
 
 i16 = st.integers(0, 2**15 - 1)
 i32 = st.integers(-(2**31), 2**31 - 1)

@@ -15,13 +15,13 @@ from reference import batch as reference
 from reference import build as reference_build
 
 import pylogseg
-from pylogseg.arrow.encode import encode
 from pylogseg.errors import RequestError, Verdict
 from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
 from pylogseg.format.builder import Columns, build, columns_of, rebuild, shared_row
 from pylogseg.format.control_batches import empty_batch, marker_batch
 from pylogseg.format.record_input import columns_from_records
 from pylogseg.format.records import decode
+from pylogseg.reading.arrow.encode import encode
 
 CHECKSUM_RECORDS = [(283843, b"key1", b"value1"), (1234, b"key2", b"value2")]
 LEGACY_CODECS = ("none", "gzip", "snappy", "lz4")

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from pylogseg.arrow.encode import encode
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.format.control import ControlKind
 from pylogseg.format.control_batches import control_batch, marker_batch
-from pylogseg.messages.control import encode_control
+from pylogseg.format.messages.control import encode_control
+from pylogseg.reading.arrow.encode import encode
 
 LEGACY_CODECS = ("none", "gzip", "snappy", "lz4")
 

@@ -8,8 +8,8 @@ import pytest
 
 from pylogseg.format import layout
 from pylogseg.format.layout import STRUCTURES, WIDTHS, Structure
-from pylogseg.messages.control import KRAFT_MESSAGES
-from pylogseg.messages.schema import Field, message
+from pylogseg.format.messages.control import KRAFT_MESSAGES
+from pylogseg.format.messages.schema import Field, message
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
 

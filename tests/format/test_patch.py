@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import batch as reference
 
-from pylogseg.arrow.encode import encode
 from pylogseg.errors import RequestError, Verdict
 from pylogseg.format import patch
 from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
 from pylogseg.format.builder import rebuild
 from pylogseg.format.record_input import columns_from_records
+from pylogseg.reading.arrow.encode import encode
 
 RECORDS = [(283843, b"key1", b"value1"), (1234, b"key2", b"value2")]
 payloads = st.none() | st.binary(max_size=70)

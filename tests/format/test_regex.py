@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylogseg.errors import RequestError
-from pylogseg.search.patterns import Pattern, regular_expression
-from pylogseg.search.regex import in_re2, search
+from pylogseg.inspect.search.patterns import Pattern, regular_expression
+from pylogseg.inspect.search.regex import in_re2, search
 
 # Some have a meaning only beside others; what Python's `re` does not take is left out.
 PIECES = [

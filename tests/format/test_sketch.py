@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylogseg.stats import sketch
-from pylogseg.stats.sketch import Distinct, Heaviest, Histogram, hash_each
+from pylogseg.inspect.stats import sketch
+from pylogseg.inspect.stats.sketch import Distinct, Heaviest, Histogram, hash_each
 
 sizes = st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 300), min_size=1, max_size=200)
 

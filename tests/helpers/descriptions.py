@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pylogseg.arrow.encode import encode
 from pylogseg.errors import RequestError
 from pylogseg.format.control_batches import marker_batch
+from pylogseg.reading.arrow.encode import encode
 
 
 def described(batches: Iterable[dict[str, Any]]) -> bytes:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from pylogseg.files.checkpoint import EpochEntry
-from pylogseg.lineage.chains import Lineage
-from pylogseg.lineage.parts import Part
+from pylogseg.disk.lineage.chains import Lineage
+from pylogseg.disk.lineage.parts import Part
+from pylogseg.format.files.checkpoint import EpochEntry
 
 
 @dataclass

@@ -13,11 +13,11 @@ import numpy as np
 from helpers import mutations
 from pylogseg._codec import crc32c
 from pylogseg.errors import PylogsegError
-from pylogseg.files import checkpoint, index, properties, snapshot, status, txnindex
 from pylogseg.format import names
 from pylogseg.format.batches import scan
+from pylogseg.format.files import checkpoint, index, properties, snapshot, status, txnindex
+from pylogseg.format.messages.control import decode_control
 from pylogseg.format.records import decode
-from pylogseg.messages.control import decode_control
 
 
 def files(rng: Random) -> None:

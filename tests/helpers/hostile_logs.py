@@ -14,7 +14,7 @@ from reference import compression as slow_compression
 from helpers import mutations
 from pylogseg import _codec
 from pylogseg._native import _framing, _records
-from pylogseg.catalog.disk import Segment
+from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import Entry
 from pylogseg.errors import CorruptionError, Ending, Verdict
 from pylogseg.format import compression

@@ -10,13 +10,13 @@ import numpy as np
 
 from helpers import hostile_logs, mutations
 from helpers.messages import VERSIONS
-from pylogseg.arrow.messages import message_arrays
 from pylogseg.errors import CorruptionError
+from pylogseg.format.messages.codec import MalformedError, decode_message, encode_message
+from pylogseg.format.messages.framing import HOMES, decode_coordinator, decode_framed
+from pylogseg.format.messages.program import decode_columns, heads
+from pylogseg.format.messages.schema import Field, message
 from pylogseg.format.uuids import format_uuid
-from pylogseg.messages.codec import MalformedError, decode_message, encode_message
-from pylogseg.messages.framing import HOMES, decode_coordinator, decode_framed
-from pylogseg.messages.program import decode_columns, heads
-from pylogseg.messages.schema import Field, message
+from pylogseg.values.internal.message_arrays import message_arrays
 
 
 def messages(rng: Random) -> None:

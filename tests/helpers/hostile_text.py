@@ -14,11 +14,11 @@ import numpy as np
 from reference import batch as slow
 
 from helpers import hostile_logs, mutations
-from pylogseg.arrow.encode import encode
 from pylogseg.errors import RequestError, Verdict
 from pylogseg.format import patch, text
 from pylogseg.format.batches import scan
 from pylogseg.format.records import RecordColumns, decode
+from pylogseg.reading.arrow.encode import encode
 
 FIELDS = ("offset", "timestamp", "key", "value", "headers", "leaderEpoch", "position")
 PLACES = ("key_place", "value_place", "headers_place")

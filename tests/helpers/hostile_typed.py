@@ -10,13 +10,13 @@ import numpy as np
 
 from helpers import hostile_logs, mutations
 from pylogseg._native import _typed
-from pylogseg.arrow.typed import ArrowColumn
 from pylogseg.errors import RequestError
-from pylogseg.schemas.avro_program import AvroProgram
-from pylogseg.schemas.avro_schema import parse_avro
-from pylogseg.schemas.frames import FRAMES, unframed
-from pylogseg.schemas.proto_program import ProtoProgram
-from pylogseg.schemas.proto_schema import parse_proto
+from pylogseg.values.schemas.avro_program import AvroProgram
+from pylogseg.values.schemas.avro_schema import parse_avro
+from pylogseg.values.schemas.frames import FRAMES, unframed
+from pylogseg.values.schemas.proto_program import ProtoProgram
+from pylogseg.values.schemas.proto_schema import parse_proto
+from pylogseg.values.typed import ArrowColumn
 
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 

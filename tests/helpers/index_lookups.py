@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pylogseg.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.records import decode
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from pylogseg._codec import encode_uvarint
-from pylogseg.messages.codec import is_flexible
-from pylogseg.messages.schema import Field, Message, messages
+from pylogseg.format.messages.codec import is_flexible
+from pylogseg.format.messages.schema import Field, Message, messages
 from pylogseg.server import wire
 from pylogseg.server.table import Table
 

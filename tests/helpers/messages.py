@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from pylogseg.format.messages.codec import defaults
+from pylogseg.format.messages.schema import Field, Message, messages
 from pylogseg.format.uuids import format_uuid
-from pylogseg.messages.codec import defaults
-from pylogseg.messages.schema import Field, Message, messages
 
 #: Every message in every version.
 VERSIONS = [

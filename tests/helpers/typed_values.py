@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pylogseg.schemas.avro_program import AvroProgram
-from pylogseg.schemas.avro_schema import parse_avro
+from pylogseg.values.schemas.avro_program import AvroProgram
+from pylogseg.values.schemas.avro_schema import parse_avro
 
 
 def plain(value: Any, kind: pa.DataType) -> Any:

@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 
 from helpers.typed_values import varint
-from pylogseg.arrow.decoding import Decoder, Decoding, TypedBatches
-from pylogseg.schemas.schema import Schema
-from pylogseg.schemas.store import Schemas
+from pylogseg.values.decoding import Decoder, Decoding, TypedBatches
+from pylogseg.values.schemas.schema import Schema
+from pylogseg.values.schemas.store import Schemas
 
 #: What each case unfolds to if nothing stops it, and columns of the wide ones.
 UNFOLDED, COLUMNS = 100 << 20, 300

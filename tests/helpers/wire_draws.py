@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from pylogseg.messages.schema import WIDTHS, Field, Message
+from pylogseg.format.messages.schema import WIDTHS, Field, Message
 
 _EDGES = (0, 1, -1, 2, 5, 100, 350)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pylogseg.format.messages.schema import Field
 from pylogseg.format.uuids import parse_uuid
-from pylogseg.messages.schema import Field
 
 
 def raw_ids(fields: tuple[Field, ...], values: Any) -> Any:

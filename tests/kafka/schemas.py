@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make the table of message schemas, `src/pylogseg/messages/schemas.json`, from the jars of a Kafka.
+"""Make the table of message schemas, `src/pylogseg/format/messages/schemas.json`, from the jars of a Kafka.
 
     schemas.py [JARS] [--out FILE]
     schemas.py [JARS] --compare
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = ROOT / "src" / "pylogseg" / "messages" / "schemas.json"
+TABLE = ROOT / "src" / "pylogseg" / "format" / "messages" / "schemas.json"
 #: Kinds of messages that are stored. Requests and responses are taken by name.
 KINDS = ("coordinator-key", "coordinator-value", "metadata", "data")
 _SERVED = [

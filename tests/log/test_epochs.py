@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reference import epochs as model
 
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.files.checkpoint import parse_leader_epochs
+from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.log.leader_epochs import LeaderEpochs
 
 PATH = "t-0/leader-epoch-checkpoint"

@@ -148,7 +148,7 @@ _MANY = """
     from pylogseg.log.log import Log
     from pylogseg.log.state import Start
     from pylogseg.testing.clock import ManualClock, ManualScheduler
-    from pylogseg.arrow.encode import encode
+    from pylogseg.reading.arrow.encode import encode
 
     folder, count = sys.argv[1], 1000
     config = LogConfig.of(segment_index_bytes=4096)

@@ -21,8 +21,8 @@ from pylogseg.errors import (
     RequestError,
     TransactionStateError,
 )
-from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.log.producer_rebuild import rebuild
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.producers import Checked, Producers

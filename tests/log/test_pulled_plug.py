@@ -20,11 +20,11 @@ from crash.judge import Broken, Recovered, judge
 from crash.promises import FOLDER, NOW_MS, TINY, Producer, Promise, Witness, as_sent
 from crash.workloads import LONG, SHORT, Workload, random_workload
 
-from pylogseg.arrow.encode import encode
 from pylogseg.env.scheduler import Handle
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment
+from pylogseg.reading.arrow.encode import encode
 from pylogseg.testing.faults import Fault, FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 

@@ -15,9 +15,9 @@ from helpers.shell import pylogseg
 import pylogseg as package
 from pylogseg import offline
 from pylogseg._native import _append
-from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.batches import scan
-from pylogseg.offline.adopting import HANDED_OUT, renamed
+from pylogseg.format.files.txnindex import TxnIndex
+from pylogseg.offline.restoring.adopting import HANDED_OUT, renamed
 from pylogseg.offline.result import Result
 
 IDS = (0, 1, 2, 1000, HANDED_OUT - 1, HANDED_OUT, (1 << 60) + 7)

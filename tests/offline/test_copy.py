@@ -22,15 +22,16 @@ from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_leader_epochs, parse_offset_checkpoint
+from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_leader_epochs, parse_offset_checkpoint
 from pylogseg.format.records import decode
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.cleaner_range import cleanable
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.state import Start
-from pylogseg.offline import copy, copying_partition
-from pylogseg.offline.copying import Copied
+from pylogseg.offline import copy
+from pylogseg.offline.copying import partition as copying_partition
+from pylogseg.offline.copying.command import Copied
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage

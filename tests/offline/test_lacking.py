@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from helpers.shell import Done, pylogseg
 
-from pylogseg.catalog.disk import open_dir
-from pylogseg.embedded.opening import open_log
-from pylogseg.files.checkpoint import parse_offset_checkpoint
+from pylogseg.disk.disk import open_dir
+from pylogseg.format.files.checkpoint import parse_offset_checkpoint
+from pylogseg.inspect.verify.lacking import lacking
 from pylogseg.log.recovery_report import ActionKind
-from pylogseg.verify.lacking import lacking
+from pylogseg.owned.opening import open_log
 
 #: Segments of txn-a-0 in the examples, and the end of its log.
 BASES, END = (0, 43, 81, 119), 148

@@ -10,9 +10,9 @@ from helpers.brokers import NAME, TOPIC_ID, Cluster, replicas
 from helpers.trees import contents
 
 from pylogseg import offline
+from pylogseg.disk.lineage.authority import Known
 from pylogseg.errors import RequestError
-from pylogseg.internal_topics.cluster import ClusterMetadata
-from pylogseg.lineage.authority import Known
+from pylogseg.values.internal.cluster import ClusterMetadata
 
 
 def segments(disk: Path) -> list[Path]:

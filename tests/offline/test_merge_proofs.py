@@ -13,7 +13,7 @@ from helpers.brokers import META, NAME, NOW, TOPIC_ID, Batch, Cluster, replicas
 from helpers.internal_logs import write_log
 
 from pylogseg import offline
-from pylogseg.messages.framing import encode_framed
+from pylogseg.format.messages.framing import encode_framed
 from pylogseg.offline.result import PartitionResult
 
 HIGH_WATERMARKS, RECOVERY_POINTS = "replication-offset-checkpoint", "recovery-point-offset-checkpoint"

@@ -13,9 +13,9 @@ from helpers.shell import locked, rows
 from helpers.shell import pylogseg as shell
 
 from pylogseg import offline
+from pylogseg.disk.lineage.authority import Known
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.internal_topics.cluster import ClusterMetadata
-from pylogseg.lineage.authority import Known
+from pylogseg.values.internal.cluster import ClusterMetadata
 
 
 def written(tmp_path: Path, *, lag: bool = False) -> Cluster:

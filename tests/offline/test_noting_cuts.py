@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from pylogseg.cli import shell
 from pylogseg.errors import CorruptionError
-from pylogseg.files.cuts import Cut, encode_cuts, parse_cuts, without
 from pylogseg.format.batches import scan
+from pylogseg.format.files.cuts import Cut, encode_cuts, parse_cuts, without
 
 CUTS = "pylogseg-cuts.json"
 

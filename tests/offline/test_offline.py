@@ -20,18 +20,18 @@ from helpers.shell import Done, locked, process, pylogseg, rows
 from helpers.trees import contents, tree
 
 from pylogseg import offline, open_dir, open_log, read, scan
-from pylogseg.catalog.target import Target
+from pylogseg.disk.target import Target
 from pylogseg.env.locks import FolderLock
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
-from pylogseg.files.checkpoint import parse_offset_checkpoint
-from pylogseg.files.status import parse_partition_metadata
-from pylogseg.internal_topics.cluster import ClusterMetadata
+from pylogseg.format.files.checkpoint import parse_offset_checkpoint
+from pylogseg.format.files.status import parse_partition_metadata
+from pylogseg.format.messages.framing import decode_framed
 from pylogseg.log.log import Log
-from pylogseg.messages.framing import decode_framed
 from pylogseg.offline.deleting_records import parse_offsets
 from pylogseg.offline.options import Options
 from pylogseg.offline.settings import Settings
+from pylogseg.values.internal.cluster import ClusterMetadata
 
 #: A minute behind the cleanings of the golden directories.
 NOW = "2026-11-21T06:40:00Z"

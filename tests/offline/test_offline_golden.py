@@ -15,7 +15,7 @@ import pytest
 from replay import Replay, kind_of
 
 from pylogseg import offline
-from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
+from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.format.names import FileKind
 from pylogseg.offline.result import PartitionResult, Result
 

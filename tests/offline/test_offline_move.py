@@ -21,7 +21,6 @@ from pylogseg import offline
 from pylogseg.env.locks import FolderLock
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.internal_topics.cluster import ClusterMetadata
 from pylogseg.log.directory import LogDirectory
 from pylogseg.log.identity import topic_id_of
 from pylogseg.offline.moving import _RESTORE
@@ -29,6 +28,7 @@ from pylogseg.offline.result import Result
 from pylogseg.testing.clock import ManualClock
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
+from pylogseg.values.internal.cluster import ClusterMetadata
 
 OTHER = "/other"
 CLUSTER = b"version=1\ncluster.id=pylogsegOracleBrokerAA\nnode.id=1\n"

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from pylogseg import _codec, encode, offline, open_dir, read
 from pylogseg.format.batches import BATCH_DTYPE, BatchTable, scan
-from pylogseg.offline.repairing_salvage import ascending, survey
+from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.findings import Level
+from pylogseg.offline.repairing.salvage import ascending, survey
 from pylogseg.testing.memory import MemoryStorage
-from pylogseg.verify.disk import Summary, verify
-from pylogseg.verify.findings import Level
 
 SEEDS = st.integers(0, 2**32)
 CONFIG = {"segment.bytes": "2000", "index.interval.bytes": "100", "segment.index.bytes": "4096"}

@@ -13,14 +13,14 @@ import pytest
 from helpers.shell import Done, pylogseg
 
 from pylogseg import offline
-from pylogseg.datasets.read_arrow import read_arrow
 from pylogseg.env.locks import FolderLock
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
-from pylogseg.files.checkpoint import parse_offset_checkpoint
-from pylogseg.files.status import parse_partition_metadata
+from pylogseg.format.files.checkpoint import parse_offset_checkpoint
+from pylogseg.format.files.status import parse_partition_metadata
+from pylogseg.offline.restoring.staging import Staging
 from pylogseg.reading.column_names import DEFAULT_COLUMNS
-from pylogseg.restore.staging import Staging
+from pylogseg.tables.read_arrow import read_arrow
 
 #: Without transactions; several segments, codecs, timestamp types, legacy formats, odd headers.
 PLAIN = ["codec-*", "legacy", "levels", "mixed", "timestamps", "ret-bytes", "cmp-short"]

@@ -16,7 +16,7 @@ import pylogseg
 from pylogseg import offline
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
-from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
+from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.log.log import Log
 from pylogseg.log.state import Start
 from pylogseg.testing.clock import ManualClock, ManualScheduler

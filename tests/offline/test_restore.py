@@ -11,12 +11,12 @@ import pytest
 from conftest import Kafka
 
 import pylogseg
-from pylogseg.datasets.read_arrow import read_arrow
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.restore.partition import PartitionWriter, RestoreOptions, Written
-from pylogseg.restore.staging import FORGOTTEN_MS, Staging, sweep
-from pylogseg.verify.disk import Level, Summary, verify
+from pylogseg.inspect.verify.disk import Level, Summary, verify
+from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions, Written
+from pylogseg.offline.restoring.staging import FORGOTTEN_MS, Staging, sweep
+from pylogseg.tables.read_arrow import read_arrow
 
 COLUMNS = ["key", "value", "offset", "timestamp", "timestampType", "headers"]
 

@@ -17,14 +17,14 @@ import pytest
 from helpers.shell import pylogseg
 
 import pylogseg as package
-from pylogseg.catalog.folders import RESTORING
+from pylogseg.disk.folders import RESTORING
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.export.stores import RemoteStore, store_of
 from pylogseg.offline import restore
-from pylogseg.restore.partition import RestoreOptions
-from pylogseg.restore.rows import WriteOptions, write_rows
-from pylogseg.restore.staging import Staging, by_offsets
-from pylogseg.restore.uploading import Upload
+from pylogseg.offline.restoring.partition import RestoreOptions
+from pylogseg.offline.restoring.rows import WriteOptions, write_rows
+from pylogseg.offline.restoring.staging import Staging, by_offsets
+from pylogseg.offline.restoring.uploading import Upload
+from pylogseg.tables.export.stores import RemoteStore, store_of
 
 URL = "memory://restored"
 NAMES = ["codec-zstd", "txn-a"]

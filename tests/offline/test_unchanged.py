@@ -11,12 +11,12 @@ import pytest
 
 import pylogseg
 from pylogseg import offline
-from pylogseg.export.file import Form
-from pylogseg.export.tables import COLUMNS, Table, export_parts, parts_of
 from pylogseg.offline.redacting_batches import Blank
 from pylogseg.reading.log_reader import logs_of
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.reading.partition import ReadOptions
+from pylogseg.tables.export.file import Form
+from pylogseg.tables.export.tables import COLUMNS, Table, export_parts, parts_of
 
 OLD, NEW, NOW = b"secret!", b"-------", 1_700_000_000_000
 

@@ -18,7 +18,7 @@ import pytest
 import pylogseg
 from pylogseg.cli import shell
 from pylogseg.config import LogConfig, kafka_name
-from pylogseg.manager.settings import BrokerSettings
+from pylogseg.owned.manager.settings import BrokerSettings
 
 ROOT = documents.ROOT
 PAGES = documents.PAGES

@@ -1,4 +1,4 @@
-"""What holds for the package as a whole: layers, stubs, docstrings, lengths of files, the cost of an import."""
+"""What holds for the package as a whole: bands, stubs, docstrings, lengths of files, the cost of an import."""
 
 from __future__ import annotations
 
@@ -22,60 +22,43 @@ SOURCE = ROOT / "src" / "pylogseg"
 MODULES = sorted(SOURCE.rglob("*.py"))
 STUBS = sorted(SOURCE.rglob("*.pyi"))
 
-#: The floors, each a folder, the ground at the bottom: a row imports from its own row and from those below it.
-LAYERS: tuple[tuple[str, ...], ...] = (
+#: The bands, each a folder, the ground at the bottom: a band imports from itself and from those below it.
+BANDS: tuple[tuple[str, ...], ...] = (
     ("testing",),
     ("spark",),
     ("cli", "__main__"),
     ("reporting",),
     ("offline",),
     ("server",),
-    ("manager",),
-    ("embedded",),
-    ("restore",),
-    ("sql",),
-    ("export", "search"),
-    ("datasets",),
-    ("verify", "stats", "dump"),
-    ("internal_topics",),
-    ("arrow",),
-    ("schemas",),
+    ("owned",),
+    ("tables",),
+    ("inspect",),
+    ("values",),
     ("reading",),
-    ("catalog",),
     ("log",),
-    ("tier",),
+    ("disk",),
     ("walker",),
-    ("lineage",),
-    ("files",),
     ("env",),
-    ("messages",),
     ("format",),
     ("_codec", "_native"),
     ("errors", "config", "_version"),
 )
-#: The Arrow interface has to be a method of the object that is handed over, and a filter is an expression of Arrow.
-EXCEPTIONS = {
-    ("reading.stream", "arrow", "Reader.__arrow_c_stream__"),
-    ("reading.stream", "arrow", "Reader.__arrow_c_schema__"),
-    ("reading.stream", "arrow", "_as"),
-}
-#: Layers that know less than their row would let them.
+#: Bands that know less than their row would let them.
 NARROWER = {"env": {"errors", "env"}, "testing": {"errors", "env", "testing"}}
 #: Packages of others that only these modules may import.
 EDGES = {
     "pyarrow": re.compile(
-        r"arrow\..*|datasets\..*|export\..*|offline\.comparing_table"
-        r"|internal_topics\.(groups|offsets|transactions|shares|cluster_tables|schema_table|mapping|remote|connectors|inside)"
-        r"|search\.regex|reading\.stream|restore\..*|spark(\..*)?|sql\..*"
+        r"reading\.(arrow\..*|scanning|scan_reader|log_scan|pruning|where|stream)|values\.(?!schemas\.).*|tables\..*"
+        r"|inspect\.search\.regex|server\.regex|offline\.(restoring\..*|comparing_table)|spark(\..*)?"
     ),
-    "duckdb": re.compile(r"sql\..*"),
+    "duckdb": re.compile(r"tables\.sql\..*"),
     "click": re.compile(r"cli(\..*)?|spark\.commands"),
     "rich": re.compile(r"cli(\..*)?"),
     "fsspec": re.compile(r"env\.remote"),
-    "cryptography": re.compile(r"tier\.keys"),
+    "cryptography": re.compile(r"disk\.tier\.keys"),
     "pyspark": re.compile(r"spark(\..*)?"),
     "pandas": re.compile(r"spark(\..*)?"),
-    "polars": re.compile(r"datasets\.polars"),
+    "polars": re.compile(r"tables\.polars"),
 }
 LONGEST_FILE_LINES = 700
 #: Of a constructor, and of `open`, in the engine.
@@ -116,27 +99,29 @@ def imports_of(path: Path) -> list[tuple[str, str]]:
     return visitor.found
 
 
-def layer_of(name: str) -> tuple[int, str]:
-    """Row of a module, and the entry of the row that it falls under."""
-    entries = [(len(entry), row, entry) for row, entries in enumerate(LAYERS) for entry in entries]
-    fitting = [item for item in entries if name == item[2] or name.startswith(item[2] + ".")]
-    assert fitting, f"pylogseg.{name} is in no layer: add it to LAYERS and to docs/architecture.md"
-    _, row, entry = max(fitting)
-    return row, entry
+def band_of(name: str) -> tuple[int, str]:
+    """Row of a module, and its band."""
+    band = name.split(".")[0]
+    (row,) = [row for row, bands in enumerate(BANDS) if band in bands] or [-1]
+    assert row >= 0, f"pylogseg.{name} is in no band: add it to BANDS and to docs/architecture.md"
+    return row, band
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if name_of(path)], ids=name_of)
-def test_layers(path: Path) -> None:
+def test_bands(path: Path) -> None:
     module = name_of(path)
-    row, entry = layer_of(module)
-    for target, inside in imports_of(path):
+    row, band = band_of(module)
+    for target, _ in imports_of(path):
         if not target.startswith("pylogseg."):
             continue
-        below, used = layer_of(target.removeprefix("pylogseg."))
-        if (module, used, inside) in EXCEPTIONS:
-            continue
-        assert below >= row, f"{module} ({entry}) imports {target} ({used}), which lies above it"
-        assert used in NARROWER.get(entry, {used}), f"{module} must not know {used}"
+        below, used = band_of(target.removeprefix("pylogseg."))
+        assert below >= row, f"{module} ({band}) imports {target} ({used}), which lies above it"
+        assert used in NARROWER.get(band, {used}), f"{module} must not know {used}"
+
+
+def test_bands_are_the_folders() -> None:
+    there = {path.stem for path in SOURCE.iterdir() if path.is_dir() or path.suffix in (".py", ".pyx")}
+    assert there - {"__init__", "__pycache__"} == {band for row in BANDS for band in row}
 
 
 def test_no_circle() -> None:
@@ -150,7 +135,7 @@ def test_no_circle() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [path for path in MODULES if name_of(path).startswith(("log.", "embedded."))], ids=name_of
+    "path", [path for path in MODULES if name_of(path).startswith(("log.", "owned."))], ids=name_of
 )
 def test_constructors_are_narrow(path: Path) -> None:
     """What travels together is one thing (`Environment`, `LogIdentity`, `Start`), and no types are lost on the way."""
@@ -187,16 +172,9 @@ def test_dependencies() -> None:
     (listed,) = re.findall(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL)
     declared = set(re.findall(r'^ +"([a-z0-9]+)', listed, re.MULTILINE))
     imported = {target.split(".")[0] for path in MODULES for target, _ in imports_of(path)}
-    # Type checkers bring typing_extensions along, and it is for them alone: tests/arrow/test_types.py.
+    # Type checkers bring typing_extensions along, and it is for them alone: tests/reading/test_types.py.
     extra = {"pylogseg", "fsspec", "pyspark", "pandas", "polars", "duckdb", "cryptography", "typing_extensions"}
     assert imported - sys.stdlib_module_names - extra == declared
-
-
-def test_exceptions_exist() -> None:
-    """An exception that nothing needs any more is taken out of the table."""
-    for module, used, inside in EXCEPTIONS:
-        path = SOURCE / (module.replace(".", "/") + ".py")
-        assert any(t.startswith(f"pylogseg.{used}.") and where == inside for t, where in imports_of(path))
 
 
 def stub_functions(stub: Path) -> dict[str, ast.FunctionDef]:

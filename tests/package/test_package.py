@@ -46,7 +46,7 @@ def test_wheel_content(wheel: Path) -> None:
         "pytest_pylogseg.py",
     }
     written = {path.relative_to(SOURCE).as_posix() for kind in ("*.py", "*.pyi") for path in SOURCE.rglob(kind)}
-    data = {"py.typed", "messages/schemas.json", "server/kafka.json"}
+    data = {"py.typed", "format/messages/schemas.json", "server/kafka.json"}
     data |= {f"reporting/assets/{path.name}" for path in (SOURCE / "reporting" / "assets").iterdir()}
     assert written | data <= ours
     compiled = ours - written - data

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 import pylogseg
-from pylogseg.catalog.disk import open_dir
+from pylogseg.disk.disk import open_dir
 from pylogseg.format.batches import scan
+from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.findings import Level
 from pylogseg.offline import repair
-from pylogseg.verify.disk import Summary, verify
-from pylogseg.verify.findings import Level
 from pylogseg.walker.base_offsets import Span, is_too_high
 
 #: Offsets of batches: without gaps, and with those that compaction leaves.

@@ -14,11 +14,11 @@ from kafka.record.legacy_records import LegacyRecordBatchBuilder as PythonLegacy
 from reference.batch import Record
 
 import pylogseg
-from pylogseg.arrow.encode import encode
 from pylogseg.errors import Ending, Verdict
 from pylogseg.format.batches import CODEC_NAMES, scan
 from pylogseg.format.names import parse_file_name
 from pylogseg.format.records import decode
+from pylogseg.reading.arrow.encode import encode
 
 READERS = {"aiokafka": AioRecords, "kafka-python": PythonRecords}
 BUILDERS = {"aiokafka": (AioBuilder, AioLegacyBuilder), "kafka-python": (PythonBuilder, PythonLegacyBuilder)}

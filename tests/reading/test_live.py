@@ -21,12 +21,12 @@ from reference.batch import Record
 import pylogseg
 from pylogseg.env.filesystem import LocalFiles, PositionedFile
 from pylogseg.errors import StorageError
+from pylogseg.inspect.stats.listing import partition_row, segment_row
+from pylogseg.inspect.stats.segment import segment_stats
+from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.findings import Level
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import Throttle
-from pylogseg.stats.listing import partition_row, segment_row
-from pylogseg.stats.segment import segment_stats
-from pylogseg.verify.disk import Summary, verify
-from pylogseg.verify.findings import Level
 from pylogseg.walker.gaps import GapKind
 
 TESTS = Path(__file__).resolve().parents[1]

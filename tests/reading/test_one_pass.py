@@ -5,7 +5,7 @@ import pytest
 
 import pylogseg
 from pylogseg.errors import CorruptionError
-from pylogseg.files.index import OffsetIndex
+from pylogseg.format.files.index import OffsetIndex
 from pylogseg.reading import partition as module
 
 BATCH, COUNT = 10, 1000

@@ -10,7 +10,7 @@ import pytest
 
 import pylogseg
 from pylogseg.env.filesystem import LocalFiles
-from pylogseg.files.index import OffsetIndex
+from pylogseg.format.files.index import OffsetIndex
 from pylogseg.format.names import FileKind
 from pylogseg.reading.seek import end_offset, late_segments, offset_of_time, position_of_offset
 from pylogseg.reading.stable_offset import last_stable_offset

@@ -11,7 +11,7 @@ from helpers.shell import pylogseg
 
 import pylogseg as package
 from pylogseg import offline
-from pylogseg.catalog.disk import open_dir
+from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.offline.recovering import RecoverOptions, Recovery
 

@@ -15,10 +15,10 @@ from helpers.shell import pylogseg as run
 from helpers.spark_logs import needs_sources
 
 import pylogseg
-from pylogseg.datasets.read_arrow import read_arrow
 from pylogseg.errors import IncompleteError
 from pylogseg.spark import distribute, jobs
 from pylogseg.spark.distribute import shares
+from pylogseg.tables.read_arrow import read_arrow
 
 
 def hurt(examples: Path, target: Path) -> Path:

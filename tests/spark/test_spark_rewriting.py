@@ -11,7 +11,7 @@ import pytest
 
 import pylogseg
 from pylogseg import offline
-from pylogseg.search.patterns import Pattern
+from pylogseg.inspect.search.patterns import Pattern
 from pylogseg.spark import jobs
 
 NOW = 1_700_000_000_000
@@ -147,8 +147,8 @@ def test_a_job_that_died_around_its_commit(
 
     where = {"plan": "_finish", "moved": "note_entries", "committed": "Staging.forget"}[death]
     with monkeypatch.context() as patch:
-        patch.setattr(f"pylogseg.restore.staging.{where}", die)
-        patch.setattr("pylogseg.restore.staging.Staging.abort", lambda self: None)
+        patch.setattr(f"pylogseg.offline.restoring.staging.{where}", die)
+        patch.setattr("pylogseg.offline.restoring.staging.Staging.abort", lambda self: None)
         with pytest.raises(Dies):
             jobs.compact(spark, str(root), str(out), ["users"], **options)
     with monkeypatch.context() as patch:

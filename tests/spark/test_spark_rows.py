@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylogseg.arrow.functions import kafka_partition
-from pylogseg.datasets.read_arrow import read_arrow
 from pylogseg.errors import RequestError
-from pylogseg.restore import rows as module
-from pylogseg.restore.rows import write_rows
-from pylogseg.restore.staging import Staging
+from pylogseg.offline.restoring import rows as module
+from pylogseg.offline.restoring.rows import write_rows
+from pylogseg.offline.restoring.staging import Staging
+from pylogseg.reading.arrow.functions import kafka_partition
 from pylogseg.spark.write_options import check_columns, parse_write
+from pylogseg.tables.read_arrow import read_arrow
 
 ASSIGN = {"offsets": "assign"}
 

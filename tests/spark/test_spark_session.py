@@ -15,7 +15,7 @@ from helpers.spark_logs import append, needs_sources, plain
 
 import pylogseg
 import pylogseg.spark
-from pylogseg.arrow import columns as arrow
+from pylogseg.reading.arrow import columns as arrow
 from pylogseg.spark._compat import VERSION
 from pylogseg.spark.schema import HEADERS, METADATA_COLUMNS, RECORD_COLUMNS, spark_schema
 

@@ -17,8 +17,8 @@ from helpers.tiers import TOPIC_ID, Key, Uploader
 
 import pylogseg
 import pylogseg.spark
-from pylogseg.offline.restoring_tier import Until
-from pylogseg.restore.staging import Staging
+from pylogseg.offline.restoring.staging import Staging
+from pylogseg.offline.restoring.tier import Until
 from pylogseg.spark import distribute, jobs
 from pylogseg.spark.jobs import restoring_tier
 from pylogseg.spark.options import parse
@@ -222,7 +222,7 @@ def test_a_driver_that_died_around_its_commit(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"pylogseg.restore.staging.{death}", die)
+        patch.setattr(f"pylogseg.offline.restoring.staging.{death}", die)
         with pytest.raises(KeyboardInterrupt):
             jobs.restore_tier(spark, url, str(by_spark), storage=storage)
     assert set(states(jobs.restore_tier(spark, url, str(by_spark), storage=storage)).values()) == {"unchanged"}

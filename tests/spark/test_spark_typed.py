@@ -14,13 +14,13 @@ from helpers.typed_logs import ORDER, bad, order, write_orders
 
 import pylogseg
 import pylogseg.spark
-from pylogseg.arrow.decoding import decode_column
-from pylogseg.arrow.forms import in_form
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.spark import functions
 from pylogseg.spark._compat import VERSION
 from pylogseg.spark.options import parse
 from pylogseg.spark.typed import for_spark
+from pylogseg.values.decoding import decode_column
+from pylogseg.values.forms import in_form
 
 pytestmark = needs_sources
 COUNT = 500

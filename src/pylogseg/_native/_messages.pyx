@@ -1,7 +1,7 @@
 """Columns of messages: every value of a column decoded by a program into buffers as Arrow lays them out.
 
 Values lie at places in sources, as record columns say it (`format/records.py`); for a column of Arrow's, its offsets are
-the places in its data. `messages/program.py` makes programs.
+the places in its data. `format/messages/program.py` makes programs.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo

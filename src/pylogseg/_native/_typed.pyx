@@ -1,7 +1,7 @@
 """Values in Avro and Protobuf into buffers as Arrow lays them out, and what stands in front of values.
 
-Values lie at places in sources, as record columns say it (`format/records.py`). `schemas/avro_program.py` and
-`schemas/proto_program.py` make programs.
+Values lie at places in sources, as record columns say it (`format/records.py`). `values/schemas/avro_program.py` and
+`values/schemas/proto_program.py` make programs.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t

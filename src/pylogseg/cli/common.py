@@ -16,21 +16,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from pylogseg.catalog.disk import Disk, Partition, open_dir
 from pylogseg.cli import completion
 from pylogseg.cli.streams import Shown, bare, forget_output
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
+from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.tier.urls import check_layout
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.escape import json_line, printable
 from pylogseg.format.moments import first_ms, iso_text, ms_of, seconds_note
-from pylogseg.tier.urls import check_layout
 from pylogseg.walker.gaps import Gap, GapKind
 
 if TYPE_CHECKING:
     from pylogseg.env.overlay import FileChange
+    from pylogseg.inspect.verify.findings import Finding
     from pylogseg.reading.log_reader import LogFiles
-    from pylogseg.verify.findings import Finding
 
 #: In a context's meta: something could not be read, and was not to be skipped.
 _UNREADABLE = "pylogseg.unreadable"
@@ -574,7 +574,7 @@ def report_gaps(gaps: Iterable[Gap]) -> bool:
 
 def report_lacking(found: Sequence[Finding]) -> bool:
     """Report on stderr what is missing or damaged, or may be, one line each; return whether there is any (code 1)."""
-    from pylogseg.verify.lacking import DAMAGED, texts_of
+    from pylogseg.inspect.verify.lacking import DAMAGED, texts_of
 
     for finding, text in zip(found, texts_of(found), strict=True):
         word = "damaged" if finding.kind in DAMAGED else "missing"

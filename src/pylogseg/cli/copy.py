@@ -8,8 +8,8 @@ import click
 
 from pylogseg.cli import common, completion
 from pylogseg.cli.tiers import DISK, Local
-from pylogseg.offline.copying import copy as copy_log_dir
-from pylogseg.offline.copying_partition import PartitionCopy
+from pylogseg.offline.copying.command import copy as copy_log_dir
+from pylogseg.offline.copying.partition import PartitionCopy
 from pylogseg.offline.options import Options
 from pylogseg.offline.running import chosen_bytes
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from pylogseg.catalog.disk import Disk, open_dir
 from pylogseg.cli import common, completion, tiers
 from pylogseg.cli.query import OffsetRange, parse_offsets
+from pylogseg.disk.disk import Disk, open_dir
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.offline.comparing import Difference, Range
 from pylogseg.offline.comparing import diff as compare

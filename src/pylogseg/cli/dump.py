@@ -74,7 +74,7 @@ def dump(
     FILE is a log, index, snapshot, checkpoint, meta.properties or another small file, also with a suffix such as
     .deleted. Of a partition's folder all files are decoded, of a log directory only its small files.
     """
-    from pylogseg.dump.native import files_of
+    from pylogseg.inspect.dump.native import files_of
 
     named = [*paths, *(files.split(",") if files else [])]
     if not named:
@@ -92,8 +92,8 @@ def dump(
 
 
 def _as_kafka(paths: list[str], options: dict[str, Any]) -> None:
-    from pylogseg.dump.kafka_options import KafkaOptions
-    from pylogseg.dump.kafka_style import kafka_dump
+    from pylogseg.inspect.dump.kafka_options import KafkaOptions
+    from pylogseg.inspect.dump.kafka_style import kafka_dump
 
     def complain(line: str) -> None:
         sys.stdout.flush()
@@ -103,7 +103,7 @@ def _as_kafka(paths: list[str], options: dict[str, Any]) -> None:
 
 
 def _as_rows(paths: list[str], records: bool, as_json: bool, limit_bytes: int) -> None:
-    from pylogseg.dump.native import dump_file
+    from pylogseg.inspect.dump.native import dump_file
 
     damage, unread = False, []
     for path in paths:

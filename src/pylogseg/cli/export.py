@@ -34,7 +34,11 @@ from pylogseg.cli.typed import (
 )
 from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.errors import NotOwnError, RequestError
-from pylogseg.export.file import (
+from pylogseg.inspect.verify.findings import Finding
+from pylogseg.inspect.verify.lacking import lacking_for
+from pylogseg.reading import column_names
+from pylogseg.reading.log_reader import LogFiles, LogReader
+from pylogseg.tables.export.file import (
     DEFAULT_COLUMNS,
     FORMS,
     Exported,
@@ -45,17 +49,13 @@ from pylogseg.export.file import (
     folder_of,
     target_of,
 )
-from pylogseg.export.notes import locked, note_log, said_of, writing
-from pylogseg.export.stores import FolderStore, ObjectStore, store_of
-from pylogseg.export.unfinished import sweep
-from pylogseg.reading import column_names
-from pylogseg.reading.log_reader import LogFiles, LogReader
-from pylogseg.verify.findings import Finding
-from pylogseg.verify.lacking import lacking_for
+from pylogseg.tables.export.notes import locked, note_log, said_of, writing
+from pylogseg.tables.export.stores import FolderStore, ObjectStore, store_of
+from pylogseg.tables.export.unfinished import sweep
 from pylogseg.walker.gaps import GapKind
 
 if TYPE_CHECKING:
-    from pylogseg.arrow.decoding import TypedBatches
+    from pylogseg.values.decoding import TypedBatches
 
 _EPILOG = """\b
 Examples:

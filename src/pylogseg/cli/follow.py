@@ -14,10 +14,10 @@ from pylogseg.cli import common
 from pylogseg.cli.bar import Bar
 from pylogseg.cli.query import OffsetRange, Query
 from pylogseg.cli.tail import Followed, Following
+from pylogseg.disk.tier.files import TierFiles
 from pylogseg.errors import RequestError
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import Chunk
-from pylogseg.tier.files import TierFiles
 from pylogseg.walker.gaps import Gap
 
 follow_option = click.option(

@@ -13,7 +13,6 @@ import click
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
 from pylogseg.cli.bar import Bar
 from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
@@ -21,17 +20,18 @@ from pylogseg.cli.highlight import Highlighter, is_coloured
 from pylogseg.cli.output import Output, RecordText, output_options
 from pylogseg.cli.query import Query, bytes_of, make_query, query_options
 from pylogseg.cli.typed import report_undecoded
+from pylogseg.disk.disk import Segment
 from pylogseg.env.pool import Advance, stream_ordered
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.text import TextBuffer
+from pylogseg.inspect.search.patterns import AnyOf, Needle, regular_expression
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import Chunk
-from pylogseg.search.patterns import AnyOf, Needle, regular_expression
 from pylogseg.walker.gaps import Gap
 
 if TYPE_CHECKING:
-    from pylogseg.arrow.typed_text import PayloadText
+    from pylogseg.values.typed_text import PayloadText
 
 _EPILOG = r"""\b
 Examples:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
-from pylogseg.catalog.disk import open_dir
 from pylogseg.cli import common
 from pylogseg.cli.inside import Columns, Row, assignment_text, inside_options, opened, print_rows, report, rows_of
 from pylogseg.cli.outputs import check_free, check_output
+from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
-from pylogseg.export.unfinished import whole
-from pylogseg.internal_topics.groups import TOPIC
-from pylogseg.internal_topics.inside import Inside, inside
+from pylogseg.tables.export.unfinished import whole
+from pylogseg.values.internal.groups import TOPIC
+from pylogseg.values.internal.inside import Inside, inside
 
 _EPILOG = r"""\b
 Examples:

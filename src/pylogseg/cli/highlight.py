@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 
 from pylogseg._codec import encode_varint
-from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
 from pylogseg.cli.output import RecordText
+from pylogseg.disk.disk import Segment
 from pylogseg.format.escape import printable
 from pylogseg.format.records import RecordColumns
-from pylogseg.search.patterns import Needle
-from pylogseg.search.regex import spans
+from pylogseg.inspect.search.patterns import Needle
+from pylogseg.inspect.search.regex import spans
 
 #: Private-use characters, which no output format escapes.
 _MARKS = tuple(mark.encode() for mark in ("\ue0f4", "\ue0f5"))

@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 
 import click
 
-from pylogseg.catalog.disk import open_dir
 from pylogseg.cli import common, completion
 from pylogseg.cli.outputs import check_output
+from pylogseg.disk.disk import open_dir
+from pylogseg.disk.tier.urls import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
-from pylogseg.internal_topics.inside import Inside, inside
-from pylogseg.internal_topics.moment import AsOf
-from pylogseg.tier.urls import is_tier
+from pylogseg.values.internal.inside import Inside, inside
+from pylogseg.values.internal.moment import AsOf
 
 F = TypeVar("F", bound=Callable[..., Any])
 Row = dict[str, Any]

@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from pylogseg.catalog.disk import Partition, Segment
 from pylogseg.cli import common
+from pylogseg.disk.disk import Partition, Segment
 from pylogseg.env.pool import map_ordered
 from pylogseg.errors import RequestError
 from pylogseg.format.foreign_formats import LOOK_BYTES, packed_as
-from pylogseg.stats.listing import (
+from pylogseg.inspect.stats.listing import (
     PartitionRow,
     SegmentRow,
     bytes_on_disk,

@@ -12,7 +12,7 @@ from pylogseg.cli.common import json_option, paths_and_names, topic_option
 from pylogseg.cli.offline import Request
 from pylogseg.cli.tiers import DISK, Local
 from pylogseg.errors import RequestError
-from pylogseg.offline.merging import merge as merge_disks
+from pylogseg.offline.merging.command import merge as merge_disks
 
 _COLUMNS = {"committed": "COMMITTED", "offsetsFromOthers": "FROM OTHERS", "offsetsMissing": "MISSING"}
 

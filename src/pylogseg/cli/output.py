@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 import numpy as np
 
-from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
 from pylogseg.cli.typed import SCHEMA, payload_text, report_undecoded, typed_options
+from pylogseg.disk.disk import Segment
 from pylogseg.errors import RequestError
 from pylogseg.format import text
 from pylogseg.format.records import RecordColumns
@@ -20,7 +20,7 @@ from pylogseg.reading.log_reader import LogReader
 from pylogseg.walker.gaps import Gap
 
 if TYPE_CHECKING:
-    from pylogseg.arrow.typed_text import PayloadText
+    from pylogseg.values.typed_text import PayloadText
 
 F = TypeVar("F", bound=Callable[..., Any])
 

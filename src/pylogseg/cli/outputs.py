@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from pylogseg.catalog.disk import Disk
-from pylogseg.catalog.folders import has_log_dir_files
+from pylogseg.disk.disk import Disk
+from pylogseg.disk.folders import has_log_dir_files
 from pylogseg.env.filesystem import FileSystem, LocalFiles
 from pylogseg.errors import RequestError, StorageError
 

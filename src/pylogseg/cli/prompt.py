@@ -14,7 +14,7 @@ from pylogseg.cli import common
 from pylogseg.errors import CorruptionError, PylogsegError
 
 if TYPE_CHECKING:
-    from pylogseg.sql.session import Session
+    from pylogseg.tables.sql.session import Session
 
 _HELP = """\
 A statement ends in a semicolon and may have several lines.

@@ -10,8 +10,6 @@ from typing import Any
 
 import click
 
-from pylogseg.catalog.disk import open_dir
-from pylogseg.catalog.target import Target, refuse_if_locked
 from pylogseg.cli.common import (
     change_text,
     complain,
@@ -30,11 +28,13 @@ from pylogseg.cli.offline import done_text, dry_run_text
 from pylogseg.cli.tiers import DISK, Local
 from pylogseg.cli.verify import print_finding
 from pylogseg.config import LogConfig
+from pylogseg.disk.disk import open_dir
+from pylogseg.disk.target import Target, refuse_if_locked
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.inspect.verify.lacking import lacking
 from pylogseg.log.recovery_report import Action
 from pylogseg.offline.recovering import RecoverOptions, RecoverResult, Recovery
-from pylogseg.verify.lacking import lacking
 from pylogseg.walker.gaps import offsets_text
 
 #: Words of the output for states of a result.

@@ -13,9 +13,9 @@ from pylogseg.cli.common import decompressed_option
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
 from pylogseg.cli.query import bytes_of, key_of
 from pylogseg.errors import RequestError
+from pylogseg.inspect.search.patterns import Pattern, regular_expression
 from pylogseg.offline.redacting import redact as redact_logs
 from pylogseg.offline.redacting_batches import Blank
-from pylogseg.search.patterns import Pattern, regular_expression
 
 _COLUMNS = {"segmentsRewritten": "REWRITTEN", "recordsDeleted": "DELETED"}
 _BLANKED = {"segmentsRewritten": "REWRITTEN", "recordsBlanked": "BLANKED"}

@@ -11,7 +11,7 @@ from pylogseg.cli.offline import Request, offline_command
 from pylogseg.cli.recover import default_keep
 from pylogseg.cli.tiers import DISK, Local
 from pylogseg.errors import RequestError
-from pylogseg.offline.repairing import repair as repair_logs
+from pylogseg.offline.repairing.command import repair as repair_logs
 
 _COLUMNS = {"gaps": "GAPS", "gapBytes": "GAP BYTES", "offsetsMissing": "OFFSETS MISSING"}
 

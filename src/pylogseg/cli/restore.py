@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from pylogseg.catalog.disk import open_dir
 from pylogseg.cli.common import (
     arrival_options,
     json_option,
@@ -19,13 +18,14 @@ from pylogseg.cli.common import (
 )
 from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
-from pylogseg.export.notes import refuse_unfinished
+from pylogseg.disk.disk import open_dir
+from pylogseg.disk.tier.urls import is_tier
 from pylogseg.format.batches import CODEC_NAMES
-from pylogseg.offline.restoring import comes_from_table
-from pylogseg.offline.restoring import restore as restore_partitions
-from pylogseg.offline.restoring_tier import Until
-from pylogseg.restore.tables import Tables
-from pylogseg.tier.urls import is_tier
+from pylogseg.offline.restoring.command import comes_from_table
+from pylogseg.offline.restoring.command import restore as restore_partitions
+from pylogseg.offline.restoring.tables import Tables
+from pylogseg.offline.restoring.tier import Until
+from pylogseg.tables.export.notes import refuse_unfinished
 
 _EPILOG = f"""\b
 Examples:

@@ -6,7 +6,7 @@ import click
 
 from pylogseg.cli.inside import Columns, inside_options, opened, print_rows, report, rows_of
 from pylogseg.errors import RequestError
-from pylogseg.schemas.topic import TOPIC
+from pylogseg.values.schemas.topic import TOPIC
 
 _EPILOG = r"""\b
 Examples:

@@ -10,13 +10,13 @@ from typing import Literal, NoReturn
 import click
 
 from pylogseg.cli import common, tiers
+from pylogseg.disk.tier.urls import is_tier
 from pylogseg.env.remote import without_login
 from pylogseg.format.escape import printable
 from pylogseg.server import opening
 from pylogseg.server.sasl import parse_users
 from pylogseg.server.security import Security
 from pylogseg.server.server import Server
-from pylogseg.tier.urls import is_tier
 
 _EPILOG = r"""\b
 Examples:

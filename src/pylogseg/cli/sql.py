@@ -32,8 +32,8 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import printable
 
 if TYPE_CHECKING:
-    from pylogseg.sql.session import Answer, Session
-    from pylogseg.sql.typed import TypedTables
+    from pylogseg.tables.sql.session import Answer, Session
+    from pylogseg.tables.sql.typed import TypedTables
 
 #: Characters of a cell of a table; the other forms have all of them.
 _CELL = 100
@@ -160,8 +160,8 @@ def sql(
         check_output(target, chosen.disk)
         check_free(target, overwrite)
     with _without_pandas():
-        from pylogseg.sql.session import Session
-        from pylogseg.sql.tables import openers, without_table
+        from pylogseg.tables.sql.session import Session
+        from pylogseg.tables.sql.tables import openers, without_table
     options: dict[str, Any] = {"isolation_level": isolation_level, "on_corrupt": on_corrupt}
     options["max_decompressed_bytes"] = max_decompressed_bytes
     tables = openers(chosen.disk, chosen.partitions, bool(chosen.names), typed_tables, **options)
@@ -194,7 +194,7 @@ def _typed_tables(
     if not decoded and not decode:
         return None
     with _without_pandas():
-        from pylogseg.sql.typed import TypedTables
+        from pylogseg.tables.sql.typed import TypedTables
     return TypedTables(
         decoding_of(decoded, {**given, "on_undecoded": undecoded}) if decoded else None,
         lambda: whole_disk(arguments),
@@ -286,8 +286,8 @@ def _read(script: str) -> str:
 
 def _write_file(answers: Iterator[Answer], form: str, target: Path) -> None:
     """Write the answer of a query to a file, which appears under its name when it is whole."""
-    from pylogseg.export.unfinished import whole
-    from pylogseg.sql.forms import write_answer
+    from pylogseg.tables.export.unfinished import whole
+    from pylogseg.tables.sql.forms import write_answer
 
     found = 0
     with whole(target) as file:
@@ -302,7 +302,7 @@ def _write_file(answers: Iterator[Answer], form: str, target: Path) -> None:
 
 
 def _write_stdout(given: Answer, form: str) -> None:
-    from pylogseg.sql.forms import write_answer
+    from pylogseg.tables.sql.forms import write_answer
 
     if form in ("parquet", "arrow") and common.is_terminal(sys.stdout):
         raise RequestError(f"--output {form} is not for a terminal: give a file, such as --output answer.{form}")
@@ -322,7 +322,7 @@ class _Stdout(io.RawIOBase):
 
 def print_answer(given: Answer) -> None:
     """Print an answer as aligned columns; the first rows decide how wide they are."""
-    from pylogseg.sql.forms import are_numbers, texts
+    from pylogseg.tables.sql.forms import are_numbers, texts
 
     names, right = given.schema.names, are_numbers(given.schema)
     widths: list[int] = []

@@ -8,16 +8,25 @@ from typing import Any
 
 import click
 
-from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
 from pylogseg.cli.tops import print_tops, tops_row
+from pylogseg.disk.disk import Segment
 from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.inspect.stats.groups import (
+    TIME_TYPES,
+    Group,
+    codec_name,
+    group_key,
+    stats_row,
+    total,
+    units_of,
+    units_since,
+)
+from pylogseg.inspect.stats.missing import Missing
+from pylogseg.inspect.stats.segment import Stats, Times, segment_stats
+from pylogseg.inspect.stats.tops import Tops
 from pylogseg.reading.log_reader import check_times
 from pylogseg.reading.partition import Throttle
-from pylogseg.stats.groups import TIME_TYPES, Group, codec_name, group_key, stats_row, total, units_of, units_since
-from pylogseg.stats.missing import Missing
-from pylogseg.stats.segment import Stats, Times, segment_stats
-from pylogseg.stats.tops import Tops
 from pylogseg.walker.gaps import offsets_text
 
 _SHOWN = 20

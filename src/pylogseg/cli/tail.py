@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.catalog.disk import Disk, LogDir, Partition, open_dir
+from pylogseg.disk.disk import Disk, LogDir, Partition, open_dir
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.reading.log_reader import LogReader, logs_of
 from pylogseg.reading.partition import Chunk

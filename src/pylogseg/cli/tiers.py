@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from pylogseg.disk.tier.urls import KEYS_VARIABLE, is_tier
 from pylogseg.errors import RequestError
-from pylogseg.tier.urls import KEYS_VARIABLE, is_tier
 
 #: In a context's meta: the URL of the tier of the disks that are read.
-_TIER = "pylogseg.tier"
+_TIER = "pylogseg.disk.tier"
 
 
 def _note_tier(ctx: click.Context, _: click.Parameter, url: str | None) -> None:

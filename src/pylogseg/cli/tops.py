@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from pylogseg.catalog.disk import Segment
 from pylogseg.cli import common
+from pylogseg.disk.disk import Segment
 from pylogseg.format.escape import printable
 from pylogseg.format.text import MARK
-from pylogseg.stats.groups import Group
-from pylogseg.stats.sketch import Heaviest
-from pylogseg.stats.tops import Found, Tops
+from pylogseg.inspect.stats.groups import Group
+from pylogseg.inspect.stats.sketch import Heaviest
+from pylogseg.inspect.stats.tops import Found, Tops
 
 #: Characters of a key in a table.
 _SHOWN = 60

@@ -9,7 +9,7 @@ import click
 from pylogseg.cli import common
 from pylogseg.cli.inside import Columns, inside_options, opened, print_rows, report, rows_of
 from pylogseg.errors import RequestError
-from pylogseg.internal_topics.transactions import TOPIC
+from pylogseg.values.internal.transactions import TOPIC
 
 _EPILOG = r"""\b
 Examples:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pylogseg.catalog.disk import Disk, open_dir
 from pylogseg.cli import common
+from pylogseg.disk.disk import Disk, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.text import DECODED
 from pylogseg.reading.log_reader import LogFiles, LogReader
 
 if TYPE_CHECKING:
-    from pylogseg.arrow.decoding import Decoding, TypedBatches
-    from pylogseg.arrow.typed_text import PayloadText, TypedText
+    from pylogseg.values.decoding import Decoding, TypedBatches
+    from pylogseg.values.typed_text import PayloadText, TypedText
 
 F = TypeVar("F", bound=Callable[..., Any])
 SCHEMA = DECODED
@@ -56,7 +56,7 @@ def undecoded_option(function: F) -> F:
 
 def decoding_of(which: Sequence[str], options: dict[str, Any]) -> Decoding:
     """Return how the given columns are decoded."""
-    from pylogseg.arrow.decoding import Decoding
+    from pylogseg.values.decoding import Decoding
 
     given = dict(options)
     number = given.get("schema")
@@ -91,7 +91,7 @@ def check_secrets(decode: bool, show_secrets: bool) -> None:
 
 def own_decoding(names: Sequence[str], undecoded: str | None, show_secrets: bool) -> Decoding:
     """Return how topics that Kafka writes for itself are decoded: those of the columns that can be."""
-    from pylogseg.arrow.decoding import Decoding
+    from pylogseg.values.decoding import Decoding
 
     which = tuple(name for name in ("key", "value") if name in names)
     return Decoding.of(which, on_undecoded=undecoded, show_secrets=show_secrets, only_own=True)
@@ -101,8 +101,8 @@ def typed_of(
     decoding: Decoding, arguments: Sequence[str], readers: Sequence[LogReader], names: Sequence[str]
 ) -> TypedBatches:
     """Return what decodes columns of the selected records."""
-    from pylogseg.arrow.columns import record_batches, schema
-    from pylogseg.arrow.decoding import typed_batches
+    from pylogseg.reading.arrow.columns import record_batches, schema
+    from pylogseg.values.decoding import typed_batches
 
     def peek(column: str) -> Iterator[Any]:
         chunks = itertools.chain.from_iterable(reader.apart(None).chunks() for reader in readers)
@@ -128,7 +128,7 @@ def payload_text(
     wanted = wants_schema(*styles)
     check_unused(wanted, {name: each for name, each in given.items() if name != "on_undecoded"}, "--value-as")
     if decode:
-        from pylogseg.internal_topics.record_text import MessageText
+        from pylogseg.values.internal.record_text import MessageText
 
         return MessageText(show_secrets=show_secrets)
     return typed_text(decoding_of(wanted, given), arguments, readers) if wanted else None
@@ -139,9 +139,9 @@ def typed_text(decoding: Decoding, arguments: Sequence[str], readers: Sequence[L
 
     Of several topics, one without a schema stays as it is, with a note; it is looked at when its first record is met.
     """
-    from pylogseg.arrow.decoding import schemas_disk
-    from pylogseg.arrow.typed_text import Decoders, TypedText
-    from pylogseg.schemas.store import Schemas
+    from pylogseg.values.decoding import schemas_disk
+    from pylogseg.values.schemas.store import Schemas
+    from pylogseg.values.typed_text import Decoders, TypedText
 
     by_topic: dict[str, list[LogReader]] = {}
     for reader in readers:

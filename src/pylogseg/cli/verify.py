@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from pylogseg.catalog.disk import Disk, Partition, open_dir
 from pylogseg.cli.common import (
     decompressed_option,
     end_with_code,
@@ -21,12 +20,13 @@ from pylogseg.cli.common import (
     size_text,
     try_print,
 )
+from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
-from pylogseg.internal_topics.remote import TOPIC as REMOTE_METADATA
-from pylogseg.verify import disk as verify_disk
-from pylogseg.verify.disk import Summary, counted
-from pylogseg.verify.findings import URGENCIES, Finding, Level
+from pylogseg.inspect.verify import disk as verify_disk
+from pylogseg.inspect.verify.disk import Summary, counted
+from pylogseg.inspect.verify.findings import URGENCIES, Finding, Level
+from pylogseg.values.internal.remote import TOPIC as REMOTE_METADATA
 
 _EPILOG = """\b
 Examples:

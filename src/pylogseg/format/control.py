@@ -1,7 +1,7 @@
 """Keys of control records, and markers that end transactions.
 
-A control record is the key and value of a record in a batch with attribute bit 5. `messages/control.py` decodes the
-values. Rules: `docs/format.md`, "Control records".
+A control record is the key and value of a record in a batch with attribute bit 5. `format/messages/control.py`
+decodes the values. Rules: `docs/format.md`, "Control records".
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def control_batch(
     transactional: bool = False,
     delete_horizon_ms: int | None = None,
 ) -> bytearray:
-    """Encode one control record, from `messages.control.encode_control`, as a batch of its own.
+    """Encode one control record, from `format.messages.control.encode_control`, as a batch of its own.
 
     The producer is that of the transaction that a marker ends; KRaft's records have none. A marker may go at
     `delete_horizon_ms` (KIP-534).

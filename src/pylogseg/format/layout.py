@@ -1,7 +1,7 @@
 """The one table of every structure that Kafka's storage writes: names, byte places and types.
 
 `docs/format.md` shows the same tables and `tests/format/test_layout.py` compares the two, so neither can drift. The
-parsers of `pylogseg.files` and `pylogseg.format.control` take their `struct` formats and dtypes from here; the
+parsers of `pylogseg.format.files` and `pylogseg.format.control` take their `struct` formats and dtypes from here; the
 kernels have their own constants, which the tests hold against this table.
 
 All integers are big-endian.

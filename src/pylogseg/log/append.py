@@ -35,9 +35,9 @@ from pylogseg.errors import (
     StorageError,
     TooLargeError,
 )
-from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import CODEC_NAMES, scan
 from pylogseg.format.buffers import byte_view
+from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.log.append_analysis import HIGHEST_OFFSET
 from pylogseg.log.append_result import Appended, AppendedMany
 from pylogseg.log.append_validation import Terms, follower, leader

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from pylogseg.errors import RequestError
-from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
+from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.records import RecordColumns
 from pylogseg.log.cleaner_filter import (
     CleanerStats,

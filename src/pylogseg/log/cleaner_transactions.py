@@ -6,8 +6,8 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.control import ControlKind
+from pylogseg.format.files.txnindex import AbortedTxn
 
 
 @dataclass

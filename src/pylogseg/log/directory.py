@@ -11,9 +11,9 @@ from typing import Protocol
 
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
-from pylogseg.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
-from pylogseg.files.status import encode_clean_shutdown
 from pylogseg.format.escape import printable
+from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
+from pylogseg.format.files.status import encode_clean_shutdown
 from pylogseg.format.names import METADATA_TOPIC, FileKind, check_topic, parse_partition_folder, partition_folder_name
 from pylogseg.log.offsets import LogOffsets
 from pylogseg.log.segments import Segments

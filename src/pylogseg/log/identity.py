@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pylogseg.env.storage import Storage
 from pylogseg.errors import RequestError
-from pylogseg.files.status import parse_partition_metadata
+from pylogseg.format.files.status import parse_partition_metadata
 from pylogseg.format.names import FileKind, parse_partition_folder
 
 

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from pylogseg import _codec
 from pylogseg.env.storage import AppendFile, MappedFile, Storage
 from pylogseg.errors import ClosedError, RequestError
-from pylogseg.files.txnindex import AbortedTxn, TxnIndex, encode_txn_index
+from pylogseg.format.files.txnindex import AbortedTxn, TxnIndex, encode_txn_index
 
 _MAX_RELATIVE = 2**31 - 1
 _OFFSET_ENTRY = struct.Struct(">ii")

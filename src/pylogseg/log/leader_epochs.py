@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from pylogseg.errors import RequestError
-from pylogseg.files.checkpoint import EpochEntry, encode_leader_epochs, parse_leader_epochs
+from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs, parse_leader_epochs
 
 #: An epoch, or the offset of one, that is not known.
 UNKNOWN = -1

@@ -16,8 +16,8 @@ from pylogseg.env.environment import Environment
 from pylogseg.env.positions import Data
 from pylogseg.env.storage import check_no_link
 from pylogseg.errors import OffsetOutOfRangeError, StorageError
-from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
-from pylogseg.files.txnindex import AbortedTxn
+from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
+from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.names import FileKind
 from pylogseg.log.append import Appender
 from pylogseg.log.append_result import Appended, AppendedMany

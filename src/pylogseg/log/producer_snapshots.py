@@ -9,7 +9,7 @@ from typing import Protocol
 
 from pylogseg.env.filesystem import Entry
 from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.files.snapshot import ProducerEntry, encode_snapshot, parse_snapshot
+from pylogseg.format.files.snapshot import ProducerEntry, encode_snapshot, parse_snapshot
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.producer_state import CachedBatch, ProducerState
 

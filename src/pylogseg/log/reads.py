@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from pylogseg._native import _lookup
 from pylogseg.errors import CorruptionError, OffsetOutOfRangeError, RequestError
-from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import scan
+from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.records import REWRITE_LIMIT_BYTES, decode
 from pylogseg.log.leader_epochs import LeaderEpochs
 from pylogseg.log.offsets import LogOffsets, OffsetMetadata

@@ -16,11 +16,11 @@ import numpy as np
 from pylogseg._native import _append
 from pylogseg.env.storage import AppendFile, Storage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
-from pylogseg.files.checkpoint import EpochEntry
-from pylogseg.files.index import OffsetIndex, wide_head_bytes
-from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.escape import printable
+from pylogseg.format.files.checkpoint import EpochEntry
+from pylogseg.format.files.index import OffsetIndex, wide_head_bytes
+from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.indexes import InvalidOffsetError
 from pylogseg.log.offsets import OffsetMetadata

@@ -20,8 +20,8 @@ from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.env.storage import AppendFile, Data, Storage
 from pylogseg.errors import RequestError, Verdict
-from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.batch_headers import BatchLocation, batch_facts, torn_offsets
 from pylogseg.log.indexes import AbortedTxns, MutableOffsetIndex, MutableTimeIndex

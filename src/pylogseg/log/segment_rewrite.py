@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.errors import CleaningAbortedError, CorruptionError, Verdict
-from pylogseg.files.txnindex import AbortedTxn
 from pylogseg.format.batches import BatchTable, joined_rows
 from pylogseg.format.builder import Levels, columns_of, rebuild
+from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.records import RecordColumns
 from pylogseg.log.batch_headers import batch_facts
 from pylogseg.log.log import Log

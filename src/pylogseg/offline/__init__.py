@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pylogseg.offline.compacting import compact
     from pylogseg.offline.comparing import diff
-    from pylogseg.offline.copying import copy
+    from pylogseg.offline.copying.command import copy
     from pylogseg.offline.deleting_records import delete_records
-    from pylogseg.offline.merging import merge
+    from pylogseg.offline.merging.command import merge
     from pylogseg.offline.moving import move
     from pylogseg.offline.recoding import recode
     from pylogseg.offline.redacting import redact
     from pylogseg.offline.reindexing import reindex
-    from pylogseg.offline.repairing import repair
-    from pylogseg.offline.restoring import restore
+    from pylogseg.offline.repairing.command import repair
+    from pylogseg.offline.restoring.command import restore
     from pylogseg.offline.retaining import retain
     from pylogseg.offline.truncating import truncate
 
 # Name -> module.
 _HOMES = {
     "compact": "pylogseg.offline.compacting",
-    "copy": "pylogseg.offline.copying",
+    "copy": "pylogseg.offline.copying.command",
     "delete_records": "pylogseg.offline.deleting_records",
     "diff": "pylogseg.offline.comparing",
-    "merge": "pylogseg.offline.merging",
+    "merge": "pylogseg.offline.merging.command",
     "move": "pylogseg.offline.moving",
     "recode": "pylogseg.offline.recoding",
     "redact": "pylogseg.offline.redacting",
     "reindex": "pylogseg.offline.reindexing",
-    "repair": "pylogseg.offline.repairing",
-    "restore": "pylogseg.offline.restoring",
+    "repair": "pylogseg.offline.repairing.command",
+    "restore": "pylogseg.offline.restoring.command",
     "retain": "pylogseg.offline.retaining",
     "truncate": "pylogseg.offline.truncating",
 }

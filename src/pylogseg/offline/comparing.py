@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.catalog.disk import Disk, Partition, as_disk
-from pylogseg.catalog.folders import not_here
+from pylogseg.disk.disk import Disk, Partition, as_disk
+from pylogseg.disk.folders import not_here
 from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.errors import RequestError
 from pylogseg.format.records import RecordColumns

@@ -10,17 +10,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pylogseg.arrow.encode import encode
-from pylogseg.arrow.inputs import timestamps_ms
-from pylogseg.catalog.disk import open_dir
+from pylogseg.disk.disk import open_dir
 from pylogseg.errors import PylogsegError
 from pylogseg.format.batches import scan
 from pylogseg.format.records import RecordColumns, decode
 from pylogseg.offline.comparing import Side
 from pylogseg.offline.comparing_columns import changes
+from pylogseg.offline.restoring.partition import has_append_time
+from pylogseg.reading.arrow.encode import encode
+from pylogseg.reading.arrow.inputs import timestamps_ms
 from pylogseg.reading.log_reader import LogReader, logs_of
 from pylogseg.reading.partition import OPEN_END, ReadOptions
-from pylogseg.restore.partition import has_append_time
 
 
 def compared(
@@ -28,8 +28,8 @@ def compared(
 ) -> Iterator[tuple[str, int, bool]]:
     """Yield the partitions of rows that follow each other, and whether a log directory has just these records.
 
-    The rows have columns of `restore.rows.COLUMNS`, and in each partition ascending offsets. Compared are offset, key,
-    value, headers, and timestamp with its type.
+    The rows have columns of `offline.restoring.rows.COLUMNS`, and in each partition ascending offsets. Compared are
+    offset, key, value, headers, and timestamp with its type.
     """
     pieces = (piece for table in tables for piece in _runs(table))
     for (topic, number), found in groupby(pieces, lambda piece: piece[0]):

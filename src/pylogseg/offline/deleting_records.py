@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pylogseg.catalog.target import Target
+from pylogseg.disk.target import Target
 from pylogseg.errors import RequestError
 from pylogseg.format.names import parse_partition_folder, partition_folder_name
 from pylogseg.log.log import Log

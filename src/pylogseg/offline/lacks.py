@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-from pylogseg.catalog.disk import open_dir
-from pylogseg.catalog.target import Target
+from pylogseg.disk.disk import open_dir
+from pylogseg.disk.target import Target
 from pylogseg.env.storage import LocalStorage
+from pylogseg.inspect.verify.findings import Finding
+from pylogseg.inspect.verify.lacking import Look, lacking, lacking_in
 from pylogseg.offline.options import Options
 from pylogseg.offline.result import PartitionResult, Result
-from pylogseg.verify.findings import Finding
-from pylogseg.verify.lacking import Look, lacking, lacking_in
 
 
 def known_lacks(place: Target, names: list[str], options: Options) -> list[Finding]:

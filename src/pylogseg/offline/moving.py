@@ -8,22 +8,22 @@ import os
 from collections.abc import Callable, Sequence
 from glob import has_magic
 
-from pylogseg.catalog.folders import is_asked, look
-from pylogseg.catalog.target import Target, moving_picture
+from pylogseg.disk.folders import is_asked, look
+from pylogseg.disk.target import Target, moving_picture
 from pylogseg.env.storage import LocalStorage, Storage, check_no_link
 from pylogseg.errors import CorruptionError, IncompleteError, PylogsegError, RequestError, StorageError
-from pylogseg.files.properties import parse_meta_properties
+from pylogseg.format.files.properties import parse_meta_properties
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder, partition_folder_name
-from pylogseg.internal_topics.cluster import ClusterMetadata, find_metadata
+from pylogseg.inspect.verify.findings import Finding
+from pylogseg.inspect.verify.lacking import known, lacking_in
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
-from pylogseg.offline.copying_files import check_batches, copy_folder, first_difference
+from pylogseg.offline.copying.files import check_batches, copy_folder, first_difference
+from pylogseg.offline.restoring.checkpoints import all_within, entries_of, note_entries, read_checkpoints
+from pylogseg.offline.restoring.staging import is_left_behind
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_leave
-from pylogseg.restore.checkpoints import all_within, entries_of, note_entries, read_checkpoints
-from pylogseg.restore.staging import is_left_behind
-from pylogseg.verify.findings import Finding
-from pylogseg.verify.lacking import known, lacking_in
+from pylogseg.values.internal.cluster import ClusterMetadata, find_metadata
 
 #: Folder for unfinished copies, named like a partition that is pending deletion: readers skip it, a broker removes it.
 _ARRIVING = partition_folder_name("pylogseg-arriving", 0, "delete", "0" * 32)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pylogseg import _codec
 from pylogseg.env.storage import AppendFile
 from pylogseg.errors import CorruptionError
-from pylogseg.files.cuts import Cut, encode_cuts, parse_cuts
+from pylogseg.format.files.cuts import Cut, encode_cuts, parse_cuts
 from pylogseg.format.names import FileKind
 from pylogseg.offline.partition import Part
 from pylogseg.walker.gaps import Gap

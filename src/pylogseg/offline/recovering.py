@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pylogseg.catalog.disk import open_dir
-from pylogseg.catalog.target import Target, marked_epoch, moving_picture, sizes_in
 from pylogseg.config import LogConfig
+from pylogseg.disk.disk import open_dir
+from pylogseg.disk.target import Target, marked_epoch, moving_picture, sizes_in
 from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.environment import Environment
 from pylogseg.env.filesystem import Entry
@@ -21,6 +21,8 @@ from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
+from pylogseg.inspect.verify.findings import REMEDIES, Finding
+from pylogseg.inspect.verify.startup import check_start
 from pylogseg.log.directory import LogDirectory, read_offsets
 from pylogseg.log.log import Log
 from pylogseg.log.recovery import LoadHooks, UnreachedError
@@ -28,8 +30,6 @@ from pylogseg.log.recovery_keep import FolderKeeper, KeepError, PlannedKeeper, c
 from pylogseg.log.recovery_report import REMEDIES as ACTION_REMEDIES
 from pylogseg.log.recovery_report import ActionKind, LoadReport
 from pylogseg.log.state import Start
-from pylogseg.verify.findings import REMEDIES, Finding
-from pylogseg.verify.startup import check_start
 
 
 @dataclass(frozen=True)

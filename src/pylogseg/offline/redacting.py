@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pylogseg.arrow.encode import encode
 from pylogseg.env.urls import file_system
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import scan
@@ -21,6 +20,7 @@ from pylogseg.offline.redacting_batches import Blank, HasHeader, KeySet, Mask, P
 from pylogseg.offline.result import Result
 from pylogseg.offline.rewriting import change_part, levels_of
 from pylogseg.offline.running import run
+from pylogseg.reading.arrow.encode import encode
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
@@ -58,7 +58,7 @@ def redact(
         Gets a ``pyarrow.RecordBatch`` (offset, timestamp, key, value, headers) and returns a mask: an array of
         booleans, of Arrow or numpy, one for each record.
     matches : iterable of callable
-        Each gets `RecordColumns` and returns a mask, as `pylogseg.search.patterns.Pattern.matches` does.
+        Each gets `RecordColumns` and returns a mask, as `pylogseg.inspect.search.patterns.Pattern.matches` does.
     blank : Blank, optional
         What of the records becomes nothing. Without it they go.
     everywhere : bool
@@ -147,8 +147,8 @@ def _refuse_empty(keys: list[bytes], headers: list[tuple[bytes, bytes | None]], 
 
 def _of_arrow(where: Callable[[Any], Any]) -> Predicate:
     """A condition from a predicate on Arrow's columns."""
-    from pylogseg.arrow import columns as arrow  # which takes long to load, and only this needs it
-    from pylogseg.catalog.disk import Segment
+    from pylogseg.disk.disk import Segment
+    from pylogseg.reading.arrow import columns as arrow  # which takes long to load, and only this needs it
     from pylogseg.reading.partition import Chunk
 
     schema = arrow.schema(["offset", "timestamp", "key", "value", "headers"])

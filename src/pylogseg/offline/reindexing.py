@@ -15,8 +15,8 @@ from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.files.checkpoint import parse_leader_epochs
-from pylogseg.files.snapshot import parse_snapshot
+from pylogseg.format.files.checkpoint import parse_leader_epochs
+from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
 from pylogseg.log.log import Log
 from pylogseg.log.recovery import LoadHooks

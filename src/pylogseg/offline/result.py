@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 
 from pylogseg.env.overlay import FileChange
 from pylogseg.errors import PylogsegError, StorageError
+from pylogseg.inspect.verify.findings import Finding
 from pylogseg.log.recovery_keep import KeepError
 from pylogseg.log.recovery_report import LoadReport
-from pylogseg.restore.checkpoints import CHECKPOINTS, Entries
-from pylogseg.verify.findings import Finding
+from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, Entries
 
 #: Of `PartitionResult.numbers`: places in a log.
 _OFFSETS = ("logStartBefore", "endBefore", "firstGone", "committed")

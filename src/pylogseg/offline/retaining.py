@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from pylogseg.catalog.target import Target
+from pylogseg.disk.target import Target
 from pylogseg.errors import RequestError
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.log.log import Log

@@ -13,27 +13,27 @@ import os
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
-from pylogseg.catalog.target import Target, chosen_in, marked_epoch, moving_picture, refuse_if_locked, sizes_in
+from pylogseg.disk.target import Target, chosen_in, marked_epoch, moving_picture, refuse_if_locked, sizes_in
 from pylogseg.env.filesystem import Entry
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder, segment_file_name
-from pylogseg.internal_topics.cluster import FOLDER, metadata_beside
+from pylogseg.inspect.verify.findings import REMEDIES
 from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.log.leader_epochs import LeaderEpochs
 from pylogseg.log.recovery_keep import KeepError, check_keep_folder
 from pylogseg.log.state import Start
-from pylogseg.offline.copying_into import Destination
+from pylogseg.offline.copying.into import Destination
 from pylogseg.offline.lacks import known_lacks, name_lacks
 from pylogseg.offline.options import Options
 from pylogseg.offline.partition import Part
+from pylogseg.offline.restoring.checkpoints import read_checkpoints
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes, is_full, is_of_disk, merged
 from pylogseg.offline.settings import Settings
 from pylogseg.offline.unfinished import check_free
-from pylogseg.restore.checkpoints import read_checkpoints
-from pylogseg.verify.findings import REMEDIES
+from pylogseg.values.internal.cluster import FOLDER, metadata_beside
 
 _log = logging.getLogger(__name__)
 

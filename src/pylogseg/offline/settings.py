@@ -6,16 +6,16 @@ import os
 from collections.abc import Mapping
 from functools import cached_property
 
-from pylogseg.catalog.folders import readable_topic_id
-from pylogseg.catalog.target import Target
 from pylogseg.config import LogConfig
+from pylogseg.disk.folders import readable_topic_id
+from pylogseg.disk.target import Target
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.files.properties import parse_properties
+from pylogseg.format.files.properties import parse_properties
 from pylogseg.format.names import FileKind
-from pylogseg.internal_topics.cluster import FOLDER, INTERNAL_TOPICS, ClusterMetadata, find_metadata, metadata_beside
-from pylogseg.manager.settings import BrokerSettings, topic_fields
 from pylogseg.offline.options import Options
+from pylogseg.owned.manager.settings import BrokerSettings, topic_fields
+from pylogseg.values.internal.cluster import FOLDER, INTERNAL_TOPICS, ClusterMetadata, find_metadata, metadata_beside
 
 _BROKER_FIELDS = set(BrokerSettings.__dataclass_fields__) - {"log_dirs", "topic_defaults"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from pylogseg.catalog.target import Target, chosen_in
+from pylogseg.disk.target import Target, chosen_in
 from pylogseg.errors import RequestError
 from pylogseg.log.log import Log
 from pylogseg.offline.options import OptionKeywords, Options

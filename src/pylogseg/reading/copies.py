@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pylogseg.catalog.disk import Partition, Segment
+from pylogseg.disk.disk import Partition, Segment
 from pylogseg.env.filesystem import FileView, LocalFiles
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.batches import BatchTable
@@ -22,7 +22,7 @@ from pylogseg.walker.gaps import Gap, offsets_text
 from pylogseg.walker.windows import Window, walk
 
 if TYPE_CHECKING:
-    from pylogseg.tier.slices import Slice
+    from pylogseg.disk.tier.slices import Slice
 
 _END = 2**63 - 1
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg._native import _lookup
-from pylogseg.catalog.disk import Segment
+from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BATCH_DTYPE, BatchTable

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.catalog.disk import Disk, Partition, Segment, check_once
+from pylogseg.disk.disk import Disk, Partition, Segment, check_once
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format import text
 from pylogseg.format.batches import BatchTable

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from pylogseg.catalog.disk import Segment
+from pylogseg.disk.disk import Segment
 from pylogseg.errors import StorageError
 from pylogseg.format.layout import BATCH_HEADER
 from pylogseg.reading.header_reader import read_headers

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.catalog.disk import Segment, uploaded_end
+from pylogseg.disk.disk import Segment, uploaded_end
 from pylogseg.env.filesystem import Readable
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable

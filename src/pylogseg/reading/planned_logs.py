@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from pylogseg.catalog.disk import Disk, Segment, beside, open_folder, uploaded_end
+from pylogseg.disk.disk import Disk, Segment, beside, open_folder, uploaded_end
 from pylogseg.env.filesystem import FileSystem, FileView
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.layout import OFFSET_INDEX_ENTRY

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pylogseg.catalog.disk import Partition, Segment
+from pylogseg.disk.disk import Partition, Segment
 from pylogseg.env.filesystem import FileSystem, LocalFiles
-from pylogseg.files.index import OffsetIndex
+from pylogseg.format.files.index import OffsetIndex
 from pylogseg.format.names import FileKind
 from pylogseg.reading.log_reader import LogFiles
 from pylogseg.reading.seek import end_offset, first_offset_since

@@ -12,11 +12,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pylogseg.catalog.disk import Segment
+from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
-from pylogseg.files.index import OffsetIndex, TimeIndex, TimestampOffset
 from pylogseg.format.batches import BatchTable
+from pylogseg.format.files.index import OffsetIndex, TimeIndex, TimestampOffset
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
 from pylogseg.reading.vanished import open_unless_removed

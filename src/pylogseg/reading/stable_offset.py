@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pylogseg.catalog.disk import Segment
+from pylogseg.disk.disk import Segment
 from pylogseg.format.batches import BatchTable
 from pylogseg.reading.transaction_markers import Unopened, marker_rows, open_at, windows
 from pylogseg.walker.gaps import Gap

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.catalog.disk import Disk, Partition, as_disk
+from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
 from pylogseg.format.moments import first_ms, warned_of_seconds
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
@@ -79,7 +79,7 @@ class Record(NamedTuple):
 
 
 class Filter(Protocol):
-    """The filter of a reader; see `pylogseg.arrow.where.Where`."""
+    """The filter of a reader; see `pylogseg.reading.where.Where`."""
 
     @property
     def expression(self) -> Any: ...
@@ -171,8 +171,8 @@ class Reader:
         # The only import from a layer above: the interface has to be a method of the reader.
         import pyarrow as pa
 
-        from pylogseg.arrow.columns import record_batches, schema
-        from pylogseg.arrow.scan_reader import records_table, scanned
+        from pylogseg.reading.arrow.columns import record_batches, schema
+        from pylogseg.reading.scan_reader import records_table, scanned
 
         target = schema(self.columns)
         if self._options.threads == 1:
@@ -185,7 +185,7 @@ class Reader:
 
     def __arrow_c_schema__(self) -> object:
         """Export the schema of the stream alone, for who asks before it reads."""
-        from pylogseg.arrow.columns import schema
+        from pylogseg.reading.arrow.columns import schema
 
         return schema(self.columns).__arrow_c_schema__()
 
@@ -357,7 +357,7 @@ def read(
 
 def _as(where: Any) -> Filter:
     """A filter, from the layer that knows what an expression is."""
-    from pylogseg.arrow.where import Where
+    from pylogseg.reading.where import Where
 
     return Where(where)
 

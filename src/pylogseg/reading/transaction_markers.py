@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pylogseg.catalog.disk import Segment
+from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.files.snapshot import parse_snapshot
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
+from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.format.layout import END_TXN_MARKER
+from pylogseg.format.messages.control import control_kinds
 from pylogseg.format.names import parse_file_name
 from pylogseg.format.records import decode
-from pylogseg.messages.control import control_kinds
 from pylogseg.reading.offset_order import Order
 from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.vanished import open_unless_removed

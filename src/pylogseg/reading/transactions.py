@@ -34,11 +34,11 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.catalog.disk import Segment
+from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError
-from pylogseg.files.txnindex import TxnIndex
 from pylogseg.format.batches import BatchTable
+from pylogseg.format.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind
 from pylogseg.reading.offset_order import has_next
 from pylogseg.reading.stable_offset import Tail, end_of_log, newest_snapshot

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from pylogseg.catalog.disk import Segment
+from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
 from pylogseg.format.names import FileKind, parse_file_name

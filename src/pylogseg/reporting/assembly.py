@@ -8,12 +8,16 @@ from functools import partial
 from typing import NamedTuple
 
 from pylogseg._version import __version__
-from pylogseg.catalog.disk import Disk, Partition, Segment
+from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import PylogsegError
 from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind
-from pylogseg.internal_topics.producers import Producer
+from pylogseg.inspect.stats.groups import Unit
+from pylogseg.inspect.stats.listing import PartitionRow, shown_path
+from pylogseg.inspect.verify.disk import Summary
+from pylogseg.inspect.verify.findings import URGENCIES, Finding
+from pylogseg.inspect.verify.missing import Checkpoints
 from pylogseg.offline.options import Options
 from pylogseg.reporting import commands
 from pylogseg.reporting.cleaning import LogShape, Piece, SettingsOf, cleaning_fact
@@ -51,11 +55,7 @@ from pylogseg.reporting.scanning import Scan
 from pylogseg.reporting.scope import Reading, scope_fact, verdict_of
 from pylogseg.reporting.totals import Totals
 from pylogseg.reporting.wishes import Wishes
-from pylogseg.stats.groups import Unit
-from pylogseg.stats.listing import PartitionRow, shown_path
-from pylogseg.verify.disk import Summary
-from pylogseg.verify.findings import URGENCIES, Finding
-from pylogseg.verify.missing import Checkpoints
+from pylogseg.values.internal.producers import Producer
 
 #: Findings that are listed; in the page, damage first.
 MOST_FINDINGS = 2000

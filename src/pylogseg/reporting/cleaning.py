@@ -8,18 +8,18 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
-from pylogseg.catalog.disk import LogDir
-from pylogseg.catalog.target import Target
 from pylogseg.config import LogConfig, kafka_name
+from pylogseg.disk.disk import LogDir
+from pylogseg.disk.target import Target
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.names import METADATA_TOPIC, FileKind
-from pylogseg.internal_topics.cluster import INTERNAL_TOPICS
 from pylogseg.log.retention_rules import breached_by_size, breached_by_time
 from pylogseg.offline.options import Options
 from pylogseg.offline.settings import Settings
 from pylogseg.reporting.facts import CleaningFact, Command, Freed, SettingFact
 from pylogseg.reporting.series import DAY_MS
+from pylogseg.values.internal.cluster import INTERNAL_TOPICS
 
 WEEK_MS = 7 * DAY_MS
 #: Settings that are shown.

@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from pylogseg.catalog.disk import Disk, Partition
+from pylogseg.disk.disk import Disk, Partition
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
-from pylogseg.files.properties import parse_properties
 from pylogseg.format.escape import printable
+from pylogseg.format.files.properties import parse_properties
 from pylogseg.format.names import METADATA_TOPIC, FileKind
-from pylogseg.internal_topics import groups, transactions
-from pylogseg.internal_topics.inside import inside
-from pylogseg.internal_topics.producers import Producer
+from pylogseg.inspect.stats.listing import shown_path
 from pylogseg.reporting.commands import line
 from pylogseg.reporting.facts import (
     Command,
@@ -25,7 +23,9 @@ from pylogseg.reporting.facts import (
     TransactionFact,
 )
 from pylogseg.reporting.lags import group_facts, offset_facts
-from pylogseg.stats.listing import shown_path
+from pylogseg.values.internal import groups, transactions
+from pylogseg.values.internal.inside import inside
+from pylogseg.values.internal.producers import Producer
 
 #: Rows that are listed.
 MOST_OFFSETS, MOST_GROUPS, MOST_TRANSACTIONS, MOST_REPLICAS = 5000, 1000, 1000, 5000

@@ -42,7 +42,7 @@ class FindingFact:
     offset: int | None
     last_offset: int | None
     commands: tuple[Command, ...]
-    urgency: str = "advice"  #: Else one of `verify.findings.URGENCIES`.
+    urgency: str = "advice"  #: Else one of `inspect.verify.findings.URGENCIES`.
 
 
 @dataclass(frozen=True)

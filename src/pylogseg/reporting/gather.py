@@ -6,18 +6,18 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
-from pylogseg.catalog.disk import Disk, Partition, Segment
+from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.inspect.stats.groups import Unit, units_of, units_since
+from pylogseg.inspect.stats.segment import Times
+from pylogseg.inspect.verify.disk import Summary, findings_of
+from pylogseg.inspect.verify.findings import Finding, Level
+from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.reporting.assembly import Assembly
 from pylogseg.reporting.facts import Facts
 from pylogseg.reporting.partitions import TOP
 from pylogseg.reporting.scanning import Sampling, Scan, Task, is_local, scan
 from pylogseg.reporting.wishes import Wishes
-from pylogseg.stats.groups import Unit, units_of, units_since
-from pylogseg.stats.segment import Times
-from pylogseg.verify.disk import Summary, findings_of
-from pylogseg.verify.findings import Finding, Level
-from pylogseg.verify.segment_report import SegmentReport
 
 #: Bytes of records that are decoded without ``--full``: of a partition, and of all.
 _SAMPLED_BYTES, _SAMPLED_TOTAL, _LEAST_SAMPLED = 1 << 20, 256 << 20, 64 << 10

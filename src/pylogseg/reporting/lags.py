@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pylogseg.format.escape import printable
-from pylogseg.internal_topics.inside import Inside
-from pylogseg.internal_topics.lag import Unread
 from pylogseg.reporting.facts import Command, GroupFact, GroupOffsetFact
+from pylogseg.values.internal.inside import Inside
+from pylogseg.values.internal.lag import Unread
 
 #: Places in partitions that are looked at for the time of the first unread record, those with the largest lag first.
 MOST_LOOKED_UP = 1000

@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
-from pylogseg.catalog.disk import Disk, OtherFile, Partition, Segment
-from pylogseg.catalog.folders import readable_topic_id
+from pylogseg.disk.disk import Disk, OtherFile, Partition, Segment
+from pylogseg.disk.folders import readable_topic_id
 from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.files.checkpoint import parse_leader_epochs
 from pylogseg.format.escape import printable
+from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind
-from pylogseg.internal_topics.producers import Producer, producers_of
+from pylogseg.inspect.stats.groups import TIME_TYPES, Unit, codec_name
+from pylogseg.inspect.stats.listing import (
+    PartitionRow,
+    bytes_on_disk,
+    companions_of,
+    partition_row,
+    shown_path,
+    state_of,
+)
+from pylogseg.inspect.stats.missing import MissingOffsets
+from pylogseg.inspect.stats.segment import Stats
+from pylogseg.inspect.stats.sketch import Heaviest, Histogram
+from pylogseg.inspect.stats.tops import Tops
 from pylogseg.reading.log_reader import LogFiles, logs_of
 from pylogseg.reporting import commands
 from pylogseg.reporting.facts import (
@@ -32,12 +44,7 @@ from pylogseg.reporting.facts import (
 )
 from pylogseg.reporting.scanning import Scan
 from pylogseg.reporting.series import Grown, Times
-from pylogseg.stats.groups import TIME_TYPES, Unit, codec_name
-from pylogseg.stats.listing import PartitionRow, bytes_on_disk, companions_of, partition_row, shown_path, state_of
-from pylogseg.stats.missing import MissingOffsets
-from pylogseg.stats.segment import Stats
-from pylogseg.stats.sketch import Heaviest, Histogram
-from pylogseg.stats.tops import Tops
+from pylogseg.values.internal.producers import Producer, producers_of
 
 #: Rows of a partition in the facts.
 MOST_RANGES, MOST_PRODUCERS, MOST_ABORTED, MOST_SEGMENTS = 100, 50, 50, 200

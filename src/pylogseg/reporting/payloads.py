@@ -6,22 +6,22 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from pylogseg.arrow.columns import record_batches, schema
-from pylogseg.arrow.decoding import Decoding, schemas_disk, typed_batches
-from pylogseg.arrow.typed_text import Decoders, TypedText
-from pylogseg.catalog.disk import Disk, Partition, Segment
+from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.format.escape import printable
+from pylogseg.format.messages.framing import HOMES
 from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
-from pylogseg.internal_topics.record_text import MessageText
-from pylogseg.messages.framing import HOMES
+from pylogseg.inspect.stats.listing import PartitionRow
+from pylogseg.reading.arrow.columns import record_batches, schema
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.stream import read, records_of
 from pylogseg.reporting.facts import Payload
 from pylogseg.reporting.partitions import SHOWN_BYTES, text_of
 from pylogseg.reporting.wishes import Wishes
-from pylogseg.schemas.store import Schemas
-from pylogseg.stats.listing import PartitionRow
+from pylogseg.values.decoding import Decoding, schemas_disk, typed_batches
+from pylogseg.values.internal.record_text import MessageText
+from pylogseg.values.schemas.store import Schemas
+from pylogseg.values.typed_text import Decoders, TypedText
 
 #: Of a key or a value that was decoded.
 _SHOWN_JSON = 5 * SHOWN_BYTES

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pylogseg.catalog.disk import Disk, Partition, as_disk
+from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
-from pylogseg.export.unfinished import whole
 from pylogseg.format.escape import json_line
+from pylogseg.inspect.verify.disk import exit_code_of
 from pylogseg.reading.log_reader import check_times
 from pylogseg.reading.partition import Throttle
 from pylogseg.reading.stream import Moment, milliseconds
@@ -25,7 +25,7 @@ from pylogseg.reporting.gather import Scanner, gather
 from pylogseg.reporting.page import page
 from pylogseg.reporting.tables import write_tables
 from pylogseg.reporting.wishes import Wishes
-from pylogseg.verify.disk import exit_code_of
+from pylogseg.tables.export.unfinished import whole
 
 #: In a URL, the name and the password.
 _LOGIN = re.compile(r"(?<=//).*@", re.DOTALL)

@@ -10,28 +10,28 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.catalog.disk import Segment
+from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileView, LocalFiles
 from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.files.index import OffsetIndex
-from pylogseg.files.txnindex import AbortedTxn, TxnIndex
 from pylogseg.format.batches import BATCH_DTYPE, BatchTable
+from pylogseg.format.files.index import OffsetIndex
+from pylogseg.format.files.txnindex import AbortedTxn, TxnIndex
 from pylogseg.format.layout import BATCH_HEADER
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.inspect.stats.headers import header_stats
+from pylogseg.inspect.stats.listing import SegmentRow, segment_row
+from pylogseg.inspect.stats.segment import Stats, Times, segment_stats
+from pylogseg.inspect.stats.sketch import Distinct, Histogram
+from pylogseg.inspect.stats.tops import Tops
+from pylogseg.inspect.verify.findings import Level, of_failure, of_gap
+from pylogseg.inspect.verify.segment import HeaderCheck, verify_segment
+from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.reading.header_reader import are_plain, header_table, read_headers
 from pylogseg.reading.partition import Throttle
 from pylogseg.reading.vanished import open_unless_removed, removed_gap
 from pylogseg.reporting.series import Grown
 from pylogseg.reporting.series import Times as Series
-from pylogseg.stats.headers import header_stats
-from pylogseg.stats.listing import SegmentRow, segment_row
-from pylogseg.stats.segment import Stats, Times, segment_stats
-from pylogseg.stats.sketch import Distinct, Histogram
-from pylogseg.stats.tops import Tops
-from pylogseg.verify.findings import Level, of_failure, of_gap
-from pylogseg.verify.segment import HeaderCheck, verify_segment
-from pylogseg.verify.segment_report import SegmentReport
 from pylogseg.walker.gaps import GapKind
 
 #: A segment with more batches than it is given is sampled: so many stretches, each of so many headers.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pylogseg.catalog.disk import Segment
+from pylogseg.disk.disk import Segment
 from pylogseg.format.escape import printable
+from pylogseg.inspect.verify.disk import Summary
 from pylogseg.reporting.facts import Scope
 from pylogseg.reporting.scanning import Scan
 from pylogseg.reporting.wishes import Wishes
-from pylogseg.verify.disk import Summary
 
 _MOST_NOTES = 100
 

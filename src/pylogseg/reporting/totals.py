@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pylogseg.catalog.disk import Disk, LogDir
+from pylogseg.disk.disk import Disk, LogDir
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.locks import check_unlocked
 from pylogseg.errors import StorageError
 from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind
-from pylogseg.internal_topics.cluster import INTERNAL_TOPICS
+from pylogseg.inspect.stats.listing import shown_path
 from pylogseg.reporting.commands import line
 from pylogseg.reporting.facts import Command, DiskFact, FindingFact, PartitionFact, TopicFact
 from pylogseg.reporting.partitions import Fold
 from pylogseg.reporting.series import Grown, Times
-from pylogseg.stats.listing import shown_path
+from pylogseg.values.internal.cluster import INTERNAL_TOPICS
 
 #: Topics that are listed; the others count in the totals.
 MOST_TOPICS = 2000

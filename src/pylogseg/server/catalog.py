@@ -18,22 +18,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from pylogseg.catalog.disk import Disk, Partition, open_dir
-from pylogseg.catalog.folders import not_here, readable_topic_id
+from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.folders import not_here, readable_topic_id
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.garbage import uncollected
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.remote import RemoteFiles, shown
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
-from pylogseg.files.checkpoint import parse_leader_epochs
-from pylogseg.files.properties import parse_properties
 from pylogseg.format.escape import printable
+from pylogseg.format.files.checkpoint import parse_leader_epochs
+from pylogseg.format.files.properties import parse_properties
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.uuids import format_uuid, parse_uuid
-from pylogseg.internal_topics.cluster import ClusterMetadata, clusters_of
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.view import View
+from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of
 
 if TYPE_CHECKING:
     from pylogseg.log.log import Log

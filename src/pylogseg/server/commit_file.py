@@ -20,9 +20,9 @@ from pylogseg.env.positions import read_at, write_at
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.builder import build, shared_row
 from pylogseg.format.escape import printable
+from pylogseg.format.messages.codec import MalformedError
+from pylogseg.format.messages.framing import decode_coordinator, encode_coordinator
 from pylogseg.format.record_input import columns_from_records
-from pylogseg.messages.codec import MalformedError
-from pylogseg.messages.framing import decode_coordinator, encode_coordinator
 from pylogseg.reading.stream import read
 from pylogseg.server.coordinator import Committed, Offsets, Place
 

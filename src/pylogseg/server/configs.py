@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from pylogseg.internal_topics.cluster import (
-    BROKER_RESOURCE,
-    GROUP_RESOURCE,
-    INTERNAL_TOPICS,
-    METRICS_RESOURCE,
-    TOPIC_RESOURCE,
-)
-from pylogseg.messages.schema import public_settings
+from pylogseg.format.messages.schema import public_settings
 from pylogseg.server import codes
 from pylogseg.server.catalog import Topic
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import broker_setting, settings
 from pylogseg.server.service import Call
 from pylogseg.server.wire import Values
+from pylogseg.values.internal.cluster import (
+    BROKER_RESOURCE,
+    GROUP_RESOURCE,
+    INTERNAL_TOPICS,
+    METRICS_RESOURCE,
+    TOPIC_RESOURCE,
+)
 
 # Where a value comes from, as in the schema of DescribeConfigs.
 _OF_TOPIC, _OF_BROKER, _OF_ALL_BROKERS, _STATIC, _DEFAULT, _OF_METRICS, _OF_GROUP = 1, 2, 3, 4, 5, 7, 8

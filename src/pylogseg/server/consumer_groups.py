@@ -333,7 +333,7 @@ def rows_of(parts: set[Part], names: Mapping[bytes, str] | None = None) -> list[
 
 
 def _matching(known: Mapping[str, Known], regex: str) -> set[str]:
-    from pylogseg.arrow.names import matching
+    from pylogseg.server.regex import matching
 
     return matching(known, regex)
 
@@ -345,7 +345,7 @@ def _check_regex(regex: str | None) -> None:
     if size > _MOST_REGEX_BYTES:
         text = f"SubscribedTopicRegex has {size} bytes, {_MOST_REGEX_BYTES} are allowed."
         raise KafkaError(codes.INVALID_REGULAR_EXPRESSION, text)
-    from pylogseg.arrow.names import check_pattern  # few clients need Arrow, which takes long to import
+    from pylogseg.server.regex import check_pattern  # few clients need Arrow, which takes long to import
 
     try:
         check_pattern(regex)

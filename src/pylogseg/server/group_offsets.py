@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 
-from pylogseg.catalog.disk import Disk
+from pylogseg.disk.disk import Disk
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import printable
-from pylogseg.internal_topics.groups import TOPIC, GroupRecords
-from pylogseg.internal_topics.keyed import Notes
-from pylogseg.internal_topics.moment import Moment
 from pylogseg.server.coordinator import Committed, Offsets
+from pylogseg.values.internal.groups import TOPIC, GroupRecords
+from pylogseg.values.internal.keyed import Notes
+from pylogseg.values.internal.moment import Moment
 
 _log = logging.getLogger(__name__)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 
-from pylogseg.catalog.disk import Partition
 from pylogseg.config import LogConfig
+from pylogseg.disk.disk import Partition
+from pylogseg.disk.tier.files import TierFiles
 from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.environment import Environment
 from pylogseg.env.filesystem import LocalFiles
@@ -18,7 +19,6 @@ from pylogseg.log.log import Log
 from pylogseg.log.state import Start
 from pylogseg.server.sources import Sources, place
 from pylogseg.server.view import View
-from pylogseg.tier.files import TierFiles
 
 _log = logging.getLogger(__name__)
 

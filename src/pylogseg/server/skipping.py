@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from pylogseg.catalog.disk import Segment
+from pylogseg.disk.disk import Segment
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.overlay_files import Read
 from pylogseg.errors import CorruptionError

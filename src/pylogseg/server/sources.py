@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pylogseg.catalog.disk import Partition
+from pylogseg.disk.disk import Partition
+from pylogseg.disk.tier.files import TierFiles
+from pylogseg.disk.tier.mounted import mounted, mounted_path
 from pylogseg.env.filesystem import Entry, FileSystem
 from pylogseg.env.handles import Handles
 from pylogseg.env.listed_storage import ListedStorage, rooted
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.remote import RemoteFiles
 from pylogseg.env.window_cache import WindowCache
-from pylogseg.tier.files import TierFiles
-from pylogseg.tier.mounted import mounted, mounted_path
 
 
 def place(files: FileSystem, path: str) -> str:

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from pylogseg._codec import decode_uvarint, encode_uvarint
-from pylogseg.messages.codec import is_flexible, least_bytes, length_reader, length_writer
-from pylogseg.messages.schema import WIDTHS, Field, Message, Versions, message, numbered
+from pylogseg.format.messages.codec import is_flexible, least_bytes, length_reader, length_writer
+from pylogseg.format.messages.schema import WIDTHS, Field, Message, Versions, message, numbered
 from pylogseg.server.budget import Budget
 
 Data = bytes | memoryview

@@ -9,13 +9,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from pylogseg.datasets.batch_rows import BATCHES, of_range
 from pylogseg.errors import StorageError
 from pylogseg.reading.planned_logs import Vanished
 from pylogseg.reading.ranges import Range, Task
 from pylogseg.spark.options import TO_LATEST, SourceOptions
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import planned_logs
+from pylogseg.tables.batch_rows import BATCHES, of_range
 
 BatchReader = Callable[[Task], Iterator[pa.RecordBatch]]
 

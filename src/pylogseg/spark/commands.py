@@ -15,9 +15,9 @@ import click
 from pylogseg._version import __version__
 from pylogseg.cli import common
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
+from pylogseg.disk.tier.urls import is_tier
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.spark import _compat
-from pylogseg.tier.urls import is_tier
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -142,9 +142,9 @@ def _rewriting(function: F) -> F:
 def verify(session: Any, path: str, names: tuple[str, ...], level: str, as_json: bool) -> None:
     """Check logs, indexes and small files for damage, as `pylogseg verify`."""
     from pylogseg.cli.verify import print_finding, print_summary
+    from pylogseg.inspect.verify.disk import Summary
+    from pylogseg.inspect.verify.findings import Level
     from pylogseg.spark.jobs.checking import verified
-    from pylogseg.verify.disk import Summary
-    from pylogseg.verify.findings import Level
 
     summary = Summary(Level[level.upper()])
     with session() as spark:
@@ -366,8 +366,8 @@ def restore(
     session: Any, source: str, path: str, names: tuple[str, ...], option: tuple[str, ...], as_json: bool, **rest: Any
 ) -> None:
     """Write SOURCE as partitions to PATH: Parquet files, all of them or none; or a tier, one task per partition."""
-    from pylogseg.export.notes import lacking_of
     from pylogseg.spark import jobs
+    from pylogseg.tables.export.notes import lacking_of
 
     shared = {name: rest.pop(name) for name in ("overwrite", "force", "dry_run")}
     of_table = {name: rest.pop(name) for name in ("committed", "without_transactions")}
@@ -395,7 +395,7 @@ def _restore_tier(
     until: int | None,
     **options: Any,
 ) -> None:
-    from pylogseg.offline.restoring_tier import Until
+    from pylogseg.offline.restoring.tier import Until
     from pylogseg.spark.jobs.restoring_tier import restored
     from pylogseg.spark.jobs.results import frame_of
 

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from pylogseg.errors import RequestError
-from pylogseg.files.index import OffsetIndex, TimeIndex
+from pylogseg.format.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.names import FileKind
 from pylogseg.reading.ranges import Task, url_of
 from pylogseg.spark import _compat

@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyspark.sql.functions as sql
 
-from pylogseg.arrow import batches as arrow_batches
-from pylogseg.arrow import columns as arrow
-from pylogseg.arrow import functions as arrow_functions
-from pylogseg.arrow.decoding import column_decoder, decoded_column
-from pylogseg.arrow.functions import OnError
 from pylogseg.errors import RequestError
+from pylogseg.reading.arrow import batches as arrow_batches
+from pylogseg.reading.arrow import columns as arrow
+from pylogseg.reading.arrow import functions as arrow_functions
+from pylogseg.reading.arrow.functions import OnError
 from pylogseg.spark import _compat
 from pylogseg.spark.schema import typed_schema
 from pylogseg.spark.typed import for_spark
+from pylogseg.values.decoding import column_decoder, decoded_column
 
 _RECORD = (
     "key: binary, value: binary, offset: bigint, timestamp: timestamp, timestampType: int, "
@@ -148,7 +148,7 @@ def from_schema(
     column : Column or str
         Binary: values as a producer with a schema registry writes them, from wherever they come.
     schema : str, int, path or Schema
-        The reader's, as in `pylogseg.arrow.decoding.Decoding`. The driver reads it.
+        The reader's, as in `pylogseg.values.decoding.Decoding`. The driver reads it.
     registry : path, URL or Schemas, optional
         Where the writers' schemas are; without it all values were written by `schema`. A registry's URL is asked by
         the tasks for schemas that it did not have before.
@@ -170,7 +170,7 @@ def from_schema(
     if not hasattr(sql, "arrow_udf"):
         raise RequestError(
             f"Spark {_compat.VERSION[0]}.{_compat.VERSION[1]}: from_schema needs Spark 4.1; before that, use "
-            "pylogseg.arrow.decoding.decode_column in mapInArrow"
+            "pylogseg.values.decoding.decode_column in mapInArrow"
         )
     decoder = column_decoder(schema, registry, form=for_spark, **options)
     returns = typed_schema(pa.schema([pa.field("value", decoder.type)]))["value"].dataType

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from pylogseg.catalog.disk import Disk, Partition, Segment, check_once, open_dir
+from pylogseg.disk.disk import Disk, Partition, Segment, check_once, open_dir
 from pylogseg.errors import CorruptionError, RequestError, StorageError
-from pylogseg.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.codec_error import with_option
+from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
 from pylogseg.reading import log_ends
 from pylogseg.reading.log_reader import LogFiles, logs_of

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from pylogseg.disk.tier.urls import KEYS_OPTION, KEYS_VARIABLE, is_tier
 from pylogseg.errors import RequestError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.tier.urls import KEYS_OPTION, KEYS_VARIABLE, is_tier
 
 EARLIEST, LATEST = -2, -1
 TopicPartition = tuple[str, int]

@@ -20,8 +20,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pylogseg.arrow import columns as arrow
 from pylogseg.errors import RequestError
+from pylogseg.reading.arrow import columns as arrow
 from pylogseg.spark.options import SourceOptions
 
 #: Columns that the Kafka source always has, one that it has on request, and those that only files have.

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from pylogseg.catalog.disk import Partition
+from pylogseg.disk.disk import Partition
 from pylogseg.errors import RequestError
 from pylogseg.reading.ranges import Extent
 from pylogseg.spark._compat import ReadAllAvailable, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from pylogseg.arrow import columns as arrow
+from pylogseg.disk.tier.opening import file_system
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import StorageError
 from pylogseg.format.scratch import Scratch
+from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.partition import Chunk, ReadOptions
 from pylogseg.reading.planned_logs import PlannedLogs
 from pylogseg.reading.range_reader import RangeReader
 from pylogseg.reading.ranges import Range
 from pylogseg.spark.logs import naming_option
 from pylogseg.spark.options import SourceOptions
-from pylogseg.tier.opening import file_system
 
 _log = logging.getLogger("pylogseg.spark")
 
@@ -80,7 +80,7 @@ def planned_logs(options: SourceOptions) -> PlannedLogs:
     def place(part: Range) -> tuple[FileSystem, str]:
         if options.tier is None:
             return file_system(part.path, options.storage)
-        from pylogseg.tier.joined import joined_files
+        from pylogseg.disk.tier.joined import joined_files
 
         return joined_files(options.tier, part.path, options.storage), part.path
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from pylogseg.arrow import columns as arrow
-from pylogseg.arrow.decoding import PEEKED, Decoding, TypedBatches, schemas_disk, typed_batches
-from pylogseg.catalog.disk import open_dir
-from pylogseg.schemas.store import Schemas
+from pylogseg.disk.disk import open_dir
+from pylogseg.reading.arrow import columns as arrow
 from pylogseg.spark.logs import find_logs, naming_option
 from pylogseg.spark.options import SourceOptions
 from pylogseg.spark.plan import plan
 from pylogseg.spark.schema import columns_of
 from pylogseg.spark.task import chunks, read_task
+from pylogseg.values.decoding import PEEKED, Decoding, TypedBatches, schemas_disk, typed_batches
+from pylogseg.values.schemas.store import Schemas
 
 _log = logging.getLogger("pylogseg.spark")
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from pylogseg.errors import RequestError
 from pylogseg.format.names import check_topic
-from pylogseg.restore.partition import RestoreOptions
-from pylogseg.restore.rows import COLUMNS, WriteOptions
+from pylogseg.offline.restoring.partition import RestoreOptions
+from pylogseg.offline.restoring.rows import COLUMNS, WriteOptions
 
 _UNITS = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30}
 #: Names that Spark itself adds to the options.

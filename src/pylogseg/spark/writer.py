@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pylogseg.restore.partition import Written
-from pylogseg.restore.rows import WriteOptions, write_rows
-from pylogseg.restore.staging import Staging
+from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.rows import WriteOptions, write_rows
+from pylogseg.offline.restoring.staging import Staging
 from pylogseg.spark.worker import task_name
 
 

@@ -41,8 +41,8 @@ import pylogseg
 from pylogseg import offline
 from pylogseg.errors import IncompleteError
 from pylogseg.format.batches import scan
-from pylogseg.verify.disk import Summary, verify
-from pylogseg.verify.findings import Level
+from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.findings import Level
 
 #: A disk whose broker was there so long after its copy was made is known to be older: twelve, and some more.
 _OLDER_SECONDS = 20

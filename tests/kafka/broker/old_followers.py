@@ -30,12 +30,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from helpers.index_lookups import Lookups
 
 import pylogseg
-from pylogseg.catalog.disk import open_dir
+from pylogseg.disk.disk import open_dir
 from pylogseg.errors import CorruptionError
-from pylogseg.files.index import OffsetIndex, TimeIndex
-from pylogseg.verify.disk import Summary, verify
-from pylogseg.verify.findings import Finding, Level
-from pylogseg.verify.segment import verify_segment
+from pylogseg.format.files.index import OffsetIndex, TimeIndex
+from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.findings import Finding, Level
+from pylogseg.inspect.verify.segment import verify_segment
 
 CLUSTER_ID = "pylogsegOldFollowersAA"
 POM = """<project><modelVersion>4.0.0</modelVersion><groupId>x</groupId><artifactId>x</artifactId><version>1</version>

@@ -42,8 +42,8 @@ from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.state import Start
 from pylogseg.offline.redacting_batches import Blank
-from pylogseg.restore.partition import PartitionWriter, RestoreOptions
-from pylogseg.restore.staging import Staging
+from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions
+from pylogseg.offline.restoring.staging import Staging
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.memory import MemoryStorage
 

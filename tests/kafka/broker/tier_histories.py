@@ -39,13 +39,13 @@ from tiers import broker, server
 
 import pylogseg
 from pylogseg import offline
-from pylogseg.files.checkpoint import parse_leader_epochs
+from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
+from pylogseg.disk.lineage.parts import LeftKind
+from pylogseg.disk.tier.files import TierFiles
+from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind
-from pylogseg.lineage.chains import UNKNOWN_EPOCH, Lineage
-from pylogseg.lineage.parts import LeftKind
-from pylogseg.tier.files import TierFiles
-from pylogseg.verify.disk import Summary, verify
-from pylogseg.verify.findings import Finding, Level
+from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.findings import Finding, Level
 
 HERE = Path(__file__).resolve().parent
 ISOLATIONS = ("read_uncommitted", "read_committed")

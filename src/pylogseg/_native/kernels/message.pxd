@@ -1,6 +1,6 @@
 """Messages of Kafka's schemas into columns, by a program.
 
-A program is a list of ops for each version of a message, made in `messages/program.py`. A node is a column, or the items
+A program is a list of ops for each version of a message, made in `format/messages/program.py`. A node is a column, or the items
 of a list; what an op reads goes to the end of its node. The depth of calls is that of the program. A message takes at most
 a constant times its bytes, since every item of a list has one byte at least, and the program says how many.
 """

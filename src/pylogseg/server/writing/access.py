@@ -9,7 +9,6 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from pylogseg.internal_topics.cluster import BROKER_RESOURCE, GROUP_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
 from pylogseg.server import codes
 from pylogseg.server.catalog import INTERNAL
 from pylogseg.server.service import CLUSTER, CLUSTER_NAME, GROUP, TOPIC, Call
@@ -17,6 +16,7 @@ from pylogseg.server.wire import NO_ID, Values
 from pylogseg.server.writing import acls
 from pylogseg.server.writing.acls import Authorizer, Who
 from pylogseg.server.writing.failures import failed
+from pylogseg.values.internal.cluster import BROKER_RESOURCE, GROUP_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
 
 Handler = Callable[[Call], Values | None]
 

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pylogseg.internal_topics.cluster import BROKER_RESOURCE, GROUP_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.configs import KINDS, check_node
@@ -15,6 +14,7 @@ from pylogseg.server.service import Call
 from pylogseg.server.wire import Values
 from pylogseg.server.writing.admin import tried
 from pylogseg.server.writing.writer import writer_of
+from pylogseg.values.internal.cluster import BROKER_RESOURCE, GROUP_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 

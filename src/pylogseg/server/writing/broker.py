@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pylogseg.catalog.disk import Disk
+from pylogseg.disk.disk import Disk
 from pylogseg.errors import ClosedError, PylogsegError, RequestError
 from pylogseg.server import codes
 from pylogseg.server.catalog import INTERNAL
@@ -213,7 +213,7 @@ class Broker(Server):
         RequestError
             If there is no such topic or partition, or a record is invalid or breaks a rule of the topic.
         """
-        from pylogseg.arrow.encode import encode
+        from pylogseg.reading.arrow.encode import encode
 
         if not values:
             raise RequestError("produce needs a value for each record; None is a tombstone")
@@ -259,7 +259,7 @@ class Broker(Server):
         RequestError
             If there is no such topic or partition.
         """
-        from pylogseg.embedded.slices import OpenLog
+        from pylogseg.owned.slices import OpenLog
         from pylogseg.reading.partition import ReadOptions
         from pylogseg.reading.stream import reader_of
 

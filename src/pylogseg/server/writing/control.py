@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pylogseg.errors import RequestError
-from pylogseg.messages.schema import numbered
+from pylogseg.format.messages.schema import numbered
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import errors

@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pylogseg._codec import crc32c
-from pylogseg.arrow.encode import encode
 from pylogseg.errors import CorruptionError, PylogsegError
-from pylogseg.files.javamap import hash_of_text
 from pylogseg.format.batches import scan
 from pylogseg.format.control import ControlKind, decode_control_key
 from pylogseg.format.escape import printable
+from pylogseg.format.files.javamap import hash_of_text
+from pylogseg.format.messages.framing import decode_coordinator, encode_coordinator
 from pylogseg.format.records import RecordColumns, decode
 from pylogseg.format.uuids import format_uuid
 from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
-from pylogseg.messages.framing import decode_coordinator, encode_coordinator
+from pylogseg.reading.arrow.encode import encode
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.coordinator import Committed, Offsets, Place

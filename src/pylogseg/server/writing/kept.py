@@ -11,20 +11,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pylogseg.arrow.encode import encode
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, Verdict
-from pylogseg.files.properties import MetaProperties, encode_meta_properties
 from pylogseg.format.batches import scan
 from pylogseg.format.control import ControlKind
 from pylogseg.format.control_batches import control_batch
+from pylogseg.format.files.properties import MetaProperties, encode_meta_properties
+from pylogseg.format.messages.control import encode_control
+from pylogseg.format.messages.framing import decode_framed, encode_framed
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.format.records import decode
-from pylogseg.internal_topics.cluster import TOPIC_RESOURCE
-from pylogseg.messages.control import encode_control
-from pylogseg.messages.framing import decode_framed, encode_framed
+from pylogseg.reading.arrow.encode import encode
 from pylogseg.server.sasl import SCRAM, Stored, users_of
 from pylogseg.server.writing.acls import FIELDS, Acl, acls_of
+from pylogseg.values.internal.cluster import TOPIC_RESOURCE
 
 FILE = "bootstrap.checkpoint"
 #: What a Kafka 4.3 writes when it formats a directory.

@@ -6,7 +6,6 @@ from typing import Any
 
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
-from pylogseg.internal_topics.cluster import BROKER_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.configs import KINDS
@@ -14,6 +13,7 @@ from pylogseg.server.service import Call
 from pylogseg.server.wire import Values
 from pylogseg.server.writing.transactions import State, Transaction
 from pylogseg.server.writing.writer import writer_of
+from pylogseg.values.internal.cluster import BROKER_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
 
 _LOGGER_RESOURCE = 8
 _UNKNOWN = "This server does not host this topic-partition."
@@ -139,7 +139,7 @@ def list_transactions(call: Call) -> Values:
     by_id = {each.id: each for each in writer_of(call).transactions.names()}
     chosen = set(by_id)
     if pattern:
-        from pylogseg.arrow.names import check_pattern, matching  # few clients need Arrow, which takes long to import
+        from pylogseg.server.regex import check_pattern, matching  # few clients need Arrow, which takes long to import
 
         try:
             check_pattern(pattern)

@@ -8,23 +8,22 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pylogseg.catalog.disk import open_dir
 from pylogseg.config import LogConfig
-from pylogseg.embedded.log import EmbeddedLog
+from pylogseg.disk.disk import open_dir
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import PylogsegError, RequestError, StorageError
-from pylogseg.files.properties import MetaProperties, parse_meta_properties
-from pylogseg.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.escape import printable
+from pylogseg.format.files.properties import MetaProperties, parse_meta_properties
+from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.layout import BATCH_HEADER
 from pylogseg.format.names import METADATA_TOPIC, FileKind, partition_folder_name
 from pylogseg.format.uuids import format_uuid, parse_uuid
-from pylogseg.internal_topics.cluster import BROKER_RESOURCE, INTERNAL_TOPICS
 from pylogseg.log.append_result import Appended
 from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
-from pylogseg.manager.manager import LogManager
-from pylogseg.manager.settings import BrokerSettings
+from pylogseg.owned.log import EmbeddedLog
+from pylogseg.owned.manager.manager import LogManager
+from pylogseg.owned.manager.settings import BrokerSettings
 from pylogseg.server import codes
 from pylogseg.server.catalog import Catalog, Served, Topic
 from pylogseg.server.codes import KafkaError
@@ -33,6 +32,7 @@ from pylogseg.server.writing.acls import Acls
 from pylogseg.server.writing.clock import MovableClock
 from pylogseg.server.writing.kept import FILE, Contents, Kept, encode_kept, read_kept, write_label
 from pylogseg.server.writing.topics import NEW, WritableCatalog, Written, config
+from pylogseg.values.internal.cluster import BROKER_RESOURCE, INTERNAL_TOPICS
 
 _log = logging.getLogger(__name__)
 

@@ -10,13 +10,12 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pylogseg.catalog.disk import Disk, Partition
 from pylogseg.config import LogConfig
+from pylogseg.disk.disk import Disk, Partition
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import OffsetOutOfRangeError, PylogsegError, RequestError
 from pylogseg.format.escape import printable
 from pylogseg.format.names import METADATA_TOPIC, partition_folder_name
-from pylogseg.internal_topics.cluster import BROKER_RESOURCE, INTERNAL_TOPICS
 from pylogseg.log.append_result import Appended
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.cleaner_range import cleanable, dirtiness
@@ -33,6 +32,7 @@ from pylogseg.server.view import View
 from pylogseg.server.writing.acls import Acls, acls_of
 from pylogseg.server.writing.clock import MovableClock
 from pylogseg.server.writing.growth import Watch, wake
+from pylogseg.values.internal.cluster import BROKER_RESOURCE, INTERNAL_TOPICS
 
 _log = logging.getLogger(__name__)
 

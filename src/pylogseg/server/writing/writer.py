@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pylogseg.errors import RequestError
-from pylogseg.internal_topics.cluster import GROUP_RESOURCE
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.security import Guard
@@ -18,6 +17,7 @@ from pylogseg.server.writing.acls import READ, Authorizer, Who
 from pylogseg.server.writing.coordination import Transactions
 from pylogseg.server.writing.groups import WrittenGroups
 from pylogseg.server.writing.topics import WritableCatalog
+from pylogseg.values.internal.cluster import GROUP_RESOURCE
 
 
 @dataclass(kw_only=True)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pylogseg.catalog.disk import Segment, open_dir
+from pylogseg.disk.disk import Segment, open_dir
 from pylogseg.errors import RequestError
+from pylogseg.inspect.verify.disk import Summary, findings_of, segments_of
+from pylogseg.inspect.verify.findings import Finding, Level
+from pylogseg.inspect.verify.segment import verify_segment
+from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.spark import _compat
 from pylogseg.spark.distribute import run
 from pylogseg.spark.jobs.names import asked_for
-from pylogseg.verify.disk import Summary, findings_of, segments_of
-from pylogseg.verify.findings import Finding, Level
-from pylogseg.verify.segment import verify_segment
-from pylogseg.verify.segment_report import SegmentReport
 
 FINDINGS = (
     "level string, urgency string, kind string, path string, position bigint, offset bigint, lastOffset bigint, "
@@ -42,7 +42,7 @@ def verify(spark: Any, path: Any, names: Sequence[str] | None = None, *, level: 
     -------
     pyspark.sql.DataFrame
         A row for each finding: ``level`` is ``damage``, ``notice``, ``unread`` or ``unknown``, ``urgency`` a key of
-        `pylogseg.verify.findings.URGENCIES`. Empty if there are none.
+        `pylogseg.inspect.verify.findings.URGENCIES`. Empty if there are none.
     """
     if level.upper() not in Level.__members__:
         raise RequestError(f"level: expected one of {', '.join(each.name.lower() for each in Level)}, not {level!r}")

@@ -8,16 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pylogseg import offline
-from pylogseg.catalog.disk import Disk, Partition, open_dir
+from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.tier.urls import is_tier
 from pylogseg.errors import RequestError
-from pylogseg.export.notes import is_noted, state_of
 from pylogseg.offline.comparing import Difference, named_on_either
 from pylogseg.reading.log_reader import partitions_of
 from pylogseg.spark.distribute import run
 from pylogseg.spark.frames import read_segments
 from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.jobs.restoring import exported
-from pylogseg.tier.urls import is_tier
+from pylogseg.tables.export.notes import is_noted, state_of
 
 DIFFERENCES = (
     "topic string, `partition` int, same boolean, recordsA bigint, recordsB bigint, missing bigint, extra bigint, "

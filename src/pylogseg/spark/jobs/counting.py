@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pylogseg.catalog.disk import Segment, open_dir
+from pylogseg.disk.disk import Segment, open_dir
 from pylogseg.errors import RequestError
+from pylogseg.inspect.stats.groups import Group, Unit, group_key, stats_row, units_of
+from pylogseg.inspect.stats.missing import Missing
+from pylogseg.inspect.stats.segment import Stats, segment_stats
+from pylogseg.inspect.stats.sketch import Distinct, Histogram
 from pylogseg.reading.log_reader import partitions_of
 from pylogseg.spark.distribute import merged, packed, unpacked
 from pylogseg.spark.frames import read_segments
 from pylogseg.spark.jobs.names import asked_for
-from pylogseg.stats.groups import Group, Unit, group_key, stats_row, units_of
-from pylogseg.stats.missing import Missing
-from pylogseg.stats.segment import Stats, segment_stats
-from pylogseg.stats.sketch import Distinct, Histogram
 
 #: Schema by partition, topic or all; ``detail`` is the row of ``pylogseg stats --json`` with codecs, percentiles.
 COUNTS = (

@@ -6,18 +6,18 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pylogseg.catalog.disk import open_dir
-from pylogseg.export.file import Form
-from pylogseg.export.stores import ObjectStore
-from pylogseg.export.tables import COLUMNS, ExportedPart, Part, Table, export_parts, parts_of
+from pylogseg.disk.disk import open_dir
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.scratch import Scratch
+from pylogseg.inspect.verify.findings import Finding
+from pylogseg.inspect.verify.lacking import lacking_for, texts_of
 from pylogseg.reading.log_reader import LogReader, logs_of
 from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.spark.distribute import run
 from pylogseg.spark.jobs.names import asked_for
-from pylogseg.verify.findings import Finding
-from pylogseg.verify.lacking import lacking_for, texts_of
+from pylogseg.tables.export.file import Form
+from pylogseg.tables.export.stores import ObjectStore
+from pylogseg.tables.export.tables import COLUMNS, ExportedPart, Part, Table, export_parts, parts_of
 
 MANIFEST = (
     "topic string, `partition` int, baseOffset bigint, state string, path string, records bigint, sizeBytes bigint, "

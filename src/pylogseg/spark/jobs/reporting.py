@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pylogseg.catalog.disk import Disk, open_dir
+from pylogseg.disk.disk import Disk, open_dir
 from pylogseg.reporting.commands import line
 from pylogseg.reporting.report import Report, reported
 from pylogseg.reporting.scanning import Scan, Task, scan

@@ -11,20 +11,20 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from pylogseg.catalog.disk import Partition, open_dir
+from pylogseg.disk.disk import Partition, open_dir
 from pylogseg.errors import RequestError
-from pylogseg.export.notes import lacking_of, refuse_unfinished
+from pylogseg.inspect.verify.lacking import refuse, texts_of
 from pylogseg.offline.comparing_table import compared
-from pylogseg.restore.contents import content_of
-from pylogseg.restore.partition import Written
-from pylogseg.restore.rows import COLUMNS, WriteOptions, write_rows
-from pylogseg.restore.staging import Placed, Staging, by_offsets, placed_at, sweep
-from pylogseg.restore.tables import is_committed
-from pylogseg.restore.uploading import Upload
+from pylogseg.offline.restoring.contents import content_of
+from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.rows import COLUMNS, WriteOptions, write_rows
+from pylogseg.offline.restoring.staging import Placed, Staging, by_offsets, placed_at, sweep
+from pylogseg.offline.restoring.tables import is_committed
+from pylogseg.offline.restoring.uploading import Upload
 from pylogseg.spark.distribute import run
 from pylogseg.spark.worker import task_name
 from pylogseg.spark.write_options import check_columns, parse_write
-from pylogseg.verify.lacking import refuse, texts_of
+from pylogseg.tables.export.notes import lacking_of, refuse_unfinished
 
 _log = logging.getLogger("pylogseg.spark")
 

@@ -10,20 +10,20 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from pylogseg.catalog.disk import Disk, Partition, open_dir
+from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.tier.urls import is_tier
 from pylogseg.errors import PylogsegError, RequestError
-from pylogseg.offline.adopting import Arrival
-from pylogseg.offline.restoring import Restoring, checked_target
-from pylogseg.offline.restoring_tier import FromTier, Until
+from pylogseg.inspect.verify.lacking import texts_of
+from pylogseg.offline.restoring.adopting import Arrival
+from pylogseg.offline.restoring.command import Restoring, checked_target
+from pylogseg.offline.restoring.contents import Content
+from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.staging import Staging
+from pylogseg.offline.restoring.tier import FromTier, Until
 from pylogseg.offline.result import PartitionResult, Result
-from pylogseg.restore.contents import Content
-from pylogseg.restore.partition import Written
-from pylogseg.restore.staging import Staging
 from pylogseg.spark.distribute import run
 from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.jobs.results import frame_of
-from pylogseg.tier.urls import is_tier
-from pylogseg.verify.lacking import texts_of
 
 _log = logging.getLogger("pylogseg.spark")
 

@@ -16,15 +16,15 @@ from typing import Any, NamedTuple
 from pyspark import cloudpickle
 
 from pylogseg import offline
-from pylogseg.catalog.disk import open_dir
-from pylogseg.catalog.target import Target
+from pylogseg.disk.disk import open_dir
+from pylogseg.disk.target import Target
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_partition_folder
+from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.staging import Staging, sweep
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.reading.marks import is_marked, mark_of
-from pylogseg.restore.partition import Written
-from pylogseg.restore.staging import Staging, sweep
 from pylogseg.spark.distribute import run
 from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.jobs.results import MANIFEST, row_of

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pylogseg.arrow import columns as arrow
+from pylogseg.inspect.search.patterns import Pattern, regular_expression
+from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.ranges import Task
-from pylogseg.search.patterns import Pattern, regular_expression
 from pylogseg.spark import _compat
 from pylogseg.spark.frames import map_tasks, read_options
 from pylogseg.spark.plan import plan

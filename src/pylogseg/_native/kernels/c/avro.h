@@ -1,5 +1,5 @@
 /* Avro's binary encoding into columns, by a program that was made of the writer's and the reader's schema
-   (`schemas/avro_program.py`). What the reader does not want is skipped, what the writer has not is read from constants.
+   (`values/schemas/avro_program.py`). What the reader does not want is skipped, what the writer has not is read from constants.
 
    Each op checks what it takes against the end. A value takes at most a constant times its bytes: an item of an array
    has bytes, but for those that can have none, and of these there is a budget. */

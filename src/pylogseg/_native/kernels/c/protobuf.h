@@ -1,4 +1,4 @@
-/* Protobuf's wire format into columns, by tables of messages and fields (`schemas/proto_program.py`).
+/* Protobuf's wire format into columns, by tables of messages and fields (`values/schemas/proto_program.py`).
 
    Fields come in any order, and the last one of a number counts, so a message is open until its end. Most fields are
    plain, one number or text in no oneof, and mostly they ascend: they are appended as they come, those that are passed

@@ -1,0 +1,692 @@
+"""The contents of a broker's disk: log directories, partitions and segments, found by their names.
+
+No payload is read. A path may be a log directory, a folder with several of them, one partition's folder or a single
+file; local or an fsspec URL.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from pylogseg.disk.folders import (
+    Contents,
+    ambiguous,
+    files_of_partition,
+    is_asked,
+    is_log_dir_inside,
+    is_of_partition,
+    look,
+    not_here,
+    refuse_unfinished,
+)
+from pylogseg.disk.loose import check_is_log
+from pylogseg.disk.swaps import Swap, unfinished_swap
+from pylogseg.disk.tier.opening import file_system
+from pylogseg.env.filesystem import Entry, FileSystem, FileView, LocalFiles
+from pylogseg.env.garbage import uncollected
+from pylogseg.env.remote import RemoteFiles
+from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.format.escape import printable
+from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder
+
+if TYPE_CHECKING:
+    from pylogseg.disk.tier.joined import DiskWithTier
+
+_log = logging.getLogger(__name__)
+
+#: A folder whose names have not changed for this long is not being written to.
+_QUIET_MS = 2000
+_RENAMES_S = 0.005
+_MOST_LISTINGS = 100
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A file of batches and the files beside it.
+
+    Attributes
+    ----------
+    files : FileSystem
+        The file system of the file.
+    path : str
+        Path of the `.log` file (or of another file of batches that was named).
+    base_offset : int
+        From the name; 0 if the name has none.
+    size : int
+        Size in bytes when the folder was listed.
+    modified_ms : int
+    is_last : bool
+        Whether it is the active one, which a broker may be writing: no segment follows it, and it is not of a tier.
+    topic, partition : str, int
+        ``""`` and -1 if the folder's name is not that of a partition.
+    companions : dict of FileKind to str
+        Paths of the existing indexes, and of the snapshot at the base offset.
+    next_base : int or None
+        Base offset of the next segment of the partition, where the offsets of this one end; None without one.
+    largest_ms : int or None
+        The greatest timestamp, where it is known without reading: from the manifest of an uploaded segment.
+    """
+
+    files: FileSystem = field(repr=False)
+    path: str
+    base_offset: int
+    size: int
+    modified_ms: int
+    is_last: bool
+    topic: str = ""
+    partition: int = -1
+    companions: dict[FileKind, str] = field(default_factory=dict, repr=False)
+    next_base: int | None = field(default=None, repr=False, compare=False)
+    largest_ms: int | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process is sent: of a tier, only what it has of this segment."""
+        return {**self.__dict__, "files": _only(self.files, [self.path, *self.companions.values()])}
+
+    @property
+    def name(self) -> str:
+        """Last part of the path."""
+        return self.files.split(self.path)[1]
+
+    def open(self) -> FileView:
+        """Open the file of batches; if a sealed one is truncated while it is read, that is an error."""
+        return self.files.open(self.path, sealed=not self.is_last)
+
+    @property
+    def is_swapped_in(self) -> bool:
+        """True if a replacement of segments was interrupted, and a load ends it by giving this file its name."""
+        return parse_file_name(self.name).suffix == ".swap"
+
+    def hint(self, kind: FileKind) -> bytes | None:
+        """Return the bytes of an index; None if there is none or it cannot be read, which is logged."""
+        try:
+            return self.companion(kind)
+        except (StorageError, CorruptionError) as error:
+            _log.warning("%s; the segment is read without it", printable(str(error)))
+            return None
+
+    def companion(self, kind: FileKind) -> bytes | None:
+        """Return the bytes of an index of this segment; None if there is none (or it was deleted).
+
+        Raises
+        ------
+        StorageError
+            If it cannot be read.
+        CorruptionError
+            If it is too large for an index.
+        """
+        path = self.companions.get(kind)
+        if path is None:
+            return None
+        try:
+            return self.files.read_all(path)
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+
+
+def beside(path: str, kind: FileKind) -> str:
+    """Return the path of an index of the segment at a path, whether it is there or not."""
+    stem, _, suffix = path.rpartition(FileKind.LOG.value)
+    return f"{stem}{kind.value}{suffix}"
+
+
+def uploaded_end(files: FileSystem, path: str) -> int | None:
+    """Return where a segment of a tier ends by its manifest, -1 if it is not known; None of a segment on a disk.
+
+    One of a tier is sealed, also if no other follows it.
+    """
+    slice_of = getattr(files, "slice_of", None)
+    try:
+        found = None if slice_of is None else slice_of(path)
+    except StorageError:  # it is not there any more
+        return None
+    return None if found is None else int(found.end_offset)
+
+
+def _only(files: FileSystem, paths: Iterable[str]) -> FileSystem:
+    """Return a file system with no more than some paths of it, if it would send another process all that it knows."""
+    only = getattr(files, "only", None)
+    return files if only is None else only(paths)
+
+
+class OtherFile(NamedTuple):
+    """A file in a partition's folder that is not part of a live segment."""
+
+    path: str
+    name: FileName
+    size: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    """One replica of a partition: a folder of segments.
+
+    Attributes
+    ----------
+    topic, partition : str, int
+    path : str
+    state : str
+        ``""`` live, ``"delete"``, ``"future"`` or ``"stray"``, from the folder's name.
+    segments : tuple of Segment
+        Live ones, by base offset. Where a crash interrupted a replacement of segments, those that a load leaves: a file
+        may be a `.swap` one then.
+    others : tuple of OtherFile
+        Checkpoints, snapshots, files with a suffix (`.deleted`, `.cleaned`, `.swap`), and segments that a load replaces
+        by `.swap` files.
+    log_start_offset : int
+        From the log directory's checkpoint, or the first segment's base offset if that is higher.
+    error : StorageError or None
+        Why the folder cannot be listed; then `segments` is empty.
+    """
+
+    files: FileSystem = field(repr=False)
+    topic: str
+    partition: int
+    path: str
+    state: str
+    segments: tuple[Segment, ...] = field(repr=False)
+    others: tuple[OtherFile, ...] = field(repr=False)
+    log_start_offset: int
+    error: StorageError | None = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process is sent: of a tier, only what it has of this partition."""
+        return {**self.__dict__, "files": _only(self.files, [self.path])}
+
+    @property
+    def name(self) -> str:
+        """Topic and partition as in the folder's name."""
+        return self.files.split(self.path)[1]
+
+    def __repr__(self) -> str:
+        """Return a short text with name and path."""
+        state = f", {self.state}" if self.state else ""
+        count = len(self.segments)
+        said = "unreadable" if self.error else f"{count} segment{'' if count == 1 else 's'}, {self.size:,} bytes"
+        return f"<pylogseg.Partition {self.topic}-{self.partition}{state}: {said}, {self.path}>"
+
+    @property
+    def is_live(self) -> bool:
+        """True if it has no state: it is not pending deletion, not being moved here, and not a stray."""
+        return not self.state
+
+    @property
+    def size(self) -> int:
+        """Bytes of all live segments, indexes not counted."""
+        return sum(segment.size for segment in self.segments)
+
+
+@dataclass(frozen=True)
+class LogDir:
+    """One of a broker's log directories."""
+
+    files: FileSystem = field(repr=False)
+    path: str
+    partitions: tuple[Partition, ...] = field(repr=False)
+    checkpoints: dict[FileKind, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Disk:
+    """Everything that was found under the paths given to `open_dir`.
+
+    Attributes
+    ----------
+    log_dirs : tuple of LogDir
+    partitions : tuple of Partition
+        Of all log directories and of partition folders named by themselves; by topic and number.
+    loose : tuple of Segment
+        Single files.
+    notes : tuple of str
+        Problems that were skipped, like unreadable log start offsets, so that deleted records show. Also logged as
+        warnings.
+    unknown_starts : tuple of CorruptionError and StorageError
+        Why it is not known where logs start.
+    is_named : bool
+        Whether the partitions were given one by one: then those with a state are read too.
+
+    Iterate over it for its partitions; ``disk["orders"]`` selects those of a topic or a pattern, like `select`.
+    """
+
+    log_dirs: tuple[LogDir, ...]
+    partitions: tuple[Partition, ...]
+    loose: tuple[Segment, ...] = ()
+    notes: tuple[str, ...] = ()
+    unknown_starts: tuple[CorruptionError | StorageError, ...] = ()
+    is_named: bool = False
+
+    def __repr__(self) -> str:
+        """Return a short text with counts."""
+        counts = [(len(self.log_dirs), "log directory", "log directories"), (len(self.topics), "topic", "topics"),
+                  (len(self.partitions), "partition", "partitions"), (len(self.loose), "file", "files")]  # fmt: skip
+        parts = [f"{count:,} {one if count == 1 else many}" for count, one, many in counts if count]
+        return f"<pylogseg.Disk: {', '.join(parts) or 'empty'}>"
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self.partitions)
+
+    def __len__(self) -> int:
+        return len(self.partitions)
+
+    def __bool__(self) -> bool:
+        return bool(self.partitions or self.loose)
+
+    def __getitem__(self, name: str) -> Disk:
+        return self.select(name)
+
+    @property
+    def topics(self) -> dict[str, list[Partition]]:
+        """Live partitions by topic."""
+        found: dict[str, list[Partition]] = {}
+        for partition in self.partitions:
+            if not partition.state:
+                found.setdefault(partition.topic, []).append(partition)
+        return found
+
+    @property
+    def segments(self) -> Iterator[Segment]:
+        """The segments of all live partitions, then the single files."""
+        for partition in self.partitions:
+            if not partition.state:
+                yield from partition.segments
+        yield from self.loose
+
+    def select(self, names: str | Iterable[str]) -> Disk:
+        """Select partitions by names or patterns; without names, none.
+
+        Parameters
+        ----------
+        names : str or iterable of str
+            A topic (``orders``), a partition (``orders-3``), a folder's whole name (``orders-3.…-stray``), or a shell
+            pattern for any of these.
+
+        Raises
+        ------
+        RequestError
+            If a name matches nothing; the message lists what there is.
+        """
+        chosen: dict[str, Partition] = {}
+        loose: dict[str, Segment] = {}
+        for name in [names] if isinstance(names, str) else names:
+            asked, files = self._asked(name), [s for s in self.loose if _is_of(s, name)]
+            if not asked and not files:
+                raise not_here(name, (p.name for p in self.partitions))
+            chosen.update((p.path, p) for p in asked)
+            loose.update((segment.path, segment) for segment in files)
+        return Disk(self.log_dirs, tuple(chosen.values()), tuple(loose.values()), self.notes, self.unknown_starts)
+
+    def has(self, name: str) -> bool:
+        """Check whether a name or pattern matches something; see `select`."""
+        return bool(self._asked(name)) or any(_is_of(segment, name) for segment in self.loose)
+
+    def check_numbers(self, numbers: Iterable[int]) -> None:
+        """Raise for numbers that no partition has.
+
+        Raises
+        ------
+        RequestError
+            With the missing numbers.
+        """
+        there = {p.partition for p in self.partitions} | {segment.partition for segment in self.loose}
+        missing = sorted(set(numbers) - there)
+        if missing:
+            raise RequestError(f"no partition {', '.join(map(str, missing))} among those selected")
+
+    def _asked(self, name: str) -> list[Partition]:
+        return [p for p in self.partitions if is_asked(p.name, parse_partition_folder(p.name), name)]
+
+
+def _is_of(segment: Segment, name: str) -> bool:
+    """Check whether a single file belongs to a partition that a name selects."""
+    folder = f"{segment.topic}-{segment.partition}"
+    return bool(segment.topic) and is_asked(folder, parse_partition_folder(folder), name)
+
+
+def check_once(partitions: Iterable[Partition]) -> None:
+    """Refuse partitions with two folders: their records would be read twice."""
+    seen: dict[str, Partition] = {}
+    for partition in partitions:
+        if partition.topic:
+            name = partition.name if partition.state else f"{partition.topic}-{partition.partition}"
+            other = seen.setdefault(name, partition)
+            if other is not partition:
+                raise RequestError(
+                    f"{name} lies in two folders, {other.path} and {partition.path}: are they replicas of two brokers, "
+                    "or did a move end in the middle? Name the one that is meant"
+                )
+
+
+class _UnknownStarts(NamedTuple):
+    """A note of log starts that cannot be read."""
+
+    error: CorruptionError | StorageError
+
+    def __str__(self) -> str:
+        return f"{self.error}; it is taken for empty, as by a broker: records that were deleted may show"
+
+
+_Item = TypeVar("_Item", Segment, Partition, LogDir)
+
+
+def as_disk(of: str | os.PathLike[str] | Sequence[Any] | Disk | Partition) -> Disk:
+    """Return a disk from an argument of `pylogseg.read`: a disk, partitions, or an argument of `open_dir`."""
+    if isinstance(of, Disk):
+        return of
+    if isinstance(of, Partition):
+        return Disk((), (of,), is_named=True)
+    if not isinstance(of, (str, os.PathLike)):
+        partitions = [each for each in of if isinstance(each, Partition)]
+        if partitions and len(partitions) == len(of):
+            return Disk((), tuple(partitions), is_named=True)
+    return open_dir(of)
+
+
+def open_dir(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *more: str | os.PathLike[str],
+    storage: Mapping[str, Any] | None = None,
+    tier: str | None = None,
+) -> Disk:
+    """List the contents of a broker's disk, or of the tier that its older segments were uploaded to.
+
+    Parameters
+    ----------
+    path, more : path, URL, shell pattern, or a list of them
+        Log directories, folders of log directories, partition folders, or files of batches. Duplicates are ignored.
+        The URL of a tier begins with its layout: ``aiven+s3://bucket/prefix``, ``aiven+file:///path``,
+        ``localtier+file:///path``.
+    storage : mapping, optional
+        Options of fsspec for URLs: credentials, an endpoint. For encrypted tiers ``tier_keys``, see `open_tier`.
+    tier : str, optional
+        The URL of the tier of these disks: each partition begins with its uploaded segments, and what lies on the disk
+        follows.
+
+    Returns
+    -------
+    Disk
+
+    Raises
+    ------
+    StorageError
+        If a path cannot be listed. For a partition's folder in a log directory, `Partition.error` is set instead.
+    RequestError
+        If a path has no Kafka files.
+    """
+    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    log_dirs: list[LogDir] = []
+    partitions: list[Partition] = []
+    loose: list[Segment] = []
+    notes: list[str | _UnknownStarts] = []
+    located = 0
+    joined = None if tier is None else _joined_with(tier, storage)
+    with uncollected():
+        for item in [*paths, *more]:
+            files, pattern = file_system(item, storage)
+            if joined is not None:
+                if not isinstance(files, LocalFiles):
+                    raise RequestError(f"{item}: a tier is joined with disks of this machine, not with a URL")
+                files = joined
+            else:
+                notes += getattr(files, "notes", ())
+            named = len(partitions)
+            for found in files.glob(pattern) or [pattern]:
+                _look(files, found, log_dirs, partitions, loose, notes)
+                located += 1
+            _refuse_unfinished(files, log_dirs, partitions[named:])
+    if joined is not None:
+        notes += joined.notes(of_all=bool(log_dirs))
+    log_dirs = _once(log_dirs, set()) if len(log_dirs) > 1 else log_dirs
+    partitions += [partition for log_dir in log_dirs for partition in log_dir.partitions]
+    if located > 1:
+        partitions = _once(partitions, set())
+        loose = _once(loose, {segment.files.real(segment.path) for p in partitions for segment in p.segments})
+    partitions.sort(key=lambda p: (p.topic, p.partition, p.state, p.path))
+    texts = [str(note) for note in notes]
+    for text in texts:
+        _log.warning("%s", printable(text))
+    unknown = tuple(note.error for note in notes if isinstance(note, _UnknownStarts))
+    return Disk(tuple(log_dirs), tuple(partitions), tuple(loose), tuple(texts), unknown)
+
+
+def _refuse_unfinished(files: FileSystem, log_dirs: Iterable[LogDir], named: Iterable[Partition]) -> None:
+    """Raise RequestError where a restore into a store did not finish."""
+    if isinstance(files, (LocalFiles, RemoteFiles)):
+        above = {files.split(partition.path)[0] for partition in named}
+        for folder in sorted(above | {log_dir.path for log_dir in log_dirs if log_dir.files is files}):
+            refuse_unfinished(files, folder)
+
+
+def _joined_with(tier: str, storage: Mapping[str, Any] | None) -> DiskWithTier:
+    """Return the disks of this machine with a tier."""
+    from pylogseg.disk.tier.joined import DiskWithTier
+    from pylogseg.disk.tier.tier import Tier
+
+    return DiskWithTier(Tier.open(tier, storage))
+
+
+def open_folder(files: FileSystem, path: str) -> Disk:
+    """Return what `open_dir` finds in one folder of a file system that is open already; errors are the same."""
+    log_dirs: list[LogDir] = []
+    partitions: list[Partition] = []
+    loose: list[Segment] = []
+    _look(files, path, log_dirs, partitions, loose, [])
+    return Disk(tuple(log_dirs), (*partitions, *(p for log_dir in log_dirs for p in log_dir.partitions)), tuple(loose))
+
+
+def _once(items: list[_Item], seen: set[str]) -> list[_Item]:
+    """Return the items without duplicates, by real path."""
+    kept = []
+    for item in items:
+        real = item.files.real(item.path)
+        if real not in seen:
+            seen.add(real)
+            kept.append(item)
+    return kept
+
+
+def _look(
+    files: FileSystem,
+    path: str,
+    log_dirs: list[LogDir],
+    partitions: list[Partition],
+    loose: list[Segment],
+    notes: list[str | _UnknownStarts],
+) -> None:
+    entry = files.stat(path)
+    if not entry.is_dir:
+        check_is_log(files, path)
+        loose.append(_loose_segment(files, path, entry))
+        return
+    entries = files.list_folder(path)
+    contents = look(files, path, files.split(path)[1], entries)
+    if contents.is_ambiguous:
+        raise ambiguous(path, entries)
+    if contents.is_partition and not _is_beside_log_dirs(files, path, entries):
+        partitions.append(_partition(files, path, _settled(files, path, entries), _log_start(files, path, notes)))
+        return
+    if not contents.is_log_dir and not contents.log_dirs:
+        raise RequestError(
+            f"{path}: no Kafka log directory, partition folder or segment here "
+            "(a log directory holds folders named <topic>-<partition>, and those files named <20 digits>.log)"
+        )
+    if contents.is_log_dir:
+        log_dirs.append(_log_dir(files, path, entries, contents, notes))
+    for name in contents.log_dirs:
+        folder, inside = files.join(path, name), contents.listed[name]
+        log_dirs.append(_log_dir(files, folder, inside, Contents(True), notes))
+    if contents.log_dirs:
+        for name, error in contents.unreadable.items():
+            partitions.append(Partition(files, "", -1, files.join(path, name), "", (), (), 0, error))
+
+
+def _is_beside_log_dirs(files: FileSystem, path: str, entries: list[Entry]) -> bool:
+    """Check whether an empty folder is a log directory and not a partition, by the folders beside it."""
+    if entries:
+        return False
+    parent, _ = files.split(path)
+    try:
+        around = look(files, parent, files.split(parent)[1], files.list_folder(parent))
+    except StorageError:
+        return False
+    return bool(around.log_dirs) and not around.is_log_dir
+
+
+def _log_dir(
+    files: FileSystem, path: str, entries: list[Entry], contents: Contents, notes: list[str | _UnknownStarts]
+) -> LogDir:
+    checkpoints: dict[FileKind, str] = {
+        name.kind: files.join(path, e.name)
+        for e in entries
+        if not e.is_dir and (name := parse_file_name(e.name)).kind is not FileKind.UNKNOWN and not name.suffix
+    }
+    is_there = any(e.name == FileKind.LOG_STARTS.value for e in entries)
+    starts = _log_starts(files, files.join(path, FileKind.LOG_STARTS.value) if is_there else None, notes)
+    if any(map(is_of_partition, entries)):
+        notes.append(
+            f"{path}: {files_of_partition(entries)}: in the log directory itself, where no broker looks for it"
+        )
+    partitions = []
+    for e in entries:
+        of = parse_partition_folder(e.name) if e.is_dir else None
+        if of is None or e.name in contents.log_dirs:
+            continue
+        folder = files.join(path, e.name)
+        start = 0 if of.state else starts.get((of.topic, of.partition), 0)
+        try:
+            inside = contents.listed.get(e.name)
+            inside = files.list_folder(folder) if inside is None else inside
+            if is_log_dir_inside(files, folder, inside):
+                notes.append(f"{folder}: a log directory in a log directory: to read it, name it")
+                continue
+            if isinstance(files, LocalFiles) and not any(map(is_of_partition, inside)) and os.path.islink(folder):
+                raise StorageError(folder, "read", "a link to a folder without any file of a partition")
+            partitions.append(_partition(files, folder, _settled(files, folder, inside), start))
+        except StorageError as error:
+            if isinstance(error.__cause__, FileNotFoundError):  # deleted by the broker since
+                continue
+            # One unreadable folder must not fail the others.
+            partitions.append(Partition(files, of.topic, of.partition, folder, of.state, (), (), start, error))
+    return LogDir(files, path, tuple(partitions), checkpoints)
+
+
+def _log_starts(files: FileSystem, path: str | None, notes: list[str | _UnknownStarts]) -> dict[tuple[str, int], int]:
+    if path is None:
+        return {}
+    from pylogseg.format.files.checkpoint import parse_offset_checkpoint
+
+    try:
+        return dict(parse_offset_checkpoint(files.read_all(path), path))
+    except (CorruptionError, StorageError) as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            notes.append(_UnknownStarts(error))
+        return {}
+
+
+def _log_start(files: FileSystem, folder: str, notes: list[str | _UnknownStarts]) -> int:
+    """Return the log start offset of a partition that was named directly, from its log directory, if there is one."""
+    parent, name = files.split(folder)
+    parsed = parse_partition_folder(name)
+    if parsed is None or parsed.state:
+        return 0
+    path = files.join(parent, FileKind.LOG_STARTS.value)
+    return _log_starts(files, path, notes).get((parsed.topic, parsed.partition), 0)
+
+
+def _settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
+    """Return consistent entries of a partition's folder; list it again while a writer is changing it.
+
+    A listing is not atomic; and while a cleaning replaces segments, neither the old nor the new ones have their names
+    for a few renames. If a crash left the folder like that, the entries are returned as they are: see `_with_swap`.
+    """
+    if not isinstance(files, LocalFiles):
+        return entries
+    for _ in range(_MOST_LISTINGS):
+        if time.time() * 1000 - files.stat(path).modified_ms > _QUIET_MS:
+            break
+        before, entries = entries, files.list_folder(path)
+        if any(entry.name.endswith(".swap") for entry in entries):
+            time.sleep(_RENAMES_S)
+        elif [entry.name for entry in before] == [entry.name for entry in entries]:
+            break
+    return entries
+
+
+def _with_swap(files: FileSystem, path: str, entries: list[Entry]) -> tuple[list[Entry], Swap]:
+    """Return the entries of a partition's folder, and how a load ends a replacement of segments among them."""
+
+    def end_of(name: str, base: int) -> int:
+        from pylogseg.log.recovery_loss import next_offset_of
+
+        with files.open(files.join(path, name), sealed=True) as view:
+            return next_offset_of(view, base)
+
+    for _ in range(_MOST_LISTINGS):
+        try:
+            return entries, unfinished_swap([entry.name for entry in entries], end_of)
+        except StorageError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+        entries = files.list_folder(path)  # a broker has just ended it
+    raise StorageError(path, "list", "segments are replaced faster than they can be looked at")
+
+
+def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_offset: int) -> Partition:
+    folder = parse_partition_folder(files.split(path)[1])
+    topic, number, state = (folder.topic, folder.partition, folder.state) if folder else ("", -1, "")
+    logs: dict[int, Entry] = {}
+    companions: dict[int, dict[FileKind, str]] = {}
+    others: list[OtherFile] = []
+    entries, swap = _with_swap(files, path, entries)
+    for entry in entries:
+        name, after = parse_file_name(entry.name), swap.name_of(entry.name)
+        if entry.is_dir and name.kind is not FileKind.LOG:  # a folder with the name of a segment cannot be read
+            continue
+        file, is_live = files.join(path, entry.name), after is not None and not after.suffix
+        if is_live and name.kind is FileKind.LOG and name.offset is not None:
+            logs[name.offset] = entry
+            continue
+        if is_live and name.kind.is_segment_file and name.offset is not None:
+            companions.setdefault(name.offset, {})[name.kind] = file
+        others.append(OtherFile(file, name, entry.size))
+    bases = sorted(logs)
+    segments = tuple(
+        Segment(
+            files,
+            files.join(path, logs[base].name),
+            base,
+            logs[base].size,
+            logs[base].modified_ms,
+            following is None and uploaded_end(files, files.join(path, logs[base].name)) is None,
+            topic,
+            number,
+            companions.get(base, {}),
+            following,
+            logs[base].largest_ms,
+        )
+        for base, following in itertools.zip_longest(bases, bases[1:])
+    )
+    first = segments[0].base_offset if segments else 0
+    return Partition(files, topic, number, path, state, segments, tuple(others), max(log_start_offset, first))
+
+
+def _loose_segment(files: FileSystem, path: str, entry: Entry) -> Segment:
+    """Return a segment for a file that was named directly, with the data that its folder provides."""
+    folder, last_name = files.split(path)
+    name = parse_file_name(last_name)
+    of_partition = parse_partition_folder(files.split(folder)[1])
+    topic, number = (of_partition.topic, of_partition.partition) if of_partition else ("", -1)
+    if name.kind is not FileKind.LOG or name.offset is None:
+        return Segment(files, path, 0, entry.size, entry.modified_ms, True, topic, number)
+    beside = _partition(files, folder, _settled(files, folder, files.list_folder(folder)), 0)
+    for segment in beside.segments:
+        if segment.name == last_name:
+            return segment
+    return Segment(files, path, name.offset, entry.size, entry.modified_ms, True, topic, number)

@@ -1,0 +1,253 @@
+"""Which replica's history is that of the partition, and what the others prove and can give.
+
+The rules are the controller's. Where its metadata is known, a replica has to be in sync to become leader, then an
+eligible one (KIP-966), then the last that was known to be. Among those that are left, or among all without metadata,
+the replica with the highest leader epoch has followed the newest leader, and the longest of several has most of it:
+at its end, or else at its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from pylogseg.disk.lineage.chains import Lineage, parting
+
+_NO_END = 2**63 - 1
+
+
+class Replica(NamedTuple):
+    """What lineage needs to know of a replica.
+
+    Attributes
+    ----------
+    lineage : Lineage
+        Its epochs, and from where to where its log goes, damaged or not.
+    high_watermark : int
+        What its broker had noted as committed, which may be behind the end: then records are missing, or a leader that
+        was elected without having them made it cut them. 0 if it is not known.
+    node_id : int or None
+        Of the broker.
+    lost_tail : bool
+        Whether there was more behind its last good batch, which is damaged.
+    reached : int
+        Up to where other files of its disk prove that its log went, committed or not; 0 if none does.
+    """
+
+    lineage: Lineage
+    high_watermark: int = 0
+    node_id: int | None = None
+    lost_tail: bool = False
+    reached: int = 0
+
+
+class Rule(Enum):
+    """Why a replica is the authoritative one."""
+
+    NAMED = "named"  #: The caller said so.
+    ISR = "isr"  #: In sync, by the metadata of the cluster.
+    ELR = "elr"  #: Eligible leader replica.
+    LAST_KNOWN_ELR = "lastKnownElr"
+    EPOCH = "epoch"  #: It has the highest leader epoch of all.
+    LENGTH = "length"  #: Of those with this epoch, it is the longest.
+    ONLY = "only"  #: There is no other.
+
+
+class Known(NamedTuple):
+    """What the metadata of the cluster says of a partition: ids of brokers, and the epoch of the leader."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    last_known_elr: tuple[int, ...] = ()
+
+
+class Choice(NamedTuple):
+    """The authoritative replica."""
+
+    replica: int  #: Its place in the list.
+    rule: Rule
+    is_outdated: bool = False  #: The metadata is older than the disks, and did not count.
+    #: Brokers that were in sync or eligible, if none of them has a replica here: theirs may have what was committed.
+    absent: tuple[int, ...] = ()
+    in_sync: tuple[int, ...] = ()  #: Brokers that had all that was committed; empty if it is not known.
+    leader_epoch: int = -1  #: By the metadata, if it counts; the newest one may have no records.
+
+
+class Alarm(NamedTuple):
+    """Records that were committed on a replica and are not in the log."""
+
+    replica: int
+    first_offset: int  #: From where on it differs, or the log ends.
+    high_watermark: int  #: Up to where they were committed.
+    epoch: int  #: Of its record at the first offset.
+    log_epoch: int  #: Of the log there; the last one if the log ends.
+    known_by: int  #: The replica that knew it: this one, or one that has lost what it knew.
+
+
+class Lost(NamedTuple):
+    """Records that files of a replica prove, and that no replica has any more."""
+
+    replica: int
+    first_offset: int
+    end_offset: int
+    epoch: int  #: That they were written in.
+    log_epoch: int  #: Of the log there; the last one if it ends before.
+    is_committed: bool  #: False: that is not known.
+    is_behind: bool  #: The log goes on with them; it has something else there, or ends elsewhere, if not.
+
+
+class Verdict(NamedTuple):
+    """What the log of a partition is.
+
+    Attributes
+    ----------
+    lineage : Lineage
+        Of the log: that of the authoritative replica, and what others have behind it of the same history.
+    committed : int
+        The highest high watermark that is proved for this history.
+    alarms : list of Alarm
+        Not empty: committed records would be lost.
+    extended_by : int or None
+        The replica that has what lies behind the end of the authoritative one.
+    lost : list of Lost
+        Each range once.
+    """
+
+    lineage: Lineage
+    committed: int
+    alarms: list[Alarm]
+    extended_by: int | None = None
+    lost: Sequence[Lost] = ()
+
+
+def choose(replicas: Sequence[Replica], known: Known | None = None, named: int | None = None) -> Choice:
+    """Choose the authoritative replica.
+
+    Parameters
+    ----------
+    replicas : sequence of Replica
+        Not empty; of several that are alike, the first is chosen.
+    known : Known, optional
+        Does not count if a replica has a higher leader epoch: then the metadata is older than the disks.
+    named : int, optional
+        The place of the one that is to be.
+    """
+    every = range(len(replicas))
+    if named is not None:
+        return Choice(named, Rule.NAMED)
+    newest = max(replica.lineage.last_epoch for replica in replicas)
+    is_outdated = known is not None and newest > known.leader_epoch
+    if known is not None and not is_outdated:
+        for rule, ids in ((Rule.ISR, known.isr), (Rule.ELR, known.elr), (Rule.LAST_KNOWN_ELR, known.last_known_elr)):
+            among = [number for number in every if replicas[number].node_id in ids]
+            if among:
+                absent = (*known.isr, *known.elr) if rule is Rule.LAST_KNOWN_ELR else ()
+                in_sync = () if absent else (*known.isr, *known.elr)
+                best = _best(replicas, among, known.leader)
+                return Choice(best, rule, False, absent, in_sync, known.leader_epoch)
+    absent = () if known is None or is_outdated else (*known.isr, *known.elr)
+    with_newest = [replica for replica in replicas if replica.lineage.last_epoch == newest]
+    rule = Rule.ONLY if len(replicas) == 1 else Rule.EPOCH if len(with_newest) == 1 else Rule.LENGTH
+    return Choice(_best(replicas, every), rule, is_outdated, absent)
+
+
+def _best(replicas: Sequence[Replica], among: Sequence[int], leader: int | None = None) -> int:
+    def worth(number: int) -> tuple[int, int, bool, int]:
+        lineage, node_id = replicas[number].lineage, replicas[number].node_id
+        start = lineage.epochs[0].start_offset if lineage.epochs else lineage.start
+        return lineage.last_epoch, lineage.end, leader is not None and node_id == leader, -start
+
+    return max(among, key=worth)
+
+
+def judge(replicas: Sequence[Replica], choice: Choice) -> Verdict:
+    """Say what the log is, how much of it is committed, and what of the others contradicts it.
+
+    Another replica continues the authoritative one, if its history is the same up to there and goes on in the same
+    epoch: up to its high watermark, or wholly if the authoritative one has lost its tail. One that was in sync, and is
+    whole, has all that was committed: what a replica has that was not in sync does not continue it then.
+    """
+    lineage, extended_by = replicas[choice.replica].lineage, None
+    for number, replica in enumerate(replicas):
+        if choice.rule is Rule.NAMED and not replicas[choice.replica].lost_tail:
+            break  # what was named is meant as it is
+        longer = _continued(replicas[choice.replica], replica, choice)
+        if longer is not None and longer.end > lineage.end:
+            lineage, extended_by = longer, number
+    committed, alarms = 0, []
+    for number, replica in enumerate(replicas):
+        reached = parting(lineage, _as_noted(replica))
+        if reached.epoch is not None:
+            committed = max(committed, min(replica.high_watermark, reached.offset))
+        same = parting(lineage, replica.lineage)
+        known_by = max(range(len(replicas)), key=lambda each: (_known_of(replica, replicas[each]), each == number))
+        lost_up_to = _known_of(replica, replicas[known_by])
+        if same.offset < lost_up_to and number != choice.replica:
+            epoch, log_epoch = replica.lineage.epoch_at(same.offset), lineage.epoch_at(min(same.offset, lineage.end))
+            alarms.append(Alarm(number, same.offset, lost_up_to, epoch, log_epoch, known_by))
+    return Verdict(lineage, committed, alarms, extended_by, _lost(replicas, choice, lineage))
+
+
+def _as_noted(replica: Replica, end: int | None = None) -> Lineage:
+    """The history of a replica as far as its broker knew it committed, or to another end: it may have lost that."""
+    end = replica.high_watermark if end is None else end
+    return replica.lineage._replace(end=max(replica.lineage.end, end))
+
+
+def _lost(replicas: Sequence[Replica], choice: Choice, lineage: Lineage) -> list[Lost]:
+    """Find what was committed, or was there and goes on where the log ends, and what no replica has.
+
+    Where one that was in sync is whole, all that was committed is there: what else another one had does not count.
+    """
+    is_whole = choice.rule is Rule.NAMED or (bool(choice.in_sync) and not replicas[choice.replica].lost_tail)
+    claims = [(True, replica.high_watermark, number) for number, replica in enumerate(replicas)]
+    claims += [(False, replicas[n].reached, n) for n in range(len(replicas)) if n == choice.replica or not is_whole]
+    found: list[Lost] = []
+    named: dict[int, int] = {}  # up to where, by epoch
+    for is_committed, end, number in sorted(claims, reverse=True):
+        noted = _as_noted(replicas[number], end)
+        here = [parting(noted, each) for each in (lineage, *(other.lineage for other in replicas))]
+        first = max([lineage.start, *(each.offset for each in here if each.epoch is not None)])
+        is_behind = here[0].epoch is not None and here[0].offset >= lineage.end
+        epoch = noted.epoch_at(first)
+        first = max(first, named.get(epoch, first))
+        if first < end and (is_committed or (is_behind and epoch == lineage.last_epoch)):
+            named[epoch] = end
+            log_epoch = lineage.epoch_at(min(first, lineage.end))
+            found.append(Lost(number, first, end, epoch, log_epoch, is_committed, is_behind))
+    return found
+
+
+def _known_of(replica: Replica, other: Replica) -> int:
+    """Up to where a replica has what was committed, as it knew itself, or another one that has lost what it knew."""
+    if other is replica:
+        return min(replica.high_watermark, replica.lineage.end)
+    same = parting(replica.lineage, _as_noted(other))
+    has_lost = other.high_watermark > other.lineage.end and same.epoch == other.lineage.last_epoch >= 0
+    return min(same.offset, other.high_watermark) if has_lost else 0
+
+
+def _continued(chosen: Replica, other: Replica, choice: Choice) -> Lineage | None:
+    """Return the history of the chosen replica with what another one has behind its end; None if there is nothing."""
+    lineage = chosen.lineage
+    if other.lineage.end <= lineage.end:
+        return None
+    is_outside = bool(choice.in_sync) and other.node_id not in choice.in_sync
+    if is_outside and not chosen.lost_tail:
+        return None
+    # A leader that has written nothing yet, or whose records are gone, may have begun without what the other one has.
+    is_whole = chosen.lost_tail and not (is_outside and choice.leader_epoch > lineage.last_epoch)
+    limit = other.lineage.end if is_whole else max(other.high_watermark, chosen.high_watermark)
+    if choice.rule is Rule.NAMED:
+        limit = chosen.high_watermark
+    same = parting(lineage._replace(end=_NO_END), other.lineage)
+    if same.epoch != lineage.last_epoch or same.offset < lineage.end:
+        return None
+    longer = other.lineage.cut(limit)
+    if longer.end <= lineage.end:
+        return None
+    behind = tuple(entry for entry in longer.epochs if entry.epoch > lineage.last_epoch)
+    return Lineage((*lineage.epochs, *behind), lineage.start, longer.end)

@@ -1,0 +1,102 @@
+"""Chains of leader epochs: where two logs part.
+
+Of two logs of one partition, an epoch that both have was written by one leader, so both have the same records up to
+where that epoch ends in the one that has less of it (KIP-101, KIP-279). Nothing here reads a file.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from pylogseg.format.files.checkpoint import EpochEntry
+
+#: The epoch of records below the first known one: of formats before leader epochs, or of a lost checkpoint.
+UNKNOWN_EPOCH = -1
+
+
+class Lineage(NamedTuple):
+    """The history of one log, or of a part of one.
+
+    Attributes
+    ----------
+    epochs : tuple of EpochEntry
+        Ascending in both fields; the first may begin before `start`, the last may have no records yet.
+    start, end : int
+        The offsets that the log has, half-open.
+    """
+
+    epochs: tuple[EpochEntry, ...]
+    start: int
+    end: int
+
+    @classmethod
+    def of(cls, epochs: Iterable[tuple[int, int]], start: int, end: int) -> Lineage:
+        """Return the lineage of a log from pairs of an epoch and its start, as a checkpoint or a manifest has them.
+
+        An epoch that the next one leaves without offsets is dropped, and so are entries that begin after the end.
+        """
+        kept: list[EpochEntry] = []
+        for epoch, first in sorted(epochs):
+            while kept and kept[-1].start_offset >= first:
+                kept.pop()
+            if first <= end:
+                kept.append(EpochEntry(epoch, first))
+        return cls(tuple(kept), start, max(start, end))
+
+    @property
+    def last_epoch(self) -> int:
+        """The highest epoch; -1 if none is known."""
+        return self.epochs[-1].epoch if self.epochs else UNKNOWN_EPOCH
+
+    def ends(self) -> dict[int, int]:
+        """Return where each epoch ends, by epoch: where the next one begins, or the log ends."""
+        ends = [entry.start_offset for entry in self.epochs[1:]] + [self.end]
+        found = {entry.epoch: end for entry, end in zip(self.epochs, ends, strict=False)}
+        first = self.epochs[0].start_offset if self.epochs else self.end
+        if not self.epochs or first > self.start:
+            found[UNKNOWN_EPOCH] = first
+        return found
+
+    def epoch_at(self, offset: int) -> int:
+        """Return the epoch that an offset was written in; -1 below the first entry."""
+        place = bisect_right(self.epochs, offset, key=lambda entry: entry.start_offset)
+        return self.epochs[place - 1].epoch if place else UNKNOWN_EPOCH
+
+    def cut(self, end: int) -> Lineage:
+        """Return the lineage of the log without the offsets from `end` on."""
+        if end >= self.end:
+            return self
+        end = max(end, self.start)
+        return Lineage(tuple(entry for entry in self.epochs if entry.start_offset < end), self.start, end)
+
+
+class Parting(NamedTuple):
+    """Where two logs part."""
+
+    offset: int  #: What both have below it is the same; from it on it differs, or one of them ends.
+    epoch: (
+        int | None
+    )  #: The highest epoch of both; None: they have none in common, and nothing is known to be the same.
+
+
+def parting(a: Lineage, b: Lineage) -> Parting:
+    """Return where two logs of one partition part.
+
+    Parameters
+    ----------
+    a, b : Lineage
+        In any order.
+
+    Returns
+    -------
+    Parting
+        At the end of the shorter one if one continues the other.
+    """
+    ends, others = a.ends(), b.ends()
+    common = ends.keys() & others.keys()
+    if not common:
+        return Parting(min(max(a.start, b.start), a.end, b.end), None)
+    epoch = max(common)
+    return Parting(min(ends[epoch], others[epoch]), epoch)

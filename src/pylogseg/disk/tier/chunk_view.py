@@ -1,0 +1,268 @@
+"""An uploaded segment as a file that is read by position: chunks are fetched, opened, and kept for a while.
+
+A read fetches only the chunks that it needs, neighbours by one request. A reader that goes on from where it ended has
+the next ones fetched ahead, at most as many bytes as it has read so far and a chunk; so has one that goes on with the
+next segment. A chunk that cannot be opened is an error of its own bytes: readers take it for a range that the disk
+cannot read, and go on behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, NoReturn
+
+from pylogseg.disk.tier.chunks import Chunks, original_size
+from pylogseg.env.filesystem import Readable
+from pylogseg.errors import StorageError
+
+#: Most bytes of one request, most that are fetched ahead of a reader, and most that are kept.
+REQUEST_BYTES = 4 << 20
+AHEAD_BYTES = 16 << 20
+CACHE_BYTES = 64 << 20
+#: Requests at one time.
+THREADS = 8
+#: Chunks that one read asks for at a time, and what one takes beside its bytes: a manifest may say that they are tiny.
+_MOST_CHUNKS = 1024
+_ENTRY_BYTES = 512
+
+Opened = bytes | str
+_Key = tuple[str, int]
+
+
+class Cache:
+    """Opened chunks of many segments, the latest ones, and the requests that are under way. Safe for several threads.
+
+    A chunk is bytes, or the reason why it could not be opened.
+    """
+
+    def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
+        self.most = most_bytes
+        self._lock = threading.Lock()
+        self._bytes = self._in_order = 0
+        self._chunks: OrderedDict[_Key, Future[Opened]] = OrderedDict()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __reduce__(self) -> Any:
+        return Cache, (self.most,)
+
+    def get(self, path: str, first: int, last: int, load: Callable[[list[int]], list[Opened]], cost: Chunks) -> None:
+        """Begin to load the chunks of a range that are not here, several neighbours by one call of `load`."""
+        with self._lock:
+            missing = [chunk for chunk in range(first, last + 1) if (path, chunk) not in self._chunks]
+            groups = list(_groups(missing, cost))
+            for group in groups:
+                for chunk in group:
+                    self._chunks[path, chunk] = Future()
+            made = [[self._chunks[path, chunk] for chunk in group] for group in groups]
+            if groups and self._pool is None:
+                self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="pylogseg-tier")
+        for group, futures in zip(groups, made, strict=True):
+            assert self._pool is not None
+            self._pool.submit(self._run, path, group, futures, load)
+
+    def _run(
+        self, path: str, group: list[int], futures: list[Future[Opened]], load: Callable[[list[int]], list[Opened]]
+    ) -> None:
+        try:
+            opened = load(group)
+        except BaseException as error:
+            with self._lock:  # the next read tries again
+                for chunk in group:
+                    self._chunks.pop((path, chunk), None)
+            for future in futures:
+                future.set_exception(error)
+            return
+        for future, one in zip(futures, opened, strict=True):
+            future.set_result(one)
+        with self._lock:
+            self._bytes += sum(map(_cost, opened))
+            self._shrink()
+
+    def arrive(self, in_order: int) -> None:
+        """Note that a reader came to the end of a segment: it may go on with the next one."""
+        self._in_order = in_order
+
+    def leave(self) -> int:
+        """Return how many bytes the reader has read that begins a segment: no more than are known of one."""
+        with self._lock:
+            found, self._in_order = self._in_order, 0
+            return found
+
+    def _shrink(self) -> None:
+        """Drop the chunks that were used longest ago; those under way stay, and the last one, however large."""
+        if self._bytes <= self.most:
+            return
+        for key in [key for key, future in self._chunks.items() if future.done()][:-1]:
+            if self._bytes <= self.most:
+                return
+            self._bytes -= _cost(self._chunks.pop(key).result())
+
+    def take(self, path: str, chunk: int) -> Future[Opened] | None:
+        """Return a chunk that is here or under way; None if it was dropped."""
+        with self._lock:
+            found = self._chunks.get((path, chunk))
+            if found is not None:
+                self._chunks.move_to_end((path, chunk))
+            return found
+
+
+def _cost(opened: Opened) -> int:
+    return len(opened) + _ENTRY_BYTES
+
+
+def _groups(missing: list[int], chunks: Chunks) -> Iterator[list[int]]:
+    """Yield neighbours that fit into one request."""
+    group: list[int] = []
+    for chunk in missing:
+        if group and (chunk != group[-1] + 1 or chunks.place(chunk)[1] - chunks.place(group[0])[0] > REQUEST_BYTES):
+            yield group
+            group = []
+        group.append(chunk)
+    if group:
+        yield group
+
+
+class Source(NamedTuple):
+    """The object of a segment, and how its chunks are opened."""
+
+    view: Readable  #: The object.
+    chunks: Chunks
+    #: Returns what a chunk's bytes become: so many, or the reason why not.
+    open_chunk: Callable[[Any, int], Opened]
+
+
+class ChunkView:
+    """A segment in chunks, as a `FileView`."""
+
+    is_copied = True
+
+    def __init__(self, source: Source, cache: Cache) -> None:
+        self._source, self._cache = source, cache
+        self.path = source.view.path
+        self._begin, self._next, self._in_order = -1, -1, 0
+
+    @property
+    def size(self) -> int:
+        return self._source.chunks.file_size
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return a copy of bytes of the segment; StorageError with the chunk that cannot be opened."""
+        parts = list(self._parts(position, size))
+        if len(parts) == 1 and isinstance(parts[0].obj, bytes) and len(parts[0]) == len(parts[0].obj):
+            return parts[0].obj  # a whole chunk, which nobody changes
+        return b"".join(parts)
+
+    def read_into(self, position: int, memory: memoryview) -> int:
+        done = 0
+        for part in self._parts(position, len(memory)):
+            memory[done : done + len(part)] = part
+            done += len(part)
+        return done
+
+    def _parts(self, position: int, size: int) -> Iterator[memoryview]:
+        end = min(position + size, self.size)
+        if position >= end:
+            return
+        chunks, chunk_size = self._source.chunks, self._source.chunks.chunk_size
+        first, last = position // chunk_size, (end - 1) // chunk_size
+        if self._next < 0 and position == 0:
+            self._in_order = self._cache.leave()
+        elif not self._begin < position <= self._next:  # who goes on reads the batch again that the last window cut
+            self._in_order = 0
+        # No more at a time than the cache has room for: what is fetched must be there when its turn comes.
+        step = min(max(1, CACHE_BYTES // 4 // chunk_size), _MOST_CHUNKS)
+        for begin in range(first, last + 1, step):
+            stop = min(begin + step - 1, last)
+            self._cache.get(self.path, begin, stop, self._load, chunks)
+            if stop == last:
+                ahead = min(-(-min(self._in_order, AHEAD_BYTES) // chunk_size), _MOST_CHUNKS)
+                if chunk_size > self._cache.most // 4:  # it would drop what is read
+                    ahead = 0
+                behind = min(last + ahead, chunks.count - 1)
+                if behind > last:
+                    self._cache.get(self.path, last + 1, behind, self._load, chunks)
+            for chunk in range(begin, stop + 1):
+                data = self._chunk(chunk)
+                start = chunk * chunk_size
+                yield memoryview(data)[max(0, position - start) : end - start]
+        self._begin, self._next, self._in_order = position, end, self._in_order + end - position
+        if end == self.size:
+            self._cache.arrive(self._in_order)
+
+    def _chunk(self, chunk: int) -> bytes:
+        future = self._cache.take(self.path, chunk)
+        while future is None:  # it was dropped for others already
+            self._cache.get(self.path, chunk, chunk, self._load, self._source.chunks)
+            future = self._cache.take(self.path, chunk)
+        try:
+            found = future.result()
+        except StorageError as error:
+            raise StorageError(error.path, error.operation, error.reason, error.errno) from error
+        if isinstance(found, str):
+            self._fail(chunk, found)
+        return found
+
+    def lost_range(self, start: int, end: int) -> tuple[int, int] | None:
+        """Return where the first chunk of a range that cannot be opened begins and ends; None if all can be.
+
+        With a chunk that lies behind the end of the object go all that follow it.
+        """
+        chunks = self._source.chunks
+        for chunk in range(start // chunks.chunk_size, -(-min(end, self.size) // chunks.chunk_size)):
+            try:
+                self._chunk(chunk)
+            except StorageError as error:
+                if not isinstance(error.__cause__, OSError) or error.errno != errno.EIO:
+                    return None
+                begin = chunk * chunks.chunk_size
+                is_behind = chunks.place(chunk)[0] >= self._source.view.size
+                return begin, self.size if is_behind else begin + original_size(chunks, chunk)
+        return None
+
+    def _load(self, group: list[int]) -> list[Opened]:
+        source, (start, end) = self._source, (0, 0)
+        start, end = source.chunks.place(group[0])[0], source.chunks.place(group[-1])[1]
+        data = memoryview(source.view.read(start, end - start))
+        opened: list[Opened] = []
+        for chunk in group:
+            begin, stop = source.chunks.place(chunk)
+            if stop - start > len(data):
+                opened.append(f"the object ends after {start + len(data)} bytes")
+                continue
+            found = source.open_chunk(data[begin - start : stop - start], original_size(source.chunks, chunk))
+            expected = original_size(source.chunks, chunk)
+            if not isinstance(found, str) and len(found) != expected:
+                found = f"it becomes {len(found)} bytes, and should {expected}"
+            opened.append(found)
+        return opened
+
+    def _fail(self, chunk: int, reason: str) -> NoReturn:
+        begin, stop = self._source.chunks.place(chunk)
+        start = chunk * self._source.chunks.chunk_size
+        size = original_size(self._source.chunks, chunk)
+        said = (
+            f"chunk {chunk} of {self._source.chunks.count}, at {begin} to {stop} of the object and {start} to"
+            f" {start + size} of the segment: {reason}"
+        )
+        raise StorageError(self.path, "read", said, errno.EIO) from OSError(errno.EIO, said)
+
+    def drop(self, start: int, end: int) -> None:
+        """Do nothing: the cache is bounded."""
+
+    def close(self) -> None:
+        """Close the object."""
+        close = getattr(self._source.view, "close", None)
+        if close is not None:
+            with contextlib.suppress(StorageError):
+                close()
+
+    def __enter__(self) -> ChunkView:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

@@ -1,0 +1,206 @@
+"""A broker's disk and its tier as one log: below the first segment of a folder come the uploaded ones."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pylogseg.disk.lineage.chains import Lineage
+from pylogseg.disk.tier.files import File, files_of, opened_once
+from pylogseg.disk.tier.slices import Slice, TieredLog, whole_log
+from pylogseg.disk.tier.tier import Tier, hole_notes
+from pylogseg.env.filesystem import Entry, FileView, LocalFiles
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.format.files.checkpoint import EpochEntry, parse_leader_epochs
+from pylogseg.format.files.status import parse_partition_metadata
+from pylogseg.format.names import (
+    FileKind,
+    PartitionFolder,
+    parse_file_name,
+    parse_partition_folder,
+    partition_folder_name,
+)
+
+_UNENDING = 2**63 - 1
+
+
+class DiskWithTier(LocalFiles):
+    """The disks of this machine; the folders of partitions also have what a tier has below their first segment.
+
+    Which uploaded segments these are, the leader epochs in the folder say, as for the broker. Where a folder and the
+    tier have a file of one name, the folder's is taken.
+
+    Attributes
+    ----------
+    tier : Tier or None
+        None of a part of it, see `only`.
+    """
+
+    def __init__(
+        self,
+        tier: Tier | None,
+        remote: dict[str, dict[str, File]] | None = None,
+        copies: dict[str, list[Slice]] | None = None,
+    ) -> None:
+        self.tier, self._remote, self._copies = tier, remote or {}, copies or {}
+        self._firsts: dict[str, int] = {}  # where the disk's own segments begin, by folder
+        self._listed: set[tuple[str, int]] = set()
+        self._told: dict[str, str] = {}
+
+    def notes(self, *, of_all: bool) -> Iterator[str]:
+        """Yield what readers should know of the folders that were listed, and of uploads that are left out.
+
+        With `of_all`, the partitions count too that have no folder.
+        """
+        if self.tier is None:
+            return
+        yield from self.tier.notes()
+        yield from self._told.values()
+        others = self.tier.topic_ids.keys() - self._listed
+        if of_all and others:
+            such = partition_folder_name(*min(others))
+            yield (
+                f"{self.tier.url}: partitions in the tier without a folder on these disks: {len(others):,}, such as"
+                f" {such}; to read them, name the tier itself"
+            )
+
+    def only(self, paths: Iterable[str]) -> DiskWithTier:
+        """Return the file system of some files or partitions alone, which is small to be sent to another process."""
+        remote: dict[str, dict[str, File]] = {}
+        copies: dict[str, list[Slice]] = {}
+        for path in map(os.path.abspath, paths):
+            folder, name = os.path.split(path)
+            if path in self._remote:
+                remote[path], copies[path] = self._remote[path], self.copies(path)
+            elif name in self._remote.get(folder, {}):
+                remote.setdefault(folder, {})[name] = self._remote[folder][name]
+        return DiskWithTier(None, remote, copies)
+
+    def list_folder(self, path: str) -> list[Entry]:
+        entries = super().list_folder(path)
+        folder = parse_partition_folder(self.split(path)[1])
+        if folder is None or folder.state:
+            return entries
+        own = {entry.name for entry in entries}
+        if self.tier is None:
+            known = self._remote.get(os.path.abspath(path), {})
+            return sorted([*entries, *(file.entry for each, file in known.items() if each not in own)])
+        bases = [found.offset for entry in entries if (found := parse_file_name(entry.name)).kind is FileKind.LOG
+                 and not found.suffix and found.offset is not None]  # fmt: skip
+        first = min(bases, default=_UNENDING)
+        log = self.uploaded_log(path, first)
+        if log is None:
+            return entries
+        self._firsts[os.path.abspath(path)] = first
+        hidden = own | ({FileKind.LEADER_EPOCHS.value} if bases else set())  # the folder has those of the end
+        self._told |= {f"{path} {note}": note for note in hole_notes(self.tier.url, [log])}
+        remote = {each: file for each, file in files_of(log) if each not in hidden}
+        self._remote[os.path.abspath(path)] = remote
+        return sorted([*entries, *(file.entry for file in remote.values())])
+
+    def _file(self, path: str) -> File | None:
+        folder, name = os.path.split(os.path.abspath(path))
+        return self._remote.get(folder, {}).get(name)
+
+    def uploaded_log(self, path: str, end: int = _UNENDING) -> TieredLog | None:
+        """Return what was uploaded of the log in a folder, below an offset; None if nothing was.
+
+        Which uploads are of this log, the leader epochs in the folder say. Raises StorageError as `list_folder`.
+        """
+        folder = parse_partition_folder(self.split(path)[1])
+        name = None if self.tier is None or folder is None else self._uploaded(self.tier, path, folder)
+        if self.tier is None or name is None:
+            return None
+        if name in self.tier.mixed:
+            raise StorageError(path, "read", self.tier.mixed[name])
+        epochs = self._epochs(path)
+        uploads = self.tier.by_partition[name]
+        start = min(upload.segment.start_offset for upload in uploads)
+        return whole_log(name, uploads, Lineage.of(epochs, start, end) if epochs else None, end)
+
+    def _epochs(self, path: str) -> list[EpochEntry]:
+        """Return the leader epochs in a folder; none if they cannot be read."""
+        file = self.join(path, FileKind.LEADER_EPOCHS.value)
+        try:
+            return parse_leader_epochs(super().read_all(file), file)
+        except (CorruptionError, StorageError):
+            return []
+
+    def _uploaded(self, tier: Tier, path: str, folder: PartitionFolder) -> tuple[str, int, str] | None:
+        """Return topic, partition and topic id of the uploads of a folder; None if there are none.
+
+        Raises StorageError if several topics may be meant.
+        """
+        self._listed.add((folder.topic, folder.partition))
+        there = tier.topic_ids.get((folder.topic, folder.partition))
+        if not there:
+            return None
+        file = self.join(path, FileKind.PARTITION_METADATA.value)
+        try:
+            topic_id = parse_partition_metadata(super().read_all(file), file).topic_id
+        except (CorruptionError, StorageError) as error:
+            if len(there) > 1:
+                ids = ", ".join(there)
+                reason = (
+                    f"{error.reason}, and the tier has several topics of this name: write it again with one of {ids}"
+                )
+                raise StorageError(file, "read", reason) from None
+            self._told[path] = f"{file}: {error.reason}: its uploads are found by the name alone"
+            return folder.topic, folder.partition, there[0]
+        if topic_id in there:
+            return folder.topic, folder.partition, topic_id
+        self._told[path] = (
+            f"{path}: it has topic id {topic_id}, and the uploads of this name have {there[0]}: they are of another"
+            " topic, and left out"
+        )
+        return None
+
+    def slice_of(self, path: str) -> Slice | None:
+        """Return the uploaded segment that a path of a `.log` means; None if it lies on the disk."""
+        file = self._file(path)
+        return None if file is None else file.segment
+
+    def is_uploaded(self, path: str) -> bool:
+        """Check whether a file of a folder comes from the tier."""
+        return self._file(path) is not None
+
+    def copies(self, path: str) -> list[Slice]:
+        """Return what the tier has of the log in a folder, whether it is read from there or not."""
+        path = os.path.abspath(path)
+        if path not in self._copies and path in self._firsts:
+            # Without its leader epochs nobody knows whether what the disk has is the same.
+            log = self.uploaded_log(path, _UNENDING if self._epochs(path) else self._firsts[path])
+            there = [] if log is None else [*log.segments, *log.copies]
+            self._copies[path] = [each for each in there if each.end_offset >= 0]
+        return self._copies.get(path, [])
+
+    def stat(self, path: str) -> Entry:
+        file = self._file(path)
+        return super().stat(path) if file is None else file.entry
+
+    def read_all(self, path: str) -> bytes:
+        file = self._file(path)
+        return super().read_all(path) if file is None else file.read()
+
+    def open(self, path: str, *, sealed: bool) -> FileView:
+        file = self._file(path)
+        return super().open(path, sealed=sealed) if file is None or file.segment is None else file.segment.open()
+
+
+def joined_files(tier: str, path: str, storage: Mapping[str, Any] | None) -> DiskWithTier:
+    """Return the disks with a tier for a file of a partition: only that is listed in the tier, once for all its files.
+
+    A path that was not there is looked for again.
+    """
+    folder, name = os.path.split(os.path.dirname(os.path.abspath(path)))
+
+    def make() -> DiskWithTier:
+        files = DiskWithTier(Tier.open(tier, storage, name))
+        files.list_folder(os.path.join(folder, name))
+        return files
+
+    def has(files: DiskWithTier) -> bool:
+        return files.slice_of(path) is not None or os.path.exists(path)
+
+    return opened_once(tier, os.path.join(folder, name), storage, make, has)

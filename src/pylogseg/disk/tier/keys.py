@@ -1,0 +1,218 @@
+"""The keys of an encrypted tier: RSA keys in PEM files, which wrap a key for each segment.
+
+Nothing here puts a key, or bytes that were decrypted, into a message.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from pylogseg.disk.tier.urls import KEYS_VARIABLE
+from pylogseg.errors import RequestError, StorageError
+
+#: The id of the key in a file that was given alone: it is tried for every id.
+ANY_KEY = "*"
+_PEM_LIMIT_BYTES = 1 << 20
+#: Keys of segments that are kept: each takes milliseconds to unwrap.
+_MOST_UNWRAPPED = 1024
+#: Data keys of one id that are tried, to tell a wrong key from a data key that is damaged.
+_MOST_SAMPLES = 8
+_NEEDED = "reading encrypted tiers needs cryptography: pip install 'pylogseg[tier]'"
+
+Keys = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None
+
+
+class NotOpened(Exception):
+    """Bytes that a key should open are not what was encrypted; the message has no secret."""
+
+
+class NoKey(NotOpened):
+    """The key is not there, or is another one: nothing is known of what it should open."""
+
+
+class _Rsa(NamedTuple):
+    """A private key, by its primes: two small powers take a quarter of the time of a large one."""
+
+    size: int
+    p: int
+    q: int
+    dp: int
+    dq: int
+    q_inverse: int
+
+    def __repr__(self) -> str:
+        """Return a text without the key: tools that collect errors show the variables around them."""
+        return f"<a private key of {self.size} bytes>"
+
+    def decrypt(self, number: int) -> int:
+        one, two = pow(number % self.p, self.dp, self.p), pow(number % self.q, self.dq, self.q)
+        return two + self.q * ((one - two) * self.q_inverse % self.p)
+
+    def opened(self, wrapped: bytes) -> bytes | None:
+        """Return what was wrapped; None if it is no data key, or was wrapped with another key."""
+        if len(wrapped) != self.size:
+            return None
+        number = self.decrypt(int.from_bytes(wrapped, "big"))
+        data = _unpadded(number.to_bytes(self.size, "big")) if number.bit_length() <= 8 * self.size else None
+        return data if data is not None and len(data) in (16, 24, 32) else None
+
+
+class KeyRing:
+    """Private keys by their ids.
+
+    Parameters
+    ----------
+    keys : path, mapping or None
+        A PEM file, a folder of files named ``<key id>.pem``, or paths of PEM files by key id. None: what the
+        environment says in ``PYLOGSEG_TIER_KEYS``.
+    """
+
+    def __init__(self, keys: Keys = None) -> None:
+        given = keys if keys is not None else os.environ.get(KEYS_VARIABLE) or {}
+        self._paths = dict(given) if isinstance(given, Mapping) else _paths(os.fspath(given))
+        self._keys: dict[str, _Rsa] = {}
+        self._unwrapped: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
+        self._samples: dict[str, list[bytes]] = {}
+        self._is_right: dict[str, bool] = {}
+
+    def __repr__(self) -> str:
+        """Return a text with the ids, and without the keys."""
+        return f"<pylogseg.KeyRing: {', '.join(sorted(self._paths)) or 'empty'}>"
+
+    def note(self, key_id: str, wrapped: bytes) -> None:
+        """Note that a segment has this data key: a key that opens one of its id is the right one for all of them."""
+        samples = self._samples.setdefault(key_id, [])
+        if len(samples) < _MOST_SAMPLES:
+            samples.append(wrapped)
+            self._is_right.pop(key_id, None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process is sent: where the keys are, and none of them."""
+        paths = {key_id: os.path.abspath(path) for key_id, path in self._paths.items()}
+        nothing: dict[str, Any] = {"_keys": {}, "_unwrapped": OrderedDict(), "_is_right": {}}
+        return {**self.__dict__, **nothing, "_paths": paths}
+
+    def unwrap(self, key_id: str, wrapped: bytes) -> bytes:
+        """Return a segment's key from its wrapped form.
+
+        Raises `NoKey` if the ring does not have what it takes, `NotOpened` if its key opens others of this id.
+        """
+        known = self._unwrapped.get((key_id, wrapped))
+        if known is not None:
+            return known
+        key = self._key(key_id)
+        data = key.opened(wrapped)
+        if data is None:
+            said = f"key {key_id!r} does not open the data key of {len(wrapped)} bytes"
+            if not self._opens_others(key_id, key):
+                raise NoKey(f"{said}: it is another one than the segment's")
+            raise NotOpened(f"{said}, and opens others: the dataKey in the manifest is damaged")
+        self._unwrapped[key_id, wrapped] = data
+        if len(self._unwrapped) > _MOST_UNWRAPPED:
+            self._unwrapped.popitem(last=False)
+        return data
+
+    def _opens_others(self, key_id: str, key: _Rsa) -> bool:
+        if key_id not in self._is_right:
+            samples = self._samples.get(key_id, [])
+            self._is_right[key_id] = any(key.opened(sample) is not None for sample in samples)
+        return self._is_right[key_id]
+
+    def _key(self, key_id: str) -> _Rsa:
+        if key_id not in self._keys:
+            path = self._paths.get(key_id, self._paths.get(ANY_KEY))
+            if path is None:
+                known = ", ".join(map(repr, sorted(self._paths))) or "none"
+                raise NoKey(
+                    f"key {key_id!r} is not in the key ring, which has {known}: give its PEM file (keys=, --keys, or"
+                    f" {KEYS_VARIABLE} in the environment)"
+                )
+            self._keys[key_id] = _load(key_id, os.fspath(path))
+        return self._keys[key_id]
+
+
+def _paths(path: str) -> dict[str, str | os.PathLike[str]]:
+    """Return PEM files by key id; a file given alone fits every id."""
+    try:
+        if not stat.S_ISDIR(os.stat(path).st_mode):
+            return {ANY_KEY: path}
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        raise StorageError(path, "read", error.strerror or "no keys here", error.errno) from error
+    found: dict[str, str | os.PathLike[str]] = {
+        name[: -len(".pem")]: os.path.join(path, name) for name in names if name.endswith(".pem")
+    }
+    if not found:
+        raise RequestError(f"{path}: no file named <key id>.pem here")
+    return found
+
+
+def _load(key_id: str, path: str) -> _Rsa:
+    try:
+        from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+        from cryptography.hazmat.primitives.serialization import load_pem_private_key
+    except ImportError:
+        raise RequestError(_NEEDED) from None
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_PEM_LIMIT_BYTES)
+    except OSError as error:
+        raise NoKey(f"key {key_id!r} cannot be read from {path}: {error.strerror}") from None
+    try:
+        key: Any = load_pem_private_key(data, None)
+    except (ValueError, TypeError):
+        raise NoKey(f"key {key_id!r}: {path} has no private key in PEM without a password") from None
+    if not isinstance(key, RSAPrivateKey):
+        raise NoKey(f"key {key_id!r}: {path} has no key of RSA")
+    numbers = key.private_numbers()
+    return _Rsa(key.key_size // 8, numbers.p, numbers.q, numbers.dmp1, numbers.dmq1, numbers.iqmp)
+
+
+def _unpadded(block: bytes) -> bytes | None:
+    """Return the message of an OAEP block by SHA3-512, with MGF1 by SHA3-512 too; None if it is none.
+
+    OpenSSL has no OAEP with SHA-3, so `cryptography` refuses it.
+    """
+    size = hashlib.sha3_512().digest_size
+    if len(block) < 2 * size + 2:
+        return None
+    seed, data = block[1 : 1 + size], block[1 + size :]
+    seed = _xor(seed, _mask(data, size))
+    data = _xor(data, _mask(seed, len(data)))
+    body = data[size:].lstrip(b"\0")
+    if block[0] or data[:size] != hashlib.sha3_512(b"").digest() or body[:1] != b"\1":
+        return None
+    return body[1:]
+
+
+def _mask(seed: bytes, size: int) -> bytes:
+    size_of_one = hashlib.sha3_512().digest_size
+    parts = [hashlib.sha3_512(seed + n.to_bytes(4, "big")).digest() for n in range(-(-size // size_of_one))]
+    return b"".join(parts)[:size]
+
+
+def _xor(one: bytes, two: bytes) -> bytes:
+    return (int.from_bytes(one, "big") ^ int.from_bytes(two, "big")).to_bytes(len(one), "big")
+
+
+def cipher(key: bytes) -> Callable[[bytes, Any, bytes], bytes]:
+    """Return the function that decrypts by AES-GCM: of an IV, what was encrypted with its tag, and additional data."""
+    try:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise RequestError(_NEEDED) from None
+    aes = AESGCM(key)
+
+    def decrypt(iv: bytes, data: Any, aad: bytes) -> bytes:
+        try:
+            return bytes(aes.decrypt(iv, data, aad))
+        except InvalidTag:
+            raise NotOpened("its tag does not fit: the bytes are not those that were encrypted") from None
+
+    return decrypt

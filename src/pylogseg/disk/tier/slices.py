@@ -1,0 +1,262 @@
+"""The segments of a tiered partition: uploads, or the parts of them that form the log where uploads overlap."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from pylogseg.disk.lineage.chains import Lineage
+from pylogseg.disk.lineage.parts import LeftKind, LeftOut, Part, assemble, lineage_of
+from pylogseg.disk.tier.claims import settled
+from pylogseg.disk.tier.layouts import base_at, cut_at
+from pylogseg.disk.tier.uploads import BrokenUpload, Upload
+from pylogseg.env.filesystem import FileView
+from pylogseg.errors import PylogsegError
+from pylogseg.format.files.checkpoint import EpochEntry, parse_leader_epochs
+from pylogseg.format.files.index import OffsetIndex, TimeIndex, encode_offset_index, encode_time_index
+from pylogseg.format.files.txnindex import TxnIndex
+from pylogseg.format.names import FileKind
+
+_UNENDING = 2**63 - 1
+#: Of so many of the newest uploads the leader epochs are tried, where those of the newest are damaged.
+_TRIED = 8
+#: Files of which a part of a segment has a part.
+_CUT = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A segment of the log: an upload, or those of its batches that begin in a range of offsets.
+
+    Attributes
+    ----------
+    upload : Upload
+    first_offset, end_offset : int
+        Half-open; `end_offset` is -1 if it is not known.
+    """
+
+    upload: Upload
+    first_offset: int
+    end_offset: int
+
+    def within(self, first_offset: int, end_offset: int) -> Slice:
+        """Return a range of it; all of it if that is asked for, also where its end is not known."""
+        if first_offset <= self.first_offset and end_offset >= self.end_offset:
+            return self
+        return Slice(self.upload, first_offset, end_offset)
+
+    @property
+    def starts_whole(self) -> bool:
+        return self.first_offset == self.upload.segment.start_offset
+
+    @property
+    def ends_whole(self) -> bool:
+        return self.end_offset in (-1, self.upload.segment.end_offset + 1)
+
+    @cached_property
+    def place(self) -> tuple[int, int]:
+        """Where it begins and ends in the upload; all of it if it cannot be read, so that a reader meets why."""
+        try:
+            start = 0 if self.starts_whole else cut_at(self.upload, self.first_offset)[1]
+            end = self.upload.size if self.ends_whole else cut_at(self.upload, self.end_offset)[0]
+        except PylogsegError:
+            return 0, self.upload.size
+        return start, max(start, end)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.place[1] - self.place[0]
+
+    def open(self) -> FileView:
+        """Open the bytes of the segment."""
+        view = self.upload.open()
+        return view if self.starts_whole and self.ends_whole else PartOfView(view, *self.place)
+
+    @cached_property
+    def small_files(self) -> dict[FileKind, int]:
+        """Sizes of the indexes and of the snapshot at the end, which only a whole end has."""
+        there = dict(self.upload.small_files)
+        if not self.ends_whole:
+            there.pop(FileKind.PRODUCER_SNAPSHOT, None)
+        if not (self.starts_whole and self.ends_whole):
+            there |= {kind: self._size_of(kind) for kind in _CUT if kind in there}
+            if not there.get(FileKind.TXN_INDEX):
+                there.pop(FileKind.TXN_INDEX, None)  # the aborts are those of another part
+        return there
+
+    def _size_of(self, kind: FileKind) -> int:
+        try:
+            return len(self.read_small(kind))
+        except PylogsegError:  # who reads it will meet the damage
+            return self.upload.small_files[kind]
+
+    def read_small(self, kind: FileKind) -> bytes:
+        """Return a small file, as it is of these offsets."""
+        data = self.upload.read_small(kind)
+        base = self.upload.segment.start_offset
+        if (self.starts_whole and self.ends_whole) or kind not in _CUT:
+            return data
+        if kind is FileKind.TXN_INDEX:  # an abort of another branch hides records that this one committed
+            entries = TxnIndex(data, self.upload.name).entries
+            ends = entries["last_offset"]
+            return bytes(entries[(ends >= self.first_offset) & (ends < self.end_offset)].tobytes())
+        if kind is FileKind.TIME_INDEX:
+            times = TimeIndex(data, base)
+            kept = (times.offsets >= self.first_offset) & (times.offsets < self.end_offset)
+            return encode_time_index(self.first_offset, times.timestamps[kept], times.offsets[kept])
+        index, (start, end) = OffsetIndex(data, base), self.place
+        positions = index.positions.astype(np.int64)
+        # An entry of an append (brokers before 3.9.1) that goes on behind the part names an offset behind it.
+        kept = (positions > start) & (positions < end) & (index.offsets < self.end_offset)
+        return encode_offset_index(self.first_offset, index.offsets[kept], positions[kept] - start)
+
+
+class PartOfView:
+    """A range of bytes of a file, as a `FileView`."""
+
+    is_copied = True
+
+    def __init__(self, view: FileView, start: int, end: int) -> None:
+        self._view, self._start, self._end = view, start, end
+        self.path = view.path
+
+    @property
+    def size(self) -> int:
+        return self._end - self._start
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return a copy of bytes."""
+        return bytes(self._view.read(self._start + position, max(0, min(size, self.size - position))))
+
+    def drop(self, start: int, end: int) -> None:
+        self._view.drop(self._start + start, self._start + end)
+
+    def close(self) -> None:
+        self._view.close()
+
+    def __enter__(self) -> PartOfView:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class TieredLog(NamedTuple):
+    """A partition in a tier.
+
+    Attributes
+    ----------
+    topic, partition, topic_id : str, int, str
+    segments : list of Slice
+        By offset, without overlaps.
+    left : list of (Upload, LeftOut)
+        What of the uploads is not in the log, and why.
+    holes : list of (int, int)
+        Offsets of the log that no upload has, half-open.
+    copies : list of Slice
+        What other uploads have of the log too.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    segments: list[Slice]
+    left: list[tuple[Upload, LeftOut]]
+    holes: list[tuple[int, int]]
+    copies: list[Slice]
+
+
+def whole_log(
+    name: tuple[str, int, str], uploads: Sequence[Upload], lineage: Lineage | None = None, end: int = _UNENDING
+) -> TieredLog:
+    """Return the log that uploads of a partition form up to an offset; by the lineage of a replica, if one is given.
+
+    An upload with a damaged manifest stays in the log where no other has its first offset: a reader shall meet it. What
+    a manifest claims, and its segment does not have, is left out.
+    """
+    good: list[Upload] = sorted((u for u in uploads if not isinstance(u, BrokenUpload)), key=_order)
+    good, claims = settled(good)
+    parts = _parts(good)
+    if parts and lineage is None:
+        lineage = _lineage(good, parts)
+    segments: list[Slice] = []
+    left: list[tuple[Upload, LeftOut]] = []
+    holes: list[tuple[int, int]] = []
+    if parts and lineage is not None:
+        found = assemble(parts, lineage.cut(end))
+        segments = [Slice(good[piece.part], piece.first_offset, piece.end_offset) for piece in found.pieces]
+        left, holes = [(good[each.part], each) for each in (*found.left, *claims)], found.holes
+    if segments:
+        segments[0] = _with_all_of_its_first_batch(segments[0])
+    for number, broken in enumerate(sorted((u for u in uploads if isinstance(u, BrokenUpload)), key=_order)):
+        first = broken.segment.start_offset
+        if first >= end or any(each.first_offset <= first < each.end_offset for each in segments):
+            left.append((broken, LeftOut(number, first, -1, LeftKind.COPY, "its manifest is damaged; others have it")))
+        else:
+            segments.append(Slice(broken, first, -1))
+    segments.sort(key=lambda each: each.first_offset)
+    copies = [Slice(upload, each.first_offset, each.end_offset) for upload, each in left
+              if each.kind is LeftKind.COPY and each.end_offset >= 0]  # fmt: skip
+    return TieredLog(*name, segments, left, holes, copies)
+
+
+def _with_all_of_its_first_batch(first: Slice) -> Slice:
+    """Return the first segment of a log, from the batch on that the log begins in: records were deleted up to there."""
+    if first.starts_whole:
+        return first
+    try:
+        return Slice(first.upload, base_at(first.upload, first.first_offset), first.end_offset)
+    except PylogsegError:  # who reads it will meet that
+        return first
+
+
+def _order(upload: Upload) -> tuple[int, int, str]:
+    return upload.segment.start_offset, upload.segment.event_timestamp_ms, upload.segment.segment_id
+
+
+def _parts(uploads: Sequence[Upload]) -> list[Part]:
+    """Return the parts that uploads are, in their order; of those that overlap it is known which are flawed."""
+    parts: list[Part] = []
+    furthest, shared = 0, set()
+    for number, upload in enumerate(uploads):
+        segment = upload.segment
+        epochs = tuple(EpochEntry(*entry) for entry in segment.leader_epochs)
+        parts.append(Part(segment.start_offset, segment.end_offset + 1, epochs))
+        if number and segment.start_offset < parts[furthest].end_offset:
+            shared |= {number, furthest}
+        if parts[number].end_offset > parts[furthest].end_offset:
+            furthest = number
+    return [part._replace(rank=uploads[i].flaw) if i in shared else part for i, part in enumerate(parts)]
+
+
+def _lineage(uploads: Sequence[Upload], parts: Sequence[Part]) -> Lineage:
+    """Return the lineage of the newest upload, from its epochs since the beginning of the log if they can be read.
+
+    A manifest has only the epochs of its segment: where one uploaded segment follows another, these tell enough, and
+    nothing else is read; not where a segment in the middle does not know its own first epoch, which was deleted.
+    """
+    if all(one.end_offset == two.first_offset and _knows_its_start(two) for one, two in itertools.pairwise(parts)):
+        return lineage_of(parts)
+    with_epochs = [i for i in range(len(parts)) if FileKind.LEADER_EPOCHS in uploads[i].small_files]
+    newest = sorted(with_epochs, key=lambda i: (parts[i].lineage.last_epoch, parts[i].end_offset))[::-1]
+    for last in newest[:_TRIED]:
+        try:
+            data = uploads[last].read_small(FileKind.LEADER_EPOCHS)
+            epochs = tuple(parse_leader_epochs(data, uploads[last].name))
+        except PylogsegError:
+            continue
+        lineage = lineage_of([*parts, parts[last]._replace(epochs=epochs)])
+        # What lies below the first epoch was deleted: other leaders may have written it, and nobody knows how far.
+        start = min(epochs[0].start_offset, lineage.end) if epochs else lineage.start
+        return lineage._replace(start=max(lineage.start, start))
+    return lineage_of(parts)
+
+
+def _knows_its_start(part: Part) -> bool:
+    return not part.epochs or part.epochs[0].start_offset <= part.first_offset

@@ -1,0 +1,233 @@
+"""The tier that a URL names, `aiven+s3://`, `localtier+file://` and the like: its uploads, and the logs they form."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from pylogseg.disk.lineage.parts import LeftKind
+from pylogseg.disk.tier.keys import KeyRing
+from pylogseg.disk.tier.layouts import Found, find_aiven, find_files
+from pylogseg.disk.tier.objects import Objects, Stored
+from pylogseg.disk.tier.slices import TieredLog, whole_log
+from pylogseg.disk.tier.uploads import BrokenUpload, Shared, Upload
+from pylogseg.disk.tier.urls import KEYS_OPTION
+from pylogseg.errors import RequestError
+from pylogseg.walker.gaps import offsets_text
+
+#: The name of a topic's folder in a tier.
+_FOLDER = re.compile(".+-[A-Za-z0-9_-]{22}")
+#: Ranges of offsets that one note names.
+_NAMED = 5
+#: Clocks of brokers may differ so much.
+_SKEW_MS = 60_000
+#: By the scheme of a URL, what finds the uploads in a tier, and what it looks for.
+_LAYOUTS: dict[str, tuple[Callable[[Shared, Iterable[Stored]], Found], str]] = {
+    "aiven": (find_aiven, "TOPIC-TOPICID/PARTITION/OFFSET-SEGMENTID.rsm-manifest"),
+    "localtier": (find_files, "TOPIC-PARTITION-TOPICID/OFFSET-SEGMENTID.log"),
+}
+
+
+class Tier:
+    """All that lies in a tier.
+
+    Attributes
+    ----------
+    url : str
+    found : Found
+        Uploads, orphans and other objects.
+    by_partition : dict of (str, int, str) to list of Upload
+        By topic, partition and topic id.
+    topic_ids : dict of (str, int) to list of str
+        The ids of the topics of one name that have uploads of a partition.
+    logs : list of TieredLog
+        The partitions; of a topic that was made anew, only those of its latest id.
+    older : dict of str to int
+        The number of uploads of older topics of the same name, by name and id.
+    refused : dict of (str, int) to str
+        By topic and partition, why nobody can say which uploads are meant, with what to do: two clusters share the
+        place.
+    mixed : dict of (str, int, str) to str
+        The same, of partitions of one topic id.
+    """
+
+    def __init__(self, url: str, objects: Objects, found: Found) -> None:
+        self.url, self.found, self._objects = url, found, objects
+        self.by_partition: dict[tuple[str, int, str], list[Upload]] = {}
+        names = {upload.segment.topic_id: upload.segment.topic for upload in found.uploads
+                 if not isinstance(upload, BrokenUpload)}  # fmt: skip
+        for upload in found.uploads:
+            segment = upload.segment
+            topic = names.get(segment.topic_id, segment.topic)
+            self.by_partition.setdefault((topic, segment.partition, segment.topic_id), []).append(upload)
+        self.topic_ids: dict[tuple[str, int], list[str]] = {}
+        for topic, partition, topic_id in self.by_partition:
+            self.topic_ids.setdefault((topic, partition), []).append(topic_id)
+        latest: dict[str, tuple[int, int, str]] = {}
+        for (topic, _, topic_id), uploads in self.by_partition.items():
+            # By the time of the upload, where manifests tell it: a bucket that was copied has other times of objects.
+            when = max((upload.segment.event_timestamp_ms, upload.modified_ms) for upload in uploads)
+            latest[topic] = max(latest.get(topic, (-2, -2, "")), (*when, topic_id))
+        self.older: dict[str, int] = {}
+        self.logs: list[TieredLog] = []
+        self.mixed = {name: why for name, uploads in self.by_partition.items() if (why := _mixed(name, uploads))}
+        several = _several(self.by_partition, {topic: each[2] for topic, each in latest.items()})
+        self.refused = {name[:2]: why for name in self.by_partition if (why := several.get(name[0]))}
+        self.refused |= {name[:2]: why for name, why in self.mixed.items() if latest[name[0]][2] == name[2]}
+        for name, uploads in sorted(self.by_partition.items()):
+            if name[:2] in self.refused:
+                continue
+            if latest[name[0]][2] == name[2]:
+                self.logs.append(whole_log(name, uploads))
+            else:
+                of = f"{name[0]}-{name[2]}"
+                self.older[of] = self.older.get(of, 0) + len(uploads)
+
+    @classmethod
+    def open(cls, url: str, storage: Mapping[str, Any] | None = None, only: str | None = None) -> Tier:
+        """List a tier and read all its manifests, or those of a partition by its name.
+
+        Raises
+        ------
+        RequestError
+            If there is no upload in it; not if it has none of that partition.
+        StorageError
+            If the store fails.
+        """
+        options = dict(storage or {})
+        keys = KeyRing(options.pop(KEYS_OPTION, None))
+        layout, _, place = url.partition("+")
+        find, form = _LAYOUTS[layout]
+        objects = Objects(place, options)
+        folders = [None] if only is None else _folders_of(objects, layout, only)
+        found = find(Shared(objects, keys), [stored for folder in folders for stored in objects.find(folder)])
+        if None in folders and not found.uploads and not found.orphans:
+            links = "".join(f"; {link} is a link, which is not followed" for link in objects.links[:1])
+            raise RequestError(f"{url}: no uploaded segment here (objects named {form}){links}")
+        return cls(url, objects, found)
+
+    @property
+    def links(self) -> list[str]:
+        """Folders in it that are links, and were passed by."""
+        return self._objects.links
+
+    def name_of(self, stored: Stored) -> str:
+        """Return the name of an object in messages."""
+        return self._objects.name(stored.path)
+
+    def notes(self) -> Iterable[str]:
+        """Yield what readers should know of what is left out."""
+        for of, count in self.older.items():
+            yield f"{self.url}: {count} uploads of an older topic, {of}, are left out: name its folder to read them"
+        for link in self.links:
+            yield f"{link}: a link, which is not followed in a tier: name the folder that it leads to"
+        for why in sorted(set(self.refused.values())):
+            yield f"{self.url}: {why}"
+        for log in self.logs:
+            branches = [left for _, left in log.left if left.kind is LeftKind.BRANCH]
+            if branches:
+                yield (
+                    f"{self.url}: {log.topic}-{log.partition}: {len(branches)} uploads have records of other leaders,"
+                    f" which are not in the log: {branches[0].reason}"
+                )
+
+
+def hole_notes(url: str, logs: Iterable[TieredLog]) -> Iterable[str]:
+    """Yield what readers should know of offsets that are in no upload: they go on behind them."""
+    for log in logs:
+        if log.holes:
+            what = ", ".join(offsets_text(first, end) for first, end in log.holes[:_NAMED])
+            what += f" and {len(log.holes) - _NAMED} more ranges" if len(log.holes) > _NAMED else ""
+            yield f"{url}: {log.topic}-{log.partition}: {what} of the log are in no upload"
+
+
+def _place_of(upload: Upload) -> tuple[str, str]:
+    """Return what the names of an upload's objects begin with, and that and its topic's folder."""
+    segment, parts = upload.segment, upload.name.split("/")
+    depth = -3 if parts[-2].isdigit() else -2
+    ending = f"{segment.topic}-{segment.topic_id}" if depth == -3 else f"{segment.topic}-{segment.partition}-"
+    above, folder = "/".join(parts[:depth]), parts[depth]
+    return f"{above}/{folder[: folder.rfind(ending)]}", f"{above}/{folder}"
+
+
+def _mixed(name: tuple[str, int, str], uploads: Sequence[Upload]) -> str | None:
+    """Return why uploads of one topic id are not those of one cluster: copies of it went on apart.
+
+    A cluster may have changed its prefix, but then does not upload the same offsets below both.
+    """
+    by_place: dict[str, list[Upload]] = {}
+    for upload in uploads:
+        if not isinstance(upload, BrokenUpload):
+            by_place.setdefault(_place_of(upload)[0], []).append(upload)
+    if len(by_place) < 2:
+        return None
+    ranges = sorted((u.segment.start_offset, u.segment.end_offset, place) for place, of in by_place.items() for u in of)
+    reached: dict[str, int] = {}
+    for start, end, place in ranges:
+        if any(start <= reached[other] for other in reached if other != place):
+            places = " and ".join(sorted(by_place))
+            return (
+                f"{name[0]}-{name[1]} (topic id {name[2]}) has uploads of the same offsets below {places}: those of two"
+                " clusters, or a copy of the bucket; name one of these places as the URL of the tier"
+            )
+        reached[place] = max(reached.get(place, -1), end)
+    return None
+
+
+def _several(
+    by_partition: Mapping[tuple[str, int, str], Sequence[Upload]], latest: Mapping[str, str]
+) -> dict[str, str]:
+    """Return why several topics of one name are those of several clusters, by name.
+
+    Of a topic that was made anew, the uploads are later than those of the one before it, and below the same prefix.
+    """
+    by_topic: dict[str, dict[str, list[Upload]]] = {}
+    for (topic, _, topic_id), uploads in by_partition.items():
+        whole = [upload for upload in uploads if not isinstance(upload, BrokenUpload)]
+        if whole:
+            by_topic.setdefault(topic, {}).setdefault(topic_id, []).extend(whole)
+    found: dict[str, str] = {}
+    for topic, ids in by_topic.items():
+        if len(ids) < 2:
+            continue
+        places = {_place_of(upload)[0] for uploads in ids.values() for upload in uploads}
+        folders = " and ".join(sorted({_place_of(upload)[1] for uploads in ids.values() for upload in uploads})[:4])
+        begins = min(map(_uploaded_ms, ids.get(latest[topic], [])), default=None)
+        others = [upload for topic_id, uploads in ids.items() if topic_id != latest[topic] for upload in uploads]
+        ended = max(map(_uploaded_ms, others), default=None)
+        if len(places) > 1:
+            why = f"topics of the name {topic} lie below {len(places)} prefixes: those of several clusters"
+        elif begins is not None and ended is not None and begins + _SKEW_MS < ended:
+            why = f"{len(ids)} topics of the name {topic} were uploaded at the same time: those of several clusters"
+        else:
+            continue
+        found[topic] = f"{why}; name one of their folders, or the prefix above it, as the URL: {folders}"
+    return found
+
+
+def _uploaded_ms(upload: Upload) -> int:
+    said = upload.segment.event_timestamp_ms
+    return upload.modified_ms if said < 0 else said
+
+
+def _folders_of(objects: Objects, layout: str, name: str) -> list[str | None]:
+    """Return the folders with the uploads of a partition; None for all, if they may be elsewhere.
+
+    If there were several topics of this name, all of their folders: only these together tell which is the latest.
+    """
+    topic, _, partition = name.rpartition("-")
+    form = re.compile(re.escape(topic) + ("-([0-9]{1,10})" if layout == "localtier" else "()") + "-([A-Za-z0-9_-]{22})")
+    files = objects.files
+    folders = [entry.name for entry in files.list_folder(objects.root) if entry.is_dir]
+    named = [name for name in folders if not objects.is_link(files.join(objects.root, name))]
+    found = [(files.join(objects.root, each), match) for each in named if (match := form.fullmatch(each))]
+    if len({match[2] for _, match in found}) > 1:
+        return [folder for folder, _ in found]
+    if layout == "localtier":
+        there = [folder for folder, match in found if match[1] == partition]
+    else:
+        there = [folder for folder, _ in found if any(entry.name == partition for entry in files.list_folder(folder))]
+        there = [files.join(folder, partition) for folder in there]
+    is_top = bool(named) and all(_FOLDER.fullmatch(each) for each in named)
+    return [*there] if there or is_top else [None]

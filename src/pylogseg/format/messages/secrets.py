@@ -1,0 +1,38 @@
+"""Which settings are secret: what Kafka takes for a password, and what it does not know."""
+
+from __future__ import annotations
+
+import re
+
+from pylogseg.format.messages.schema import public_settings
+
+MASK = "********"
+#: Types of resources by their numbers in records.
+RESOURCES = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
+_OF_LISTENER = re.compile(r"listener\.name\.[^.]+\.(?P<name>.+)")
+_OF_CONNECTOR = re.compile(
+    r"passw|secret|token|credential|jaas|passphrase|private|(^|[._-])(api|access|account|sas|ssl\.keystore)[._-]?key"
+    r"|keystore\.certificate\.chain|truststore\.certificates|(^|[._-])(pwd|auth)($|[._-])",
+    re.IGNORECASE,
+)
+_IN_VALUE = re.compile(r"(?i)(passw(or)?d|secret|token|pwd)\s*=|://[^/@\s]+:[^/@\s]+@")
+
+
+def is_secret(resource: int, name: str) -> bool:
+    """Whether a setting is secret: a password to Kafka, or a name that Kafka does not know, as of a plugin.
+
+    A broker's setting may be that of one listener, and of one SASL mechanism of it.
+    """
+    kind = RESOURCES.get(resource, "")
+    if kind == "BROKER_LOGGER":  # names of loggers and levels
+        return False
+    known = public_settings(kind)
+    if name in known:
+        return False
+    found = _OF_LISTENER.fullmatch(name) if kind == "BROKER" else None
+    return found is None or not (found["name"] in known or found["name"].partition(".")[2] in known)
+
+
+def is_secret_of_connector(name: str, value: str) -> bool:
+    """Whether a connector's setting looks secret: which are is known to the connector's plugin alone."""
+    return _OF_CONNECTOR.search(name) is not None or _IN_VALUE.search(value) is not None

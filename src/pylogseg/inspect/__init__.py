@@ -1,0 +1,1 @@
+"""One function per segment: checks, counts, decoded files, searches."""

@@ -1,0 +1,220 @@
+"""Counts of segments, grouped by partition, topic or disk, and as rows of plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from pylogseg.disk.disk import Disk, Partition, Segment
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.format.batches import CODEC_NAMES
+from pylogseg.format.files.checkpoint import parse_offset_checkpoint
+from pylogseg.format.names import FileKind
+from pylogseg.inspect.stats.missing import MAX_LISTED, Missing, MissingOffsets, MissingRange
+from pylogseg.inspect.stats.segment import Stats
+from pylogseg.inspect.stats.sketch import Histogram
+from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.seek import offset_of_time
+from pylogseg.values.internal.cluster import INTERNAL_TOPICS, clusters_of
+
+#: Names of timestamp types.
+TIME_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: "none"}
+
+
+@dataclass
+class Group:
+    """Counts of several partitions; with `is_whole` also the missing offsets."""
+
+    name: str
+    partitions: int = 0
+    stats: Stats = field(default_factory=Stats)
+    missing: Missing = field(default_factory=lambda: Missing(0, 0, 0, 0, 0, 0))
+    ranges: list[MissingRange] = field(default_factory=list)
+    unlisted: int = 0
+    is_whole: bool = True
+
+    def add(self, name: str, rows: Iterable[Stats], log_start_offset: int, is_cleaned: bool) -> None:
+        """Add a partition: the counts of its segments, in order, consumed one at a time."""
+        self.partitions += 1
+        if not self.is_whole:  # in a part of a log, missing offsets mean nothing
+            for row in rows:
+                self.stats.merge(row)
+            return
+        offsets = MissingOffsets(name, log_start_offset, is_cleaned, MAX_LISTED - len(self.ranges))
+        for row in rows:
+            offsets.add(row)
+            self.stats.merge(row)
+        missing, found, unlisted = offsets.finish()
+        self.ranges += found
+        self.unlisted += unlisted
+        self.missing = _sum(self.missing, missing)
+
+
+def total(groups: Iterable[Group]) -> Group:
+    """Return the sum of groups, without their missing ranges."""
+    whole = Group("TOTAL")
+    for group in groups:
+        whole.is_whole = group.is_whole
+        whole.partitions += group.partitions
+        whole.stats.merge(group.stats)
+        whole.missing = _sum(whole.missing, group.missing)
+    return whole
+
+
+def _sum(a: Missing, b: Missing) -> Missing:
+    return Missing(*(x + y for x, y in zip(a, b, strict=True)))
+
+
+class Unit(NamedTuple):
+    """A log to count: a partition, or a single file."""
+
+    name: str  #: As `orders-3`, or the path of the file.
+    segments: Sequence[Segment]
+    log_start_offset: int
+    cleaned_to: int | None  #: The offset in the cleaner's checkpoint; None without an entry.
+    is_compacted: bool = False  #: By all brokers, or by the topic's settings in the cluster's metadata.
+
+    @property
+    def is_cleaned(self) -> bool:
+        """True if the cleaner removes records of this log."""
+        return self.is_compacted or self.cleaned_to is not None
+
+
+def units_of(disk: Disk, partitions: Iterable[Partition], notes: list[str] | None = None) -> list[Unit]:
+    """Return the readable partitions and the single files of a disk.
+
+    `notes` gets what is not known since a checkpoint cannot be read; without it that is an error.
+    """
+    cleaned, compacted = _cleaned(disk, notes), _compacted(disk)
+    units = [
+        Unit(p.name, p.segments, p.log_start_offset, cleaned.get((p.topic, p.partition)), p.topic in compacted)
+        for p in partitions
+        if p.error is None
+    ]
+    return units + [Unit(segment.path, (segment,), 0, None) for segment in disk.loose]
+
+
+def units_since(units: Iterable[Unit], since: int | None) -> list[tuple[Unit, int]]:
+    """Return units with only the segments that may have records since a time, and the first such offset."""
+    found = []
+    for unit in units:
+        first = 0 if since is None else offset_of_time(unit.segments, since, OPEN_END, 0)
+        kept = [each for each in unit.segments if each.next_base is None or each.next_base > first]
+        found.append((unit._replace(segments=kept), first))
+    return found
+
+
+def group_key(name: str, by: str | None) -> str:
+    """Return the group of a unit: its topic, its partition, or all together."""
+    return {"topic": name.rpartition("-")[0] or name, "partition": name}.get(by or "", "all")
+
+
+def _cleaned(disk: Disk, notes: list[str] | None) -> dict[tuple[str, int], int]:
+    """Return the entries of the cleaners' checkpoints."""
+    found: dict[tuple[str, int], int] = {}
+    for log_dir in disk.log_dirs:
+        path = log_dir.checkpoints.get(FileKind.CLEANER_OFFSETS)
+        if path is None:
+            continue
+        try:
+            found.update(parse_offset_checkpoint(log_dir.files.read_all(path), path))
+        except (CorruptionError, StorageError) as error:
+            if notes is None:
+                raise
+            notes.append(f"what the cleaner has cleaned: {error}")
+    return found
+
+
+def _compacted(disk: Disk) -> set[str]:
+    """Return the topics that all brokers compact, and those compacted by the cluster's metadata."""
+    clusters, _ = clusters_of(disk)
+    ids = {id(cluster): cluster for cluster in clusters.values()}.values()
+    named = {t for c in ids for t in c.topic_ids if "compact" in c.of_topic(t).get("cleanup.policy", "")}
+    return named | {t for t, settings in INTERNAL_TOPICS.items() if settings.get("cleanup_policy") == "compact"}
+
+
+def _sizes(histogram: Histogram) -> dict[str, Any]:
+    known = histogram.count > 0
+    return {
+        "count": histogram.count,
+        "total": histogram.total,
+        "min": histogram.least if known else None,
+        "mean": None if histogram.mean is None else round(histogram.mean, 2),
+        **{f"p{percent}": histogram.percentile(percent) for percent in (50, 90, 99)},
+        "max": histogram.largest if known else None,
+    }
+
+
+def codec_name(number: int) -> str:
+    """Return the name of a codec, or its number if it is unknown."""
+    return CODEC_NAMES[number] if number < len(CODEC_NAMES) else f"codec {number}"
+
+
+def stats_row(group: Group) -> dict[str, Any]:
+    """Return the counts as plain values, with the names that users see."""
+    stats = group.stats
+    return {
+        "name": group.name,
+        "partitions": group.partitions,
+        "segments": stats.segments,
+        "sizeBytes": stats.size_bytes,
+        "batches": stats.batches,
+        "emptyBatches": stats.empty_batches,
+        "controlBatches": stats.control_batches,
+        "transactionalBatches": stats.transactional_batches,
+        "records": stats.records,
+        "controlRecords": dict(sorted(stats.markers.items())),
+        "codecs": {
+            codec_name(number): {
+                "batches": codec.batches,
+                "records": codec.records,
+                "storedBytes": codec.stored_bytes,
+                "bodyBytes": codec.body_bytes,
+                "rawBytes": codec.raw_bytes,
+                "ratio": None if codec.ratio is None else round(codec.ratio, 3),
+            }
+            for number, codec in sorted(stats.codecs.items())
+        },
+        "magic": {str(magic): count for magic, count in sorted(stats.magics.items())},
+        "timestampTypes": {TIME_TYPES[kind]: count for kind, count in sorted(stats.time_types.items())},
+        "timestamps": [stats.least_timestamp, stats.largest_timestamp],
+        "recordBytes": _sizes(stats.record_sizes),
+        "keyBytes": _sizes(stats.key_sizes),
+        "valueBytes": _sizes(stats.value_sizes),
+        "nullKeys": stats.null_keys,
+        "distinctKeys": stats.keys.count,
+        "distinctKeysExact": stats.keys.is_exact,
+        "tombstones": stats.tombstones,
+        "headers": stats.headers,
+        "producers": len(stats.producers),
+        **(_missing_row(group) if group.is_whole else {}),
+        "gaps": [str(gap) for gap in stats.gaps]
+        + [str(found) for found in group.ranges if found.reason == "unexplained"],
+    }
+
+
+def _missing_row(group: Group) -> dict[str, Any]:
+    missing = group.missing
+    return {
+        "missingOffsets": {
+            "markers": missing.markers,
+            "belowLogStart": missing.below_start,
+            "belowLogStartStillInFiles": missing.still_there,
+            "compaction": missing.compaction,
+            "damage": missing.damage,
+            "unexplained": missing.unexplained,
+            "notLookedAt": missing.unread,
+        },
+        "missingRanges": [
+            {
+                "partition": found.name,
+                "first": found.first_offset,
+                "last": found.end_offset - 1,
+                "count": found.end_offset - found.first_offset,
+                "reason": found.reason,
+            }
+            for found in group.ranges
+        ],
+        "missingRangesNotListed": group.unlisted,
+    }

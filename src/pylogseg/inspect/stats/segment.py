@@ -1,0 +1,368 @@
+"""Statistics of a segment: counts, sizes, codecs, keys, producers, times, and missing offsets.
+
+`segment_stats` reads one segment and returns a `Stats`; `Stats.merge` joins those of a partition or of a whole disk.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.disk.disk import Segment
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.control import ControlKind
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode_slices
+from pylogseg.format.scratch import Scratch
+from pylogseg.inspect.stats.sketch import Distinct, Histogram, hash_each
+from pylogseg.inspect.stats.tops import Tops
+from pylogseg.reading.offset_order import Order
+from pylogseg.reading.partition import Throttle, of_segment, records_gap
+from pylogseg.reading.seek import position_of_offset
+from pylogseg.reading.vanished import open_or_gap
+from pylogseg.walker.gaps import Gap
+from pylogseg.walker.windows import MEDIUM_WINDOW_BYTES, Window, walk
+
+V2_HEADER_BYTES = 61
+#: Ranges of offsets of a segment, empty or of control records, that are kept one by one.
+MAX_RANGES = 1000
+
+
+class Times(NamedTuple):
+    """A half-open range of time (ms) for whole batches, by their largest timestamps."""
+
+    since: int | None
+    until: int | None
+    first_offset: int = 0  #: No record before it is in the range.
+
+    def hold(self, rows: BatchTable) -> npt.NDArray[np.bool_]:
+        """Return a mask of the batches in the range."""
+        mask = np.ones(len(rows), np.bool_)
+        if self.since is not None:
+            mask &= rows.max_timestamp >= self.since
+        if self.until is not None:
+            mask &= rows.max_timestamp < self.until
+        return mask
+
+
+@dataclass
+class CodecStats:
+    """Batches of one codec."""
+
+    batches: int = 0
+    records: int = 0
+    stored_bytes: int = 0  #: Of whole batches in the file, headers included.
+    body_bytes: int = 0  #: Of their records, as stored.
+    raw_bytes: int = 0  #: The same, decompressed.
+
+    def merge(self, other: CodecStats) -> None:
+        """Add the counts of another object."""
+        for name in vars(self):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+    @property
+    def ratio(self) -> float | None:
+        """Decompressed bytes per stored byte of records; None without records."""
+        return self.raw_bytes / self.body_bytes if self.body_bytes else None
+
+
+@dataclass
+class Stats:
+    """Counts of one segment, or of several that were merged."""
+
+    segments: int = 0
+    size_bytes: int = 0
+    first_offset: int = -1  #: Of the batches, half-open; -1 if there is none.
+    end_offset: int = -1
+    batches: int = 0
+    empty_batches: int = 0
+    control_batches: int = 0
+    transactional_batches: int = 0
+    horizon_batches: int = 0  #: With a delete horizon: the cleaner has been there.
+    records: int = 0  #: Data records, without those of control batches.
+    control_records: int = 0
+    null_keys: int = 0
+    tombstones: int = 0  #: With a key and a null value.
+    headers: int = 0
+    least_timestamp: int | None = None
+    largest_timestamp: int | None = None
+    keys: Distinct = field(default_factory=Distinct)
+    key_sizes: Histogram = field(default_factory=Histogram)  #: Bytes that are not null.
+    value_sizes: Histogram = field(default_factory=Histogram)
+    record_sizes: Histogram = field(default_factory=Histogram)  #: Of key and value together.
+    codecs: dict[int, CodecStats] = field(default_factory=dict)  #: By number.
+    magics: Counter[int] = field(default_factory=Counter)  #: Batches by magic.
+    time_types: Counter[int] = field(default_factory=Counter)  #: Batches by timestamp type.
+    markers: Counter[str] = field(default_factory=Counter)  #: And other control records, by kind.
+    producers: Counter[int] = field(default_factory=Counter)  #: Batches by producer id.
+    left_out: int = 0  #: Offsets of batches without a record: the cleaner removed it.
+    gaps: list[Gap] = field(default_factory=list)  #: Unreadable parts.
+    base_offset: int = -1  #: Of the segment; -1 for several.
+    #: Ranges without records, half-open and not merged, inside the batches: up to `MAX_RANGES`.
+    empty: list[tuple[int, int]] = field(default_factory=list)
+    control: list[tuple[int, int]] = field(default_factory=list)  #: The same of control records.
+    unlisted: int = 0  #: The number of further ranges.
+    tops: Tops | None = None  #: Heaviest keys and largest records, if requested.
+
+    def merge(self, other: Stats) -> None:
+        """Add the counts of another object, of any partition."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in ("keys", "key_sizes", "value_sizes", "record_sizes"):
+            getattr(self, name).merge(getattr(other, name))
+        for number, codec in other.codecs.items():
+            self.codecs.setdefault(number, CodecStats()).merge(codec)
+        for name in ("magics", "time_types", "markers", "producers"):
+            getattr(self, name).update(getattr(other, name))
+        if other.tops is not None:
+            self.tops = self.tops or Tops(other.tops.key_count, other.tops.record_count)
+            self.tops.merge(other.tops)
+        if other.first_offset >= 0:
+            self.first_offset = (
+                min(self.first_offset, other.first_offset) if self.first_offset >= 0 else other.first_offset
+            )
+        self.end_offset = max(self.end_offset, other.end_offset)
+        self.least_timestamp = joined(min, self.least_timestamp, other.least_timestamp)
+        self.largest_timestamp = joined(max, self.largest_timestamp, other.largest_timestamp)
+        self.gaps += other.gaps
+
+
+_SUMS = (
+    "segments",
+    "size_bytes",
+    "batches",
+    "empty_batches",
+    "control_batches",
+    "transactional_batches",
+    "horizon_batches",
+    "records",
+    "control_records",
+    "null_keys",
+    "tombstones",
+    "headers",
+    "left_out",
+)
+
+
+def joined(choose: Callable[[int, int], int], a: int | None, b: int | None) -> int | None:
+    return choose(a, b) if a is not None and b is not None else b if a is None else a
+
+
+def segment_stats(
+    segment: Segment,
+    advance: Callable[[int], None] | None = None,
+    *,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    throttle: Throttle | None = None,
+    drop_behind: bool = False,
+    times: Times | None = None,
+    tops: Tops | None = None,
+    most_bytes: int | None = None,
+    on_batches: Callable[[BatchTable], None] | None = None,
+) -> Stats:
+    """Read one segment and count its contents; damage is skipped and reported.
+
+    `advance` gets the bytes read since its last call, and may raise to end the work. A batch that decompresses to more
+    than `limit_bytes` is damaged. With `times`, missing offsets mean nothing; nor with `most_bytes`, which ends the
+    reading after a window that passes so many bytes. `on_batches` gets the batches that are counted.
+    """
+    stats, scratch = Stats(segments=1, base_offset=segment.base_offset), Scratch()
+    stats.tops = None if tops is None else tops.of(segment)
+    opened = open_or_gap(segment, 0, None)
+    if isinstance(opened, Gap):
+        stats.gaps.append(opened)
+        return stats
+    with opened as view:
+        stats.size_bytes = view.size if times is None else 0
+        done = start = 0 if times is None else position_of_offset(segment, view, times.first_offset)
+        order, after = Order(segment, view, starts_inside=start > 0), -1
+        first_window = MEDIUM_WINDOW_BYTES if most_bytes is None else min(most_bytes, MEDIUM_WINDOW_BYTES)
+        for item in walk(
+            view,
+            start=start,
+            lowest_offset=segment.base_offset,
+            is_last=segment.is_last,
+            first_window_bytes=first_window,
+        ):
+            if isinstance(item, Gap):
+                stats.gaps += [*order.finish(item.next_offset), item]
+                continue
+            rows, gaps, _ = order.check(item.batches)
+            stats.gaps += gaps
+            if times is not None:
+                rows = rows[times.hold(rows)]
+                stats.size_bytes += int(rows.size.sum(dtype=np.int64))
+            if len(rows):
+                after = _add_window(stats, item._replace(batches=rows), segment, limit_bytes, scratch, after)
+                if on_batches is not None:
+                    on_batches(rows)
+            end = int(item.batches.position[-1] + item.batches.size[-1])
+            if throttle is not None:
+                throttle.spend(end - done)
+            if drop_behind:
+                view.drop(done, item.file_position)
+            if advance is not None:
+                advance(end - done)
+            done = end
+            if most_bytes is not None and done - start >= most_bytes:
+                break
+        stats.gaps += order.finish()
+    if stats.end_offset > after >= 0:
+        add_ranges(stats, stats.empty, np.array([after]), np.array([stats.end_offset]))
+    return stats
+
+
+def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int, scratch: Scratch, after: int) -> int:
+    """Count a window; `after` is the offset after the last record before it, or -1."""
+    add_headers(stats, window.batches)
+    codecs = window.batches.codec
+    first = int(window.batches.base_offset[0])
+    runs, control = [], []
+    # One codec at a time: the size of the arena is then that of its batches.
+    for codec in np.unique(codecs).tolist():
+        parts = decode_slices(
+            window.batches[codecs == codec],
+            window.buffer,
+            window.file_position,
+            limit_bytes=limit_bytes,
+            scratch=scratch,
+        )
+        for decoded, damage, continues, _ in parts:
+            columns, below = of_segment(segment, decoded)
+            stats.gaps += below
+            rows = columns.batches
+            stats.gaps += [records_gap(segment, rows, bad) for bad in damage]
+            good = np.full(len(rows), not continues)
+            good[[bad.row for bad in damage]] = False
+            _add_codec(stats, int(codec), rows[good], columns, continues)
+            _add_records(stats, columns)
+            _add_left_out(stats, rows[good], columns)
+            if len(columns):  # the header of a compressed legacy wrapper has no base offset, its first record has it
+                first = min(first, int(columns.offset[0]))
+                runs.append(_runs(columns.offset))
+                control.append(_runs(columns.offset[columns.batches.is_control[columns.batch]]))
+    if stats.first_offset < 0:
+        stats.first_offset = first
+    stats.end_offset = max(stats.end_offset, int(window.batches.last_offset.max()) + 1)
+    after = first if after < 0 else after
+    add_ranges(stats, stats.control, *_joined_runs(control))
+    begins, ends = _joined_runs(runs)
+    before = np.concatenate(([after], ends[:-1]))
+    jumps = begins > before
+    add_ranges(stats, stats.empty, before[jumps], begins[jumps])
+    return int(ends[-1]) if len(ends) else after
+
+
+def _runs(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the runs of consecutive offsets as rows of first and end offset."""
+    if (offsets[1:] < offsets[:-1]).any():
+        offsets = np.sort(offsets)
+    last = np.append(np.flatnonzero(np.diff(offsets) > 1), len(offsets) - 1)[: len(offsets)]
+    begin = np.concatenate(([0], last[:-1] + 1))[: len(offsets)]
+    return np.stack((offsets[begin], offsets[last] + 1))
+
+
+def _joined_runs(parts: list[npt.NDArray[np.int64]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Merge the runs of several parts in order: decoding goes by codec."""
+    begins, ends = np.concatenate(parts, axis=1) if parts else np.empty((2, 0), np.int64)
+    order = np.argsort(begins, kind="stable")
+    begins, ends = begins[order], np.maximum.accumulate(ends[order])
+    apart = begins[1:] > ends[:-1]
+    return begins[np.append([True], apart)[: len(begins)]], ends[np.append(apart, [True])[: len(ends)]]
+
+
+def add_ranges(
+    stats: Stats, known: list[tuple[int, int]], first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
+) -> None:
+    room = MAX_RANGES - len(known)
+    known += zip(first[:room].tolist(), end[:room].tolist(), strict=True)
+    stats.unlisted += max(0, len(first) - room)
+
+
+def add_headers(stats: Stats, batches: BatchTable) -> None:
+    count, summary = len(batches), batches.summary()
+    stats.batches += count
+    stats.empty_batches += int(((batches.magic == 2) & (batches.count == 0)).sum())
+    if not summary.is_ordinary:
+        stats.control_batches += int(batches.is_control.sum())
+        stats.transactional_batches += int(batches.is_transactional.sum())
+        stats.horizon_batches += int(batches.has_delete_horizon.sum())
+    if summary.timestamp_type is None:
+        _count(stats.magics, batches.magic)
+        _count(stats.time_types, batches.timestamp_type)
+    else:  # of one magic, too
+        stats.magics[summary.highest_magic] += count
+        stats.time_types[summary.timestamp_type] += count
+    known = batches.producer_id >= 0
+    if known.any():
+        _count(stats.producers, batches.producer_id[known])
+
+
+def _count(counter: Counter[int], values: npt.NDArray[Any]) -> None:
+    if len(values) and (values == values[0]).all():  # as mostly: much cheaper
+        counter[int(values[0])] += len(values)
+        return
+    found, counts = np.unique(values, return_counts=True)
+    counter.update(dict(zip(found.tolist(), counts.tolist(), strict=True)))
+
+
+def _add_codec(stats: Stats, number: int, batches: BatchTable, columns: RecordColumns, continues: bool) -> None:
+    codec = stats.codecs.setdefault(number, CodecStats())
+    heads = int(np.where(batches.magic == 2, V2_HEADER_BYTES, 0).sum())
+    stored = int(batches.size.sum(dtype=np.int64))
+    codec.batches += len(batches)
+    codec.records += len(columns)
+    codec.stored_bytes += stored
+    codec.body_bytes += stored - heads
+    if not continues:  # else the bytes of its batch were counted
+        codec.raw_bytes += len(columns.sources[1]) if number else stored - heads
+
+
+def _add_records(stats: Stats, columns: RecordColumns) -> None:
+    control = columns.batches.is_control[columns.batch]
+    if control.any():
+        _add_control(stats, columns.take(control))
+        columns = columns.take(~control)
+    if not len(columns):
+        return
+    keys, values = columns.key_size, columns.value_size
+    stats.records += len(columns)
+    stats.null_keys += int((keys < 0).sum())
+    stats.tombstones += int(((values < 0) & (keys >= 0)).sum())
+    stats.headers += int(columns.header_count.sum(dtype=np.int64))
+    stats.key_sizes.add(keys[keys >= 0])
+    stats.value_sizes.add(values[values >= 0])
+    stats.record_sizes.add(np.maximum(keys, 0).astype(np.int64) + np.maximum(values, 0))
+    hashes = hash_each(columns.key_place, keys, columns.sources)
+    stats.keys.add(hashes[keys >= 0])
+    if stats.tops is not None:
+        stats.tops.add(columns, hashes)
+    timestamps = columns.timestamp[columns.timestamp >= 0]
+    if len(timestamps):
+        stats.least_timestamp = joined(min, stats.least_timestamp, int(timestamps.min()))
+        stats.largest_timestamp = joined(max, stats.largest_timestamp, int(timestamps.max()))
+
+
+def _add_control(stats: Stats, columns: RecordColumns) -> None:
+    stats.control_records += len(columns)
+    for i in range(len(columns)):
+        key = columns.key(i)
+        number = int.from_bytes(key[2:4], "big", signed=True) if key is not None and len(key) >= 4 else -1
+        known = ControlKind.ABORT <= number <= ControlKind.KRAFT_VOTERS
+        stats.markers[(ControlKind(number) if known else ControlKind.UNKNOWN).name.lower()] += 1
+
+
+def _add_left_out(stats: Stats, batches: BatchTable, columns: RecordColumns) -> None:
+    modern = batches.magic == 2
+    spans = batches.last_offset[modern] - batches.base_offset[modern] + 1
+    stats.left_out += int((spans - batches.count[modern]).sum())
+    if modern.all() or len(columns) < 2:
+        return
+    # The header of a legacy wrapper has no base offset: only offsets missing between its records are known.
+    steps = np.diff(columns.offset) - 1
+    same = (np.diff(columns.batch) == 0) & (columns.batches.magic[columns.batch[1:]] < 2)
+    stats.left_out += int(np.maximum(steps[same], 0).sum())

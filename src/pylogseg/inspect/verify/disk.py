@@ -1,0 +1,242 @@
+"""Check a whole disk: segments in threads, then partitions and log directories."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pylogseg.disk.disk import Disk, Partition, Segment
+from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.errors import RequestError
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.inspect.verify.files import check_log_dir
+from pylogseg.inspect.verify.findings import DENIED, Finding, Level, of_failure, uncut
+from pylogseg.inspect.verify.missing import Around, absolute, check_partitions, is_asked
+from pylogseg.inspect.verify.partition import Reports, check_partition
+from pylogseg.inspect.verify.segment import verify_segment
+from pylogseg.inspect.verify.segment_report import SegmentReport
+from pylogseg.inspect.verify.startup import check_replicas, check_start
+from pylogseg.inspect.verify.tiers import as_uploaded, check_metadata, check_tier, check_uploads, tiers_of
+from pylogseg.inspect.verify.unsent import check_unsent
+from pylogseg.values.internal.cluster import clusters_of
+from pylogseg.walker.gaps import GapKind
+
+#: Kinds of findings that several checks of one file have if they are about all of it.
+_WHOLE_FILE = (GapKind.LOCKED.value, GapKind.UNREADABLE.value, DENIED)
+
+
+@dataclass
+class Summary:
+    """Counts of what was checked, and a list of what was not."""
+
+    level: Level
+    log_dirs: int = 0
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    damaged: int = 0  #: Findings that are damage.
+    unread: int = 0  #: What was not looked at, for want of a key or of permission.
+    unknown: int = 0  #: Of what it is not known whether it is damage.
+    notices: int = 0
+    explained_gaps: int = 0  #: Missing ranges of offsets that are explained by compaction.
+    not_checked: list[str] = field(default_factory=list)  #: Phrases for the report.
+
+    def __post_init__(self) -> None:
+        self._unopened: set[tuple[str, str]] = set()
+
+    def add_segment(self, report: SegmentReport) -> None:
+        self.segments += 1
+        self.batches += report.batches
+        self.records += report.records
+        self.bytes += report.size
+        self.not_checked += report.undecided
+
+    @property
+    def exit_code(self) -> int:
+        """That of `verify`; see `exit_code_of`."""
+        return exit_code_of(self.damaged, self.unread, self.unknown)
+
+    @property
+    def words(self) -> str:
+        """What was found, as a part of a sentence."""
+        damage = f"{counted(self.damaged, 'finding')} of damage" if self.damaged else "no damage"
+        more = [counted(self.notices, "notice")] if self.notices else []
+        unread = "not looked at, for want of a key or of permission, or behind a link"
+        more += [f"{counted(self.unread, 'object')} {unread}"] if self.unread else []
+        unknown = "of which it is not known whether it is damage"
+        more += [f"{counted(self.unknown, 'finding')} {unknown}"] if self.unknown else []
+        return ", ".join([damage, *more])
+
+    def added(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """Count findings, and yield them: that a file cannot be opened only once."""
+        for finding in findings:
+            if finding.position is None and finding.kind in _WHOLE_FILE:
+                known = finding.path, finding.reason
+                if known in self._unopened:
+                    continue
+                self._unopened.add(known)
+            self.damaged += finding.is_damage
+            self.unread += finding.level == "unread"
+            self.unknown += finding.level == "unknown"
+            self.notices += finding.level == "notice"
+            yield finding
+
+
+def exit_code_of(damaged: int, unread: int, unknown: int) -> int:
+    """Return 1 if there is damage, else 2 if something was not looked at, or is not known to be damage or not."""
+    return 1 if damaged else 2 if unread or unknown else 0
+
+
+def counted(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+_BY_LEVEL = {
+    Level.CRC: "checksums (--level crc)",
+    Level.RECORDS: "records, and the contents of compressed batches (--level records)",
+    Level.INDEXES: "indexes, snapshots, checkpoints and other small files; missing data and obstacles to a broker's "
+    "start that these files show (--level indexes)",
+}
+_NEVER = (
+    "whether producer snapshots and checkpoints agree with the log, beyond their format and their end offsets",
+    "whether whole segments are missing that no checkpoint, leader epoch or snapshot mentions, as in compacted logs",
+    "whether other replicas hold the same records",
+)
+
+
+def verify(
+    disk: Disk,
+    summary: Summary,
+    *,
+    partitions: Sequence[Partition] | None = None,
+    jobs: int = 1,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    on_bytes: Callable[[int], None] | None = None,
+    names: Sequence[str] = (),
+    numbers: Sequence[int] | None = None,
+    remote_metadata: Disk | None = None,
+) -> Iterator[Finding]:
+    """Check a disk, or some of its partitions (else all live ones), with `jobs` threads.
+
+    Findings come segment by segment in the order of the disk, then those of its partition; those of log directories at
+    the end. `summary`, which has the level, is complete after the last one. Batches that decompress to more than
+    `limit_bytes` are not checked; for names and numbers see `findings_of`. A tier is compared with
+    `__remote_log_metadata` where `remote_metadata` has it; RequestError if there is nothing to compare.
+    """
+    level = summary.level
+    chosen = [p for p in disk.partitions if not p.state] if partitions is None else list(partitions)
+
+    tiers = tiers_of(chosen)
+    if remote_metadata is not None and not tiers:
+        raise RequestError(
+            "there is no tier to compare with __remote_log_metadata: name its URL, as the path or as tier (--tier)"
+        )
+
+    def check(segment: Segment, advance: Advance) -> SegmentReport:
+        return verify_segment(segment, level, limit_bytes=limit_bytes, advance=advance)
+
+    results = map_ordered(check, segments_of(disk, chosen), jobs, on_bytes)
+    yield from findings_of(disk, chosen, results, summary, names=names, numbers=numbers)
+    if tiers and remote_metadata is None:
+        summary.not_checked.append("what the brokers uploaded by their own account (--remote-metadata)")
+    elif remote_metadata is not None:
+        asked = is_asked(names, numbers)
+        for tier in tiers:
+            compared = check_metadata(tier, remote_metadata, _live(chosen), asked, summary.not_checked)
+            yield from summary.added(compared)
+
+
+def segments_of(disk: Disk, chosen: Sequence[Partition]) -> list[Segment]:
+    """Return the segments to check, in the order in which `findings_of` takes their reports."""
+    return [segment for p in chosen for segment in p.segments] + list(disk.loose)
+
+
+def findings_of(
+    disk: Disk,
+    chosen: Sequence[Partition],
+    results: Iterator[SegmentReport],
+    summary: Summary,
+    *,
+    names: Sequence[str] = (),
+    numbers: Sequence[int] | None = None,
+) -> Iterator[Finding]:
+    """Yield the findings in the reports of segments, and those about partitions, log directories and tiers.
+
+    The reports come from `segments_of`, in its order, and are consumed one at a time. `names` and `numbers` selected
+    the chosen partitions: missing ones are reported only if these select them.
+    """
+    clusters, unread = clusters_of(disk)
+    summary.not_checked += unread
+    around = Around(disk, clusters)
+    for part in chosen:
+        if part.error is not None:
+            yield from summary.added(as_uploaded(part, [of_failure(part.error)]))
+            continue
+        yield from summary.added(_partition_findings(part, results, summary, around))
+    for report in results:  # files named by themselves
+        summary.add_segment(report)
+        yield from summary.added(report.findings)
+    yield from summary.added(_log_dirs(disk, summary, around, is_asked(names, numbers)))
+    for tier in tiers_of(chosen):
+        yield from summary.added(check_tier(tier, _live(chosen), summary.not_checked))
+    _note_unchecked(disk, chosen, summary)
+
+
+def _live(chosen: Iterable[Partition]) -> dict[str, Partition]:
+    return {part.name: part for part in chosen if not part.state}
+
+
+def _log_dirs(disk: Disk, summary: Summary, around: Around, asked: Callable[[str, int], bool]) -> Iterator[Finding]:
+    summary.log_dirs += len(disk.log_dirs)
+    if summary.level < Level.INDEXES:
+        return
+    places = {(p.topic, p.partition): d.path for d in disk.log_dirs for p in d.partitions if not p.state}
+    missing = set()
+    for log_dir in disk.log_dirs:
+        yield from check_log_dir(log_dir)
+        checkpoints = around.checkpoints(log_dir.files, absolute(log_dir.files, log_dir.path))
+        for finding in check_partitions(log_dir, checkpoints, places, asked):
+            missing.add(finding.path)
+            yield finding
+    yield from check_replicas(disk.log_dirs, around.clusters, asked, missing)
+    yield from check_start(disk.log_dirs, around.clusters, asked)
+
+
+def _partition_findings(
+    part: Partition, results: Iterator[SegmentReport], summary: Summary, around: Around
+) -> Iterator[Finding]:
+    summary.partitions += 1
+    reports = Reports(part.log_start_offset)
+    checkpoints, cluster = around.of(part)
+    for segment in part.segments:
+        report = next(results)
+        summary.add_segment(report)
+        if not segment.is_swapped_in:  # which has a check of its own
+            yield from as_uploaded(part, uncut(report.findings, checkpoints.is_stopped), segment)
+        reports.add(segment, report)
+    found = check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)
+    yield from as_uploaded(part, found)
+    yield from as_uploaded(part, check_uploads(part, reports.reports, summary.level))
+    yield from check_unsent(part, reports, summary.level, checkpoints, cluster, summary.not_checked)
+
+
+def _note_unchecked(disk: Disk, chosen: Sequence[Partition], summary: Summary) -> None:
+    summary.not_checked += [text for level, text in _BY_LEVEL.items() if level > summary.level]
+    checked = {part.path for part in chosen}
+    left_out = [part for part in disk.partitions if part.path not in checked]
+    for state, what in (
+        ("delete", "pending deletion"),
+        ("future", "being moved here"),
+        ("stray", "of stray replicas"),
+        ("", "not asked for"),
+    ):
+        count = sum(part.state == state for part in left_out)
+        if count:
+            summary.not_checked.append(f"{count} partition folder{'s' * (count > 1)} {what}")
+    if disk.loose:
+        summary.not_checked.append("files beside segments that were named individually, except for their indexes")
+    if summary.level >= Level.INDEXES:
+        summary.not_checked += _NEVER

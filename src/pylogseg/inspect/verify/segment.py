@@ -1,0 +1,311 @@
+"""Checks of one segment: its batches, records and indexes. The result is one row of plain values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.disk.disk import Segment
+from pylogseg.errors import StorageError
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, decode_slices
+from pylogseg.format.scratch import Scratch
+from pylogseg.inspect.verify.findings import Finding, Level, of_failure, of_gap
+from pylogseg.inspect.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
+from pylogseg.inspect.verify.producers import ProducersCheck
+from pylogseg.inspect.verify.records import RecordsCheck
+from pylogseg.inspect.verify.segment_report import MAX_MISSING, SegmentReport
+from pylogseg.reading.header_reader import plain_batches
+from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.vanished import open_unless_removed, removed_gap
+from pylogseg.walker.base_offsets import Judged, judge
+from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.windows import Window, walk
+
+#: Findings of one kind for one file that are listed; the others are only counted.
+MAX_REMARKS = 20
+
+
+def verify_segment(
+    segment: Segment,
+    level: Level = Level.INDEXES,
+    *,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    advance: Callable[[int], None] | None = None,
+) -> SegmentReport:
+    """Check a segment; a disk error is a finding in the report, too.
+
+    Batches that decompress to more than `limit_bytes` are not checked, and the report says so. `advance` gets the bytes
+    done since its last call.
+    """
+    report = SegmentReport(
+        segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(level)
+    )
+    check = _SegmentCheck(segment, level, limit_bytes, report)
+    try:
+        check.run(advance or (lambda size: None))
+    except StorageError as error:
+        report.findings.append(of_failure(error))
+    report.findings = _shortened(report.findings, check.unlisted)
+    return report
+
+
+def header_report(segment: Segment) -> SegmentReport:
+    """Return what the headers of a segment say; of a local file only these are read, if nothing is wrong with them."""
+    report = SegmentReport(
+        segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(Level.HEADERS)
+    )
+    try:
+        opened = open_unless_removed(segment)
+        if opened is not None:
+            with opened as view:
+                rows, end_position = plain_batches(segment, view, 0, OPEN_END), view.size
+            if rows is not None:
+                _SegmentCheck(segment, Level.HEADERS, 0, report).take_headers(rows, end_position)
+                return report
+    except StorageError:  # which is then a finding
+        pass
+    return verify_segment(segment, Level.HEADERS)
+
+
+class HeaderCheck:
+    """Checks the headers of a segment that its caller reads alone, and its offset and time index against them.
+
+    The indexes are read when it is made: before the headers, so that they are not ahead of these while a broker
+    appends.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        self._report = SegmentReport(
+            segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(Level.HEADERS)
+        )
+        self._check = _SegmentCheck(segment, Level.HEADERS, 0, self._report)
+        self._check.open_entries()
+
+    def report(self, rows: BatchTable, end_position: int) -> SegmentReport:
+        """Return the report; `rows` are of all batches of magic 2 up to the end of the file: there is no gap."""
+        report = self._report
+        self._check.take_headers(rows, end_position)
+        report.findings = _shortened(report.findings, self._check.unlisted)
+        return report
+
+
+def _shortened(findings: list[Finding], unlisted: Counter[tuple[str, str, bool]]) -> list[Finding]:
+    """Return the first findings of each kind and file, then one with the number of the others."""
+    kept: list[Finding] = []
+    counts = Counter(unlisted)
+    for finding in findings:
+        key = (finding.path, finding.kind, finding.is_damage)
+        counts[key] += 1
+        if counts[key] - unlisted[key] <= MAX_REMARKS:
+            kept.append(finding)
+    for (path, kind, is_damage), count in counts.items():
+        if count > MAX_REMARKS:
+            kept.append(Finding(path, kind, is_damage, f"and {count - MAX_REMARKS} more of this kind"))
+    return kept
+
+
+class _SegmentCheck:
+    """Checks a segment in one pass, window by window."""
+
+    def __init__(self, segment: Segment, level: Level, limit_bytes: int, report: SegmentReport) -> None:
+        self._segment, self._level, self._limit, self._report = segment, level, limit_bytes, report
+        self._next = segment.base_offset
+        self._begun = False
+        self._after_gap = False
+        self._scratch = Scratch()
+        self._check_records = RecordsCheck()
+        #: Numbers of findings beyond the first ones of their kind: there could be one for each batch.
+        self.unlisted: Counter[tuple[str, str, bool]] = Counter()
+        self._counts: Counter[tuple[str, str, bool]] = Counter()
+        self._indexes: list[OffsetIndexCheck | TimeIndexCheck] = []
+        self._transactions: TransactionCheck | None = None
+        self._producers: ProducersCheck | None = None
+
+    def run(self, advance: Callable[[int], None]) -> None:
+        segment, report = self._segment, self._report
+        if self._level >= Level.INDEXES:
+            self.open_entries()
+            self._transactions = TransactionCheck(segment, report.findings)
+            self._producers = ProducersCheck(segment)
+        done = 0
+        opened = open_unless_removed(segment)
+        if opened is None:
+            report.first_offset = report.next_offset = segment.base_offset
+            report.end_gap = removed_gap(segment, 0, None)
+            report.findings = [of_gap(report.end_gap)]
+            return
+        with opened as view:
+            for item in walk(
+                view, lowest_offset=segment.base_offset, is_last=segment.is_last, crc=self._level >= Level.CRC
+            ):
+                if isinstance(item, Gap):
+                    end = item.end_position
+                    self._gap(item)
+                    report.end_gap = item
+                else:
+                    end = int(item.batches.position[-1] + item.batches.size[-1])
+                    self._window(item)
+                    report.end_gap = None
+                advance(end - done)
+                done = end
+        self._finish(done)
+
+    def _finish(self, end_position: int) -> None:
+        report = self._report
+        report.next_offset, report.end_position = self._next, end_position
+        if report.first_offset < 0:
+            report.first_offset = self._segment.base_offset
+        for index in self._indexes:
+            report.findings += index.finish(self._next)
+        if self._transactions is not None:
+            self._transactions.finish(report)
+        if self._producers is not None and not report.is_damaged:
+            report.findings += self._producers.finish(self._next)
+
+    def take_headers(self, rows: BatchTable, end_position: int) -> None:
+        """Check batches whose records are not at hand."""
+        if len(rows):
+            self._headers(rows)
+            self._report.records += int(rows.count.sum())
+            self._compare(rows)
+        self._finish(end_position)
+
+    def open_entries(self) -> None:
+        """Read the offset and the time index."""
+        segment, report = self._segment, self._report
+        offsets = OffsetIndexCheck.open(segment, report.findings)
+        times = TimeIndexCheck.open(segment, report.findings)
+        self._indexes = [index for index in (offsets, times) if index is not None]
+
+    def _gap(self, gap: Gap) -> None:
+        self._report.findings.append(of_gap(gap))
+        self._after_gap = True
+        for index in self._indexes:
+            index.gap(gap)
+        if self._transactions is not None:
+            self._transactions.gap(gap)
+
+    def _window(self, window: Window) -> None:
+        rows = window.batches
+        self._headers(rows)
+        if self._level >= Level.RECORDS:
+            self._records(window)
+        else:
+            self._report.records += int(rows.count[rows.count > 0].sum())
+        self._compare(rows)
+        if self._transactions is not None:
+            self._transactions.window(rows, window)
+        if self._producers is not None:
+            self._producers.window(rows)
+
+    def _compare(self, rows: BatchTable) -> None:
+        """Compare the indexes with batches; an entry may lead to one with a wrong offset, and knows the right one."""
+        wrong = self._judged.is_wrong
+        for index in self._indexes:
+            index.window(rows, rows[~wrong] if wrong.any() else rows)
+
+    # ---- headers ----
+
+    def _headers(self, rows: BatchTable) -> None:
+        report = self._report
+        report.batches += len(rows)
+        judged = self._judged = judge(rows, self._next)
+        before, wrong = judged.before, judged.is_wrong
+        self._order(rows, judged)
+        self._fields(rows)
+        jumps = (rows.base_offset > before) & ~wrong
+        jumps[1:] &= ~wrong[:-1]  # the offsets there are those of the wrong one
+        if not self._begun:
+            # The cleaner and the deletion of records move the first batch; the partition's check looks at that.
+            # The first offset of a wrapper is known only when it is decoded.
+            first = int(before[0] if judged.too_high[0] else rows.base_offset[0])
+            report.first_offset = -1 if _wrappers(rows[:1])[0] else first
+            report.begins_damaged = self._after_gap
+            jumps[0] = False
+        elif self._after_gap:
+            jumps[0] = False
+        # The header of a wrapper has no base offset.
+        jumped = np.flatnonzero(jumps & ~_wrappers(rows))
+        report.jumps += len(jumped)
+        jumped = jumped[: MAX_MISSING - len(report.missing)]
+        report.missing += zip(before[jumped].tolist(), rows.base_offset[jumped].tolist(), strict=True)
+        self._begun, self._after_gap = True, bool(wrong[-1])
+        self._next = max(self._next, int(rows.last_offset[~wrong].max(initial=-1)) + 1)
+        report.max_timestamp = max(report.max_timestamp, int(rows.max_timestamp.max()))
+        report.has_markers |= bool((rows.is_control & rows.is_transactional).any())
+        self._epochs(rows)
+
+    def _order(self, rows: BatchTable, judged: Judged) -> None:
+        before = judged.before
+        for row in np.flatnonzero(judged.is_wrong).tolist():
+            base = int(rows.base_offset[row])
+            if judged.too_high[row]:
+                after = rows.base_offset[row + 1]
+                reason = f"base offset {base} is above that of the batch after it, {after}; {before[row]} would fit"
+                self._finding("order", rows, row, f"{reason} between")
+                continue
+            first = row == 0 and not self._begun
+            limit = "the segment's base offset" if first else "the offset after the batch before it"
+            self._finding("order", rows, row, f"base offset {base} is below {before[row]}, {limit}")
+
+    def _fields(self, rows: BatchTable) -> None:
+        wrong = rows.last_offset < rows.base_offset
+        for row in np.flatnonzero(wrong).tolist():
+            reason = f"last offset {rows.last_offset[row]} is below base offset {rows.base_offset[row]}"
+            self._finding("header", rows, row, reason)
+        width = rows.last_offset - rows.base_offset + 1
+        known = ~_wrappers(rows) & ~wrong
+        for row in np.flatnonzero(known & ((rows.count < 0) | (rows.count > width))).tolist():
+            self._finding("header", rows, row, f"{rows.count[row]} records declared for {width[row]} offsets")
+        for row in np.flatnonzero(rows.codec > 4).tolist():
+            self._finding("header", rows, row, f"codec {rows.codec[row]} is unknown; expected 0 to 4")
+        self._report.is_compacted |= bool((known & (rows.count < width)).any() or rows.has_delete_horizon.any())
+
+    def _epochs(self, rows: BatchTable) -> None:
+        epochs = rows.leader_epoch
+        known = self._report.epochs
+        last = known[-1][0] if known else -1
+        changes = np.flatnonzero(epochs != np.concatenate(([last], epochs[:-1])))
+        for row in np.flatnonzero((epochs < -1) & (rows.magic == 2)).tolist():
+            self._finding("header", rows, row, f"leader epoch {epochs[row]} is below -1, which stands for none")
+        for row in changes.tolist():
+            if epochs[row] >= 0:
+                known.append((int(epochs[row]), int(rows.base_offset[row])))
+
+    def _finding(self, kind: str, rows: BatchTable, row: int, reason: str, is_damage: bool = True) -> None:
+        kinds = (self._segment.path, kind, is_damage)
+        self._counts[kinds] += 1
+        if self._counts[kinds] > MAX_REMARKS:
+            self.unlisted[kinds] += 1
+            return
+        place, offset = int(rows.position[row]), int(rows.base_offset[row])
+        self._report.findings.append(Finding(self._segment.path, kind, is_damage, reason, place, offset))
+
+    # ---- records ----
+
+    def _records(self, window: Window) -> None:
+        for columns, damage, continues, ends in decode_slices(
+            window.batches, window.buffer, window.file_position, limit_bytes=self._limit, scratch=self._scratch
+        ):
+            rows = columns.batches
+            for bad in damage:
+                if bad.is_limit:
+                    place = f"{self._segment.path}: the batch at position {rows.position[bad.row]}"
+                    self._report.undecided.append(f"{place}: {bad.reason}")
+                else:
+                    self._finding(GapKind.RECORDS_BAD.value, rows, bad.row, bad.reason)
+            self._report.records += len(columns)
+            if self._report.first_offset < 0 and len(columns):
+                self._report.first_offset = int(columns.offset[0])
+            for kind, row, reason, is_damage in self._check_records(columns, continues, ends):
+                self._finding(kind, rows, row, reason, is_damage)
+
+
+def _wrappers(rows: BatchTable) -> npt.NDArray[Any]:
+    """Return a mask of compressed legacy batches, whose headers have neither base offset nor count."""
+    return np.asarray((rows.magic < 2) & (rows.codec != 0))

@@ -1,0 +1,1 @@
+"""`copy`: log directories, also beside a broker that writes."""

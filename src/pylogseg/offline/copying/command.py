@@ -1,0 +1,342 @@
+"""A consistent copy of a partition or a log directory, while a broker may write to it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pylogseg.disk.target import Target, chosen_in, sizes_in
+from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.env.storage import LocalStorage, Storage
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
+from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, FileKind, parse_file_name, parse_partition_folder
+from pylogseg.inspect.verify.findings import Finding
+from pylogseg.inspect.verify.lacking import Look, lacking_in
+from pylogseg.offline import unfinished
+from pylogseg.offline.copying.partition import Changed, PartitionCopier, PartitionCopy
+from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, within
+
+_AS_THEY_ARE = (FileKind.META_PROPERTIES.value, BOOTSTRAP_SNAPSHOT)
+
+_Offsets = dict[tuple[str, int], int]
+
+
+@dataclass
+class Copied:
+    """The result of `copy`: iterate over it for the partitions, in the order of their names.
+
+    Attributes
+    ----------
+    source, target : str
+        The log directories; the source is what holds the partition's folder.
+    partitions : list of PartitionCopy
+    notes : list of str
+        About the log directory.
+    unread : list of str
+        Checkpoints and small files of the log directory that cannot be read, and why; they are not in the copy.
+    dry_run : bool
+        Whether nothing was written.
+    is_marked_clean : bool
+        Whether the copy has the clean shutdown marker: the source had it all the time, so no broker ran, and nothing
+        is known to be missing.
+    lacking : list of Finding
+        What is known to be missing from the source, and so from the copy; and damage that headers show.
+    """
+
+    source: str
+    target: str
+    partitions: list[PartitionCopy] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    dry_run: bool = False
+    is_marked_clean: bool = False
+    lacking: list[Finding] = field(default_factory=list)
+
+    def __iter__(self) -> Iterator[PartitionCopy]:
+        return iter(self.partitions)
+
+    def as_row(self) -> dict[str, Any]:
+        """Fields of the last JSON line."""
+        states = [partition.state for partition in self.partitions]
+        return {
+            "type": "summary",
+            "source": self.source,
+            "target": self.target,
+            "dryRun": self.dry_run,
+            **{state: states.count(state) for state in ("copied", "gone", "left", "failed")},
+            "bytes": sum(partition.bytes for partition in self.partitions),
+            "cleanShutdown": self.is_marked_clean,
+            "notes": self.notes,
+            "unread": self.unread,
+            "lacking": [finding.as_row() for finding in self.lacking],
+        }
+
+
+def copy(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    topics: Sequence[str] = (),
+    partitions: Sequence[int] = (),
+    dry_run: bool = False,
+    jobs: int = 1,
+    on_bytes: Callable[[int], None] | None = None,
+    on_partition: Callable[[PartitionCopy], None] | None = None,
+    storage: Storage | None = None,
+) -> Copied:
+    """Copy a log directory, or partitions of it, into a new log directory; a broker may be writing to it.
+
+    No lock is taken and nothing is written to the source. Each partition is copied as it was at one moment: sealed
+    segments whole, the active one up to its last whole batch, indexes, snapshots, leader epochs and checkpoints up to
+    there. Different partitions are copied at different moments. The copy gets its name when all of it is on the disk;
+    what an interrupted run left is removed by the next one. What checkpoints, indexes, leader epochs, snapshots and the
+    metadata of the cluster show to be missing is named in the result, and the copy has the rest.
+
+    Parameters
+    ----------
+    source : path
+        A log directory, or the folder of a partition. Of a folder with several log directories each is copied, into a
+        folder of its name; one that fails does not stop the others, and its error is raised at the end.
+    target : path
+        The new log directory: an empty folder, or one that is not there. A partition becomes a folder in it.
+    topics : sequence of str
+        Topics, partitions (``orders-3``) or shell patterns; all if empty.
+    partitions : sequence of int
+        Only these numbers.
+    dry_run : bool
+        Only say what would be copied, by what the folders list now.
+    jobs : int
+        Threads, each with a partition.
+    on_bytes : callable, optional
+        Gets the bytes that were copied since the last call, from several threads.
+    on_partition : callable, optional
+        Gets each partition when it is copied, in the order of names.
+    storage : Storage, optional
+        Where both lie; the disks of this machine by default.
+
+    Returns
+    -------
+    Copied
+
+    Raises
+    ------
+    RequestError
+        If the source is none of both, a name is not there, or the target is no empty folder.
+    StorageError
+        If the disk fails, or a partition changes faster than it can be copied.
+    """
+    disk = LocalStorage() if storage is None else storage
+    places, into = Target.find_all(disk, os.fspath(source)), os.fspath(target)
+    chosen = chosen_in(places, topics, partitions)
+    found = (
+        lacking_in(chosen, topics, partitions, jobs=jobs, how=Look.CARRIED) if isinstance(disk, LocalStorage) else []
+    )
+    if len(places) == 1:
+        job = _Copy(disk, *chosen[0], into, on_partition, found)
+        return job.plan() if dry_run else job.run(jobs, on_bytes)
+    unfinished.check_free(disk, into)
+    if isinstance(disk, LocalStorage) and unfinished.is_within(into, os.fspath(source)):
+        raise RequestError(f"{into} lies in {source}, which is copied: name a folder outside of it")
+    result, failed = Copied(os.fspath(source), into, dry_run=dry_run, is_marked_clean=True), list[PylogsegError]()
+    result.lacking = found
+    for place, names in chosen:
+        try:
+            if place.error is not None:
+                raise place.error
+            of_place = [finding for finding in found if unfinished.is_within(finding.path, place.parent)]
+            job = _Copy(disk, place, names, disk.join(into, os.path.basename(place.parent)), on_partition, of_place)
+            done = job.plan() if dry_run else job.run(jobs, on_bytes)
+        except PylogsegError as error:
+            failed.append(error)
+            continue
+        result.partitions += done.partitions
+        result.notes += [f"{place.parent}: {note}" for note in done.notes]
+        result.unread += done.unread
+        result.is_marked_clean &= done.is_marked_clean
+    if failed:  # the others are copied, and this one has no place in the copy
+        raise failed[0]
+    return result
+
+
+class _Copy:
+    def __init__(
+        self,
+        storage: Storage,
+        place: Target,
+        names: Sequence[str],
+        target: str,
+        on_partition: Callable[[PartitionCopy], None] | None,
+        lacking: list[Finding],
+    ) -> None:
+        self._storage, self._place, self._names, self._on_partition = storage, place, names, on_partition
+        self._result = Copied(place.parent, target, lacking=lacking)
+        self._errors: list[StorageError | CorruptionError] = []
+        self._target = os.path.abspath(target) if isinstance(storage, LocalStorage) else target
+        above, name = storage.split(self._target)
+        self._unfinished = storage.join(above, f".{name}.pylogseg-unfinished")
+        unfinished.check_replaceable(storage, self._target)
+        if isinstance(storage, LocalStorage) and place.log_dir and unfinished.is_within(target, place.log_dir):
+            raise RequestError(f"{target} lies in {place.parent}, which is copied: name a folder outside of it")
+
+    def plan(self) -> Copied:
+        """Return what a copy would do."""
+        result, storage = self._result, self._storage
+        result.dry_run = True
+        for name in self._names:
+            row = self._row(name)
+            if row.state == "copied":
+                files = [(parse_file_name(entry.name), entry.size) for entry in sizes_in(storage, row.source)]
+                sizes = [size for parsed, size in files if parsed.kind is FileKind.LOG and parsed.is_live]
+                row.bytes, row.segments = sum(sizes), len(sizes)
+            self._done(row)
+        return result
+
+    def run(self, jobs: int, on_bytes: Callable[[int], None] | None) -> Copied:
+        """Copy, and give the copy its name."""
+        storage = self._storage
+        lock = unfinished.begin(storage, self._unfinished)
+        try:
+            self._copy_all(jobs, on_bytes)
+            lock.release()
+            unfinished.put_in_place(storage, self._unfinished, self._target)
+        except BaseException:
+            lock.release()
+            with contextlib.suppress(StorageError):
+                storage.remove_folder(self._unfinished)
+            raise
+        return self._result
+
+    def _copy_all(self, jobs: int, on_bytes: Callable[[int], None] | None) -> None:
+        marker = self._marker()
+        # What they say now is no more than what is copied later.
+        checkpoints = {kind: self._checkpoint(kind) for kind in CHECKPOINTS}
+        for row in map_ordered(self._copy, self._names, jobs, on_bytes):
+            row.target = self._storage.join(self._result.target, row.name)
+            self._done(row)
+        if self._errors and not any(self._copied()):
+            raise self._errors[0]
+        for kind, offsets in checkpoints.items():
+            self._write_checkpoint(kind, offsets)
+        self._copy_small_files(marker)
+        self._storage.sync_folder(self._unfinished)
+
+    def _row(self, name: str) -> PartitionCopy:
+        row = PartitionCopy(
+            name, self._storage.join(self._place.parent, name), self._storage.join(self._result.target, name)
+        )
+        folder = parse_partition_folder(name)
+        if folder is None and self._place.is_whole:
+            row.state, row.reason = "left", "no partition has such a name"
+        elif folder is not None and folder.state:
+            row.state, row.reason = "left", _STATES[folder.state]
+        return row
+
+    def _done(self, row: PartitionCopy) -> None:
+        self._result.partitions.append(row)
+        if self._on_partition is not None:
+            self._on_partition(row)
+
+    def _copy(self, name: str, advance: Advance) -> PartitionCopy:
+        row = self._row(name)
+        if row.state != "left":
+            target = self._storage.join(self._unfinished, name)
+            try:
+                row = PartitionCopier(self._storage, row.source, target, advance).run()
+            except (StorageError, CorruptionError) as error:
+                if not _is_of_source(error):
+                    raise
+                self._errors.append(error)
+                row.state, row.reason = "failed", str(error)
+            if row.state in ("gone", "failed"):
+                self._storage.remove_folder(target)
+        return row
+
+    # ---- what the log directory knows ----
+
+    def _checkpoint(self, kind: FileKind) -> _Offsets:
+        if self._place.log_dir is None:
+            return {}
+        path = self._storage.join(self._place.log_dir, kind.value)
+        try:
+            data = self._small_file(path)
+            return {} if data is None else dict(parse_offset_checkpoint(data, path))
+        except CorruptionError as error:
+            self._result.notes.append(f"{error}; the copy has none")
+            return {}
+
+    def _write_checkpoint(self, kind: FileKind, offsets: _Offsets) -> None:
+        kept: _Offsets = {}
+        for row in self._copied():
+            folder = parse_partition_folder(row.name)
+            if folder is None or (key := (folder.topic, folder.partition)) not in offsets:
+                continue
+            offset = within(kind.value, offsets[key], row.log_end)
+            if offset is not None:
+                kept[key] = offset
+            else:
+                row.notes.append(
+                    f"{kind.value} says log start offset {offsets[key]}, and the copy does not: with it a broker "
+                    f"would delete all of the log, which ends at {row.log_end}"
+                )
+        if kept:
+            ordered = {key: kept[key] for key in offsets if key in kept}
+            path = self._storage.join(self._unfinished, kind.value)
+            self._storage.write_synced(path, encode_offset_checkpoint(ordered))
+
+    def _copied(self) -> Iterable[PartitionCopy]:
+        return (row for row in self._result.partitions if row.state == "copied")
+
+    def _marker(self) -> bytes | None:
+        """Return the clean shutdown marker, which a broker removes when it starts."""
+        if self._place.log_dir is None:
+            return None
+        path = self._storage.join(self._place.log_dir, FileKind.CLEAN_SHUTDOWN.value)
+        return self._small_file(path)
+
+    def _small_file(self, path: str) -> bytes | None:
+        """Read a file of the log directory; None if it is missing, or unreadable, which is noted."""
+        try:
+            return bytes(self._storage.read_all(path)) if self._storage.exists(path) else None
+        except StorageError as error:
+            if not _is_of_source(error):
+                raise
+            self._result.unread += [str(error)] if str(error) not in self._result.unread else []
+            return None
+
+    def _copy_small_files(self, marker: bytes | None) -> None:
+        storage, log_dir = self._storage, self._place.log_dir
+        if log_dir is None:
+            return
+        for name in _AS_THEY_ARE:
+            data = self._small_file(storage.join(log_dir, name))
+            if data is not None:
+                storage.write_synced(storage.join(self._unfinished, name), data)
+        result = self._result
+        is_whole = not (result.unread or result.lacking or any(row.cut_bytes or row.is_damaged for row in result))
+        if marker is not None and self._marker() == marker and is_whole:
+            storage.write_synced(storage.join(self._unfinished, FileKind.CLEAN_SHUTDOWN.value), marker)
+            self._result.is_marked_clean = True
+
+
+_STATES = {
+    "delete": "pending deletion",
+    "future": "it is being moved here from another log directory",
+    "stray": "a replica that this broker should not have",
+}
+
+
+#: What a disk says that takes nothing more: the copy cannot go on.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+
+
+def _is_of_source(error: StorageError | CorruptionError) -> bool:
+    """Check whether a partition cannot be read, so that others may be copied anyway."""
+    cause = error.__cause__
+    if isinstance(error, CorruptionError) or isinstance(cause, Changed):
+        return True
+    return isinstance(cause, OSError) and cause.errno not in _FULL

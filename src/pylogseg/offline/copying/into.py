@@ -1,0 +1,84 @@
+"""`--into`: a copy of the chosen partitions in a new log directory, which appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from pylogseg.disk.target import Target
+from pylogseg.env.locks import check_unlocked
+from pylogseg.env.storage import LocalStorage, Storage
+from pylogseg.format.files.checkpoint import encode_offset_checkpoint
+from pylogseg.format.names import FileKind, parse_partition_folder
+from pylogseg.offline import unfinished
+from pylogseg.offline.copying.files import copy_folder
+from pylogseg.offline.restoring.checkpoints import read_checkpoints
+
+_AS_THEY_ARE = (FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN)
+
+
+class Destination:
+    """A log directory that is being made beside its later place, which must be missing or an empty folder."""
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self._storage = storage
+        self.path = os.path.abspath(path) if isinstance(storage, LocalStorage) else path
+        above, name = storage.split(self.path)
+        self.unfinished = storage.join(above, f".{name}.pylogseg-unfinished")
+        self._is_ours = False
+        unfinished.check_replaceable(storage, self.path)
+
+    def copy(self, place: Target, names: Sequence[str], on_bytes: Callable[[int], None]) -> Target:
+        """Copy partitions with what the log directory knows of them; return where they are now.
+
+        Raises StorageError if a broker or another writer has the lock of the input, or changed it meanwhile.
+        """
+        storage = self._storage
+        _check_unlocked(storage, place.parent)
+        lock = unfinished.begin(storage, self.unfinished)
+        self._is_ours = True
+        try:
+            for name in names:
+                copy_folder(storage, storage.join(place.parent, name), storage.join(self.unfinished, name), on_bytes)
+            if place.log_dir is not None:
+                self._copy_checkpoints(place.log_dir, names)
+            storage.sync_folder(self.unfinished)
+            _check_unlocked(storage, place.parent)
+        finally:
+            lock.release()
+        is_log_dir = place.log_dir is not None or all(parse_partition_folder(name) for name in names)
+        return Target(self.unfinished, tuple(names), self.unfinished if is_log_dir else None, place.is_whole)
+
+    def _copy_checkpoints(self, log_dir: str, names: Sequence[str]) -> None:
+        storage = self._storage
+        chosen = {(folder.topic, folder.partition) for name in names if (folder := parse_partition_folder(name))}
+        for kind, entries in read_checkpoints(storage, log_dir).items():
+            offsets = {key: at for key, at in entries.items() if key in chosen}
+            if offsets:
+                path = storage.join(self.unfinished, kind.value)
+                storage.write_synced(path, encode_offset_checkpoint(offsets))
+        for kind in _AS_THEY_ARE:
+            path = storage.join(log_dir, kind.value)
+            if storage.exists(path):
+                storage.write_synced(storage.join(self.unfinished, kind.value), storage.read_all(path))
+
+    def finish(self) -> None:
+        """Give it its name."""
+        unfinished.put_in_place(self._storage, self.unfinished, self.path)
+
+    def discard(self) -> None:
+        """Remove what was made."""
+        if self._is_ours:
+            self._storage.remove_folder(self.unfinished)
+
+    def shown(self, text: str) -> str:
+        """A text with the later place in it instead of the present one."""
+        return text.replace(self.unfinished, self.path)
+
+
+def _check_unlocked(storage: Storage, folder: str) -> None:
+    """Refuse while somebody writes; nothing is put into the folder, which may be read-only."""
+    if isinstance(storage, LocalStorage):
+        check_unlocked(folder)
+    else:
+        storage.lock(folder).release()

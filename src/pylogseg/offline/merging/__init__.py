@@ -1,0 +1,1 @@
+"""`merge`: one log out of several replicas."""

@@ -1,0 +1,391 @@
+"""What one replica of a partition has: which offsets can be read, its leader epochs, what its broker knew."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.disk.lineage.authority import Replica
+from pylogseg.disk.lineage.chains import Lineage, parting
+from pylogseg.disk.lineage.parts import Part
+from pylogseg.env.pool import Advance
+from pylogseg.env.storage import Storage
+from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.format.batches import BatchTable, joined_rows
+from pylogseg.format.files.checkpoint import EpochEntry, parse_leader_epochs
+from pylogseg.format.files.cuts import Cut, parse_cuts
+from pylogseg.format.files.index import OffsetIndex
+from pylogseg.format.layout import OFFSET_INDEX_ENTRY
+from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
+from pylogseg.log.directory import partition_of
+from pylogseg.log.identity import topic_id_of
+from pylogseg.offline.merging.agreement import Checksums
+from pylogseg.offline.repairing.salvage import ascending
+from pylogseg.offline.restoring.checkpoints import Entries, read_checkpoints
+from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.windows import Window, walk
+
+_CHUNK_BYTES = 1 << 16
+
+
+class Run(NamedTuple):
+    """Good batches back to back in a segment, and the offsets that they stand for."""
+
+    base_offset: int  #: Of the segment.
+    position: int
+    end_position: int
+    first_offset: int
+    end_offset: int
+
+
+class Trust(NamedTuple):
+    """Whether what another replica has may take the place of what is missing."""
+
+    differs_at: int | None  #: Where both have a batch of the same leader epoch, and not the same one.
+    is_shown: bool  #: The topic id, or a batch that both have, shows that they are replicas of one partition.
+
+
+class Reached(NamedTuple):
+    """Up to where a log went, as a file beside it proves."""
+
+    offset: int
+    source: str  #: The file, and what it says.
+
+
+@dataclass
+class ReplicaScan:
+    """A replica that was read, every batch with its CRC.
+
+    Attributes
+    ----------
+    log_dir, folder : str
+        The folder is the partition's.
+    topic_id : str or None
+    is_older : str or None
+        Why its disk does not count as in sync, whatever the newest metadata says of its broker.
+    log_start, end, known_end : int
+        Where the log begins by the checkpoint, or its first segment; the offset after the last good batch; where it
+        ended, as its leader epochs say.
+    noted_start : int or None
+        Where the log began by its leader epochs, if that is below the first segment: deleting it would have moved them.
+    given_base : int or None
+        Of the segment of another replica that the log starts in, if this one has lost its own.
+    epochs : tuple of EpochEntry
+    runs : list of Run
+        By offset.
+    gaps : list of Gap
+        Damage.
+    bases : list of int
+        Of the segments.
+    size : int
+        Bytes of the segments.
+    entries : dict of str to int
+        What the checkpoints of the log directory say, by their names.
+    is_compacted : bool
+        Whether the cleaner has been here: then offsets may be missing between batches.
+    reached : Reached
+        The highest end that recovery point, producer snapshots, leader epochs or the last index prove.
+    lost_tail : bool
+        Whether there was more behind the last good batch.
+    below : Lineage
+        By the batches, of what lies below the first epoch of the checkpoint: records that were deleted, maybe long
+        before its history became that of the others.
+    notes : list of str
+    checksums : Checksums
+        Of the good batches.
+    cuts : list of Cut
+        What commands have cut out on purpose.
+    """
+
+    log_dir: str
+    folder: str
+    topic_id: str | None = None
+    node_id: int | None = None
+    is_older: str | None = None
+    log_start: int = 0
+    noted_start: int | None = None
+    given_base: int | None = None
+    end: int = 0
+    known_end: int = 0
+    epochs: tuple[EpochEntry, ...] = ()
+    runs: list[Run] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    bases: list[int] = field(default_factory=list)
+    size: int = 0
+    entries: dict[str, int] = field(default_factory=dict)
+    is_compacted: bool = False
+    reached: Reached = field(default_factory=lambda: Reached(0, ""))
+    lost_tail: bool = False
+    below: Lineage = field(default_factory=lambda: Lineage((), 0, 0))
+    notes: list[str] = field(default_factory=list)
+    checksums: Checksums = field(default_factory=Checksums)
+    cuts: list[Cut] = field(default_factory=list)
+
+    @property
+    def first_base(self) -> int:
+        """Where the segment begins that the log starts in."""
+        given = self.log_start if self.given_base is None else self.given_base
+        return max((base for base in self.bases if base <= self.log_start), default=given)
+
+    @property
+    def lineage(self) -> Lineage:
+        """Its history, from where it is known, as far as its log is known to have gone."""
+        start = max(self.log_start, self.below.end if self.below.epochs else 0)
+        return Lineage.of(self.epochs, start, self.known_end)
+
+    @property
+    def replica(self) -> Replica:
+        """What lineage needs to know."""
+        mark = self.entries.get(FileKind.HIGH_WATERMARKS.value, 0)
+        node_id = None if self.is_older else self.node_id
+        return Replica(self.lineage, mark, node_id, self.lost_tail, self.reached.offset)
+
+    def parts(self, log: Lineage, rank: int, *, is_own: bool) -> list[Part]:
+        """What can be read of it, as far as its history is that of a log; all if it is its own."""
+        same, old = parting(self.lineage, log), parting(self.below, log)
+        limit = self.first_base if same.epoch is None else same.offset
+        old_limit = self.first_base if old.epoch is None else old.offset
+        parts = []
+        for run in self.runs:
+            ranges = [(run.first_offset, min(run.end_offset, limit))]
+            if not is_own and run.first_offset < self.below.end:
+                between = min(run.end_offset, self.below.end)
+                ranges = [(run.first_offset, min(between, old_limit)), (between, min(run.end_offset, limit))]
+            parts += [Part(first, end, log.epochs, rank) for first, end in ranges if first < end]
+        return parts
+
+    def trust(self, other: ReplicaScan) -> Trust:
+        """Say whether another replica has the same records as this one, as far as leader epochs say so."""
+        first = max(self.below.end, other.below.end, self.log_start, other.log_start)
+        found = self.checksums.compared(other.checksums, first, parting(self.lineage, other.lineage).offset)
+        differs_at = None if self.is_compacted or other.is_compacted else found.differs_at
+        is_same_topic = self.topic_id is not None and self.topic_id == other.topic_id
+        return Trust(differs_at, differs_at is None and (is_same_topic or found.same > 0))
+
+    def joined(self) -> None:
+        """Let runs that follow each other count for what is between them, where the cleaner made the gap."""
+        damaged = [gap.first_offset for gap in self.gaps]
+        runs = self.runs
+        for number, (before, after) in enumerate(pairwise(runs)):
+            is_whole = not any(before.end_offset <= first <= after.first_offset for first in damaged)
+            if before.end_offset < after.first_offset and is_whole:
+                runs[number] = before._replace(end_offset=after.first_offset)
+        if (
+            runs
+            and runs[0].first_offset > self.first_base
+            and not any(first <= runs[0].first_offset for first in damaged)
+        ):
+            runs[0] = runs[0]._replace(first_offset=self.first_base)
+
+
+def noted_offsets(storage: Storage, log_dir: str, notes: list[str]) -> Entries:
+    """Read what the checkpoints of a log directory say; what cannot be read counts as empty, and is noted."""
+    try:
+        return read_checkpoints(storage, log_dir, notes)
+    except StorageError as error:
+        notes.append(f"{error}: what its broker knew as committed does not count")
+        return {}
+
+
+def _noted_cuts(storage: Storage, path: str, notes: list[str]) -> list[Cut]:
+    try:
+        return parse_cuts(storage.read_all(path), path)
+    except (CorruptionError, StorageError) as error:
+        notes.append(f"{error}: what was cut out on purpose is not known")
+        return []
+
+
+def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, advance: Advance) -> ReplicaScan:
+    """Read a replica; `noted` is what the checkpoints of its log directory say.
+
+    Raises
+    ------
+    RequestError
+        If a cleaning was interrupted: a broker, or `recover`, has to end it first.
+    StorageError
+        If the folder cannot be listed.
+    """
+    found = ReplicaScan(log_dir, storage.join(log_dir, name))
+    key = partition_of(name)
+    found.entries = {kind.value: offsets[key] for kind, offsets in noted.items() if key in offsets}
+    try:
+        found.topic_id = topic_id_of(storage, found.folder)
+    except (CorruptionError, StorageError) as error:
+        found.notes.append(f"{error}; which topic it is of is not known")
+    sizes: dict[int, int] = {}
+    ends = [Reached(0, "")]
+    last_index = -1
+    was_deleting = False
+    for entry in storage.list_folder(found.folder):
+        parsed = parse_file_name(entry.name)
+        if parsed.kind is FileKind.LOG and parsed.suffix == ".swap":
+            raise RequestError(
+                f"{storage.join(found.folder, entry.name)}: a cleaning was interrupted: merge a copy, for "
+                f"`pylogseg copy` ends it as a broker does, or end it here: `pylogseg recover {found.folder}`"
+            )
+        if parsed.kind is FileKind.CUTS and parsed.is_live:
+            found.cuts = _noted_cuts(storage, storage.join(found.folder, entry.name), found.notes)
+        if parsed.kind is FileKind.LOG and parsed.is_live and parsed.offset is not None:
+            sizes[parsed.offset] = entry.size
+        if parsed.kind is FileKind.PRODUCER_SNAPSHOT and parsed.is_live and parsed.offset is not None:
+            ends.append(Reached(parsed.offset, f"producer snapshot {entry.name}"))
+        if parsed.kind is FileKind.OFFSET_INDEX and parsed.is_live and parsed.offset is not None:
+            last_index = max(last_index, parsed.offset)
+        was_deleting |= parsed.kind is FileKind.LOG and parsed.suffix == ".deleted"
+    found.bases, found.size = sorted(sizes), sum(sizes.values())
+    start = found.entries.get(FileKind.LOG_STARTS.value, 0)
+    found.log_start = max(start, found.bases[0] if found.bases else 0)
+    found.end = found.log_start
+    found.is_compacted = found.entries.get(FileKind.CLEANER_OFFSETS.value, 0) > found.log_start
+    seen: list[EpochEntry] = []
+    for number, base in enumerate(found.bases):
+        end = found.bases[number + 1] if number + 1 < len(found.bases) else None
+        if end is not None and end <= start:
+            advance(sizes[base])  # all of it was deleted
+            continue
+        _scan_segment(storage, found, base, end, seen, advance)
+    noted_epochs = _noted_epochs(storage, found)
+    if noted_epochs and not found.bases:
+        found.log_start = found.end = max(start, noted_epochs[0].start_offset)
+    elif noted_epochs and not was_deleting and max(start, noted_epochs[0].start_offset) < found.bases[0]:
+        found.noted_start = max(start, noted_epochs[0].start_offset)
+    found.known_end = max([found.end, *(entry.start_offset for entry in noted_epochs)])
+    first, last = (noted_epochs[0], noted_epochs[-1]) if noted_epochs else (EpochEntry(-1, -1), EpochEntry(-1, -1))
+    found.below = Lineage.of(seen, found.first_base, found.end).cut(first.start_offset)
+    behind = [entry for entry in seen if entry.epoch > last.epoch and entry.start_offset >= last.start_offset]
+    found.epochs = Lineage.of([*noted_epochs, *behind], found.log_start, found.known_end).epochs
+    if found.is_compacted:
+        found.joined()
+    ends += [Reached(last.start_offset, f"{FileKind.LEADER_EPOCHS.value} {last.epoch} {last.start_offset}")]
+    for kind in (FileKind.RECOVERY_POINTS, FileKind.CLEANER_OFFSETS):
+        if (point := found.entries.get(kind.value, 0)) > 0:
+            ends.append(Reached(point, f"entry in {kind.value}, {point},"))
+    if last_index >= 0:
+        ends.append(_end_by_index(storage, found.folder, last_index, sizes.get(last_index) or None))
+    found.reached = max(ends)
+    noted_end = max(found.known_end, found.reached.offset, found.entries.get(FileKind.HIGH_WATERMARKS.value, 0))
+    found.lost_tail |= noted_end > found.end
+    return found
+
+
+def _end_by_index(storage: Storage, folder: str, base: int, size: int | None) -> Reached:
+    """Return where a log ended by the offset index of a segment of so many bytes, if its entries can be believed."""
+    name = segment_file_name(base, FileKind.OFFSET_INDEX)
+    path, data = storage.join(folder, name), bytearray()
+    nothing = Reached(base if size is None else 0, f"index {name}")  # the segment was begun there
+    try:
+        file = storage.open_log(path, create=False)
+        try:
+            while chunk := bytes(file.read(len(data), _CHUNK_BYTES)):  # the rest is zeros, up to 10 MB
+                data += chunk
+                if not any(chunk[-OFFSET_INDEX_ENTRY.size :]):
+                    break
+        finally:
+            file.close()
+        index = OffsetIndex(data, base, path)
+        index.check_entries()
+    except (CorruptionError, StorageError, RequestError):
+        return nothing
+    positions = index.entries["position"]
+    if not len(index) or (size is not None and int(positions[0]) >= size):
+        return nothing
+    return Reached(int(index.offsets[-1]) + 1, f"index {name}")
+
+
+def _scan_segment(
+    storage: Storage, found: ReplicaScan, base: int, end: int | None, seen: list[EpochEntry], advance: Advance
+) -> None:
+    path = storage.join(found.folder, segment_file_name(base, FileKind.LOG))
+    tables: list[npt.NDArray[Any]] = []
+    damage: list[Gap] = []
+    try:
+        file = storage.open_log(path, create=False)
+    except StorageError as error:
+        reason = f"cannot {error.operation}: {error.reason}"
+        found.gaps.append(Gap(path, GapKind.UNREADABLE, 0, 0, base, end, reason, True))
+        found.lost_tail |= end is None
+        found.end = max(found.end, base)
+        return
+    try:
+        for item in walk(file, lowest_offset=base, is_last=end is None):
+            if isinstance(item, Window):
+                tables.append(item.batches.rows)
+                advance(int(item.batches.size.sum(dtype=np.int64)))
+            else:
+                advance(item.end_position - item.position)
+                if item.is_damage:
+                    damage.append(item)
+    finally:
+        file.close()
+    rows = BatchTable(joined_rows(tables))
+    chosen = ascending(rows, base, end) if len(rows) else np.arange(0)
+    for row in np.setdiff1d(np.arange(len(rows)), chosen).tolist():
+        position, size = int(rows.position[row]), int(rows.size[row])
+        reason = f"a batch of offsets {rows.base_offset[row]} to {rows.last_offset[row]} does not fit in here"
+        damage.append(Gap(path, GapKind.ORDER, position, position + size, base, None, reason, True))
+    rows = rows[chosen]
+    found.checksums.add(rows)
+    found.gaps += [_with_offsets(gap, rows, base, end) for gap in sorted(damage, key=lambda gap: gap.position)]
+    if end is None:
+        found.lost_tail = any(not len(rows) or gap.position > int(rows.position[-1]) for gap in damage)
+    if not len(rows):
+        if end is None:
+            found.end = max(found.end, base)
+        return
+    _note_epochs(rows, seen)
+    first, after = rows.base_offset, rows.last_offset + 1
+    v2 = rows.magic >= 2
+    has_count = v2 & (rows.count >= 0)
+    found.is_compacted |= bool((has_count & (rows.count < after - first)).any() or rows.has_delete_horizon.any())
+    ends = rows.position + rows.size
+    leaps = (first[1:] != after[:-1]) & v2[1:] & v2[:-1]
+    breaks = np.flatnonzero((rows.position[1:] != ends[:-1]) | leaps) + 1
+    starts, stops = np.append(0, breaks), np.append(breaks, len(rows)) - 1
+    # The first offset in a wrapper of the old formats shows when it is opened: it follows the one before.
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        low = int(first[start])
+        if not v2[start]:
+            low = base if start == 0 else int(after[start - 1])
+            low = max([low, *(gap.next_offset or 0 for gap in damage if gap.end_position == rows.position[start])])
+        found.runs.append(Run(base, int(rows.position[start]), int(ends[stop]), low, int(after[stop])))
+    found.end = max(found.end, int(after[-1]))
+
+
+def _with_offsets(gap: Gap, rows: BatchTable, base: int, end: int | None) -> Gap:
+    """The gap with the offsets that the good batches around it leave open."""
+    behind = int(np.searchsorted(rows.position, gap.position))
+    first = int(rows.last_offset[behind - 1]) + 1 if behind else base
+    following = int(rows.base_offset[behind]) if behind < len(rows) else end
+    return gap._replace(first_offset=first, next_offset=following)
+
+
+def _note_epochs(rows: BatchTable, seen: list[EpochEntry]) -> None:
+    """Note where epochs begin, by the batches: one that is higher than a later one is no epoch, as no CRC covers it."""
+    v2 = rows.magic >= 2
+    epochs, firsts = rows.leader_epoch[v2], rows.base_offset[v2]
+    if not len(epochs):
+        return
+    lowest = np.minimum.accumulate(epochs[::-1])[::-1]
+    starts = np.flatnonzero(np.append(True, lowest[1:] != lowest[:-1]))
+    for at in starts.tolist():
+        epoch, offset = int(lowest[at]), int(firsts[at])
+        while seen and seen[-1].epoch > epoch:
+            seen.pop()
+        if epoch >= 0 and (not seen or seen[-1].epoch < epoch):
+            seen.append(EpochEntry(epoch, offset))
+
+
+def _noted_epochs(storage: Storage, found: ReplicaScan) -> list[EpochEntry]:
+    """Return the epochs of the checkpoint; none where it cannot be read."""
+    path = storage.join(found.folder, FileKind.LEADER_EPOCHS.value)
+    if not storage.exists(path):
+        return []
+    try:
+        return parse_leader_epochs(storage.read_all(path), path)
+    except (CorruptionError, RequestError) as error:
+        found.notes.append(f"{error}; its epochs are taken from the batches")
+        return []

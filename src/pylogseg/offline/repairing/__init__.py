@@ -1,0 +1,1 @@
+"""`repair`: what is damaged is cut out, or taken from replicas."""

@@ -1,0 +1,105 @@
+"""Read and change the offset checkpoints of a log directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pylogseg.env.storage import Storage
+from pylogseg.errors import CorruptionError
+from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
+from pylogseg.format.names import FileKind
+from pylogseg.log.directory import partition_of, read_offsets
+
+CHECKPOINTS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS)
+
+
+Entries = dict[FileKind, dict[tuple[str, int], int]]
+#: By partition, and the names of the checkpoints.
+AllEntries = dict[tuple[str, int], dict[str, int]]
+
+
+def read_checkpoints(storage: Storage, log_dir: str, notes: list[str] | None = None) -> Entries:
+    """Read the entries of all checkpoints.
+
+    Parameters
+    ----------
+    storage, log_dir
+        The log directory.
+    notes : list of str, optional
+        Gets a line for each unreadable checkpoint, which counts as empty, as for a broker.
+    """
+    found: Entries = {}
+    for kind in CHECKPOINTS:
+        try:
+            path = storage.join(log_dir, kind.value)
+            found[kind] = read_offsets(storage, path) if storage.exists(path) else {}
+        except CorruptionError as error:
+            found[kind] = {}
+            if notes is not None:
+                notes.append(f"{error}; it is taken for empty, as by a broker")
+    return found
+
+
+def all_entries(storage: Storage, folder: str) -> AllEntries:
+    """Return the entries of every partition, as `entries_of` does."""
+    found: AllEntries = {}
+    for kind in CHECKPOINTS:
+        for key, offset in _read(storage, storage.join(folder, kind.value)).items():
+            found.setdefault(key, {})[kind.value] = offset
+    return found
+
+
+def entries_of(storage: Storage, folder: str, name: str) -> dict[str, int]:
+    """Return the entries for one partition, by the names of the checkpoints.
+
+    Raises
+    ------
+    CorruptionError
+        If a checkpoint cannot be read.
+    """
+    return all_entries(storage, folder).get(partition_of(name), {})
+
+
+def note_entries(storage: Storage, folder: str, entries: Mapping[str, Mapping[str, int]]) -> None:
+    """Replace the entries of some partitions in all checkpoints.
+
+    Parameters
+    ----------
+    storage, folder
+        The log directory; nobody else writes to it.
+    entries : mapping
+        Entries as from `entries_of`, by the name of the partition; an empty mapping removes its entries.
+
+    Raises
+    ------
+    CorruptionError
+        If a checkpoint cannot be read: the entries of other partitions would be lost.
+    """
+    keys = {partition_of(name): said for name, said in entries.items()}
+    for kind in CHECKPOINTS:
+        path = storage.join(folder, kind.value)
+        known = _read(storage, path)
+        after = {key: offset for key, offset in known.items() if key not in keys}
+        after.update({key: said[kind.value] for key, said in keys.items() if kind.value in said})
+        if after != known:
+            storage.write_whole(path, encode_offset_checkpoint(after))
+
+
+def within(checkpoint: str, offset: int, log_end: int) -> int | None:
+    """Return what a checkpoint may say of a log that ends at an offset: nothing above that.
+
+    None for a log start offset above the end, with which a broker would delete all of the log.
+    """
+    if checkpoint == FileKind.LOG_STARTS.value and offset > log_end:
+        return None
+    return min(offset, log_end)
+
+
+def all_within(entries: Mapping[str, int], log_end: int) -> dict[str, int]:
+    """Return entries as from `entries_of`, see `within`."""
+    kept = {name: within(name, offset, log_end) for name, offset in entries.items()}
+    return {name: offset for name, offset in kept.items() if offset is not None}
+
+
+def _read(storage: Storage, path: str) -> dict[tuple[str, int], int]:
+    return dict(parse_offset_checkpoint(storage.read_all(path), path)) if storage.exists(path) else {}

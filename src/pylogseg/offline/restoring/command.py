@@ -1,0 +1,652 @@
+"""`restore`: partitions from a backup, or from an exported table, into a log directory."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from pylogseg.disk.disk import Partition, open_dir
+from pylogseg.disk.target import Target, chosen_in, moving_picture
+from pylogseg.disk.tier.urls import is_tier
+from pylogseg.env.locks import check_unlocked
+from pylogseg.env.storage import LocalStorage
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
+from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
+from pylogseg.inspect.verify.findings import Finding
+from pylogseg.inspect.verify.lacking import UNINDEXED, Look, lacking_in, refuse
+from pylogseg.inspect.verify.missing import is_asked
+from pylogseg.log.directory import partition_of
+from pylogseg.log.identity import topic_id_of
+from pylogseg.log.state import Start
+from pylogseg.offline import unfinished
+from pylogseg.offline.comparing_table import compared
+from pylogseg.offline.copying.files import check_batches, copy_folder, finish_swap, first_difference, settle
+from pylogseg.offline.moving import check_log_dir
+from pylogseg.offline.reindexing import reindex
+from pylogseg.offline.restoring.adopting import Arrival, adopt, open_transactions, seen_by_clients
+from pylogseg.offline.restoring.checkpoints import all_entries, all_within, note_entries, read_checkpoints
+from pylogseg.offline.restoring.contents import Content, content_of
+from pylogseg.offline.restoring.partition import RestoreOptions, Written
+from pylogseg.offline.restoring.rows import WriteOptions, write_rows
+from pylogseg.offline.restoring.staging import Staging, sweep
+from pylogseg.offline.restoring.tables import RecordRange, Tables, is_table
+from pylogseg.offline.restoring.tier import FromTier, Until
+from pylogseg.offline.restoring.uploading import Upload
+from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
+from pylogseg.offline.running import reason_to_leave
+from pylogseg.reading.transaction_markers import windows_between
+from pylogseg.tables.export.notes import lacking_of
+from pylogseg.values.internal.cluster import ClusterMetadata, cluster_id_of, find_metadata
+from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
+from pylogseg.walker.gaps import offsets_text
+
+#: Missing ranges of offsets that are named.
+_FEW = 5
+_REMEDY = (
+    "export it with --isolation-level read_committed, or confirm by --committed that all of it was committed, or leave "
+    "out the records of transactions by --without-transactions"
+)
+
+
+def restore(
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    topics: Sequence[str] = (),
+    partitions: Sequence[int] = (),
+    overwrite: bool = False,
+    force: bool = False,
+    committed: bool = False,
+    without_transactions: bool = False,
+    cluster_metadata: str | None = None,
+    keep_producers: bool | None = None,
+    abort_open_transactions: bool = False,
+    storage: Mapping[str, Any] | None = None,
+    tier: str | None = None,
+    until: Until | None = None,
+    on_corrupt: Literal["raise", "skip"] = "raise",
+    dry_run: bool = False,
+    target_storage: Mapping[str, Any] | None = None,
+    on_result: Callable[[PartitionResult], None] | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+    **table: Any,
+) -> Result:
+    """Put partitions into a log directory of a broker that does not run: all that were chosen appear, or none.
+
+    From a log directory they come byte for byte, with what its checkpoints say of them: transactions, markers,
+    producers and leader epochs too. If they come into another cluster, or if nothing shows that it is the same one, its
+    new producers must not be taken for those that the logs remember: their ids become ones that no cluster hands out,
+    and leader epochs begin with 0. `Result.clients` says what clients will see.
+
+    From a table, as `export` writes it, records come with their offsets, timestamps, keys, values and headers. A table
+    has no markers, so an aborted record would come back as an ordinary one: what may have been aborted is refused,
+    unless the caller says otherwise.
+
+    Parameters
+    ----------
+    path : path or URL
+        A log directory, a folder of several, or a partition's; or a Parquet or Arrow file, or a folder of such files;
+        or the URL of tiered storage, as `open_dir` takes it.
+    target : path or URL
+        The log directory; an empty folder becomes one. At a URL, a place in a store: partitions are made on this
+        machine and uploaded, and until all are there, everything that opens the place refuses it.
+    topics : sequence of str
+        Topics (``orders``), partitions (``orders-3``) or shell patterns; all if empty.
+    partitions : sequence of int
+        Only these numbers.
+    overwrite : bool
+        Whether a partition that is there gives way, whatever it has. An empty one does anyway.
+    force : bool
+        Restore also from a backup that is known to lack records, as its checkpoints, indexes, leader epochs, snapshots
+        or metadata show. `Result.lacking` names what is missing, and no checkpoint is above the end of its log.
+    committed : bool
+        That all records of the table were committed, where its files do not tell.
+    without_transactions : bool
+        Leave out records that were part of a transaction; the table needs the column ``isTransactional``.
+    cluster_metadata : str, optional
+        The folder ``__cluster_metadata-0`` of the cluster, for the ids of topics; looked for in the target if None.
+    keep_producers : bool, optional
+        Whether producers and leader epochs stay as they are. If None, they do where the partition has the id of the
+        topic that it had, or had none in the same cluster.
+    abort_open_transactions : bool
+        Abort the transactions that are open at the end of a log, which nobody would end in another cluster: consumers
+        with ``read_committed`` stop there.
+    storage : mapping, optional
+        For a tier, options of its store, and ``tier_keys``, as `open_dir` takes them.
+    tier : str, optional
+        The URL of the tier of the log directories in `path`: what was uploaded and what is on the disk are restored as
+        one log.
+    until : Until, optional
+        From a tier: the offset or the time that restored logs end before, at the bounds of a batch.
+    on_corrupt : {"raise", "skip"}
+        From a tier: at damage, or offsets that no upload has, restore nothing, or all but these.
+    dry_run : bool
+        Only say what would be done.
+    target_storage : mapping, optional
+        Options of the store of `target`.
+    on_result : callable, optional
+        Called with the result of each partition, in the order of names.
+    on_bytes : callable, optional
+        Gets the bytes that were read since its last call.
+    **table
+        Of `RestoreOptions`, for records of a table: ``compression``, ``batch_bytes``, ``segment_bytes``.
+
+    Returns
+    -------
+    Result
+        A partition that is there with the same records (of a log: the same batches) is ``"unchanged"``, unless
+        `overwrite` is set, which always writes.
+
+    Raises
+    ------
+    IncompleteError
+        If records are known to be missing, unless `force` is set.
+    RequestError
+        If a name is not there, the target has other records, or the table does not show what was committed.
+    StorageError
+        If a broker has the lock, or a disk fails.
+    """
+    source, into = os.fspath(path), os.fspath(target)
+    is_remote = "://" in into
+    into = into if is_remote else checked_target(into)
+    options = RestoreOptions(**table)
+    given: _FromTable | _FromLogs | FromTier
+    if tier is not None or is_tier(source):
+        if committed or without_transactions or table:
+            raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
+        disk = open_dir(source, storage=storage, tier=tier)
+        given = FromTier(disk, topics, partitions, until or Until(), skips_damage=on_corrupt == "skip")
+        given.lacking = given.look(disk, force)
+    elif until is not None or on_corrupt != "raise":
+        raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
+    elif comes_from_table(source):
+        given = _FromTable(Tables(source), topics, partitions, options, committed, without_transactions)
+        given.lacking = lacking_of(source, is_asked(topics, partitions))
+        if not force:
+            refuse(given.lacking)
+    else:
+        if committed or without_transactions or table:
+            raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
+        given = _FromLogs(source, topics, partitions, force)
+        if not is_remote:
+            given.refuse_inside(into)
+    how = (cluster_metadata, on_result, on_bytes, keep_producers, abort_open_transactions)
+    if is_remote:
+        return _into_store(given, Upload(into, target_storage), overwrite, dry_run, *how)
+    job = Restoring(given, into, *how)
+    return job.plan(overwrite) if dry_run else job.run(overwrite)
+
+
+def _into_store(
+    given: _FromTable | _FromLogs | FromTier,
+    upload: Upload,
+    overwrite: bool,
+    dry_run: bool,
+    cluster_metadata: str | None,
+    on_result: Callable[[PartitionResult], None] | None,
+    *how: Any,
+) -> Result:
+    """Restore into a folder of this machine, and upload what it has then."""
+    with upload.opened(dry_run=dry_run) as root:
+        upload.check_free([result.name for result in given.partitions if result.state == "done"], overwrite)
+        job = Restoring(given, str(root), cluster_metadata, None, *how)
+        result = job.plan(overwrite) if dry_run else job.run(overwrite)
+        made = {each.name: root / each.name for each in result if (root / each.name).is_dir()}
+        if not dry_run:
+            upload.commit({name: {e.name: e for e in sorted(path.iterdir())} for name, path in made.items()}, root)
+    result.log_dir = upload.url
+    result.notes = [note.replace(str(root), upload.url) for note in result.notes]
+    for each in result:
+        each.path = upload.store.name(each.name)
+        (on_result or (lambda result: None))(each)
+    return result
+
+
+def checked_target(target: str | os.PathLike[str]) -> str:
+    """Return the path of a log directory, or of an empty folder that becomes one."""
+    if "://" in os.fspath(target):
+        raise RequestError(
+            f"{target}: partitions appear by renames, which object stores do not have; restore into a folder"
+        )
+    found = os.path.abspath(target)
+    check_log_dir(LocalStorage(), found)
+    return found
+
+
+def comes_from_table(path: str) -> bool:
+    """Check whether a source of `restore` is an exported table, and not a log directory or a partition's folder."""
+    if os.path.isdir(path):
+        with contextlib.suppress(RequestError):
+            Target.find_all(LocalStorage(), path)
+            return False
+    return is_table(path)
+
+
+class _FromTable:
+    """Records that an export wrote."""
+
+    is_marked = True  # what is written here is written in order
+    has_producers = False
+    asked = True
+    notes: Sequence[str] = ()
+    lacking: Sequence[Finding] = ()
+
+    def __init__(
+        self,
+        tables: Tables,
+        topics: Sequence[str],
+        numbers: Sequence[int],
+        options: RestoreOptions,
+        committed: bool,
+        without: bool,
+    ) -> None:
+        self._tables, self._options, self._without = tables, options, without
+        found = tables.partitions()
+        names = Target("the table", tuple(found), None, True).chosen(topics, numbers)
+        self._parts = {name: found[name] for name in names}
+        if without and (silent := [name for name, part in self._parts.items() if part.transactional is None]):
+            raise RequestError(
+                f"{silent[0]}: the table has no column isTransactional to find the records of transactions"
+            )
+        for part in self._parts.values():
+            if not (committed or without or part.is_committed) and part.transactional != 0:
+                raise RequestError(_why_undecided(part))
+        self.partitions = [self._new_result(part) for part in self._parts.values()]
+
+    def _new_result(self, part: RecordRange) -> PartitionResult:
+        left = (part.transactional or 0) if self._without else 0
+        result = PartitionResult(part.name, "", numbers={"records": part.records - left})
+        result.log_start, result.log_end = part.first_offset, part.end_offset
+        if left:
+            result.notes.append(f"{left:,} records of transactions are left out")
+        if missing := self._tables.between(part.name):
+            more = f" and {len(missing) - _FEW} more ranges" if len(missing) > _FEW else ""
+            ranges = ", ".join(offsets_text(first, end) for first, end in missing[:_FEW]) + more
+            result.notes.append(
+                f"{ranges} between two files of the table are in none: markers, what the cleaner removed, or a file is "
+                "missing (compare with what the export wrote)"
+            )
+        return result
+
+    def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
+        """Return the contents of the logs to write."""
+        parts = {name: self._parts[name] for name in names}
+        left = {name: (part.transactional or 0) if self._without else 0 for name, part in parts.items()}
+        return {n: Content(each.first_offset, each.end_offset, each.records - left[n]) for n, each in parts.items()}
+
+    def has_same(self, name: str, target: str) -> bool:
+        """Check whether a log directory has the records of a partition already, one by one."""
+        rows = self._tables.read([name], lambda size: None, without_transactions=self._without)
+        return all(is_same for _, _, is_same in compared(rows, target, self._options.timestamp_type))
+
+    def topic_id(self, name: str) -> str | None:
+        """Return None: a table has no topic ids."""
+        return None
+
+    def cluster_id(self, name: str) -> str | None:
+        """Return None, for the same reason."""
+        return None
+
+    def write(
+        self,
+        staging: Staging,
+        names: Sequence[str],
+        ids: dict[str, str],
+        on_bytes: Callable[[int], None],
+        arrivals: Mapping[str, Arrival],
+    ) -> list[Written]:
+        """Write partitions into the staging folder."""
+        restore = RestoreOptions(**{**vars(self._options), "topic_ids": ids})
+        rows = self._tables.read(names, on_bytes, without_transactions=self._without)
+        return write_rows(rows, staging, "restore", WriteOptions(staging.root, restore=restore))
+
+
+def _why_undecided(part: RecordRange) -> str:
+    if part.transactional is None:
+        return f"{part.name}: the table does not show which records were committed; {_REMEDY}"
+    return (
+        f"{part.name}: {part.transactional:,} of {part.records:,} records were part of transactions, and the table "
+        f"does not show which of those were committed; {_REMEDY}"
+    )
+
+
+class _FromLogs:
+    """Partitions of a log directory, byte for byte."""
+
+    has_producers = True
+    notes: Sequence[str] = ()
+
+    def __init__(self, path: str, topics: Sequence[str], numbers: Sequence[int], force: bool) -> None:
+        self._storage = LocalStorage()
+        self._places: dict[str, Target] = {}
+        self.partitions: list[PartitionResult] = []
+        self.asked = asked = bool(topics or numbers)
+        chosen = chosen_in(Target.find_all(self._storage, path), topics, numbers)
+        for place, names in chosen:
+            if place.error is not None:
+                raise place.error
+            for name in names:
+                self._places[name] = place
+                self.partitions.append(self._new_result(place, name, asked))
+        self.partitions.sort(key=lambda result: result.name)
+        left = {result.name for result in self.partitions if result.state == "left"}
+        kept = [(place, [name for name in names if name not in left]) for place, names in chosen]
+        found = lacking_in(kept, topics, numbers, how=Look.CARRIED)
+        self.lacking = [finding for finding in found if finding.kind != UNINDEXED]
+        self._unindexed = {os.path.basename(os.path.dirname(each.path)) for each in found if each.kind == UNINDEXED}
+        if not force:
+            refuse(self.lacking)
+
+    @property
+    def is_marked(self) -> bool:
+        """True if all that is copied was closed cleanly, and is whole."""
+        if self.lacking:
+            return False
+        marker = FileKind.CLEAN_SHUTDOWN.value
+        parents = {place.parent for place in self._places.values()}
+        return all(os.path.exists(os.path.join(parent, marker)) for parent in parents)
+
+    def _new_result(self, place: Target, name: str, asked: bool) -> PartitionResult:
+        result = PartitionResult(name, "")
+        if reason := reason_to_leave(place, name) or ("" if parse_partition_folder(name) else "no partition's name"):
+            result.leave(reason, undone=asked)
+            return result
+        files = [(parse_file_name(e.name), e.size) for e in self._storage.list_folder(self._folder(name))]
+        sizes = [size for file, size in files if file.kind is FileKind.LOG and file.is_live]
+        result.bytes_after, result.segments_after = sum(sizes), len(sizes)
+        return result
+
+    def refuse_inside(self, target: str) -> None:
+        """Raise RequestError if a log directory lies in what is read."""
+        for name, place in self._places.items():
+            source = place.parent if place.is_whole else self._folder(name)
+            if unfinished.is_within(target, source) and not unfinished.is_same(target, source):
+                raise RequestError(f"{target} lies in {source}, which is read: name a log directory outside of it")
+
+    def _folder(self, name: str) -> str:
+        return os.path.join(self._places[name].parent, name)
+
+    def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
+        """Return what the logs will have; every batch is read."""
+        parts = {name: open_dir(self._folder(name)).partitions for name in names}
+        return {
+            name: content_of(found, arrivals[name].ids, changed=arrivals[name].changes(name))
+            for name, (found,) in parts.items()
+        }
+
+    def topic_id(self, name: str) -> str | None:
+        return topic_id_of(LocalStorage(), self._folder(name))
+
+    def cluster_id(self, name: str) -> str | None:
+        """Return the id of the cluster that a partition comes from; None if it is not known."""
+        place = self._places[name]
+        return None if place.log_dir is None else cluster_id_of(place.log_dir)
+
+    def write(
+        self,
+        staging: Staging,
+        names: Sequence[str],
+        ids: dict[str, str],
+        on_bytes: Callable[[int], None],
+        arrivals: Mapping[str, Arrival],
+    ) -> list[Written]:
+        """Copy partitions into the staging folder; compare each copy with the original, and read its batches."""
+        for parent in {self._places[name].parent for name in names}:
+            check_unlocked(parent)
+        above = staging.attempt_folder("restore")
+        places = {name: self._places[name] for name in names}
+        known = {
+            log_dir: all_entries(self._storage, log_dir)
+            for log_dir in {place.log_dir for place in places.values()}
+            if log_dir
+        }
+        said = {
+            name: known[place.log_dir].get(partition_of(name), {}) if place.log_dir else {}
+            for name, place in places.items()
+        }
+        written = []
+        for name in names:
+            written.append(self._copy(above, name, said[name], ids, on_bytes, arrivals[name]))
+            said[name] = all_within(said[name], written[-1].end_offset)
+        note_entries(self._storage, above, said)
+        return written
+
+    def _copy(
+        self,
+        above: str,
+        name: str,
+        entries: dict[str, int],
+        ids: dict[str, str],
+        on_bytes: Callable[[int], None],
+        arrival: Arrival,
+    ) -> Written:
+        storage, source, copy = self._storage, self._folder(name), os.path.join(above, name)
+        copy_folder(storage, source, copy, on_bytes)
+        difference = first_difference(storage, source, copy, on_bytes)
+        if difference:
+            raise StorageError(copy, "copy", f"what was written is not what is read: {difference}")
+        finish_swap(storage, copy)
+        start, end = check_batches(storage, copy, source)
+        topic, number = partition_of(name)
+        if topic in ids:
+            metadata = encode_partition_metadata(PartitionMetadata(ids[topic]))
+            storage.write_synced(os.path.join(copy, FileKind.PARTITION_METADATA.value), metadata)
+        (result,) = (each for each in self.partitions if each.name == name)
+        result.notes += settle(storage, copy, end)
+        if name in self._unindexed:
+            _index_aborted(copy, result)
+        entries = all_within(entries, end)
+        clean = os.path.exists(os.path.join(self._places[name].parent, FileKind.CLEAN_SHUTDOWN.value))
+        points = [
+            entries.get(kind.value, 0)
+            for kind in (FileKind.LOG_STARTS, FileKind.RECOVERY_POINTS, FileKind.HIGH_WATERMARKS)
+        ]
+        end += adopt(storage, copy, arrival, Start(clean, *points), result, on_bytes)
+        sizes = [e.size for e in storage.list_folder(copy) if e.name.endswith(".log")]
+        start = max(start, entries.get(FileKind.LOG_STARTS.value, 0))
+        return Written(topic, number, copy, start, end, -1, len(sizes), sum(sizes), -1)
+
+
+def _index_aborted(copy: str, result: PartitionResult) -> None:
+    """Make the transaction indexes of a copy, which no broker does, from its log."""
+    (done,) = reindex(copy, ("txn",))
+    names = [os.path.basename(row["path"]) for row in done.rows if row["action"] == "written"]
+    if names:
+        result.notes.append(f"missing beside aborted transactions, and made from the log: {', '.join(names)}")
+    else:
+        result.is_undone = True
+        result.notes.append(
+            f"transaction indexes are missing, and were not made: {done.reason or 'no abort was found'}"
+        )
+
+
+class Restoring:
+    """What is given, on its way into a log directory that `checked_target` found to be one."""
+
+    def __init__(
+        self,
+        given: _FromTable | _FromLogs | FromTier,
+        target: str,
+        cluster_metadata: str | None = None,
+        on_result: Callable[[PartitionResult], None] | None = None,
+        on_bytes: Callable[[int], None] | None = None,
+        keep_producers: bool | None = None,
+        abort_open_transactions: bool = False,
+    ) -> None:
+        self._given, self._target = given, target
+        self._keeps, self._aborts = keep_producers, abort_open_transactions
+        self._arrivals: dict[str, Arrival] = {}
+        self._known: dict[str, str] = {}  #: The ids that the target's cluster has for topics.
+        self._tell, self._advance = on_result or (lambda result: None), on_bytes or (lambda size: None)
+        self._storage = LocalStorage()
+        folder = find_metadata([target], cluster_metadata)
+        self._ids = None if folder is None else ClusterMetadata.read(folder).topic_ids
+        self._result = Result(log_dir=target, notes=list(given.notes), lacking=list(given.lacking))
+        self._marker = os.path.join(target, FileKind.CLEAN_SHUTDOWN.value)
+
+    def plan(self, overwrite: bool) -> Result:
+        """Return what a restore would do."""
+        self._result.dry_run = True
+        self._result.notes += moving_picture(self._target)
+        self._chosen(overwrite)
+        self._result.notes.append("no batch was read: damage, or a disk without room, shows when they are restored")
+        return self._end()
+
+    def run(self, overwrite: bool) -> Result:
+        """Restore; a partition that `given` writes as failed stays as it is in the target."""
+        check_unlocked(self._target)
+        sweep(self._target)  # what died after its commit began is finished first
+        before = read_checkpoints(self._storage, self._target)
+        names = self._chosen(overwrite)
+        if not names:
+            return self._end()
+        staging = Staging(self._target)
+        staging.begin()
+        try:
+            done = self._given.write(staging, names, self._topic_ids(names), self._advance, self._arrivals)
+            if done:
+                self._match_markers()
+                staging.commit(done, overwrite=True)
+                staging.forget()
+        finally:
+            staging.abort()
+        written = {each.name: each for each in done}
+        for result in self._result:
+            if result.state == "done" and result.name in names and result.name not in written:
+                result.leave("all of its records were part of transactions", undone=True)
+            elif each := written.get(result.name):
+                result.log_start, result.log_end = each.first_offset, each.end_offset
+                result.bytes_after, result.segments_after = each.size_bytes, each.segments
+        self._result.checkpoints = checkpoint_changes(before, read_checkpoints(self._storage, self._target))
+        return self._end()
+
+    def _chosen(self, overwrite: bool) -> list[str]:
+        """Partitions that are to be written."""
+        self._result.partitions += self._given.partitions
+        for result in self._result:
+            self._note_id(result.name)
+        if self._given.has_producers:
+            self._arrivals = {each.name: self._arrival(each.name) for each in self._result if each.state == "done"}
+        self._leave_transactions()
+        parts: dict[str, Partition] = {}
+        for result in self._result:
+            result.path = os.path.join(self._target, result.name)
+            if result.state == "done" and (part := self._there(result)) is not None:
+                parts[result.name] = part
+        found = {} if overwrite else {name: content_of(part) for name, part in parts.items()}
+        names, wanted = [], self._given.contents(found, self._arrivals)
+        for result in self._result:
+            if result.state != "done":
+                continue
+            there = found.get(result.name)
+            if there is not None and self._is_there(result, there, wanted[result.name]):
+                result.state = "unchanged"
+                result.notes.append("it already exists, with the same records")
+                result.bytes_after, result.segments_after = result.bytes_before, result.segments_before
+                continue
+            if there is not None and there.records and there != wanted[result.name]:
+                is_alike = there._replace(producers=wanted[result.name].producers) == wanted[result.name]
+                what = "producers" if is_alike else "records"
+                raise RequestError(
+                    f"{result.path}: it already exists with other {what} ({there.records:,}, offsets "
+                    f"{there.first_offset} to {there.end_offset - 1}); overwrite (--overwrite) replaces it"
+                )
+            names.append(result.name)
+        return names
+
+    def _arrival(self, name: str) -> Arrival:
+        """Find out whether the new producers of the target's cluster are others than those that a log remembers."""
+        topic_id, there = self._given.topic_id(name), self._known.get(partition_of(name)[0])
+        clusters = {self._given.cluster_id(name), cluster_id_of(self._target)}
+        origin = self._given.cluster_id(name) or topic_id or ""
+        if self._keeps is not None:
+            return Arrival(not self._keeps, "as was asked for", origin, self._aborts)
+        if None not in clusters and len(clusters) > 1:
+            return Arrival(True, "it is another cluster", origin, self._aborts)
+        if topic_id is not None:
+            if there in (None, topic_id):
+                return Arrival(False, "the topic has the id that it had", origin, self._aborts)
+            return Arrival(
+                True, "the topic has another id: another cluster, or it was made again", origin, self._aborts
+            )
+        if None not in clusters:
+            return Arrival(False, "it is the same cluster", origin, self._aborts)
+        return Arrival(True, "nothing shows that it is the same cluster", origin, self._aborts)
+
+    def _leave_transactions(self) -> None:
+        """Leave the coordinators' topic of another cluster: it names producers by ids that this one hands out."""
+        for result in self._result:
+            arrival = self._arrivals.get(result.name)
+            if arrival is not None and arrival.is_foreign and partition_of(result.name)[0] == TRANSACTIONS:
+                result.leave(
+                    "it names producers of another cluster by their ids, and this one hands those out again",
+                    "transactional producers begin anew without it; --keep-producers restores it",
+                    undone=self._given.asked,
+                )
+
+    def _is_there(self, result: PartitionResult, there: Content, wanted: Content) -> bool:
+        """Whether a log is as it would be written, with the markers of transactions that are to be aborted."""
+        if isinstance(self._given, _FromTable):
+            return there[:3] == wanted[:3] and self._given.has_same(result.name, self._target)
+        if not self._aborts or result.name not in self._arrivals:
+            return there == wanted
+        (part,) = open_dir(result.path).partitions
+        if there.end_offset < wanted.end_offset or content_of(part, below=wanted.end_offset) != wanted:
+            return False
+        windows = windows_between(part.segments, wanted.end_offset, there.end_offset, crc=True)
+        is_all = all((w.batches.is_control | (w.batches.base_offset < wanted.end_offset)).all() for w in windows)
+        return is_all and not open_transactions(result.path)
+
+    def _there(self, result: PartitionResult) -> Partition | None:
+        """Return the partition that is in the target; None if it has no segment."""
+        if not os.path.lexists(result.path):
+            return None
+        logs = [part for part in open_dir(result.path).partitions if part.segments]
+        for part in logs:
+            result.bytes_before, result.segments_before = part.size, len(part.segments)
+        return logs[0] if logs else None
+
+    def _topic_ids(self, names: Sequence[str]) -> dict[str, str]:
+        """The ids of topics that differ from what the source says, or may; what is not known is noted."""
+        found: dict[str, str] = {}
+        for name in names:
+            topic = partition_of(name)[0]
+            known = self._known.get(topic)
+            if known:
+                found[topic] = known
+            elif self._ids is not None:
+                self._note(
+                    f"the cluster does not know topic {topic}: make it, or a broker renames its folders to -stray"
+                )
+            elif own := self._given.topic_id(name):
+                self._note(f"topic {topic} has the id that it had, {own}: the cluster's own one is not known here")
+        return found
+
+    def _note_id(self, name: str) -> None:
+        """Find the id that the target's cluster has for a topic: its metadata tells, or what is in the target of it."""
+        folder = parse_partition_folder(name)
+        if folder is not None and folder.topic not in self._known:
+            known = (self._ids or {}).get(folder.topic) or topic_id_of(self._storage, os.path.join(self._target, name))
+            if known:
+                self._known[folder.topic] = known
+
+    def _note(self, text: str) -> None:
+        if text not in self._result.notes:
+            self._result.notes.append(text)
+
+    def _match_markers(self) -> None:
+        """A marker of a clean shutdown vouches for all partitions of its directory."""
+        if self._given.is_marked or not self._storage.remove(self._marker):
+            return
+        self._storage.sync_folder(self._target)
+        self._note(f"the backup has no clean shutdown, so {self._target} has none any more: a broker recovers it")
+
+    def _end(self) -> Result:
+        self._result.is_closed_clean = os.path.exists(self._marker)
+        self._result.clients = list(seen_by_clients(self._result, self._arrivals, self._result.lacking))
+        for result in self._result:
+            self._tell(result)
+        return self._result

@@ -1,0 +1,92 @@
+"""Summary of a log's contents, to compare two logs of one partition."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg import _codec
+from pylogseg.disk.disk import Partition
+from pylogseg.format.batches import BatchTable
+from pylogseg.walker.gaps import Gap
+from pylogseg.walker.windows import Window, walk
+
+Ids = npt.NDArray[np.int64]
+
+
+class Content(NamedTuple):
+    """Offsets, half-open, the number of records, a checksum of the producers of its batches, and a digest of these.
+
+    Logs with one digest have the same batches, wherever their segments begin, whatever the ids of their producers and
+    leader epochs. A table has none, and a damaged log one that no other has.
+    """
+
+    first_offset: int
+    end_offset: int
+    records: int
+    producers: int = 0
+    digest: str = ""
+
+
+#: Bytes of a batch of magic 2 that a digest leaves out: the leader epoch, the checksum over it, and the producer's id.
+_LEFT_OUT = np.r_[12:16, 17:21, 43:51]
+
+
+class Digest:
+    """The digest of batches in their order."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, buffer: Any, rows: BatchTable, position: int) -> None:
+        """Add batches, whose checksums were found right; the buffer begins at a position of their file."""
+        if not len(rows):
+            return
+        data = np.frombuffer(buffer, np.uint8)
+        first, ends = rows.position - position, rows.position - position + rows.size
+        runs = np.flatnonzero(np.concatenate(([True], first[1:] != ends[:-1])))
+        for begin, stop in zip(first[runs], ends[np.append(runs[1:], len(rows)) - 1], strict=True):
+            run = data[begin:stop].copy()
+            heads = first[(first >= begin) & (first < stop) & (rows.magic == 2)] - begin
+            run[(heads[:, None] + _LEFT_OUT).ravel()] = 0
+            self._hash.update(run.tobytes())
+
+    def text(self) -> str:
+        """Return the digest in hexadecimal."""
+        return self._hash.hexdigest()
+
+
+def content_of(
+    partition: Partition,
+    renamed: Callable[[Ids], Ids] | None = None,
+    below: int | None = None,
+    changed: Callable[[Window], Any] | None = None,
+) -> Content:
+    """Return the contents of a partition, of batches below an offset; `renamed` gives producers ids.
+
+    Every batch is read, with its checksum. `changed` returns the bytes of a window as they are to be.
+    """
+    first, end, records, producers = partition.log_start_offset, partition.log_start_offset, 0, 0
+    digest, damage = Digest(), ""
+    for segment in partition.segments:
+        with segment.open() as view:
+            for item in walk(view, lowest_offset=segment.base_offset, is_last=segment.is_last):
+                if isinstance(item, Gap):
+                    damage = damage or f"damaged: {segment.path}" * item.is_damage
+                    continue
+                rows = item.batches if below is None else item.batches[item.batches.base_offset < below]
+                records += int(rows.count.sum())
+                end = max(end, int(rows.last_offset.max(initial=-1)) + 1)
+                producers = checksum(producers, rows, renamed)
+                digest.add(item.buffer if changed is None else changed(item), rows, item.file_position)
+    return Content(first, end, records, producers, damage or digest.text())
+
+
+def checksum(before: int, rows: Any, renamed: Callable[[Ids], Ids] | None = None) -> int:
+    """Return the checksum of the producers of batches, and of those before them."""
+    ids = rows.producer_id[rows.producer_id >= 0]
+    return _codec.crc32c(np.ascontiguousarray(ids if renamed is None else renamed(ids)).tobytes(), before)

@@ -1,0 +1,308 @@
+"""Move partitions from a staging folder into place: all of them or none, even after a crash.
+
+The staging folder is beside the partitions. It has the name of a partition that is pending deletion: readers skip it,
+and a broker removes a forgotten one. A commit first writes a plan; from then on, the next run finishes the commit if a
+crash interrupts it.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from pylogseg.env.storage import LocalStorage, Lock, Storage
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.names import parse_file_name, partition_folder_name
+from pylogseg.log.directory import partition_of
+from pylogseg.offline.restoring.checkpoints import AllEntries, all_entries, note_entries
+from pylogseg.offline.restoring.partition import Written
+
+_TOPIC = "pylogseg-staging"
+_PLAN = "commit.json"
+_MARKER = ".pylogseg-committed-"
+#: A staging folder without changes for this long is removed; the marker of a commit is kept as long.
+FORGOTTEN_MS = 24 * 3600 * 1000
+_LOCK_SECONDS = 60.0
+
+
+class Placed(NamedTuple):
+    """A partition that is in place.
+
+    Attributes
+    ----------
+    topic, partition : str, int
+    path : str
+        The partition's folder.
+    first_offset, end_offset : int
+        Half-open.
+    records, segments, size_bytes, max_timestamp : int
+        As for `Written`.
+    """
+
+    topic: str
+    partition: int
+    path: str
+    first_offset: int
+    end_offset: int
+    records: int
+    segments: int
+    size_bytes: int
+    max_timestamp: int
+
+
+class Staging:
+    """The staging folder of one write.
+
+    Parameters
+    ----------
+    root : str
+        The log directory for the partitions; created if it is missing.
+    write_id : str, optional
+        32 hex digits; a new one if not given. All processes of one write share it.
+    storage : Storage, optional
+        This machine's disks if not given. All processes must see the same files.
+    """
+
+    def __init__(self, root: str, write_id: str | None = None, storage: Storage | None = None) -> None:
+        self.root, self.write_id = root, write_id or uuid.uuid4().hex
+        self._storage: Storage = LocalStorage() if storage is None else storage
+        self.folder = self._storage.join(root, partition_folder_name(_TOPIC, 0, "delete", self.write_id))
+        self._marker = self._storage.join(root, _MARKER + self.write_id)
+
+    def begin(self) -> None:
+        """Create the folder, and finish or remove what earlier writes left."""
+        self._storage.make_folder(self.root)
+        sweep(self.root, self._storage)
+        self._storage.make_folder(self.folder)
+
+    def attempt_folder(self, task: str) -> str:
+        """Create a new folder for one attempt of one task.
+
+        Raises
+        ------
+        StorageError
+            If the staging folder is missing: the write has ended, or this machine does not see the shared files.
+        """
+        if not self._storage.exists(self.folder):
+            reason = (
+                "it is not there: either the write has ended, or this machine does not share the folder with the one "
+                "that began it"
+            )
+            raise StorageError(self.folder, "write to", reason)
+        folder = self._storage.join(self.folder, f"{task}-{uuid.uuid4().hex}")
+        self._storage.make_folder(folder)
+        return folder
+
+    def check(self, written: Sequence[Written], *, overwrite: bool = False) -> list[list[Written]]:
+        """Return the parts of each partition in the order of their offsets.
+
+        Raises
+        ------
+        RequestError
+            If two parts of a partition have the same offsets, or the partition already exists.
+        """
+        by_partition = by_offsets(written)
+        for parts in by_partition:
+            target = self._target(parts[0])
+            if not overwrite and self._storage.exists(target):
+                raise RequestError(f"{target}: it already exists; mode overwrite replaces it")
+        return by_partition
+
+    def commit(
+        self, written: Sequence[Written], *, overwrite: bool = False, files: Mapping[str, bytes] | None = None
+    ) -> list[Placed]:
+        """Put all partitions in place. Repeating it, also after a crash in the middle, has the same result.
+
+        Parameters
+        ----------
+        written : sequence of Written
+            The parts written by successful attempts; those of other attempts are dropped.
+        overwrite : bool
+            Whether existing partitions are replaced.
+        files : mapping of str to bytes, optional
+            Small files for the folder, by name. After a crash either partitions and files are there, or neither.
+
+        Raises
+        ------
+        RequestError
+            See `check`. Nothing was put in place.
+        StorageError
+            If a broker or another program has the lock of the folder, or the disk fails.
+        """
+        if not self._storage.exists(self._marker):
+            with _Locked(self._storage, self.root):
+                plan_path = self._storage.join(self.folder, _PLAN)
+                if not self._storage.exists(plan_path):
+                    by_partition = self.check(written, overwrite=overwrite)
+                    said = functools.cache(lambda folder: all_entries(self._storage, folder))
+                    moves = [self._joined(parts, said) for parts in by_partition]
+                    texts = {name: data.decode() for name, data in (files or {}).items()}
+                    plan = {"write": self.write_id, "partitions": moves, "files": texts}
+                    self._storage.write_whole(plan_path, json.dumps(plan).encode())
+                _finish(self._storage, self.root, self.folder)
+        return placed_at(self.root, by_offsets(written))
+
+    def forget(self) -> None:
+        """Remove the marker of the commit, when it will not be repeated."""
+        if self._storage.exists(self._marker):
+            self._storage.remove(self._marker)
+
+    def abort(self) -> None:
+        """Remove the staging folder, unless a commit has begun."""
+        if not self._storage.exists(self._storage.join(self.folder, _PLAN)):
+            self._storage.remove_folder(self.folder)
+
+    def _target(self, part: Written) -> str:
+        return self._storage.join(self.root, part.name)
+
+    def _joined(self, parts: list[Written], said: Callable[[str], AllEntries]) -> dict[str, Any]:
+        """Move the files of all parts into the folder of the first, whose epochs apply to all; return the plan."""
+        storage, first = self._storage, parts[0]
+        for part in parts[1:]:
+            for entry in storage.list_folder(part.folder):
+                if parse_file_name(entry.name).kind.is_segment_file:
+                    storage.rename(storage.join(part.folder, entry.name), storage.join(first.folder, entry.name))
+        if len(parts) > 1:
+            storage.sync_folder(first.folder)
+        move = {"from": os.path.relpath(first.folder, self.folder), "to": first.name}
+        return {
+            **move,
+            "checkpoints": said(storage.split(first.folder)[0]).get(partition_of(first.name), {}),
+        }
+
+
+def by_offsets(written: Sequence[Written]) -> list[list[Written]]:
+    """Return the parts of each partition in the order of their offsets; RequestError if two have the same ones."""
+    ordered = sorted(written, key=attrgetter("topic", "partition", "first_offset"))
+    by_partition = [list(parts) for _, parts in groupby(ordered, attrgetter("topic", "partition"))]
+    for parts in by_partition:
+        for before, after in pairwise(parts):
+            if after.first_offset < before.end_offset:
+                raise RequestError(
+                    f"{after.name}: two tasks wrote offsets {after.first_offset} to "
+                    f"{min(before.end_offset, after.end_offset) - 1}: bring each partition into one task, with "
+                    'df.repartition("topic", "partition").sortWithinPartitions("topic", "partition", "offset")'
+                )
+    return by_partition
+
+
+def placed_at(root: str, by_partition: Iterable[Sequence[Written]]) -> list[Placed]:
+    """Return the partitions that are in place in a log directory, by their parts."""
+    return [
+        Placed(
+            parts[0].topic,
+            parts[0].partition,
+            f"{root}/{parts[0].name}" if "://" in root else os.path.join(root, parts[0].name),
+            parts[0].first_offset,
+            parts[-1].end_offset,
+            sum(part.records for part in parts),
+            sum(part.segments for part in parts),
+            sum(part.size_bytes for part in parts),
+            max(part.max_timestamp for part in parts),
+        )
+        for parts in by_partition
+    ]
+
+
+def is_left_behind(name: str) -> bool:
+    """Check whether a name in a log directory is that of a staging folder or of a commit's mark."""
+    return name.startswith((f"{_TOPIC}-0.", _MARKER))
+
+
+def sweep(root: str, storage: Storage | None = None, now_ms: Callable[[], int] | None = None) -> list[str]:
+    """Finish commits that a crash interrupted, and remove forgotten staging folders and markers.
+
+    Parameters
+    ----------
+    root : str
+        A log directory.
+    storage : Storage, optional
+        This machine's disks if not given.
+    now_ms : callable, optional
+        The clock.
+
+    Returns
+    -------
+    list of str
+        The staging folders that were finished or removed.
+    """
+    storage = LocalStorage() if storage is None else storage
+    now = time.time_ns() // 1_000_000 if now_ms is None else now_ms()
+    done = []
+    for entry in storage.list_folder(root):
+        path = storage.join(root, entry.name)
+        if entry.is_dir and entry.name.startswith(f"{_TOPIC}-0."):
+            if storage.exists(storage.join(path, _PLAN)):
+                with _Locked(storage, root):
+                    _finish(storage, root, path)
+                done.append(path)
+            elif now - _last_change(storage, path, entry.modified_ms) > FORGOTTEN_MS:
+                storage.remove_folder(path)
+                done.append(path)
+        elif entry.name.startswith(_MARKER) and now - entry.modified_ms > FORGOTTEN_MS:
+            storage.remove(path)
+    return done
+
+
+def _last_change(storage: Storage, folder: str, modified_ms: int) -> int:
+    """Return the last modification time in a staging folder, including the files in it."""
+    newest = modified_ms
+    for entry in storage.list_folder(folder):
+        inner = _last_change(storage, storage.join(folder, entry.name), 0) if entry.is_dir else 0
+        newest = max(newest, entry.modified_ms, inner)
+    return newest
+
+
+def _finish(storage: Storage, root: str, folder: str) -> None:
+    """Do the remaining steps of a plan, then remove the staging folder."""
+    path = storage.join(folder, _PLAN)
+    if not storage.exists(path):  # another process has finished it meanwhile
+        return
+    plan = json.loads(storage.read_all(path))
+    aside = storage.join(folder, "replaced")
+    storage.make_folder(aside)
+    for move in plan["partitions"]:
+        source, target = storage.join(folder, move["from"]), storage.join(root, move["to"])
+        if not storage.exists(source):
+            continue
+        if storage.exists(target):
+            storage.rename(target, storage.join(aside, move["to"]))
+        storage.rename(source, target)
+    storage.sync_folder(root)
+    note_entries(storage, root, {move["to"]: move["checkpoints"] for move in plan["partitions"]})
+    for name, text in plan.get("files", {}).items():
+        storage.write_whole(storage.join(root, name), text.encode())
+    storage.write_whole(storage.join(root, _MARKER + plan["write"]), b"")
+    # Readers skip a folder without a plan, and nobody else touches it, so the order does not matter.
+    storage.remove(path)
+    storage.remove_folder(folder)
+
+
+class _Locked:
+    """The lock of a log directory. A running broker holds it; other writers only for moments."""
+
+    def __init__(self, storage: Storage, root: str) -> None:
+        self._storage, self._root = storage, root
+        self._lock: Lock | None = None
+
+    def __enter__(self) -> None:
+        end = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                self._lock = self._storage.lock(self._root)
+                return
+            except StorageError as error:
+                if error.operation != "lock" or time.monotonic() > end:
+                    raise
+                time.sleep(0.1)
+
+    def __exit__(self, *error: object) -> None:
+        assert self._lock is not None
+        self._lock.release()

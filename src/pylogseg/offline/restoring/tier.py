@@ -1,0 +1,357 @@
+"""Partitions of tiered storage for `restore`: their segments, indexes, snapshots and epochs, as a broker opens them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from pylogseg.disk.disk import Disk, Partition, Segment
+from pylogseg.disk.folders import readable_topic_id
+from pylogseg.env.storage import LocalStorage
+from pylogseg.errors import CorruptionError, LockedError, PylogsegError, RequestError
+from pylogseg.format.files.checkpoint import encode_leader_epochs, parse_leader_epochs
+from pylogseg.format.files.snapshot import parse_snapshot
+from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
+from pylogseg.format.names import FileKind, segment_file_name
+from pylogseg.inspect.verify.findings import PERHAPS_REMOTE, Finding, Level
+from pylogseg.inspect.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
+from pylogseg.inspect.verify.lacking import lacking, refuse
+from pylogseg.inspect.verify.segment_report import SegmentReport
+from pylogseg.log.state import Start
+from pylogseg.offline.reindexing import reindex
+from pylogseg.offline.restoring.adopting import Arrival, adopt
+from pylogseg.offline.restoring.checkpoints import note_entries
+from pylogseg.offline.restoring.contents import Content, Digest, checksum
+from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.staging import Staging
+from pylogseg.offline.result import PartitionResult
+from pylogseg.offline.truncating import truncate
+from pylogseg.reading.copies import Copies, Damage, Good
+from pylogseg.reading.log_reader import partitions_of
+from pylogseg.reading.seek import offset_of_time
+from pylogseg.walker.gaps import offsets_text
+from pylogseg.walker.windows import Window
+
+#: Indexes that a broker wants beside each segment, those without an entry too.
+_WANTED = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
+_END = 2**63 - 1
+
+
+class Until(NamedTuple):
+    """Where restored logs end.
+
+    Attributes
+    ----------
+    offset : int or None
+        The lowest offset that is not restored.
+    time_ms : int or None
+        Nothing from the first record of this time or later on.
+    """
+
+    offset: int | None = None
+    time_ms: int | None = None
+
+
+class FromTier:
+    """Partitions of a tier, or of a disk and its tier as one."""
+
+    is_marked = True  # what is written here is written in order
+    has_producers = True
+    lacking: Sequence[Finding] = ()
+
+    def __init__(
+        self, disk: Disk, topics: Sequence[str], numbers: Sequence[int], until: Until, *, skips_damage: bool
+    ) -> None:
+        self.asked = bool(topics or numbers)
+        self._topics, self._numbers = tuple(topics), tuple(numbers) or None
+        self.notes = disk.notes  # what of the tier is left out
+        chosen = disk.select(topics) if topics else disk
+        parts = partitions_of(chosen, list(numbers) or None, by_name=bool(topics))
+        self._parts = {part.name: part for part in parts if part.topic}
+        self._until, self._skips = until, skips_damage
+        self._storage = LocalStorage()
+        self._results = {name: self._new_result(part) for name, part in sorted(self._parts.items())}
+        self.partitions = list(self._results.values())
+
+    def _new_result(self, part: Partition) -> PartitionResult:
+        result = PartitionResult(part.name, "")
+        if part.error is not None:
+            raise part.error
+        if not part.segments:
+            result.leave("it has no segment")
+        result.bytes_after, result.segments_after = part.size, len(part.segments)
+        result.log_start = part.log_start_offset
+        return result
+
+    def look(self, disk: Disk, force: bool) -> list[Finding]:
+        """Return what is known to be missing before the first segment or after the last one, below the end; and whole
+        partitions that the disk has lost.
+
+        Of what lies between, a copy may have all: that shows when it is read.
+        """
+        parts = [part for part in self._parts.values() if part.segments]
+        found = lacking(disk, parts, names=self._topics, numbers=self._numbers, with_unknown=True)
+        self.notes += tuple(f"{f.path}: {f.reason}" for f in found if f.kind == PERHAPS_REMOTE)
+        found = [f for f in found if f.kind in ("missing", "log-start")]
+        ends = {part.path: self._end_of(part) for part in parts}
+        found = [f for f in found if f.offset is None or f.offset < ends.get(f.path, _END)]
+        if not (force or self._skips):
+            refuse(found)
+        return found
+
+    def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
+        """Return what the logs will have; every batch is read."""
+        return {name: _content(self._parts[name], self._end_of(self._parts[name]), arrivals[name]) for name in names}
+
+    def topic_id(self, name: str) -> str | None:
+        part = self._parts[name]
+        return readable_topic_id(part.files, part.path)
+
+    def cluster_id(self, name: str) -> str | None:
+        """Return None: nothing in a tier tells, but for the ids of topics."""
+        return None
+
+    def write(
+        self,
+        staging: Staging,
+        names: Sequence[str],
+        ids: dict[str, str],
+        on_bytes: Callable[[int], None],
+        arrivals: Mapping[str, Arrival],
+    ) -> list[Written]:
+        """Write partitions into the staging folder; every batch is read, with its CRC."""
+        above, said = staging.attempt_folder("restore"), dict[str, dict[str, int]]()
+        written = [self._write(above, self._parts[name], ids, said, on_bytes, arrivals[name]) for name in names]
+        note_entries(self._storage, above, said)
+        return written
+
+    def _write(
+        self,
+        above: str,
+        part: Partition,
+        ids: dict[str, str],
+        said: dict[str, dict[str, int]],
+        on_bytes: Callable[[int], None],
+        arrival: Arrival,
+    ) -> Written:
+        """Write a partition, and note in `said` what the checkpoints have to say of it."""
+        storage, folder, result = self._storage, os.path.join(above, part.name), self._results[part.name]
+        storage.make_folder(folder)
+        end = self._end_of(part)
+        segments = _segments_of(part, end)
+        if not segments:
+            raise RequestError(
+                f"{part.name}: nothing of it lies below offset {end}: it begins at {part.log_start_offset}"
+            )
+        reached = noted = segments[0].base_offset
+        remade, size, copies = False, 0, Copies(part)
+        for segment in segments:
+            if noted < segment.base_offset:
+                filled = self._fill(copies, noted, segment.base_offset, folder, result, on_bytes)
+                remade, size = remade or filled > 0, size + filled
+            made = self._copy(copies, segment, folder, result, on_bytes)
+            remade |= not made.is_whole
+            reached, noted, size = made.end, max(made.end, made.noted), size + made.size
+        remade |= not self._write_beside(part, folder, reached)
+        if remade:
+            self._remake(folder, result)
+        if end < reached:
+            (cut,) = truncate(folder, end)
+            reached = end if cut.log_end is None else cut.log_end
+            result.notes.append(f"its batches from offset {reached} on are left out")
+        topic_id = ids.get(part.topic) or self.topic_id(part.name)
+        if topic_id:
+            data = encode_partition_metadata(PartitionMetadata(topic_id))
+            storage.write_synced(os.path.join(folder, FileKind.PARTITION_METADATA.value), data)
+        start = max(part.log_start_offset, segments[0].base_offset)
+        reached += adopt(storage, folder, arrival, Start(True, start, reached, reached), result, on_bytes)
+        said[part.name] = {FileKind.RECOVERY_POINTS.value: reached, FileKind.HIGH_WATERMARKS.value: reached}
+        if start > segments[0].base_offset:
+            said[part.name][FileKind.LOG_STARTS.value] = start
+        count = sum(entry.name.endswith(FileKind.LOG.value) for entry in storage.list_folder(folder))
+        return Written(part.topic, part.partition, folder, start, reached, -1, count, size, -1)
+
+    def _end_of(self, part: Partition) -> int:
+        end = _END if self._until.offset is None else self._until.offset
+        if self._until.time_ms is not None:
+            end = min(end, offset_of_time(part.segments, self._until.time_ms, _END, part.log_start_offset))
+        return end
+
+    def _fill(
+        self,
+        copies: Copies,
+        first: int,
+        end: int,
+        folder: str,
+        result: PartitionResult,
+        on_bytes: Callable[[int], None],
+    ) -> int:
+        """Write what copies have of offsets that no segment has, as a segment of its own; return its bytes."""
+        missing = f"{result.name}: {offsets_text(first, end)} are in no upload"
+        reason = f"{missing}; to restore what there is, skip damage (--on-corrupt skip)"
+        damage = Damage(missing, CorruptionError(result.name, 0, reason, first))
+        target = None
+        try:
+            for good in copies.between(first, end, damage):
+                if target is None:
+                    path = os.path.join(folder, segment_file_name(int(good.rows.base_offset[0]), FileKind.LOG))
+                    target = self._storage.open_log(path)
+                target.append(good.data)
+                on_bytes(len(good.data))
+            if target is not None:
+                target.sync()
+        finally:
+            if target is not None:
+                target.close()
+        self._note(result, damage)
+        return 0 if target is None else target.size
+
+    def _copy(
+        self,
+        copies: Copies,
+        segment: Segment,
+        folder: str,
+        result: PartitionResult,
+        on_bytes: Callable[[int], None],
+    ) -> _Copied:
+        """Write a segment and its indexes; say where it ends, and whether the indexes have to be made anew."""
+        storage, is_whole, noted, end = self._storage, True, 0, segment.base_offset
+        beside = _Beside(segment)
+        target = storage.open_log(os.path.join(folder, segment_file_name(segment.base_offset, FileKind.LOG)))
+        try:
+            for piece in copies.batches(segment):
+                if isinstance(piece, Damage):
+                    is_whole = False
+                    self._note(result, piece)
+                    noted = max([noted, *(lost.end_offset for lost in piece.lost)])
+                    continue
+                target.append(piece.data)
+                if is_whole:
+                    beside.check(piece)
+                end = max(end, int(piece.rows.last_offset.max()) + 1)
+                on_bytes(len(piece.data))
+            target.sync()
+            size = target.size
+        finally:
+            target.close()
+        is_whole = is_whole and beside.is_whole(end)
+        for kind in (*_WANTED, FileKind.TXN_INDEX):
+            data = segment.companion(kind) if is_whole else None
+            if data or kind in _WANTED:
+                name = segment_file_name(segment.base_offset, kind)
+                storage.write_synced(os.path.join(folder, name), data or b"")
+        return _Copied(end, size, is_whole, noted)
+
+    def _note(self, result: PartitionResult, damage: Damage) -> None:
+        """Note whose batches are taken in place of damaged ones; raise if none has them, unless damage is skipped."""
+        lost = ", ".join(offsets_text(each.first_offset, _until(each.end_offset)) for each in damage.lost)
+        if damage.names:
+            all_but = f", all but {lost}" if lost else ""
+            result.notes.append(f"taken from {' and '.join(damage.names)}{all_but}: {damage.text}")
+        if not damage.lost and damage.names:
+            return
+        if not self._skips:
+            raise damage.error
+        if not damage.names:
+            result.notes.append(f"left out: {damage.text}")
+        result.is_undone, result.is_locked = True, result.is_locked or isinstance(damage.error, LockedError)
+
+    def _write_beside(self, part: Partition, folder: str, end: int) -> bool:
+        """Write producer snapshots, and the leader epochs up to the end; return whether these are whole."""
+        files, is_whole = part.files, True
+        for other in part.others:
+            name = other.name
+            if name.kind is FileKind.PRODUCER_SNAPSHOT and name.is_live and (name.offset or 0) <= end:
+                try:
+                    data = files.read_all(other.path)
+                    parse_snapshot(data, other.path)
+                except PylogsegError:  # a broker makes it anew
+                    continue
+                self._storage.write_synced(os.path.join(folder, files.split(other.path)[1]), data)
+        for other in part.others:
+            if other.name.kind is FileKind.LEADER_EPOCHS and other.name.is_live:
+                try:
+                    known = parse_leader_epochs(files.read_all(other.path), other.path)
+                except PylogsegError:
+                    is_whole = False
+                    continue
+                epochs = [entry for entry in known if entry.start_offset < end]
+                path = os.path.join(folder, FileKind.LEADER_EPOCHS.value)
+                self._storage.write_synced(path, encode_leader_epochs(epochs))
+        return is_whole
+
+    def _remake(self, folder: str, result: PartitionResult) -> None:
+        reindex(folder)
+        result.notes.append("what was damaged beside the segments, or is of segments with damage, is made anew")
+
+
+class _Beside:
+    """Checks that the indexes of a segment are those of its batches."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._report = SegmentReport(
+            segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, Level.INDEXES
+        )
+        found = self._report.findings
+        self._checks = [OffsetIndexCheck.open(segment, found), TimeIndexCheck.open(segment, found)]
+        self._transactions = TransactionCheck(segment, found)
+
+    def check(self, good: Good) -> None:
+        """Check what they say of batches."""
+        for check in self._checks:
+            if check is not None:
+                check.window(good.rows)
+        self._transactions.window(good.rows, Window(good.rows, good.data, int(good.rows.position[0])))
+
+    def is_whole(self, end: int) -> bool:
+        """Return whether all of them say the same as the segment, which ends before an offset."""
+        report = self._report
+        for check in self._checks:
+            if check is None:
+                return False
+            report.findings += check.finish(end)
+        self._transactions.finish(report)
+        # Of an abort without an entry the data may lie in another segment.
+        return not report.is_damaged and not report.unindexed_aborts
+
+
+class _Copied(NamedTuple):
+    end: int
+    size: int
+    is_whole: bool
+    noted: int  #: Up to where the result says what is missing.
+
+
+def _until(end: int) -> int | None:
+    return None if end == _END else end
+
+
+def _segments_of(part: Partition, end: int) -> list[Segment]:
+    """Return the segments that are restored up to an offset.
+
+    What was uploaded below the log start is not deleted at once, and no part of the log.
+    """
+    start = part.log_start_offset
+    return [s for s in part.segments if s.base_offset < end and (s.next_base is None or s.next_base > start)]
+
+
+def _content(part: Partition, until: int, arrival: Arrival) -> Content:
+    """Return offsets and number of records of what `write` makes of a partition."""
+    first, end, records, producers = part.log_start_offset, part.log_start_offset, 0, 0
+    copies, reached, digest = Copies(part), None, Digest()
+    for segment in _segments_of(part, until):
+        pieces: list[Iterable[Good | Damage]] = [copies.batches(segment)]
+        if reached is not None and reached < segment.base_offset:
+            pieces.insert(0, copies.between(reached, segment.base_offset, Damage("", CorruptionError("", 0, ""))))
+        for piece in chain.from_iterable(pieces):
+            if isinstance(piece, Damage):
+                continue
+            kept = piece.rows.last_offset < until
+            records += int(piece.rows.count[kept].sum())
+            end = max(end, int(piece.rows.last_offset[kept].max(initial=-1)) + 1)
+            producers = checksum(producers, piece.rows[kept], arrival.ids)
+            digest.add(piece.data, piece.rows[kept], int(piece.rows.position[0]))
+            reached = int(piece.rows.last_offset.max()) + 1
+    return Content(first, end, records, producers, digest.text())

@@ -1,0 +1,196 @@
+"""Reading a log that this process has open: fetch slices like a consumer, and decode them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.disk.disk import Segment
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.errors import CorruptionError, Verdict
+from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.files.txnindex import AbortedTxn
+from pylogseg.log.identity import LogIdentity
+from pylogseg.log.log import FetchIsolation
+from pylogseg.log.read_result import Found
+from pylogseg.log.reads import Fetched, aborted_between
+from pylogseg.log.segment import LogSegment
+from pylogseg.log.segments import Segments
+from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
+from pylogseg.walker.windows import Window
+
+
+class Readable(Protocol):
+    """An open log, as far as a reader needs it: an `EmbeddedLog` or its `Log`."""
+
+    @property
+    def folder(self) -> str: ...
+    @property
+    def identity(self) -> LogIdentity: ...
+    @property
+    def segments(self) -> Segments: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    def fetch(self, offset: int, max_bytes: int, isolation: FetchIsolation) -> Fetched: ...
+    def offset_for_time(self, timestamp: int) -> Found | None: ...
+
+
+class OpenLog:
+    """An open log as a source of a `Reader`: see `pylogseg.reading.stream.Source`.
+
+    Parameters
+    ----------
+    log : Readable
+    end_offset : int
+        Nothing at or after it is returned.
+    """
+
+    def __init__(self, log: Readable, end_offset: int) -> None:
+        self._log, self._end = log, end_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        """The log start offset now."""
+        return self._log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset at which the readable records end."""
+        return min(self._log.log_end_offset, self._end)
+
+    def offset_of_time(self, timestamp_ms: int) -> int:
+        """Return the offset of the first record that is not older; the highest possible offset without one."""
+        if timestamp_ms < 0:  # the log treats negative values specially
+            return self.log_start_offset
+        found = self._log.offset_for_time(timestamp_ms)
+        return OPEN_END if found is None else found.offset
+
+    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
+        """Yield the records of a half-open range, up to `end_offset` of this object."""
+        return iter(SliceReader(self._log, first_offset, min(end_offset, self._end), options))
+
+
+class SliceReader(PartitionReader):
+    """Fetches and decodes the records of a range of offsets, slice by slice.
+
+    Between slices it remembers offsets, not positions, so truncation, cleaning and deletion do not matter; if the next
+    records were deleted it raises `OffsetOutOfRangeError`.
+
+    Parameters
+    ----------
+    log : Readable
+    first_offset, end_offset : int
+        The range, half-open; it must be readable.
+    options : ReadOptions
+        Damage always raises; use `pylogseg.read` for a damaged log.
+
+    Attributes
+    ----------
+    position : int
+        All records below this offset were returned.
+    """
+
+    def __init__(self, log: Readable, first_offset: int, end_offset: int, options: ReadOptions) -> None:
+        super().__init__([], first_offset, end_offset, options)
+        self.position = first_offset
+        self._log = log
+        self._segment: Segment | None = None
+        self._aborted = _Aborted() if options.isolation_level == "read_committed" else None
+        if self._aborted is not None:
+            self._transactions = self._aborted
+
+    def __iter__(self) -> Iterator[Chunk]:
+        size = self._options.first_window_bytes
+        while self.position < self._end:
+            if self._aborted is not None:  # before the slice: a cleaning drops aborts whose records it removed
+                self._aborted.segments = self._log.segments.from_offset(self.position)
+            fetched = self._log.fetch(self.position, size, "high_watermark")
+            self._check_skipped(fetched)
+            if not len(fetched.data):
+                self.position = self._end
+                return
+            size = min(size * 2, self._options.window_bytes)
+            segment = self._segment_at(fetched.start.segment)
+            batches = self._scanned(fetched.data, fetched.start.position, segment)
+            rows, _ = self._selected(batches, segment)
+            if len(rows):
+                for chunk in self._decode(segment, rows, Window(rows, fetched.data, fetched.start.position)):
+                    assert chunk is not None  # damage raises
+                    yield chunk
+            # The log may have grown since `end_offset` was taken: batches from it on were fetched but not returned.
+            self.position = min(int(batches.last_offset[-1]) + 1, self._end)
+
+    def _check_skipped(self, fetched: Fetched) -> None:
+        """Check that segments that a search for an offset skipped end below it."""
+        segment = self._log.segments.floor(self.position)
+        if segment is None or self.position >= self._log.high_watermark:
+            return
+        if len(fetched.data) and segment.base_offset == fetched.start.segment:
+            return
+        end = segment.offset_index.floor(self.position)[1]
+        for window in segment.windows(end):
+            if len(window.batches):
+                end = int(window.batches.position[-1] + window.batches.size[-1])
+        if end < segment.size:
+            raise self._damage(segment.path, end, "no batch is readable")
+
+    def _damage(self, path: str, position: int, reason: str) -> CorruptionError:
+        remedy = "run `pylogseg verify` for details; read the rest with `pylogseg.read` and on_corrupt"
+        return CorruptionError(path, position, f"{reason}; {remedy}", self.position)
+
+    def _scanned(self, data: memoryview, position: int, segment: Segment) -> BatchTable:
+        """Return the whole batches of a slice; its end may cut off the last."""
+        batches = scan(data, file_position=position, crc=self._options.check_crc).batches
+        bad = np.flatnonzero(batches.verdict == Verdict.CRC_BAD)
+        if len(bad) or not len(batches):
+            at = int(batches.position[bad[0]]) if len(bad) else position
+            raise self._damage(segment.path, at, "the checksum does not match" if len(bad) else "no batch is readable")
+        return batches
+
+    def _segment_at(self, base_offset: int) -> Segment:
+        if self._segment is None or self._segment.base_offset != base_offset:
+            log = self._log
+            found = log.segments.floor(base_offset)
+            path = log.folder if found is None else found.path
+            size, modified_ms = (0, 0) if found is None else (found.size, found.modified_ms())
+            is_last = found is log.segments.active
+            topic, partition = log.identity.topic, log.identity.partition
+            self._segment = Segment(LocalFiles(), path, base_offset, size, modified_ms, is_last, topic, partition)
+        return self._segment
+
+
+class _Aborted:
+    """Aborted transactions below the last stable offset, from the transaction indexes of the log.
+
+    Attributes
+    ----------
+    segments : list of LogSegment
+        From the first one on that can hold such a batch.
+    """
+
+    def __init__(self) -> None:
+        self.segments: list[LogSegment] = []
+
+    def committed(self, rows: BatchTable, segment: Segment) -> tuple[npt.NDArray[np.bool_], None]:
+        """See `pylogseg.reading.transactions.Transactions.committed`."""
+        kept = np.ones(len(rows), np.bool_)
+        data = np.flatnonzero(rows.is_transactional & ~rows.is_control)
+        if len(data):
+            first, last = int(rows.base_offset[data[0]]), int(rows.last_offset[data[-1]])
+            for txn in aborted_between(self.segments, first, last + 1):
+                kept &= ~_covers(txn, rows)
+        return kept, None
+
+
+def _covers(txn: AbortedTxn, rows: BatchTable) -> npt.NDArray[np.bool_]:
+    base = rows.base_offset
+    inside = (base >= txn.first_offset) & (base <= txn.last_offset) & (rows.producer_id == txn.producer_id)
+    covered: npt.NDArray[np.bool_] = inside & rows.is_transactional & ~rows.is_control
+    return covered

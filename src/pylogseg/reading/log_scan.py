@@ -1,0 +1,298 @@
+"""Read logs as Arrow record batches by tasks: which ranges a filter needs, and the rows of some of them."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pylogseg.disk.disk import Segment
+from pylogseg.env.filesystem import FileSystem
+from pylogseg.errors import StorageError
+from pylogseg.format.scratch import Scratch
+from pylogseg.reading import header_reader
+from pylogseg.reading.arrow import columns as arrow
+from pylogseg.reading.log_ends import check_tail, consumer_end
+from pylogseg.reading.log_reader import LogFiles, range_of
+from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
+from pylogseg.reading.planned_logs import PlannedLogs
+from pylogseg.reading.pruning import Bounds, bounds_of, fields_of, matching, of_log, of_range, up_to
+from pylogseg.reading.range_reader import RangeReader
+from pylogseg.reading.ranges import Extent, Piece, Range, Task, cut, is_all_damage, offset_index, packed, pieces, url_of
+from pylogseg.reading.seek import largest_timestamp
+from pylogseg.walker.gaps import Gap
+
+#: With fewer logs, bounds are looked for in each: a filter may say something else of each partition.
+_MOST_SEARCHED = 16
+#: Ranges are compared with a filter so many at a time: each costs some 20 us.
+_COMPARED = 256
+_SURE = ("topic", "partition", "offset")
+_GUARANTEED = (*_SURE, "timestamp")
+#: What lies between the offsets of a list need not be read: ranges are cut into so many, as long as a filter leaves
+#: some of them out, and to no less than that size.
+_PARTS, _FINE_BYTES = 64, 64 << 10
+#: How many times as large a task is of which only headers are read.
+_HEADER_TASKS = 4
+
+
+class LogScan:
+    """The table of the records of logs as they were listed, up to where they ended when they were first asked for.
+
+    Parameters
+    ----------
+    logs : sequence of LogFiles
+    options : ReadOptions
+        Its `gaps` get those of all scans, each once.
+    names : sequence of str
+        The columns there are.
+    offsets, times : (int, int), (int or None, int or None)
+        Half-open ranges, as for `range_of`; times only say where to begin.
+    seen : pyarrow.Schema, optional
+        The columns that filters are about, where they are not those that are read.
+    """
+
+    def __init__(
+        self,
+        logs: Sequence[LogFiles],
+        options: ReadOptions,
+        names: Sequence[str],
+        offsets: tuple[int, int] = (0, OPEN_END),
+        times: tuple[int | None, int | None] = (None, None),
+        seen: pa.Schema | None = None,
+    ) -> None:
+        self._logs, self._options = list(logs), options
+        self._offsets, self._times, self._seen = offsets, times, seen
+        #: Whether a scan so far was told by headers what, read whole, has its check sums computed.
+        self.is_unchecked = False
+        self.schema = arrow.schema(names)
+        # Guarantees are about these. They come last: a filter may name columns by number.
+        fields = self.schema if seen is None else seen
+        self._all = pa.schema([*fields, *arrow.schema([name for name in _GUARANTEED if name not in fields.names])])
+        self._ends: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._segments: dict[str, Segment] = {}
+
+    def __reduce__(self) -> Any:
+        made = (self._logs, self._options, self.schema.names, self._offsets, self._times, self._seen)
+        return _unpickled, (made, self._ends)
+
+    @property
+    def name(self) -> str:
+        """What it is, for messages."""
+        return f"records of {len(self._logs)} log{'' if len(self._logs) == 1 else 's'}"
+
+    @functools.cached_property
+    def _known(self) -> dict[str, LogFiles]:
+        """Logs by folder; not single files, which may share one."""
+        return {url_of(log.segments[0].files, log.path): log for log in self._logs if _is_folder(log)}
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """The gaps of all scans so far, each once."""
+        return self._options.gaps
+
+    def tasks(self, filter: Any, target_bytes: int, columns: Sequence[str] | None = None) -> Iterator[Task]:
+        """Yield what is to be read, of about so many bytes a task, by log and offset.
+
+        Tasks are larger where headers are enough for the columns.
+
+        Raises
+        ------
+        CorruptionError
+            For damage behind the last batch of a log, with ``on_corrupt="raise"``.
+        StorageError
+            For a log that cannot be listed, or read where it ends.
+        """
+        if columns is not None and self._are_told(columns):
+            target_bytes *= _HEADER_TASKS
+        for log, bounds in self._bounded(filter):
+            if log.error is not None:
+                self._unreadable(log.error)
+                continue
+            extent = self._extent(log, bounds)
+            if extent is None:
+                continue
+            if self._options.on_corrupt == "stop":  # what is read ends where damage begins: before that all is read
+                yield tuple(piece.range for piece in pieces(extent))
+                continue
+            yield from packed(self._ranges(extent, bounds, filter, target_bytes), target_bytes)
+
+    def _ranges(self, extent: Extent, bounds: Bounds, filter: Any, target_bytes: int) -> list[Range]:
+        """The ranges of an extent that may have matching records."""
+        found = list(pieces(extent, bounds.since_ms))
+        if bounds.until_ms is not None:
+            found = [less for piece in found if (less := header_reader.up_to_time(piece, bounds.until_ms)) is not None]
+        self._segments.update((piece.range.path, piece.segment) for piece in found)
+        whole = [piece.range for piece in found]
+        if filter is None or not fields_of([filter], ("offset",)) or not whole:
+            return [part for piece in found for part in cut(piece, target_bytes)]
+        if not matching(~filter, [_guarantee(whole)], self._all):  # all of it matches
+            return [part for piece in found for part in cut(piece, target_bytes)]
+        return list(_joined(self._matching_ranges(found, filter), target_bytes))
+
+    def _matching_ranges(self, found: list[Piece], filter: Any) -> list[Range]:
+        """The ranges of pieces that a filter leaves, cut as finely as that leaves something out."""
+        found = [piece._replace(offset_index=piece.offset_index or offset_index(piece.segment)) for piece in found]
+        by_path = {piece.range.path: piece for piece in found}
+        parts = [piece.range for piece in found]
+        while True:
+            size = sum(part.size for part in parts)
+            fine = max(_FINE_BYTES, size // _PARTS)
+            finer = [less for part in parts for less in cut(by_path[part.path]._replace(range=part), fine)]
+            parts = self._narrowed(finer, filter)
+            if len(parts) == len(finer) or fine == _FINE_BYTES:
+                return parts
+
+    def _narrowed(self, parts: list[Range], filter: Any) -> list[Range]:
+        """The ranges that a filter leaves, found by comparing groups of them that become smaller."""
+        while True:
+            size = -(-len(parts) // _COMPARED)
+            groups = [parts[i : i + size] for i in range(0, len(parts), max(size, 1))]
+            kept = matching(filter, [_guarantee(group) for group in groups], self._all)
+            parts = [part for i in kept for part in groups[i]]
+            if size <= 1 or len(kept) == len(groups):
+                return parts
+
+    def _bounded(self, filter: Any) -> Iterator[tuple[LogFiles, Bounds]]:
+        """The logs that a filter leaves, with the bounds of matching records."""
+        logs = self._logs
+        if filter is None:
+            yield from ((log, Bounds()) for log in logs)
+            return
+        if fields_of([filter], ("topic", "partition")):
+            logs = [logs[i] for i in matching(filter, [known_of(log) for log in logs], self._all)]
+            if len(logs) <= _MOST_SEARCHED:
+                for log in logs:
+                    found = bounds_of(filter, self._all, known_of(log))
+                    if found is not None:
+                        yield log, found
+                return
+        found = bounds_of(filter, self._all)
+        yield from () if found is None else ((log, found) for log in logs)
+
+    def _extent(self, log: LogFiles, bounds: Bounds) -> Extent | None:
+        if not log.segments:
+            return None
+        end = self._end(log)
+        is_stop = self._options.on_corrupt == "stop"
+        first, stop = range_of(log, self._offsets, self._times)
+        first = first if is_stop else max(first, bounds.first_offset)
+        end = min(end, stop, bounds.end_offset)
+        return Extent(log, first, end) if first < end or is_all_damage(log.segments, end) else None
+
+    def _end(self, log: LogFiles) -> int:
+        """Where a log ended when it was first asked for."""
+        found = self._ends.get(log.path)
+        if found is None:
+            end = consumer_end(log, self._options.isolation_level, skips=self._options.on_corrupt == "skip")
+            how = replace(self._options, gaps=[])
+            check_tail(log, end, how)
+            self._add_gaps(how.gaps)
+            found = self._ends.setdefault(log.path, end.offset)
+        return found
+
+    def _unreadable(self, error: StorageError) -> None:
+        how = replace(self._options, gaps=[])
+        for log in self._logs:
+            if log.error is error:
+                for _ in log.chunks(0, 1, how):  # raises, or makes a gap
+                    pass
+        self._add_gaps(how.gaps)
+
+    def _add_gaps(self, gaps: Sequence[Gap]) -> None:
+        with self._lock:
+            self._options.gaps += [gap for gap in gaps if gap not in self._options.gaps]
+
+    def memory(self, columns: Sequence[str]) -> Scratch:
+        """Return memory for one thread that reads these columns."""
+        return Scratch(besides=arrow.copies_for(columns), allocate=pa.allocate_buffer)
+
+    def batches(self, task: Task, columns: Sequence[str], memory: Scratch) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of the rows of a task in order."""
+        how = replace(self._options, gaps=[], scratch=lambda: memory)
+        # A record batch has a length only if it has a column.
+        made = arrow.record_batches(self._chunks(task, how, columns), arrow.schema(columns or ["partition"]))
+        try:
+            yield from made if columns else (batch.select([]) for batch in made)
+        finally:
+            self._add_gaps(how.gaps)
+
+    def _chunks(self, task: Task, how: ReadOptions, columns: Sequence[str]) -> Iterator[Chunk]:
+        logs = PlannedLogs(how.isolation_level, self._place, self._known, skips=how.on_corrupt == "skip")
+        is_told = self._are_told(columns)
+        for part in task:
+            told = header_reader.header_chunks(part, how, logs, with_offsets="offset" in columns) if is_told else None
+            self.is_unchecked |= told is not None and how.check_crc
+            yield from (chunk for chunk in told or RangeReader(part, how, logs) if len(chunk.columns))
+            if how.on_corrupt == "stop" and any(gap.is_damage for gap in how.gaps):
+                return
+
+    def _are_told(self, columns: Sequence[str]) -> bool:
+        """Check whether headers are enough for columns."""
+        known = header_reader.COUNTED if self._options.check_crc else header_reader.COLUMNS
+        return self._options.on_corrupt == "raise" and known.issuperset(columns)
+
+    def _place(self, part: Range) -> tuple[FileSystem, str]:
+        segment = self._segment(part)
+        return segment.files, segment.path
+
+    def _segment(self, part: Range) -> Segment:
+        if part.path not in self._segments:  # of a task that was planned in another process
+            self._segments.update((url_of(each.files, each.path), each) for log in self._logs for each in log.segments)
+        return self._segments[part.path]
+
+    def files(self, task: Task) -> Sequence[tuple[str, int]]:
+        """Return the segments of a task, and about how many bytes of each."""
+        return [(part.path, part.size) for part in task]
+
+    def all_match(self, task: Task, filter: Any) -> bool:
+        """Check whether a filter is sure to be true of all rows of a task: one on nothing but places in the log."""
+        if not {*_SURE}.issuperset(fields_of([filter], self._all.names)):
+            return False
+        return not matching(~filter | filter.is_null(), [_guarantee(task)], self._all)
+
+    def guarantee(self, task: Task) -> Any:
+        """Return what is true of all rows of a task: topic, partition, offsets, and the largest time if known."""
+        found, latest = _guarantee(task), [largest_timestamp(self._segment(part)) for part in task]
+        known = [time for time in latest if time is not None]
+        return found & up_to(max(known)) if len(known) == len(latest) else found
+
+
+def _is_folder(log: LogFiles) -> bool:
+    return bool(log.segments) and log.path != log.segments[0].path
+
+
+def known_of(log: LogFiles) -> Any:
+    """Return what is true of all records of a log; nothing, of one without a segment."""
+    return of_log(log.segments[0].topic, log.segments[0].partition) if log.segments else pc.scalar(True)
+
+
+def _guarantee(parts: Sequence[Range]) -> Any:
+    """What is true of all records of ranges that follow one another in a log."""
+    return of_range(parts[0]._replace(end_offset=max(parts[0].first_offset + 1, parts[-1].end_offset)))
+
+
+def _joined(parts: Sequence[Range], target_bytes: int) -> Iterator[Range]:
+    """Ranges that follow one another in a segment as one, up to about so many bytes."""
+    whole: Range | None = None
+    for part in parts:
+        follows = whole is not None and whole.path == part.path and whole.end_offset == part.first_offset
+        if whole is not None and follows and part.end - whole.start <= target_bytes:
+            whole = whole._replace(end_offset=part.end_offset, end=part.end)
+            continue
+        if whole is not None:
+            yield whole
+        whole = part
+    if whole is not None:
+        yield whole
+
+
+def _unpickled(made: Any, ends: dict[str, int]) -> LogScan:
+    found = LogScan(*made)
+    found._ends.update(ends)
+    return found

@@ -1,0 +1,126 @@
+"""The table of record batches: what their headers say, and why there is none in other bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from pylogseg.disk.disk import Segment
+from pylogseg.env.filesystem import FileView
+from pylogseg.format.batches import CODEC_NAMES, BatchTable
+from pylogseg.format.escape import readable
+from pylogseg.reading.header_reader import plain_batches
+from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.seek import position_of_offset
+from pylogseg.tables.rows import TIMESTAMP, record_batch
+from pylogseg.walker.gaps import Gap
+from pylogseg.walker.windows import walk
+
+_CODECS = pa.array([*CODEC_NAMES, None, None, None])
+
+#: A stretch of bytes without a good batch has a `problem`, and nulls for what is not known of it.
+BATCHES = pa.schema(
+    {
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "segment": pa.string(),
+        "position": pa.int64(),
+        "sizeBytes": pa.int64(),
+        "baseOffset": pa.int64(),
+        "lastOffset": pa.int64(),
+        "count": pa.int32(),
+        "magic": pa.int32(),
+        "codec": pa.string(),
+        "timestampType": pa.int32(),
+        "maxTimestamp": TIMESTAMP,
+        "leaderEpoch": pa.int32(),
+        "producerId": pa.int64(),
+        "producerEpoch": pa.int16(),
+        "baseSequence": pa.int32(),
+        "isTransactional": pa.bool_(),
+        "isControl": pa.bool_(),
+        "problem": pa.string(),
+    }
+)
+
+
+def of_range(
+    segment: Segment,
+    view: FileView,
+    first_offset: int,
+    end_offset: int,
+    wanted: pa.Schema,
+    *,
+    crc: bool,
+    begins: bool = False,
+    ends: bool = False,
+) -> Iterator[tuple[pa.RecordBatch, Gap | None]]:
+    """Yield the batches that end in a half-open range of offsets, and what is no good batch there with its gap.
+
+    A gap that reaches into the range from before it belongs to the range before, unless this one `begins` the read.
+    Bytes after the last batch belong to the range if it `ends` the segment. Without CRCs, headers alone are read where
+    there is nothing but batches of magic 2.
+    """
+    plain = None if crc else plain_batches(segment, view, first_offset, end_offset)
+    if plain is not None:
+        plain = plain[plain.last_offset < end_offset] if end_offset != OPEN_END else plain
+        if len(plain):
+            yield of_batches(segment, plain, wanted), None
+        return
+    start = position_of_offset(segment, view, first_offset)
+    for item in walk(view, start=start, lowest_offset=segment.base_offset, is_last=segment.is_last, crc=crc):
+        if isinstance(item, Gap):
+            if _is_in(item, first_offset, end_offset, begins, ends):
+                yield of_gap(segment, item, wanted), item
+            continue
+        last = item.batches.last_offset
+        found = item.batches[(last >= first_offset) & (last < end_offset)]
+        if len(found):
+            yield of_batches(segment, found, wanted), None
+        if last[-1] >= end_offset - (not ends):
+            return
+
+
+def _is_in(gap: Gap, first_offset: int, end_offset: int, begins: bool, ends: bool) -> bool:
+    if gap.first_offset < first_offset:
+        return begins and (gap.next_offset is None or gap.next_offset > first_offset)
+    return gap.first_offset < end_offset or (ends and gap.first_offset == end_offset)
+
+
+def of_batches(segment: Segment, rows: BatchTable, wanted: pa.Schema = BATCHES) -> pa.RecordBatch:
+    """Return a row for each batch."""
+    columns = {
+        "position": rows.position,
+        "sizeBytes": rows.size,
+        "baseOffset": rows.base_offset,
+        "lastOffset": rows.last_offset,
+        "count": rows.count,
+        "magic": rows.magic,
+        "codec": _CODECS.take(pa.array(rows.codec)),
+        "timestampType": rows.timestamp_type,
+        "maxTimestamp": rows.max_timestamp,
+        "leaderEpoch": rows.leader_epoch,
+        "producerId": rows.producer_id,
+        "producerEpoch": rows.producer_epoch,
+        "baseSequence": rows.base_sequence,
+        "isTransactional": rows.is_transactional,
+        "isControl": rows.is_control,
+    }
+    return record_batch(wanted, len(rows), _where(segment), columns)
+
+
+def of_gap(segment: Segment, gap: Gap, wanted: pa.Schema = BATCHES) -> pa.RecordBatch:
+    """Return the row of a stretch of bytes that is no good batch."""
+    same = {
+        "position": gap.position,
+        "sizeBytes": gap.end_position - gap.position,
+        "baseOffset": gap.first_offset,
+        "problem": f"{gap.kind.value}: {gap.reason}",
+    }
+    return record_batch(wanted, 1, {**_where(segment), **same}, {})
+
+
+def _where(segment: Segment) -> dict[str, Any]:
+    return {"topic": readable(segment.topic), "partition": segment.partition, "segment": readable(segment.name)}

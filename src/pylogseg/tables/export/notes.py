@@ -1,0 +1,194 @@
+"""What is noted of an export beside its files: whether it ended, and what its parts have.
+
+An object ``_pylogseg/table.json`` says that a run writes, and last that all of it is there: who finds the first knows
+that parts may be missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import platform
+import re
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pylogseg.env.storage import LocalStorage
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.inspect.verify.findings import Finding
+from pylogseg.tables.export.stores import FolderStore, ObjectStore, store_of
+from pylogseg.tables.export.unfinished import is_alive
+
+_log = logging.getLogger(__name__)
+
+#: Readers of datasets skip names that begin with an underscore.
+NOTES = "_pylogseg"
+_TABLE = f"{NOTES}/table.json"
+_LOCK = f"{NOTES}/lock-"
+_FEW = 5
+#: Name of the note of a part.
+NOTE = re.compile(r"(?P<topic>.+)-(?P<partition>-?\d+)-(?P<base>\d{20})\.json", re.DOTALL)
+
+#: Name of the note of a whole log, of a plain export.
+_LOG_NOTE = re.compile(r"log-(?P<topic>.+)-(?P<partition>-?\d{1,10})\.json", re.DOTALL)
+
+
+def note_name(key: tuple[str, int], base: int) -> str:
+    """Return the name of the note of a part, by topic and partition and its base offset."""
+    return f"{key[0]}-{key[1]}-{base:020d}.json"
+
+
+def noted(store: ObjectStore, name: str) -> dict[str, Any] | None:
+    """Read a note; None if there is none, or something died while it wrote it: it is done again."""
+    data = store.read(f"{NOTES}/{name}")
+    try:
+        found: dict[str, Any] | None = None if data is None else json.loads(data)
+    except ValueError:
+        return None
+    return found
+
+
+def write_note(store: ObjectStore, name: str, content: Mapping[str, Any]) -> None:
+    """Put a note in place as a whole."""
+    store.put(f"{NOTES}/{name}", json.dumps(content).encode())
+
+
+def note_log(
+    store: ObjectStore, key: tuple[str, int], files: Sequence[tuple[str, int, int]], problem: str | None
+) -> None:
+    """Note what a plain export has of a log: its files, with records and bytes, and why not all of it is there."""
+    write_note(store, f"log-{key[0]}-{key[1]}.json", {"files": files, "problem": problem})
+
+
+def note_names(store: ObjectStore, kind: re.Pattern[str] = NOTE) -> list[re.Match[str]]:
+    """Return the names of the notes of parts, or of another kind, as matches, sorted."""
+    names = (name.removeprefix(f"{NOTES}/") for name in store.list(NOTES))
+    return [match for name in sorted(names) if (match := kind.fullmatch(name)) is not None]
+
+
+def files_of(note: Mapping[str, Any] | None) -> list[str]:
+    """Paths of the data files that a note names, below the place of the table."""
+    if note is None:
+        return []
+    return [*(each[0] for each in note.get("files", ())), *note.get("pending", ())]
+
+
+def said_of(store: ObjectStore) -> dict[str, Any] | None:
+    """Read what a table is; ``state`` is ``writing`` until a run has ended. None if nothing is said."""
+    return noted(store, _TABLE.removeprefix(f"{NOTES}/"))
+
+
+@contextlib.contextmanager
+def writing(store: ObjectStore, shape: Mapping[str, Any], names: Iterable[str]) -> Iterator[None]:
+    """Say that a run writes partitions, and at its end that the table is whole; an error leaves it to the next run.
+
+    What a run that died had begun stays unfinished until a later one has written it.
+    """
+    mine, before = set(names), set((said_of(store) or {}).get("unfinished", ()))
+    _say(store, shape, before | mine)
+    yield
+    _say(store, shape, before - mine)
+    if left := sorted(before - mine):
+        _log.warning("%s: an earlier export did not finish %s: export them too", store.url, ", ".join(left))
+
+
+def _say(store: ObjectStore, shape: Mapping[str, Any], unfinished: Collection[str]) -> None:
+    state = {"state": "writing", "unfinished": sorted(unfinished)} if unfinished else {"state": "whole"}
+    write_note(store, _TABLE.removeprefix(f"{NOTES}/"), {**shape, **state})
+
+
+def unsay(store: ObjectStore) -> None:
+    """Remove what is said of a table."""
+    store.delete(_TABLE)
+
+
+def state_of(out: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+    """Read what is said of the table in a folder or at a URL, see `said_of`."""
+    return said_of(store_of(out, storage))
+
+
+def is_noted(out: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> bool:
+    """Check whether something is noted of files in a folder or at a URL."""
+    return bool(store_of(out, storage).list(NOTES))
+
+
+def refuse_unfinished(out: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> None:
+    """Raise RequestError for a table whose last export did not end."""
+    said = state_of(out, storage) or {}
+    if said.get("state") == "writing":
+        names = said.get("unfinished", ())
+        of = f" {', '.join(names[:_FEW])}{' and others' * (len(names) > _FEW)}" if names else ""
+        raise RequestError(f"{out}: an export of{of or ' it'} did not finish, and parts may be missing: run it again")
+
+
+def lacking_of(
+    out: str | os.PathLike[str],
+    is_asked: Callable[[str, int], bool] = lambda topic, partition: True,
+    storage: Mapping[str, Any] | None = None,
+) -> list[Finding]:
+    """Return what the notes of a table know to be missing: what could not be exported, and files that are gone.
+
+    `is_asked` says of which partitions, also of those that have no file any more.
+    """
+    store, found = store_of(out, storage), list[Finding]()
+    there: Collection[str] | None = None
+    for match in [*note_names(store), *note_names(store, _LOG_NOTE)]:
+        if not is_asked(match["topic"], int(match["partition"])):
+            continue
+        note = noted(store, match.string) or {}
+        if note.get("problem"):
+            found.append(_lost(store, f"{NOTES}/{match.string}", f"not all could be exported: {note['problem']}"))
+        there = store.list() if there is None else there
+        for name, records, *_ in note.get("files", ()):
+            if name not in there:
+                found.append(_lost(store, name, f"this file of the table is not there, with {records:,} records"))
+    return found
+
+
+def _lost(store: ObjectStore, name: str, reason: str) -> Finding:
+    remedy = "run the export again, or take the file from a backup of the table"
+    return Finding(store.name(name), "missing", True, reason, other_remedy=remedy)
+
+
+@contextlib.contextmanager
+def locked(store: ObjectStore) -> Iterator[None]:
+    """Keep other exports away from a place; StorageError if one is there."""
+    if isinstance(store, FolderStore):
+        notes = store.root / NOTES
+        notes.mkdir(parents=True, exist_ok=True)
+        lock = LocalStorage().lock(str(notes))
+        try:
+            yield
+        finally:
+            lock.release()
+        return
+    since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    mine = f"{_LOCK}{uuid.uuid4().hex}.json"
+    # First said, then looked: of two at the same time at least one sees the other. No store needs to refuse anything.
+    store.put(mine, json.dumps({"host": platform.node(), "process": os.getpid(), "since": since}).encode())
+    try:
+        for name in store.list(NOTES):
+            if name.startswith(_LOCK) and name != mine:
+                _check_dead(store, name)
+        yield
+    finally:
+        store.delete(mine)
+
+
+def _check_dead(store: ObjectStore, name: str) -> None:
+    """Remove the lock of a process of this machine that ended; StorageError for another one."""
+    owner = noted(store, name.removeprefix(f"{NOTES}/"))
+    if owner is None:  # it has just ended
+        return
+    if owner["host"] == platform.node() and not is_alive(owner["process"]):
+        store.delete(name)
+        return
+    reason = (
+        f"another export writes to {store.url}: process {owner['process']} on {owner['host']}, since "
+        f"{owner['since']}; if none runs, delete this object"
+    )
+    raise StorageError(store.name(name), "lock", reason)

@@ -1,0 +1,242 @@
+"""Where files of an export lie: a folder of this machine, or a store that fsspec knows.
+
+An object appears whole under its name or not at all, there as here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Protocol
+
+from pylogseg.disk.tier.urls import KEYS_OPTION
+from pylogseg.env.remote import remote_system, tag_of, without_login
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.tables.export.unfinished import create_folder, unfinished, whole
+
+_PIECE_BYTES = 8 << 20
+
+
+class Fingerprint(NamedTuple):
+    """An object: bytes, and the store's tag of its content, empty if it has none."""
+
+    size: int
+    tag: str = ""
+
+
+class ObjectStore(Protocol):
+    """Objects by their names below a place, with ``/`` between folders.
+
+    ``list(name="")``
+        The object of that name, or all below it.
+    ``read(name)``
+        None if there is none.
+    ``put(name, content)``
+        Bytes, or a file of `scratch`, which is moved there; in place of an older object, whole or not at all.
+    ``delete(name)``
+        Does nothing if there is none.
+    ``has(name, noted)``
+        Whether the object has the content of which `put` returned the fingerprint.
+    ``scratch()``
+        A folder of this machine, for files until they are put.
+    """
+
+    url: str  #: As people name the place.
+
+    def name(self, name: str) -> str: ...
+
+    def list(self, name: str = "") -> dict[str, Fingerprint]: ...
+    def read(self, name: str) -> bytes | None: ...
+    def put(self, name: str, content: bytes | Path) -> Fingerprint: ...
+    def delete(self, name: str) -> None: ...
+    def has(self, name: str, noted: Fingerprint) -> bool: ...
+    def scratch(self) -> contextlib.AbstractContextManager[Path]: ...
+
+
+def store_of(place: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> FolderStore | RemoteStore:
+    """Return the store of a folder or a URL; `storage` has fsspec's options, and those of a tier do not count."""
+    text = os.fspath(place)
+    storage = {name: value for name, value in (storage or {}).items() if name != KEYS_OPTION}
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    return RemoteStore(text, storage) if "://" in text else FolderStore(Path(text))
+
+
+class FolderStore:
+    """A folder; what lies in folders that are links is left alone."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.url = root, str(root)
+
+    def list(self, name: str = "") -> dict[str, Fingerprint]:
+        """See `ObjectStore`."""
+        top = self.root / name
+        found = [top] if top.is_file() else [Path(at) / each for at, _, names in os.walk(top) for each in names]
+        sized = {}
+        for path in found:
+            with contextlib.suppress(FileNotFoundError):
+                sized[path.relative_to(self.root).as_posix()] = Fingerprint(path.stat().st_size)
+        return sized
+
+    def read(self, name: str) -> bytes | None:
+        """See `ObjectStore`."""
+        try:
+            return (self.root / name).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def put(self, name: str, content: bytes | Path) -> Fingerprint:
+        """See `ObjectStore`."""
+        target = self.path(name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Path):
+            os.replace(content, target)
+        else:
+            with whole(target) as file:
+                file.write(content)
+        return Fingerprint(target.stat().st_size)
+
+    def delete(self, name: str) -> None:
+        """See `ObjectStore`."""
+        self.path(name).unlink(missing_ok=True)
+
+    def has(self, name: str, noted: Fingerprint) -> bool:
+        """Check whether there is a file of that size."""
+        return self.list(name).get(name) == Fingerprint(noted.size)
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder on the same disk, from which a file moves by a rename."""
+        folder = self.root / unfinished()
+        create_folder(folder)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def name(self, name: str) -> str:
+        """Return the path of an object."""
+        return str(self.root / name)
+
+    def path(self, name: str) -> Path:
+        """Return the path of a name; RequestError if a folder below the root is a link: it lies somewhere else."""
+        target = self.root / name
+        for path in target.parents:
+            if path == self.root:
+                break
+            if path.is_symlink():
+                raise RequestError(f"{path} is a link to {os.readlink(path)}: remove it, or export to where it leads")
+        return target
+
+
+class RemoteStore:
+    """A place in a store, by fsspec."""
+
+    def __init__(self, url: str, storage: Mapping[str, Any]) -> None:
+        self.url = without_login(url).rstrip("/")
+        self._system, self._root = remote_system(url, storage)
+        self._root = self._root.rstrip("/")
+
+    def list(self, name: str = "") -> dict[str, Fingerprint]:
+        """See `ObjectStore`."""
+        self._system.invalidate_cache()
+        try:
+            found = self._system.find(self._path(name), detail=True)
+            return {
+                path[len(self._root) + 1 :]: _fingerprint(info or self._system.info(path))
+                for path, info in found.items()
+            }
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise self._failed(name, "list", error) from error
+
+    def read(self, name: str) -> bytes | None:
+        """See `ObjectStore`."""
+        try:
+            data: bytes = self._system.cat_file(self._path(name))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._failed(name, "read", error) from error
+        return data
+
+    def put(self, name: str, content: bytes | Path) -> Fingerprint:
+        """See `ObjectStore`."""
+        path = self._path(name)
+        size = content.stat().st_size if isinstance(content, Path) else len(content)
+        try:
+            if isinstance(content, Path):
+                self._system.put_file(str(content), path)
+            else:
+                self._system.pipe_file(path, content)
+            self._system.invalidate_cache()
+            found = _fingerprint(self._system.info(path))
+        except OSError as error:
+            raise self._failed(name, "write", error) from error
+        if found.size != size:
+            raise StorageError(self.name(name), "write", f"{size} bytes were sent, and the store has {found.size}")
+        if isinstance(content, Path):
+            found = found if found.tag else Fingerprint(size, _digest(content.open("rb")))
+            content.unlink()
+        return found
+
+    def delete(self, name: str) -> None:
+        """See `ObjectStore`."""
+        try:
+            self._system.rm_file(self._path(name))
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise self._failed(name, "delete", error) from error
+
+    def copy(self, name: str, new: str) -> None:
+        """Copy an object inside of the store; that does not pass through this machine where the store can do it."""
+        try:
+            self._system.cp_file(self._path(name), self._path(new))
+        except OSError as error:
+            raise self._failed(new, "write", error) from error
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """See `ObjectStore`."""
+        with tempfile.TemporaryDirectory(prefix="pylogseg-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+
+    def has(self, name: str, noted: Fingerprint) -> bool:
+        """Check whether an object has the content that `put` said; it is read if the store has no tags."""
+        there = self.list(name).get(name)
+        if there is None or there.size != noted.size:
+            return False
+        try:
+            return noted.tag == (there.tag or _digest(self._system.open(self._path(name), "rb")))
+        except OSError as error:
+            raise self._failed(name, "read", error) from error
+
+    def name(self, name: str) -> str:
+        """Return the URL of an object."""
+        return f"{self.url}/{name}"
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _failed(self, name: str, operation: str, error: OSError) -> StorageError:
+        return StorageError(self.name(name), operation, str(error) or type(error).__name__, error.errno)
+
+
+def _fingerprint(info: Mapping[str, Any]) -> Fingerprint:
+    return Fingerprint(int(info["size"] or 0), tag_of(info))
+
+
+def _digest(file: IO[bytes]) -> str:
+    """Return the digest of a file, which is closed."""
+    digest = hashlib.sha256()
+    with file:
+        while data := file.read(_PIECE_BYTES):
+            digest.update(data)
+    return digest.hexdigest()

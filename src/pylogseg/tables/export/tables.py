@@ -1,0 +1,491 @@
+"""The records of logs as Parquet or Arrow files by topic and date, as tables of a data lake are laid out.
+
+A part of a log is what the table has of one segment. Its files appear at its end, and a note of them beside the table:
+which offsets they cover, and of which file. Who comes again sees by the notes what there is to do, and which files are
+of segments that are in the log no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import uuid
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pylogseg.disk.disk import Segment
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.reading.log_reader import LogFiles, LogReader
+from pylogseg.reading.marks import is_marked, mark_of
+from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
+from pylogseg.reading.stable_offset import last_stable_offset
+from pylogseg.reading.transactions import Transactions
+from pylogseg.tables.export.file import DEFAULT_COLUMNS, FORMS, NO_VALUE, SINKS, Form
+from pylogseg.tables.export.notes import (
+    NOTES,
+    files_of,
+    locked,
+    note_name,
+    note_names,
+    noted,
+    said_of,
+    unsay,
+    write_note,
+    writing,
+)
+from pylogseg.tables.export.stores import Fingerprint, FolderStore, ObjectStore, store_of
+from pylogseg.tables.export.unfinished import remove
+from pylogseg.walker.gaps import GapKind
+
+#: The topic is in the name of a folder; the partition is not, so it is a column.
+COLUMNS = ("partition", *DEFAULT_COLUMNS)
+_FILE = re.compile(r"topic=[^/]+/date=[^/]+/(?P<partition>-?\d+)-\d{20}-\d{4,}\.[a-z]+", re.DOTALL)
+_WRITING = "writing-"
+_DAY_MS = 86_400_000
+#: Files that are open at the same time: a timestamp may be anything, and each file holds a row group in memory.
+_OPEN_FILES = 16
+
+
+@dataclass(frozen=True)
+class Span:
+    """A range of a log that is requested, or in the table; half-open, timestamps in ms."""
+
+    first: int
+    end: int
+    since: int | None
+    until: int | None
+
+    def joined(self, other: Span) -> Span:
+        """Return the range that covers both; RequestError if there are times between the two that are in neither."""
+        for early, late in ((self, other), (other, self)):
+            if early.until is not None and late.since is not None and early.until < late.since:
+                raise RequestError(
+                    f"the table has records up to time {early.until}, or from {late.since} on, and those between were "
+                    "not asked for: export them too, or export to another folder"
+                )
+        since = None if self.since is None or other.since is None else min(self.since, other.since)
+        until = None if self.until is None or other.until is None else max(self.until, other.until)
+        return Span(min(self.first, other.first), max(self.end, other.end), since, until)
+
+
+@dataclass(frozen=True)
+class Part:
+    """The part of the table for one segment."""
+
+    log: LogFiles  #: Of the segment and those after it, as far as they are needed to read it.
+    segment: Segment
+    span: Span
+    lowest: int  #: Offsets (to `highest`, half-open) that it may have, whatever the table has of it already.
+    highest: int
+    options: ReadOptions
+    superseded: tuple[str, ...] = ()  #: Notes of segments that left the log, and whose offsets this one has now.
+
+    @property
+    def note(self) -> str:
+        return f"{self.segment.topic or NO_VALUE}-{self.segment.partition}-{self.segment.base_offset:020d}.json"
+
+
+@dataclass(frozen=True)
+class ExportedPart:
+    """The result of exporting a part."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    state: str  #: "written", "unchanged", "to do" (dry run), "gone" (by retention) or "left" (after damage that stops).
+    #: Path below the folder of the table, records, bytes.
+    files: list[tuple[str, int, int]] = field(default_factory=list)
+    problem: str | None = None  #: The unreadable parts.
+
+
+class Table:
+    """The folder, or the place in a store, of a table while one export writes to it; it is made if it is missing.
+
+    The form is ``parquet`` or ``arrow``; dates are those of the timestamps, in UTC. With `overwrite`, what earlier
+    exports have written there goes first. `storage` has fsspec's options for a URL. Raises RequestError if the table
+    was written with other columns, another form or isolation, or by somebody else, and StorageError if another export
+    is writing to it.
+    """
+
+    def __init__(
+        self,
+        out: str | os.PathLike[str],
+        form: Form,
+        isolation_level: str,
+        *,
+        dry_run: bool = False,
+        overwrite: bool = False,
+        storage: Mapping[str, Any] | None = None,
+    ) -> None:
+        if form.name not in ("parquet", "arrow"):
+            raise RequestError(f"files by date are parquet or arrow, not {form.name}")
+        self.store = store_of(out, storage)
+        self.form, self.dry_run = replace(form, isolation_level=isolation_level), dry_run
+        self._shape = {"form": form.name, "columns": list(form.columns), "isolation_level": isolation_level}
+        self._overwrite = overwrite
+        #: Whether what is there already does not count.
+        self.starts_empty = overwrite and dry_run
+        self._mark = uuid.uuid4().hex
+
+    @contextlib.contextmanager
+    def opened(self, names: Iterable[str] = ("all",)) -> Iterator[None]:
+        """Take the table for one run, of partitions of these names, and say at the end that it is whole."""
+        if self.dry_run:
+            if not self._overwrite:
+                self._check()
+            yield
+            return
+        with locked(self.store), self._unfinished():
+            if self._overwrite:
+                self._clear()
+            self._check()
+            with writing(self.store, self._shape, names):
+                yield
+
+    @contextlib.contextmanager
+    def _unfinished(self) -> Iterator[None]:
+        """Make the folder of unfinished files, where all workers share a disk; those of runs that died go."""
+        if not isinstance(self.store, FolderStore):
+            yield
+            return
+        notes = self.store.root / NOTES
+        # Nobody else writes here.
+        for litter in [*notes.glob(f"{_WRITING}*"), *notes.glob(".*.tmp")]:
+            remove(litter)
+        folder = notes / f"{_WRITING}{self._mark}"
+        folder.mkdir()
+        try:
+            yield
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """Yield the folder of the files of a part until it is complete."""
+        if isinstance(self.store, FolderStore):
+            yield self.store.root / NOTES / f"{_WRITING}{self._mark}"
+        else:
+            with self.store.scratch() as folder:
+                yield folder
+
+    def notes(self) -> dict[tuple[str, int], list[int]]:
+        """Base offsets of what is noted, ascending, by topic and partition."""
+        found: dict[tuple[str, int], list[int]] = {}
+        for match in () if self.starts_empty else note_names(self.store):
+            found.setdefault((match["topic"], int(match["partition"])), []).append(int(match["base"]))
+        return {key: sorted(bases) for key, bases in found.items()}
+
+    def _check(self) -> None:
+        said, out = said_of(self.store), self.store.url
+        if said is None:
+            if self.notes():
+                raise RequestError(
+                    f"{out}: an earlier version of this program wrote the table, without noting which offsets it "
+                    "has: export to another folder, or write it again (overwrite)"
+                )
+            return
+        for name, value in self._shape.items():
+            if said.get(name) != value:
+                raise RequestError(
+                    f"{out}: the table has {name} {_words(said.get(name))}, and {_words(value)} is asked for: "
+                    "export to another folder, or write the whole table again (overwrite)"
+                )
+
+    def _clear(self) -> None:
+        _withdraw(self.store, [match.string for match in note_names(self.store)])
+        unsay(self.store)
+
+
+def parts_of(
+    logs: Iterable[LogFiles],
+    table: Table,
+    options: ReadOptions,
+    times: tuple[int | None, int | None] = (None, None),
+    *,
+    keep_deleted: bool = True,
+) -> list[list[Part]]:
+    """Return the parts that an export has to check; each inner list is done in its order by one `export_parts`.
+
+    Under ``on_corrupt="stop"`` a list has a whole log. Times are ms, half-open. With `keep_deleted`, the table keeps
+    records below the log start offset, which retention has removed from the log. Raises RequestError if two files are
+    the same part of the same partition, and StorageError for a log whose folder cannot be listed.
+    """
+    notes = table.notes()
+    groups: list[list[Part]] = []
+    seen: dict[str, str] = {}
+    for log in logs:
+        if log.error is not None:
+            raise StorageError(log.error.path, log.error.operation, log.error.reason, log.error.errno)
+        parts = _parts_of_log(log, table, notes, options, times, keep_deleted)
+        for part in parts:
+            other = seen.setdefault(part.note, part.segment.path)
+            if other != part.segment.path:
+                raise RequestError(
+                    f"{other} and {part.segment.path} are the same part of the same partition: export one of them"
+                )
+        groups += [parts] if options.on_corrupt == "stop" else [[part] for part in parts]
+    return [group for group in groups if group]
+
+
+def _parts_of_log(
+    log: LogFiles,
+    table: Table,
+    notes: dict[tuple[str, int], list[int]],
+    options: ReadOptions,
+    times: tuple[int | None, int | None],
+    keep_deleted: bool,
+) -> list[Part]:
+    if not log.segments:
+        return []
+    reader, end = LogReader.of(log, (0, OPEN_END), times, options), OPEN_END
+    if options.isolation_level == "read_committed":
+        # Below it all transactions are decided forever, so each segment can be read by itself, now and later.
+        skips = options.on_corrupt == "skip"
+        stable = last_stable_offset(list(log.segments), log.snapshots, {} if skips else None)
+        end = OPEN_END if stable is None else stable
+        log = _Decided(*log)
+    head = log.segments[0]
+    key = (head.topic or NO_VALUE, head.partition)
+    known = notes.get(key, [])
+    before = [base for base in known if base < head.base_offset]
+    lowest = 0 if keep_deleted else log.log_start_offset
+    if before and keep_deleted:
+        newest = noted(table.store, note_name(key, before[-1]))
+        lowest = max(lowest, 0 if newest is None else int(newest.get("covered", 0)))
+    parts: list[Part] = []
+    bases = [segment.base_offset for segment in log.segments]
+    for i, segment in enumerate(log.segments):
+        following = bases[i + 1] if i + 1 < len(bases) else OPEN_END
+        first = max(lowest, reader.first_offset, segment.base_offset)
+        highest = min(following, end)
+        last = min(highest, reader.end_offset)
+        if first >= last:
+            continue
+        files = log if isinstance(log, _Decided) else log._replace(segments=[segment])
+        span = Span(first, last, *times)
+        stale = [base for base in known if segment.base_offset < base < following]
+        names = tuple(note_name(key, base) for base in stale)
+        parts.append(Part(files, segment, span, max(lowest, segment.base_offset), highest, options, names))
+    if not parts:
+        return []
+    # What was noted beyond the end is of a log that was truncated, or of a topic that was deleted and made again.
+    beyond = [] if times[1] is not None else [base for base in known if base > parts[-1].segment.base_offset]
+    own = {part.segment.base_offset for part in parts}
+    start = max(head.base_offset, log.log_start_offset)
+    deleted = [] if keep_deleted else [base for base in known if base < start and base not in own]
+    names = tuple(note_name(key, base) for base in deleted)
+    parts[0] = replace(parts[0], superseded=(*names, *parts[0].superseded))
+    more = {*parts[-1].superseded, *(note_name(key, base) for base in beyond)}
+    parts[-1] = replace(parts[-1], superseded=tuple(sorted(more)))
+    return parts
+
+
+class _Decided(LogFiles):
+    """A log that is read up to its last stable offset at most, a segment at a time."""
+
+    __slots__ = ()
+
+    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
+        """See `LogFiles`."""
+        segments = list(self.segments)
+        skips = options.on_corrupt == "skip"
+        outcomes = Transactions(segments, self.snapshots, first_offset, ends_stable=True, skips=skips)
+        number = max(0, bisect_right([segment.base_offset for segment in segments], first_offset) - 1)
+        yield from PartitionReader(
+            segments[number : number + 1], first_offset, end_offset, options, transactions=outcomes
+        )
+
+
+def export_parts(
+    parts: Sequence[Part], table: Table, advance: Callable[[int], None] | None = None
+) -> list[ExportedPart]:
+    """Write what has changed to ``OUT/topic=NAME/date=YYYY-MM-DD/<partition>-<base offset>-<n>.parquet``.
+
+    The parts are one of the lists of `parts_of`; the table may have travelled to another process. `advance` as of
+    `export_part`.
+    """
+    done: list[ExportedPart] = []
+    for number, part in enumerate(parts):
+        done.append(_export_part(part, table, advance))
+        if part.options.on_corrupt == "stop" and done[-1].problem is not None and done[-1].state != "gone":
+            left = parts[number + 1 :]
+            problem = f"after the damage: {done[-1].problem}"
+            done += [_result(each, "left", problem=problem) for each in left]
+            if not table.dry_run:
+                for each in left:
+                    _withdraw(table.store, [each.note, *each.superseded])
+            break
+    return done
+
+
+def _export_part(part: Part, table: Table, advance: Callable[[int], None] | None) -> ExportedPart:
+    store = table.store
+    before = None if table.starts_empty else noted(store, part.note)
+    others = [found for name in part.superseded if (found := noted(store, name)) is not None]
+    span = part.span
+    for found in (before, *others):
+        span = span if found is None or "span" not in found else span.joined(Span(*found["span"]))
+    span = replace(span, first=max(span.first, part.lowest), end=min(span.end, part.highest))
+    if before is not None and not part.superseded and _is_same(before, span, part, store):
+        return _result(part, "unchanged", _noted_files(before), before["problem"])
+    if table.dry_run:
+        return _result(part, "to do")
+    source = mark_of(part.segment)
+    options = replace(part.options, gaps=[], on_bytes=advance)
+    # To the end of the file: there may be damage after the last offset.
+    end = OPEN_END if span.end == part.segment.next_base else span.end
+    reader = LogReader(part.log, span.first, end, span.since, span.until, None, options)
+    with table.scratch() as folder:
+        files = _Files(folder, table.form, f"{part.segment.partition}-{part.segment.base_offset:020d}")
+        written = _write(reader, files, store)
+        if any(gap.kind is GapKind.REMOVED for gap in options.gaps):
+            # What the table has of it is all that there will be.
+            files.discard()
+            kept = [] if before is None else _noted_files(before)
+            return _result(part, "gone", kept, "; ".join(map(str, options.gaps)))
+        problem = "; ".join(str(gap) for gap in options.gaps if gap.is_damage) or None
+        note = {
+            "span": [span.first, span.end, span.since, span.until],
+            "covered": files.covered if span.end == OPEN_END else span.end,
+            "source": source,
+            "on_corrupt": part.options.on_corrupt,
+            "problem": problem,
+        }
+        stale = {path for found in (before, *others) for path in files_of(found)} - {each[0] for each in written}
+        # Said before it is done: who comes after a crash in the middle knows all names that may be there.
+        pending = sorted(stale | {each[0] for each in written})
+        write_note(store, part.note, {"pending": pending, "span": note["span"]})
+        tags = [store.put(name, files.apart(name)).tag for name, _, _ in written]
+    _delete(store, stale)
+    for name in part.superseded:
+        store.delete(f"{NOTES}/{name}")
+    note["files"] = [[*each, tag] for each, tag in zip(written, tags, strict=True)]
+    write_note(store, part.note, note)
+    return _result(part, "written", written, problem)
+
+
+def _result(
+    part: Part, state: str, files: Iterable[tuple[str, int, int]] = (), problem: str | None = None
+) -> ExportedPart:
+    segment = part.segment
+    return ExportedPart(segment.topic, segment.partition, segment.base_offset, state, list(files), problem)
+
+
+def _noted_files(note: dict[str, Any]) -> list[tuple[str, int, int]]:
+    return [(name, records, size) for name, records, size, *_ in note["files"]]
+
+
+def _is_same(before: dict[str, Any], span: Span, part: Part, store: ObjectStore) -> bool:
+    if "pending" in before or Span(*before["span"]) != span:
+        return False
+    # Where something could not be read it depends on what was asked for then.
+    if before["problem"] is not None and before["on_corrupt"] != part.options.on_corrupt:
+        return False
+    noted_files = [(name, Fingerprint(size, *tag)) for name, _, size, *tag in before["files"]]
+    if not all(_FILE.fullmatch(name) and store.has(name, each) for name, each in noted_files):
+        return False
+    return is_marked(part.segment, before["source"])
+
+
+def _withdraw(store: ObjectStore, names: Iterable[str]) -> None:
+    """Remove what notes name, and them."""
+    for name in names:
+        _delete(store, files_of(noted(store, name)))
+        store.delete(f"{NOTES}/{name}")
+
+
+def _delete(store: ObjectStore, paths: Iterable[str]) -> None:
+    """Remove data files; a name that no export gives is left alone, whatever a note says."""
+    for path in paths:
+        if _FILE.fullmatch(path):
+            store.delete(path)
+
+
+def _words(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _write(part: LogReader, files: _Files, store: ObjectStore) -> list[tuple[str, int, int]]:
+    try:
+        for chunk in part.chunks():
+            for date, records in _by_date(chunk):
+                files.write(date, records)
+        return files.finish()
+    except BaseException as error:
+        files.discard()
+        # What a write says names no file: a disk that is full, a limit of size.
+        if isinstance(error, OSError) and not isinstance(error, StorageError) and error.filename is None:
+            raise StorageError(store.url, "write", error.strerror or str(error), error.errno) from error
+        raise
+
+
+def _by_date(chunk: Chunk) -> Iterator[tuple[str, Chunk]]:
+    days = chunk.columns.timestamp // _DAY_MS
+    for day in np.unique(days).tolist():
+        mask = days == day
+        yield _date(day), chunk if mask.all() else Chunk(chunk.columns.take(mask), chunk.segment)
+
+
+def _date(day: int) -> str:
+    """A day as in names of folders; none for records without a timestamp, and where no calendar reaches."""
+    return NO_VALUE if not 0 <= day < 2932896 else str(np.datetime64(day, "D"))
+
+
+class _Files:
+    """The files of one part: a few open ones, and those that are finished; all lie in a folder for unfinished ones."""
+
+    def __init__(self, folder: Path, form: Form, name: str) -> None:
+        self._folder, self._form, self._name = folder, form, name
+        self._open: dict[str, tuple[str, contextlib.ExitStack, Any]] = {}
+        self._records: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
+        self._mark = uuid.uuid4().hex  # another attempt at the same part may be running
+        #: Offset after the last record.
+        self.covered = 0
+
+    def write(self, date: str, chunk: Chunk) -> None:
+        """Add records of one date."""
+        if date not in self._open:
+            if len(self._open) == _OPEN_FILES:
+                self._close(next(iter(self._open)))
+            self._begin(date, chunk)
+        name, _, sink = self._open[date]
+        self._records[name] += sink.write(chunk)
+        self.covered = max(self.covered, chunk.columns.tally().highest_offset + 1)
+
+    def _begin(self, date: str, chunk: Chunk) -> None:
+        number = self._numbers[date] = self._numbers.get(date, -1) + 1
+        folder = f"topic={chunk.topic or NO_VALUE}/date={date}"
+        name = f"{folder}/{self._name}-{number:04d}{FORMS[self._form.name]}"
+        stack = contextlib.ExitStack()
+        file = stack.enter_context(self.apart(name).open("wb"))
+        sink = stack.enter_context(SINKS[self._form.name](file, self._form))
+        self._open[date], self._records[name] = (name, stack, sink), 0
+
+    def apart(self, name: str) -> Path:
+        """Return the path of a file until it has its name."""
+        return self._folder / f"{'-'.join(name.split('/')[-2:])}.{self._mark}"
+
+    def _close(self, date: str) -> None:
+        self._open.pop(date)[1].close()
+
+    def finish(self) -> list[tuple[str, int, int]]:
+        """Close all files: name, records, bytes."""
+        for date in list(self._open):
+            self._close(date)
+        return [(name, records, self.apart(name).stat().st_size) for name, records in self._records.items()]
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        for _, stack, _ in self._open.values():
+            with contextlib.suppress(Exception):
+                stack.close()
+        for name in self._records:
+            self.apart(name).unlink(missing_ok=True)

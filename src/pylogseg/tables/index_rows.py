@@ -1,0 +1,86 @@
+"""The table of the entries of indexes: offset, time and transaction index of each segment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pylogseg.disk.disk import Segment
+from pylogseg.errors import CorruptionError
+from pylogseg.format.escape import readable
+from pylogseg.format.files.index import OffsetIndex, TimeIndex
+from pylogseg.format.files.txnindex import TxnIndex
+from pylogseg.format.names import FileKind
+from pylogseg.tables.rows import TIMESTAMP, record_batch
+
+#: A row for each entry. Where a file is damaged, `problem` says why, and what is not known is null.
+INDEXES = pa.schema(
+    {
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "segment": pa.string(),
+        "index": pa.string(),
+        "slot": pa.int32(),
+        "offset": pa.int64(),
+        "position": pa.int64(),
+        "timestamp": TIMESTAMP,
+        "producerId": pa.int64(),
+        "firstOffset": pa.int64(),
+        "lastOffset": pa.int64(),
+        "lastStableOffset": pa.int64(),
+        "problem": pa.string(),
+    }
+)
+
+
+def of_indexes(segment: Segment, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the entries of the indexes of a segment.
+
+    Raises
+    ------
+    StorageError
+        If an index cannot be read.
+    """
+    where = {"topic": readable(segment.topic), "partition": segment.partition, "segment": readable(segment.name)}
+    for kind, columns_of in _INDEXES.items():
+        same = {**where, "index": kind.value[1:]}
+        try:
+            data = segment.companion(kind)
+            if data is None:
+                continue
+            columns, odd_bytes = columns_of(data, segment.base_offset, segment.companions[kind])
+        except CorruptionError as error:
+            yield record_batch(wanted, 1, {**same, "problem": readable(str(error))}, {})
+            continue
+        count = len(columns["offset"] if "offset" in columns else columns["lastOffset"])
+        if count:
+            yield record_batch(wanted, count, same, {"slot": np.arange(count, dtype=np.int32), **columns})
+        if odd_bytes:
+            yield record_batch(wanted, 1, {**same, "problem": f"{odd_bytes} bytes after the last whole entry"}, {})
+
+
+def _of_offset_index(data: bytes, base_offset: int, path: str) -> tuple[dict[str, Any], int]:
+    index = OffsetIndex(data, base_offset, path)
+    return {"offset": index.offsets, "position": index.positions}, index.odd_bytes
+
+
+def _of_time_index(data: bytes, base_offset: int, path: str) -> tuple[dict[str, Any], int]:
+    index = TimeIndex(data, base_offset, path)
+    return {"offset": index.offsets, "timestamp": index.timestamps.astype(np.int64)}, index.odd_bytes
+
+
+def _of_txn_index(data: bytes, base_offset: int, path: str) -> tuple[dict[str, Any], int]:
+    index = TxnIndex(data, path)
+    columns = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
+    values: list[Any] = [list(column) for column in zip(*index, strict=True)] or [[], [], [], []]
+    return dict(zip(columns, values, strict=True)), index.odd_bytes
+
+
+_INDEXES: dict[FileKind, Callable[[bytes, int, str], tuple[dict[str, Any], int]]] = {
+    FileKind.OFFSET_INDEX: _of_offset_index,
+    FileKind.TIME_INDEX: _of_time_index,
+    FileKind.TXN_INDEX: _of_txn_index,
+}

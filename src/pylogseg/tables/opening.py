@@ -1,0 +1,134 @@
+"""`pylogseg.dataset`: what `open_dir` finds, as a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypedDict
+
+from pylogseg.disk.disk import Disk, Partition, as_disk
+from pylogseg.errors import RequestError
+from pylogseg.reading.column_names import BATCH_COLUMNS, check_columns
+from pylogseg.reading.log_reader import logs_of
+from pylogseg.reading.log_scan import LogScan
+from pylogseg.reading.partition import IsolationLevel, OnCorrupt, ReadOptions
+from pylogseg.reading.stream import Path
+from pylogseg.tables.dataset import TableDataset
+from pylogseg.tables.table_scan import TABLES, table_of
+
+if TYPE_CHECKING:
+    from pylogseg.values.decoding import Decoding, OnUndecoded, SchemaChoice
+    from pylogseg.values.schemas.store import Schemas
+
+#: What engines count rows by, first: it needs no payload, and they ask for the first column where they need none.
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers", *BATCH_COLUMNS)
+
+
+class RecordOptions(TypedDict, total=False):
+    """What `dataset` takes by name for records."""
+
+    isolation_level: IsolationLevel
+    on_corrupt: OnCorrupt
+    columns: Sequence[str] | None
+    control: bool
+    check_crc: bool
+    from_log_start: bool
+    max_decompressed_bytes: int
+    decode: str | Sequence[str] | Decoding | None
+    schema: SchemaChoice | Mapping[str, SchemaChoice] | None
+    registry: Path | Schemas | None
+    on_undecoded: OnUndecoded | None
+
+
+def dataset(
+    path: Path | Sequence[Path] | Disk | Partition | Sequence[Partition],
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
+    *,
+    of: str = "records",
+    isolation_level: IsolationLevel = "read_uncommitted",
+    on_corrupt: OnCorrupt = "raise",
+    columns: Sequence[str] | None = None,
+    control: bool = False,
+    check_crc: bool = True,
+    from_log_start: bool = True,
+    max_decompressed_bytes: int = 64 << 20,
+    decode: str | Sequence[str] | Decoding | None = None,
+    schema: SchemaChoice | Mapping[str, SchemaChoice] | None = None,
+    registry: Path | Schemas | None = None,
+    on_undecoded: OnUndecoded | None = None,
+) -> TableDataset:
+    """Return logs as a dataset, for duckdb, polars, DataFusion, pandas and pyarrow.
+
+    An engine tells a dataset which columns and rows a query needs. Only these are read: partitions, segments and ranges
+    of segments that cannot have a matching row are left out by their names and indexes, and the rest is filtered.
+
+    Parameters
+    ----------
+    path : path, URL, list of them, Disk, Partition or list of partitions
+        As for `pylogseg.read`.
+    topic : str or list of str, optional
+        Topics, partitions (``"orders-3"``) or shell patterns; all live partitions by default.
+    partition : int or list of int, optional
+        Only partitions with these numbers.
+    of : {"records", "batches", "segments", "partitions", "indexes"}, or a table of `pylogseg.inside`
+        What the rows are: records, headers of batches, segments, partitions, or entries of indexes; a column `problem`
+        or `error` describes damage. Or a table about the cluster: ``"groups"``, ``"group_offsets"``, ``"topics"``, ...;
+        the cluster's partitions are ``"cluster_partitions"``.
+    isolation_level, on_corrupt, control, check_crc, from_log_start, max_decompressed_bytes
+        As for `pylogseg.read`; `TableDataset.gaps` has the gaps.
+    columns : sequence of str, optional
+        The columns of the dataset; by default all: those of `read_arrow`, and those about batches.
+    decode, schema, registry, on_undecoded
+        As for `pylogseg.read_arrow`: keys and values as typed columns. A filter may be about their fields, as
+        ``pyarrow.compute.field("value", "id") == 5``. `TableDataset.undecoded` counts what did not decode.
+
+    Returns
+    -------
+    TableDataset
+        A `pyarrow.dataset.Dataset`. It is a snapshot: make another one to see what was appended since.
+
+    Raises
+    ------
+    RequestError
+        For invalid arguments and unknown names.
+    StorageError
+        If a folder cannot be listed.
+
+    Examples
+    --------
+    >>> import pylogseg
+    >>> import pyarrow.compute as pc
+    >>> found = pylogseg.dataset("examples/data", "txn-a-0")
+    >>> found.to_table(columns=["offset", "value"], filter=pc.field("offset") < 2).to_pylist()
+    [{'offset': 0, 'value': b'committed'}, {'offset': 1, 'value': b'committed'}]
+    """
+    whole = as_disk(path)
+    disk = whole if topic is None else whole.select(topic)
+    by_name = topic is not None or disk.is_named
+    options = ReadOptions(
+        isolation_level, on_corrupt, control=control, check_crc=check_crc, limit_bytes=max_decompressed_bytes
+    )
+    if columns is not None:
+        check_columns(columns)
+    given = {"schema": schema, "registry": registry, "on_undecoded": on_undecoded}
+    if decode is None and any(each is not None for each in given.values()):
+        raise RequestError(f"{', '.join(given)} go with decode='value'")
+    if decode is not None and of != "records":
+        raise RequestError(f"decode is for records, not for {of}")
+    if of not in ("records", *TABLES):
+        # What internal topics say takes long to import.
+        from pylogseg.tables.state_scan import StateScan
+        from pylogseg.values.internal.inside import STATE_TABLES
+
+        if of in STATE_TABLES or of == "cluster_partitions":
+            return TableDataset(StateScan("partitions" if of == "cluster_partitions" else of, disk))
+    if of != "records":
+        return TableDataset(table_of(of, disk, partition, by_name=by_name))
+    logs = logs_of(disk, partition, by_name=by_name, from_log_start=from_log_start)
+    columns = COLUMNS if columns is None else columns
+    if decode is None:
+        return TableDataset(LogScan(logs, options, columns))
+    from pylogseg.values.decoding import Decoding
+    from pylogseg.values.typed_scan import typed_scan
+
+    return TableDataset(typed_scan(Decoding.of(decode, **given), whole, logs, options, columns))

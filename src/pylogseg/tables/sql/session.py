@@ -1,0 +1,423 @@
+"""A duckdb connection whose tables are those of a disk: statements in, streams of columns out."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from queue import Empty, Full, Queue
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from pylogseg.env.interrupts import held_back
+from pylogseg.errors import PylogsegError, RequestError
+from pylogseg.tables.sql.answers import answer_schema, carried, row_limit, with_json
+from pylogseg.tables.sql.failures import Known, explained
+from pylogseg.tables.sql.words import with_bytes, with_offset, with_text, words_of
+from pylogseg.walker.gaps import Gap
+
+#: A blob as text, and as JSON, and text as what it is compared with. Bytes that are not UTF-8 are shown as by
+#: `pylogseg cat`; null says that there is no JSON. `try` would be shorter, at a hundred times the cost where it fails.
+_FUNCTIONS = (
+    """create macro text(a blob) as
+         case when strlen(decode(a, 'ignore')) = octet_length(a) and not starts_with(decode(a, 'ignore'), 'base64:')
+              then decode(a, 'ignore') else 'base64:' || to_base64(a) end,
+       (a varchar) as a, (a) as a::varchar""",
+    """create macro json(a blob) as
+         case when json_valid(decode(a, 'replace')) then decode(a, 'replace')::json end,
+       (a) as a::json""",
+    """create macro "->>"(a blob, b) as
+         case when json_valid(decode(a, 'replace')) then json_extract_string(decode(a, 'replace'), b) end,
+       (a, b) as json_extract_string(a, b)""",
+    "create macro same_kind(a blob, b) as encode(b), (a varchar, b) as b",
+)
+#: Statements about the tables that there are: they see all of them.
+_CATALOG_WORDS = frozenset(["show", "tables", "information_schema", "duckdb_views", "duckdb_columns", "pg_catalog"])
+_BATCH_ROWS = 65536
+_BATCHES_AHEAD = 4
+_LOOK_SECONDS = 0.05
+_TELL_SECONDS = 1.0
+
+
+class Scan(NamedTuple):
+    """One reading of a table by a statement.
+
+    Attributes
+    ----------
+    table : str
+    columns : tuple of str
+        What is read besides what the filter needs.
+    filter : pyarrow.compute.Expression or None
+        What the reading leaves out by itself.
+    """
+
+    table: str
+    columns: tuple[str, ...]
+    filter: Any
+
+
+class Answer(NamedTuple):
+    """The rows of a statement; iterate over `batches` before the next statement."""
+
+    schema: pa.Schema
+    batches: Iterator[pa.RecordBatch]
+
+
+class Session:
+    """Runs statements over tables; one at a time, by one thread of its own, so that Ctrl-C reaches the caller.
+
+    Parameters
+    ----------
+    tables : mapping of str to callable
+        Opens a table, which happens when a statement first names it.
+    jobs : int
+        Threads of duckdb.
+    allow_files : bool
+        Whether statements may read and write files.
+    nameless : sequence of str
+        Topics that have no table of their own.
+    on_wait : callable, optional
+        Called by the thread that waits for rows of an answer: every second with the number of rows read of tables so
+        far, and with None when the wait is over.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, Callable[[], pads.Dataset]],
+        *,
+        jobs: int,
+        allow_files: bool = False,
+        nameless: Sequence[str] = (),
+        on_wait: Callable[[int | None], None] = lambda _: None,
+    ) -> None:
+        self.tables, self._nameless, self._on_wait = tables, nameless, on_wait
+        self._rows_read = 0
+        self._limit: int | None = None
+        self._beside = 0
+        self.opened: dict[str, pads.Dataset] = {}
+        #: The readings of the last statement.
+        self.scans: list[Scan] = []
+        self.only_explains = False
+        self._errors: list[PylogsegError] = []
+        self._stop = threading.Event()
+        self._by_word = {name.lower(): name for name in tables}
+        self._folder = tempfile.mkdtemp(prefix="pylogseg-sql-")
+        try:
+            self._connection = _connect(jobs, self._folder, allow_files)
+        except BaseException:  # also an interrupt: the import of duckdb takes a while
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """What the readings so far found that is no good batch."""
+        return [gap for table in self.opened.values() for gap in table.gaps]
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether a reading so far counted by the headers of batches."""
+        return any(table.is_unchecked for table in self.opened.values())
+
+    @property
+    def undecoded(self) -> int:
+        """How many payloads the readings so far could not decode; not those behind the last row that was asked for."""
+        count: int = sum(table.undecoded for table in self.opened.values())
+        return count - self._beside
+
+    def run(self, sql: str) -> Generator[Answer]:
+        """Run the statements of a text one by one, and yield the answers of those that have rows.
+
+        Raises
+        ------
+        RequestError
+            If duckdb refuses a statement.
+        CorruptionError, StorageError
+            What a table raised in its reading.
+        """
+        for statement in self._statements(with_text(with_bytes(sql))):
+            self.scans, self._rows_read = [], 0
+            with contextlib.closing(self._by_thread(functools.partial(self._execute, statement))) as items:
+                schema = next(items, None)
+                if schema is not None:
+                    yield Answer(schema, items)
+
+    def explain(self, sql: str) -> list[dict[str, Any]]:
+        """Return what the statements of a text would read, a row for each reading of a table.
+
+        What a reading leaves out because of what another one found is not known before, and not left out here.
+        """
+        found = []
+        for scan in self._scans_of(sql):
+            table = self.opened[scan.table]
+            read, there = table.planned(scan.filter), table.planned()
+            found.append(
+                {
+                    "table": scan.table,
+                    "segments": read.segments,
+                    "allSegments": there.segments,
+                    "sizeBytes": read.size_bytes,
+                    "allBytes": there.size_bytes,
+                    "columns": list(scan.columns),
+                    "filter": None if scan.filter is None else _shown(scan.filter),
+                }
+            )
+        return found
+
+    def _scans_of(self, sql: str) -> list[Scan]:
+        """Return the readings of the statements of a text; all tables are empty for it."""
+        found: list[Scan] = []
+        self.only_explains = True
+        try:
+            for answer in self.run(sql):
+                for _ in answer.batches:
+                    pass
+                found += self.scans
+        finally:
+            self.only_explains = False
+        return found
+
+    def _statements(self, sql: str) -> Sequence[Any]:
+        import duckdb
+
+        try:
+            try:
+                found: Sequence[Any] = self._connection.extract_statements(sql)
+            except duckdb.ParserException:
+                sql = with_offset(sql)
+                found = self._connection.extract_statements(sql)
+        except duckdb.Error as error:
+            raise explained(error, sql, self._known()) from None
+        self._register(words_of(sql))
+        return found
+
+    def _register(self, words: Iterable[str]) -> None:
+        named = {*words}
+        wanted = self._by_word if named & _CATALOG_WORDS else [word for word in self._by_word if word in named]
+        for word in wanted:
+            self.open(self._by_word[word])
+
+    def _known(self) -> Known:
+        columns = [name for table in self.opened.values() for name in table.schema.names]
+        return Known(list(self.tables), self._nameless, list(dict.fromkeys(columns)))
+
+    def open(self, name: str) -> pads.Dataset:
+        """Return a table, which statements can name from then on."""
+        if name not in self.opened:
+            table = self.opened[name] = self.tables[name]()
+            self._connection.register(name, _Table(self, name, with_json(table.schema)))
+        return self.opened[name]
+
+    def _execute(self, statement: Any) -> Iterator[Any]:
+        """Yield the schema of the answer, then its record batches; nothing for a statement without an answer."""
+        import duckdb
+
+        try:
+            if not _has_rows(statement):
+                self._connection.execute(statement)
+                return
+            self._limit = self._limit_of(statement)
+            relation = carried(self._connection.sql(statement))
+            types = relation.types
+            reader = relation.to_arrow_reader(_BATCH_ROWS)
+            schema = answer_schema(reader.schema, types)
+            yield schema
+            for batch in reader:
+                yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            if self._errors:
+                raise self._errors[0] from None
+            if self._stop.is_set():
+                raise KeyboardInterrupt from None
+            raise explained(error, statement.query, self._known()) from None
+
+    def _limit_of(self, statement: Any) -> int | None:
+        """Return how many rows of a table with decoded columns are enough for a statement, where a number is."""
+        if not any(_errors_of(table.schema) for table in self.opened.values()) or self.only_explains:
+            return None
+        (row,) = self._connection.execute(f"explain (format json) {statement.query}").fetchall()
+        return row_limit(row[-1], statement.query)
+
+    def _by_thread(self, work: Callable[[], Iterator[Any]]) -> Generator[Any]:
+        """Yield what a function yields in another thread: this one stays free to be interrupted."""
+        items: Queue[Any] = Queue(_BATCHES_AHEAD)
+        self._stop.clear()
+        self._errors.clear()
+
+        def run() -> None:
+            try:
+                for item in work():
+                    if not self._put(items, (item, None)):
+                        return
+                self._put(items, (None, None))
+            except BaseException as error:
+                self._put(items, (None, error))
+
+        thread = threading.Thread(target=run, name="pylogseg-sql", daemon=True)
+        thread.start()
+        try:
+            while True:
+                item, error = self._awaited(items)
+                if error is not None:
+                    raise error
+                if item is None:
+                    return
+                yield item
+        finally:
+            self._stop.set()
+            while thread.is_alive():
+                self._connection.interrupt()
+                thread.join(_LOOK_SECONDS)
+
+    def _awaited(self, items: Queue[Any]) -> Any:
+        """Return the next item; tell meanwhile how many rows were read."""
+        try:
+            while True:
+                with contextlib.suppress(Empty):
+                    return items.get(timeout=_TELL_SECONDS)
+                self._on_wait(self._rows_read)
+        finally:
+            self._on_wait(None)
+
+    def _put(self, items: Queue[Any], item: Any) -> bool:
+        """Put an item into a queue unless nobody waits for it any more."""
+        while not self._stop.is_set():
+            with contextlib.suppress(Full):
+                items.put(item, timeout=_LOOK_SECONDS)
+                return True
+        return False
+
+    def read(self, name: str, columns: Sequence[str] | None, expression: Any) -> pa.RecordBatchReader:
+        """Return what duckdb reads of a table."""
+        table = self.opened[name]
+        wanted = table.schema.names if columns is None else [*columns]
+        self.scans.append(Scan(name, tuple(wanted), expression))
+        schema = with_json(pa.schema([table.schema.field(each) for each in wanted]))
+        if self.only_explains:
+            return pa.RecordBatchReader.from_batches(schema, iter(()))
+        errors = _errors_of(table.schema) if self._limit is not None else []
+        batches = self._watched(table, list(dict.fromkeys([*wanted, *errors])), expression)
+        if errors:
+            batches = self._first_rows(table, batches, errors)
+        return pa.RecordBatchReader.from_batches(
+            schema, (pa.RecordBatch.from_arrays(batch.select(wanted).columns, schema=schema) for batch in batches)
+        )
+
+    def _first_rows(
+        self, table: Any, batches: Generator[pa.RecordBatch], errors: Sequence[str]
+    ) -> Generator[pa.RecordBatch]:
+        """Pass on as many rows as are asked for; what was decoded behind them does not count."""
+        left, before, bad = self._limit or 0, table.undecoded, 0
+        with contextlib.closing(batches):
+            for batch in batches:
+                part = batch.slice(0, left)
+                left -= part.num_rows
+                marks = [part.column(name).is_valid() for name in errors]
+                bad += pc.sum(functools.reduce(pc.or_, marks)).as_py() or 0
+                if not left:  # nobody asks again: the last rows end the reading
+                    batches.close()
+                    self._beside += table.undecoded - before - bad
+                yield part
+                if not left:
+                    return
+
+    def _watched(self, table: Any, columns: list[str], expression: Any) -> Generator[pa.RecordBatch]:
+        """Pass on what is read, until the statement is to stop; keep the error that ends it as it is."""
+        try:
+            with contextlib.closing(table.scanner(columns=columns, filter=expression).to_batches()) as batches:
+                for batch in batches:
+                    if self._stop.is_set():
+                        return
+                    self._rows_read += batch.num_rows
+                    yield batch
+        except PylogsegError as error:
+            self._errors.append(error)
+            raise
+
+
+def _errors_of(schema: pa.Schema) -> list[str]:
+    """Return the columns that say why a payload does not decode."""
+    return [name for name in ("keyError", "valueError") if name in schema.names]
+
+
+def _shown(filter: Any) -> str:
+    """Return a filter as text, a field of a struct as ``value.id``."""
+    names = re.compile(r"FieldRef\.Nested\((.*?\))\)")
+    return names.sub(lambda found: ".".join(re.findall(r"Name\((.*?)\)", found[1])), str(filter))
+
+
+def _has_rows(statement: Any) -> bool:
+    """Check whether a statement has an answer, and not only an effect."""
+    kinds = [str(kind).rpartition(".")[2] for kind in statement.expected_result_type]
+    return kinds == ["QUERY_RESULT"] or str(statement.type).endswith("MULTI")
+
+
+class _Table(pads.Dataset):
+    """A table as duckdb sees it."""
+
+    def __init__(self, session: Session, name: str, schema: pa.Schema) -> None:
+        self._session, self._name, self._columns = session, name, schema
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._columns
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> _Scanner:
+        """Return a scanner of some columns, and of the rows that a filter lets through."""
+        return _Scanner(self._session.read(self._name, columns, filter))
+
+
+class _Scanner(pads.Scanner):
+    """One reading, by the threads that ask: pyarrow's own scanners go on in threads that outlive them."""
+
+    def __init__(self, reader: pa.RecordBatchReader) -> None:
+        self._reader = reader
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self._reader.schema
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return the rows."""
+        return self._reader
+
+
+def _connect(jobs: int, folder: str, allow_files: bool) -> Any:
+    """Return a connection that reaches nothing but its tables, and cannot be told otherwise."""
+    try:
+        with held_back():  # as an ImportError it would look like a duckdb that is not there
+            import duckdb
+    except ImportError:
+        raise RequestError("pylogseg sql needs duckdb: pip install 'pylogseg[sql]'") from None
+    settings: dict[str, Any] = {
+        "threads": jobs,
+        # No variable of Python is a table.
+        "python_enable_replacements": False,
+        # Nothing is fetched from the net on behalf of a query.
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "temp_directory": folder,
+    }
+    connection = duckdb.connect(":memory:", config=settings)
+    connection.execute("set timezone = 'UTC'")
+    for function in _FUNCTIONS:
+        connection.execute(function)
+    if not allow_files:
+        connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
+    return connection

@@ -1,0 +1,68 @@
+"""The tables of topics with typed columns, by schemas that are looked for once."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from pylogseg.disk.disk import Disk
+from pylogseg.errors import NotOwnError, RequestError
+from pylogseg.tables.dataset import TableDataset
+from pylogseg.tables.opening import dataset
+from pylogseg.values.decoding import Decoding, schemas_disk
+from pylogseg.values.forms import for_duckdb
+from pylogseg.values.internal.own_topics import is_own
+from pylogseg.values.schemas.store import Schemas
+
+
+class TypedTables:
+    """Opens the tables of topics.
+
+    Parameters
+    ----------
+    decoding : Decoding or None
+        By the schemas of a registry.
+    disk : callable
+        Returns all that is at the paths: where schemas are, unless `decoding` names a place.
+    note : callable
+        Told of a topic whose keys or values stay bytes, and why.
+    own : Decoding, optional
+        Of topics that Kafka, Connect and a registry write for themselves.
+    """
+
+    def __init__(
+        self, decoding: Decoding | None, disk: Callable[[], Disk], note: Callable[[str, RequestError], None],
+        own: Decoding | None = None,
+    ) -> None:  # fmt: skip
+        self._given, self._disk, self._note, self._own = decoding, disk, note, own
+
+    @functools.cached_property
+    def _decoding(self) -> Decoding | None:
+        if self._given is None:
+            return None
+        given = self._given.registry
+        schemas = given if isinstance(given, Schemas) else Schemas.open(given or schemas_disk(self._disk()))
+        return replace(self._given, registry=schemas, form=for_duckdb)
+
+    def open(self, topic: str, disk: Disk, **options: Any) -> TableDataset:
+        """Open the table of a topic; without a schema, where none was given, a column stays as it is."""
+        if self._own is not None:
+            with contextlib.suppress(NotOwnError):
+                return dataset(disk, decode=replace(self._own, form=for_duckdb), **options)
+        if self._decoding is None or is_own(topic):
+            return dataset(disk, **options)
+        found, columns = None, list[str]()
+        for which in self._decoding.columns:
+            wanted = replace(self._decoding, columns=(*columns, which))
+            try:
+                found = dataset(disk, decode=wanted, **options)
+            except RequestError as error:
+                if self._decoding.schema is not None:
+                    raise
+                self._note(f"the {which}s of {topic} stay bytes", error)
+            else:
+                columns.append(which)
+        return dataset(disk, **options) if found is None else found

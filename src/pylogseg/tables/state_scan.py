@@ -1,0 +1,75 @@
+"""The tables of `pylogseg.inside` as tables that engines scan: groups, offsets, transactions, topics and the others."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pylogseg.disk.disk import Disk
+from pylogseg.values.internal.inside import STATE_TABLES, Inside, inside
+from pylogseg.walker.gaps import Gap, GapKind
+
+
+class StateScan:
+    """One of `STATE_TABLES`, as of now; it is made when rows are first asked for, whole.
+
+    Parameters
+    ----------
+    table : str
+    disk : Disk
+        All that is known of the cluster.
+    """
+
+    def __init__(self, table: str, disk: Disk) -> None:
+        self._name, self._disk = table, disk
+        self.schema: pa.Schema = STATE_TABLES[table]
+
+    def __reduce__(self) -> Any:
+        return StateScan, (self._name, self._disk)
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self._name
+
+    @functools.cached_property
+    def _state(self) -> Inside:
+        return inside(self._disk)
+
+    @functools.cached_property
+    def _rows(self) -> pa.Table:
+        return self._state.table(self._name)
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """The damage that the table was made without."""
+        found = self._state.notes.damage if "_rows" in self.__dict__ else []
+        return [Gap(self._name, GapKind.RECORDS_BAD, 0, 0, 0, None, text, True) for text in found]
+
+    def memory(self, columns: Sequence[str]) -> None:
+        """Return nothing: no memory is used again."""
+
+    def guarantee(self, task: str) -> Any:
+        """Return what is true of all rows: nothing is known."""
+        return pc.scalar(True)
+
+    def all_match(self, task: str, filter: Any) -> bool:
+        """Say no: the filter has to look."""
+        return False
+
+    def files(self, task: str) -> list[tuple[str, int]]:
+        """Return nothing: internal topics are read whole, whatever the filter says."""
+        return []
+
+    def tasks(self, filter: Any, target_bytes: int, columns: Sequence[str] | None = None) -> Iterator[str]:
+        """Yield the only task."""
+        yield self._name
+
+    def batches(self, task: str, columns: Sequence[str], memory: None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, with some of the columns."""
+        for batch in self._rows.to_batches():
+            yield batch.select(list(columns))

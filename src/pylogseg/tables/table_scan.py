@@ -1,0 +1,277 @@
+"""Read the tables about a disk by tasks: which parts of it a filter needs, and the rows of some of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, NamedTuple, cast
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pylogseg.disk.disk import Disk, Partition, Segment
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.escape import readable
+from pylogseg.inspect.stats.listing import shown_path
+from pylogseg.reading.log_reader import numbers_of, partitions_of
+from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.pruning import fields_of, matching, moment, of_log
+from pylogseg.reading.ranges import Piece, Range, cut
+from pylogseg.reading.scanning import processors
+from pylogseg.reading.seek import largest_timestamp
+from pylogseg.reading.vanished import open_or_gap, unreadable_gap
+from pylogseg.tables.batch_rows import BATCHES, of_gap, of_range
+from pylogseg.tables.index_rows import INDEXES, of_indexes
+from pylogseg.tables.listing_rows import PARTITIONS, SEGMENTS, of_partitions, of_segments
+from pylogseg.tables.rows import chosen, record_batch
+from pylogseg.walker.gaps import Gap, kind_of
+
+#: The columns of each table.
+TABLES: dict[str, pa.Schema] = {"batches": BATCHES, "segments": SEGMENTS, "partitions": PARTITIONS, "indexes": INDEXES}
+#: Segments or partitions that one task lists.
+_LISTED = 64
+#: Parts of a segment that are compared with a filter on offsets.
+_FINE_BYTES = 1 << 20
+
+
+class Place(NamedTuple):
+    """A part of a disk whose rows belong together.
+
+    Attributes
+    ----------
+    partition : Partition
+        Of the part; of a single file, one that has only this file.
+    segment : Segment or None
+        None for the partition as such.
+    first_offset, end_offset : int
+        Half-open: what is read of the segment.
+    size_bytes : int
+        Of what is read, about.
+    """
+
+    partition: Partition
+    segment: Segment | None = None
+    first_offset: int = 0
+    end_offset: int = OPEN_END
+    size_bytes: int = 0
+
+    @property
+    def listed(self) -> Segment:
+        """The segment of a place that has one."""
+        return cast("Segment", self.segment)
+
+
+#: What one thread reads.
+Places = tuple[Place, ...]
+
+
+class TableScan:
+    """One of `TABLES`, of a disk as it was listed.
+
+    Parameters
+    ----------
+    table : {"batches", "segments", "partitions", "indexes"}
+    partitions : sequence of Partition
+        Also of single files.
+    threads : int
+        That list segments and partitions.
+    """
+
+    def __init__(self, table: str, partitions: Sequence[Partition], threads: int) -> None:
+        self._table, self._partitions, self._threads = table, list(partitions), threads
+        self.schema = TABLES[table]
+        self._lock = threading.Lock()
+        #: What was no good batch, in all scans so far, each once.
+        self.gaps: list[Gap] = []
+
+    def __reduce__(self) -> Any:
+        return TableScan, (self._table, self._partitions, self._threads)
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        count = len(self._partitions)
+        return f"{self._table} of {count} log{'' if count == 1 else 's'}"
+
+    def memory(self, columns: Sequence[str]) -> None:
+        """Return nothing: no memory is used again."""
+
+    def guarantee(self, task: Places) -> Any:
+        """Return what is true of all rows of a task."""
+        if len(task) == 1 and task[0].segment is not None:
+            return self._of_segment(task[0])
+        alike = {(place.partition.topic, place.partition.partition) for place in task}
+        return _of_partition(task[0]) if len(alike) == 1 else pc.scalar(True)
+
+    def all_match(self, task: Places, filter: Any) -> bool:
+        """Say no: what is known of a task is not known of all of its rows where something is damaged."""
+        return False
+
+    def files(self, task: Places) -> list[tuple[str, int]]:
+        """Return the segments that a task reads, and about how many bytes of each; none where it only lists."""
+        if self._table != "batches":
+            return []
+        return [(place.listed.path, place.size_bytes) for place in task if place.segment is not None]
+
+    def tasks(self, filter: Any, target_bytes: int, columns: Sequence[str] | None = None) -> Iterator[Places]:
+        """Yield what is to be read, by partition and offset."""
+        places = self._places(filter)
+        size = _LISTED if self._table in ("partitions", "segments") else 1
+        while task := tuple(islice(places, size)):
+            yield task
+
+    def _places(self, filter: Any) -> Iterator[Place]:
+        for place in _kept(filter, [Place(each) for each in self._partitions], _of_partition, self.schema):
+            if self._table == "partitions" or place.partition.error is not None:
+                yield place
+                continue
+            inside = [Place(place.partition, each, size_bytes=each.size) for each in place.partition.segments]
+            kept = _kept(filter, inside, self._of_segment, self.schema)
+            if self._table == "batches" and filter is not None and fields_of([filter], ("maxTimestamp",)):
+                kept = _kept(filter, kept, _of_times, self.schema)
+            for part in kept:
+                yield from _cut(part, filter) if self._table == "batches" else (part,)
+
+    def _of_segment(self, place: Place) -> Any:
+        """Return what is true of all rows of a segment."""
+        segment = place.listed
+        known = _of_partition(place) & (pc.field("segment") == readable(segment.name))
+        if self._table == "segments":
+            return known & (pc.field("baseOffset") == segment.base_offset)
+        if self._table == "indexes":
+            return known
+        following = OPEN_END if segment.next_base is None else segment.next_base
+        return known & _of_offsets(segment.base_offset, following) & (pc.field("baseOffset") >= segment.base_offset)
+
+    def batches(self, task: Places, columns: Sequence[str], memory: None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task, with some of the columns."""
+        wanted = chosen(self.schema, columns)
+        if self._table == "partitions":
+            yield of_partitions([place.partition for place in task], wanted, self._threads)
+            return
+        listed = [place for place in task if place.segment is not None]
+        yield from (self._unlisted(place.partition, wanted) for place in task if place.segment is None)
+        if self._table == "segments" and listed:
+            yield of_segments([place.listed for place in listed], wanted, self._threads)
+        elif self._table != "segments":
+            for place in listed:
+                yield from self._batches(place, wanted) if self._table == "batches" else self._indexes(place, wanted)
+
+    def _batches(self, place: Place, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+        segment = place.listed
+        first, end = place.first_offset, place.end_offset
+        opened = open_or_gap(segment, first, segment.next_base)
+        if isinstance(opened, Gap):
+            self._add(opened)
+            yield of_gap(segment, opened, wanted)
+            return
+        with opened as view:
+            for rows, gap in of_range(segment, view, first, end, wanted, crc=False):
+                if gap is not None:
+                    self._add(gap)
+                yield rows
+
+    def _indexes(self, place: Place, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+        segment = place.listed
+        try:
+            yield from of_indexes(segment, wanted)
+        except StorageError as error:
+            self._add(unreadable_gap(segment, error, segment.base_offset, segment.next_base))
+            same = {"topic": readable(segment.topic), "partition": segment.partition, "segment": readable(segment.name)}
+            yield record_batch(wanted, 1, {**same, "problem": readable(str(error))}, {})
+
+    def _unlisted(self, partition: Partition, wanted: pa.Schema) -> pa.RecordBatch:
+        """Return the row of a partition whose segments cannot be listed."""
+        error = cast("StorageError", partition.error)
+        reason = f"cannot {error.operation}: {error.reason}"
+        self._add(Gap(error.path, kind_of(error), 0, 0, 0, None, reason, True))
+        same = {
+            "topic": readable(partition.topic),
+            "partition": partition.partition,
+            "path": readable(shown_path(partition.files, partition.path)),
+            "error": readable(str(error)),
+            "problem": readable(str(error)),
+        }
+        return record_batch(wanted, 1, same, {})
+
+    def _add(self, gap: Gap) -> None:
+        with self._lock:
+            if gap not in self.gaps:
+                self.gaps.append(gap)
+
+
+def table_of(table: str, disk: Disk, partition: int | Sequence[int] | None, *, by_name: bool) -> TableScan:
+    """Return one of `TABLES`, of the logs that `logs_of` selects; as partitions those too that are not read.
+
+    Raises
+    ------
+    RequestError
+        For another table; if there is no partition with one of these numbers, or one lies in two folders.
+    """
+    if table not in TABLES:
+        raise RequestError(f"of={table!r}: must be one of {', '.join(['records', *TABLES])}")
+    numbers = numbers_of(partition)
+    if table == "partitions":
+        disk.check_numbers(numbers or ())
+        there = [p for p in disk.partitions if numbers is None or p.partition in numbers]
+    else:
+        there = partitions_of(disk, partition, by_name=by_name)
+        there += [_alone(each) for each in disk.loose if numbers is None or each.partition in numbers]
+    return TableScan(table, there, processors())
+
+
+def _alone(segment: Segment) -> Partition:
+    """Return a single file as a partition that has nothing else."""
+    folder = segment.files.split(segment.path)[0]
+    return Partition(segment.files, segment.topic, segment.partition, folder, "", (segment,), (), 0)
+
+
+def _kept(filter: Any, places: list[Place], of: Callable[[Place], Any], schema: pa.Schema) -> list[Place]:
+    """Return the places that may have rows which a filter lets through."""
+    if filter is None or not places:
+        return places
+    return [places[i] for i in matching(filter, [of(place) for place in places], schema)]
+
+
+def _of_partition(place: Place) -> Any:
+    """Return what is true of all rows of a partition."""
+    return of_log(place.partition.topic, place.partition.partition)
+
+
+def _of_offsets(first: int, end: int) -> Any:
+    """Return what is true of batches that end in a half-open range; where there is none, the last offset is null."""
+    last = pc.field("lastOffset")
+    begins, ends = (last >= first) | last.is_null(), (last <= end - 1) | last.is_null()
+    return begins & ends & (pc.field("baseOffset") <= end - 1)
+
+
+def _of_times(place: Place) -> Any:
+    """Return what is true of the times of batches of a segment, as far as its time index is sure of it."""
+    latest, time = largest_timestamp(place.listed), pc.field("maxTimestamp")
+    return pc.scalar(True) if latest is None else (time <= moment(latest)) | time.is_null()
+
+
+def _of_part(place: Place) -> Any:
+    return _of_partition(place) & _of_offsets(place.first_offset, place.end_offset)
+
+
+def _cut(place: Place, filter: Any) -> Iterator[Place]:
+    """Yield the parts of a segment that may have batches which a filter on offsets lets through."""
+    if filter is None or not fields_of([filter], ("baseOffset", "lastOffset")):
+        yield place
+        return
+    segment = place.listed
+    name = (segment.topic, segment.partition, segment.path)
+    following = -1 if segment.next_base is None else segment.next_base
+    whole = Range(*name, segment.base_offset, following, 0, following if following >= 0 else OPEN_END, 0, segment.size)
+    ranges = list(cut(Piece(whole, segment, None), _FINE_BYTES))
+    parts = [Place(place.partition, segment, part.first_offset, part.end_offset, part.size) for part in ranges]
+    joined: list[Place] = []
+    for part in _kept(filter, parts, _of_part, BATCHES):
+        last = joined[-1] if joined else None
+        if last is not None and last.end_offset == part.first_offset:
+            joined[-1] = last._replace(end_offset=part.end_offset, size_bytes=last.size_bytes + part.size_bytes)
+        else:
+            joined.append(part)
+    yield from joined

@@ -1,0 +1,204 @@
+"""Topic ids, replicas and settings from the metadata log of a KRaft cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from pylogseg.config import LogConfig
+from pylogseg.disk.disk import Disk
+from pylogseg.disk.lineage.authority import Known
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.format.files.properties import parse_properties
+from pylogseg.format.names import METADATA_TOPIC, FileKind
+
+FOLDER = f"{METADATA_TOPIC}-0"
+#: Types of resources that have settings.
+TOPIC_RESOURCE, BROKER_RESOURCE, METRICS_RESOURCE, GROUP_RESOURCE = 2, 4, 16, 32
+#: Settings that a broker gives to internal topics: without metadata, these topics must not get the defaults.
+INTERNAL_TOPICS: dict[str, dict[str, str]] = {
+    "__consumer_offsets": {"cleanup_policy": "compact"},
+    "__transaction_state": {"cleanup_policy": "compact"},
+    "__share_group_state": {"retention_ms": "-1"},
+}
+#: Records without which topics and settings would be wrong.
+_NEEDED = ("TopicRecord", "RemoveTopicRecord", "PartitionRecord", "PartitionChangeRecord", "ConfigRecord")
+_TOPIC_FIELDS = {*LogConfig.__dataclass_fields__, "internal_segment_bytes"}
+
+
+@dataclass
+class ClusterMetadata:
+    """Topics and settings of a cluster.
+
+    Attributes
+    ----------
+    topic_ids : dict of str to str
+        Topic to id.
+    replicas : dict of (str, int) to tuple of int
+        Topic id and partition to ids of brokers.
+    directories : dict of (str, int) to tuple of str
+        Topic id and partition to ids of log directories, if known.
+    configs : dict of (int, str) to dict of str to str
+        Type and name of a resource to its settings.
+    leaders : dict of (str, int) to Known
+        Topic id and partition to the leader, its epoch, and which replicas may lead.
+    offset : int
+        Of the metadata log, up to where it was read: of several copies, the highest is the newest.
+    time_ms : int
+        Of its last record.
+    seen_ms : dict of int to int
+        Of a broker, until when it was there: the time of the last record, or of the last one about it, if it is fenced.
+    acls, users : list of dict
+        Fields of the records of ACLs, and of users of SCRAM.
+    """
+
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    replicas: dict[tuple[str, int], tuple[int, ...]] = field(default_factory=dict)
+    directories: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    leaders: dict[tuple[str, int], Known] = field(default_factory=dict)
+    offset: int = 0
+    time_ms: int = -1
+    seen_ms: dict[int, int] = field(default_factory=dict)
+    acls: list[dict[str, Any]] = field(default_factory=list)
+    users: list[dict[str, Any]] = field(default_factory=list, repr=False)
+
+    @classmethod
+    def read(cls, folder: str) -> ClusterMetadata:
+        """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log after it.
+
+        Raises
+        ------
+        CorruptionError
+            If a file is damaged, other than by a torn end, or has records of topics that a newer Kafka wrote.
+        StorageError
+            If the folder cannot be read.
+        """
+        from pylogseg.values.internal.image import Image  # with numpy: only where there is metadata to read
+
+        image = Image.read(folder)
+        unread = [*image.damage, *(f"{count} {what}" for what, count in image.unread(_NEEDED).items())]
+        if unread:
+            raise CorruptionError(folder, 0, "; ".join(unread[:3]))
+        return cls(
+            image.topic_ids,
+            {key: tuple(fields["replicas"]) for key, fields in image.partitions.items()},
+            {key: tuple(fields["directories"]) for key, fields in image.partitions.items() if fields["directories"]},
+            image.configs,
+            {key: _known(fields) for key, fields in image.partitions.items()},
+            image.offset,
+            image.time_ms,
+            image.seen_ms | {node: image.time_ms for node, fields in image.brokers.items() if not fields["fenced"]},
+            list(image.acls.values()),
+            list(image.users.values()),
+        )
+
+    def of_topic(self, topic: str) -> dict[str, str]:
+        """Return the settings of a topic."""
+        return self.configs.get((TOPIC_RESOURCE, topic), {})
+
+    def fields_of_topic(self, topic: str) -> dict[str, str] | None:
+        """Return the settings of a topic for `LogConfig.with_changes`; None for an unknown topic.
+
+        Internal topics are known without any metadata. Settings of a Kafka that is newer than this package are left
+        out.
+        """
+        if topic not in self.topic_ids and topic not in INTERNAL_TOPICS:
+            return None
+        own = {name.replace(".", "_"): value for name, value in self.of_topic(topic).items()}
+        known = {name: value for name, value in own.items() if name in _TOPIC_FIELDS}
+        return {**INTERNAL_TOPICS.get(topic, {}), **known}
+
+    def of_broker(self, node_id: str) -> dict[str, str]:
+        """Return the dynamic settings of all brokers and of one broker."""
+        return {**self.configs.get((BROKER_RESOURCE, ""), {}), **self.configs.get((BROKER_RESOURCE, node_id), {})}
+
+
+def _known(fields: dict[str, Any]) -> Known:
+    lists = (fields.get(name) or () for name in ("isr", "eligibleLeaderReplicas", "lastKnownElr"))
+    return Known(fields["leader"], fields["leaderEpoch"], *map(tuple, lists))
+
+
+def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
+    """Read the cluster metadata on a disk, for each of its log directories.
+
+    Parameters
+    ----------
+    disk : Disk
+        Its metadata logs are read: a log directory's own, or that of another one of the same cluster.
+
+    Returns
+    -------
+    clusters : dict of str to ClusterMetadata
+        By the path of the log directory; without directories for which there is no metadata.
+    notes : list of str
+        Unreadable metadata.
+    """
+    found: dict[str, ClusterMetadata] = {}
+    notes: list[str] = []
+    by_cluster: dict[str, ClusterMetadata] = {}
+    local = [log_dir for log_dir in disk.log_dirs if isinstance(log_dir.files, LocalFiles)]
+    for log_dir in local:
+        folder = os.path.join(log_dir.path, FOLDER)
+        if not any(part.is_live and part.topic == METADATA_TOPIC and part.segments for part in log_dir.partitions):
+            continue
+        try:
+            found[log_dir.path] = metadata = ClusterMetadata.read(folder)
+            by_cluster.setdefault(cluster_id_of(log_dir.path) or folder, metadata)
+        except (CorruptionError, StorageError) as error:
+            notes.append(f"what the metadata of the cluster says of topics: {error}")
+    for log_dir in local:
+        same = by_cluster.get(cluster_id_of(log_dir.path) or "")
+        if same is not None:
+            found.setdefault(log_dir.path, same)
+    return found, notes
+
+
+def find_metadata(log_dirs: Iterable[str], named: str | None = None) -> str | None:
+    """Find the folder with the cluster's metadata.
+
+    Parameters
+    ----------
+    log_dirs : iterable of str
+        The known log directories of the broker; folders beside them are not searched.
+    named : str, optional
+        The folder itself, or its parent, instead of these.
+
+    Returns
+    -------
+    str or None
+        None if there is none.
+
+    Raises
+    ------
+    RequestError
+        If `named` is not such a folder.
+    """
+    if named is not None:
+        for folder in (named, os.path.join(named, FOLDER)):
+            if os.path.basename(os.path.abspath(folder)) == FOLDER and os.path.isdir(folder):
+                return folder
+        raise RequestError(f"{named}: there is no folder {FOLDER}")
+    folders = [os.path.join(log_dir, FOLDER) for log_dir in log_dirs]
+    return next((folder for folder in folders if os.path.isdir(folder)), None)
+
+
+def metadata_beside(log_dir: str) -> str | None:
+    """Find metadata of the same cluster beside a log directory; only for a hint in messages."""
+    cluster_id = cluster_id_of(log_dir)
+    above = os.path.dirname(os.path.abspath(log_dir))
+    beside = [os.path.join(above, name) for name in sorted(os.listdir(above))] if os.access(above, os.R_OK) else []
+    same = [folder for folder in beside if cluster_id is not None and cluster_id_of(folder) == cluster_id]
+    return find_metadata(same)
+
+
+def cluster_id_of(log_dir: str) -> str | None:
+    """Return the id of the cluster in `meta.properties` of a log directory; None if it is not known."""
+    path = os.path.join(log_dir, FileKind.META_PROPERTIES.value)
+    try:
+        return parse_properties(LocalFiles().read_all(path), path).get("cluster.id")
+    except (CorruptionError, StorageError):  # unknown
+        return None

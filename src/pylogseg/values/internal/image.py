@@ -1,0 +1,408 @@
+"""The state of a cluster from its metadata log: brokers, topics, partitions, settings, quotas, users, ACLs, features.
+
+`Image` follows what a broker does with each record. Everything of a topic is under its id: a topic that was deleted and
+made again has two. Records of a transaction count together at its end, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.disk.disk import open_dir
+from pylogseg.errors import CorruptionError
+from pylogseg.format.control import ControlKind
+from pylogseg.format.messages.control import decode_control
+from pylogseg.format.messages.framing import Part, decode_framed
+from pylogseg.format.messages.program import Decoded, Heads, decode_columns, heads, rows_of
+from pylogseg.format.messages.schema import Message, numbered
+from pylogseg.format.names import METADATA_TOPIC, FileKind
+from pylogseg.format.records import RecordColumns
+from pylogseg.reading.stream import read
+from pylogseg.values.internal.partition_changes import LISTS, SAME_LEADER, SAME_STATE, Key, PartitionChanges
+
+_Fields = dict[str, Any]
+#: Records near which all are applied one by one.
+_IN_ORDER = ("BeginTransactionRecord", "EndTransactionRecord", "AbortTransactionRecord", "ClearElrRecord")
+
+
+@dataclass
+class Image:
+    """What the records say that were applied.
+
+    Attributes
+    ----------
+    topics : dict of str to str
+        Topic id to name.
+    topic_ids : dict of str to str
+        Name to topic id.
+    configs : dict of (int, str) to dict of str to str
+        Type and name of a resource to its settings.
+    brokers, controllers : dict of int to dict
+    features : dict of str to int
+    quotas : dict of frozenset of (str, str or None) to dict of str to float
+    users : dict of (str, int) to dict
+        User and mechanism to a SCRAM credential, with its secrets.
+    acls : dict of str to dict
+    tokens : dict of str to dict
+    next_producer_id : int
+    offset : int
+        Above the last record that was applied.
+    time_ms : int
+        The newest timestamp of a record; a controller that has nothing to say writes one twice a second.
+    seen_ms : dict of int to int
+        Of a broker, the time of the last record of the log about it: it registered, or was fenced or no longer.
+    unknown : Counter of (int, int)
+        Type and version of records that the table of messages does not have; they do not count.
+    damage : list of str
+        Records that are malformed; neither do they.
+    """
+
+    topics: dict[str, str] = field(default_factory=dict)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    configs: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+    brokers: dict[int, _Fields] = field(default_factory=dict)
+    controllers: dict[int, _Fields] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=dict)
+    quotas: dict[frozenset[tuple[str, str | None]], dict[str, float]] = field(default_factory=dict)
+    users: dict[tuple[str, int], _Fields] = field(default_factory=dict)
+    acls: dict[str, _Fields] = field(default_factory=dict)
+    tokens: dict[str, _Fields] = field(default_factory=dict)
+    next_producer_id: int = -1
+    offset: int = 0
+    time_ms: int = -1
+    seen_ms: dict[int, int] = field(default_factory=dict)
+    unknown: Counter[tuple[int, int]] = field(default_factory=Counter)
+    damage: list[str] = field(default_factory=list)
+    _is_log: bool = False
+    _pending: list[Part] | None = None
+    _partitions: dict[Key, _Fields] = field(default_factory=dict)
+    _since: dict[Key, int] = field(default_factory=dict)
+    _changes: PartitionChanges = field(default_factory=PartitionChanges)
+    _removed: set[str] = field(default_factory=set)
+
+    @property
+    def partitions(self) -> dict[Key, _Fields]:
+        """Topic id and partition to the fields of its record, changes applied."""
+        if len(self._changes):
+            self._changes.apply(self._partitions, self._since, _unknown_partition)
+            self._since.clear()
+        if self._removed:  # an id is never given again
+            for key in [key for key in self._partitions if key[0] in self._removed]:
+                del self._partitions[key]
+            self._removed.clear()
+        return self._partitions
+
+    @classmethod
+    def read(cls, folder: str, end_offset: int | None = None, until_ms: int | None = None) -> Image:
+        """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log after it.
+
+        Parameters
+        ----------
+        folder : str
+            In a log directory.
+        end_offset : int, optional
+            The state before this offset: only snapshots and records below it count.
+        until_ms : int, optional
+            The state before this time: from the start of the log or the newest snapshot whose records are all older.
+
+        Raises
+        ------
+        CorruptionError
+            If a file is damaged, other than by a torn end, or the log begins behind the snapshot.
+        StorageError
+            If the folder cannot be read.
+        """
+        (partition,) = open_dir(folder).partitions
+        image = cls()
+        for start, _, path in _snapshots(partition, end_offset):
+            if until_ms is None or _is_older(path, until_ms):
+                image._read(path, None, None, None)
+                image.offset = start
+                break
+        first = partition.segments[0].base_offset if partition.segments else image.offset
+        if first > image.offset:
+            reason = f"the log begins at offset {first}, and the newest snapshot below it ends at {image.offset}"
+            raise CorruptionError(folder, 0, f"{reason}: what is between them is missing", first)
+        image._read(folder, image.offset, end_offset, until_ms)
+        return image
+
+    def _read(self, path: str, start: int | None, end: int | None, until_ms: int | None) -> None:
+        times = None if until_ms is None else (None, until_ms)
+        offsets = None if start is None and end is None else (start, end)
+        reader = read(path, offset=offsets, timestamp=times, control=True, from_log_start=False)
+        for columns, _ in reader.chunks():
+            self._is_log = start is not None
+            self._apply_columns(columns, path)
+            self.time_ms = int(columns.timestamp[-1])
+            if start is not None:
+                self.offset = int(columns.offset[-1]) + 1
+
+    def _apply_columns(self, columns: RecordColumns, path: str) -> None:
+        """Apply records; those that can be are decoded all at once, the others one by one."""
+        control = columns.batches.is_control[columns.batch]
+        head = heads(columns.value_place, columns.value_size, columns.sources, framed=True)
+        number = np.where(control, -1, head.number)
+        known = numbered("metadata", "metadata")
+        in_bulk = self._pending is None and not any(
+            known[each].name in _IN_ORDER for each in np.unique(number).tolist() if each in known
+        )
+        first = self._changes.tick(len(columns))
+        left = np.ones(len(columns), np.bool_)
+        steps: list[tuple[int, Callable[[Image, _Fields], Any], _Fields]] = []
+        for each in np.unique(number).tolist() if in_bulk else ():
+            rows = np.flatnonzero(number == each)
+            found = _decoded(known[each], columns, head, rows) if each in known else None
+            if found is None:  # one of them cannot be decoded: then each is looked at for itself
+                continue
+            left[rows] = False
+            name = known[each].name
+            if name == "PartitionChangeRecord":
+                self._changes.add(found, first + rows)
+            elif name in _APPLY:
+                apply = _APPLY[name]
+                steps += [(row, apply, fields) for row, fields in zip(rows.tolist(), rows_of(found), strict=True)]
+        for row in np.flatnonzero(left).tolist():
+            self.time_ms = int(columns.timestamp[row])
+            if control[row]:
+                self._control(columns.key(row), columns.value(row), path)
+                continue
+            value, offset = columns.value(row) or b"", int(columns.offset[row])
+            try:
+                part = decode_framed(METADATA_TOPIC, value, path, offset)
+            except CorruptionError as error:
+                self.damage.append(f"{path}: offset {offset}: {error.reason}")
+                continue
+            if part.fields is not None and part.message is not None and in_bulk:
+                steps.append((row, _APPLY.get(part.message.name, _nothing), part.fields))
+            else:
+                self.apply(part)
+        for row, step, fields in sorted(steps, key=lambda each: each[0]):
+            if step is _partition:
+                key = fields["topicId"], fields["partitionId"]
+                self._partitions[key], self._since[key] = fields, first + row
+            else:
+                self.time_ms = int(columns.timestamp[row])
+                step(self, fields)
+
+    def see(self, node_id: int) -> None:
+        """Note the time of a record about a broker; those of a snapshot have the time of that."""
+        if self._is_log:
+            self.seen_ms[node_id] = self.time_ms
+
+    def _control(self, key: bytes | None, value: bytes | None, path: str) -> None:
+        try:
+            record = decode_control(key, value, path)
+        except CorruptionError as error:
+            self.damage.append(f"{path}: a control record: {error.reason}")
+            return
+        if record.key.kind is ControlKind.KRAFT_VERSION:
+            self.features["kraft.version"] = record.fields["kRaftVersion"]
+
+    def unread(self, names: Iterable[str] = ()) -> dict[str, int]:
+        """What was left out and how often: records of some messages, or of all, that a newer Kafka wrote."""
+        known, wanted, found = numbered("metadata", "metadata"), set(names), {}
+        for (number, version), count in sorted(self.unknown.items()):
+            name = known[number].name if number in known else f"type {number}"
+            if not wanted or name in wanted:
+                found[f"records of {name}, version {version}, which a newer Kafka wrote"] = count
+        return found
+
+    def apply(self, record: Part) -> None:
+        """Apply a record; those of a transaction when it ends."""
+        if record.message is None or record.fields is None:
+            self.unknown[record.number, record.version] += 1
+            return
+        name = record.message.name
+        if name == "BeginTransactionRecord":
+            self._pending = []
+        elif name == "AbortTransactionRecord":
+            self._pending = None
+        elif name == "EndTransactionRecord":
+            pending, self._pending = self._pending, None
+            for each in pending or ():
+                self.apply(each)
+        elif self._pending is not None:
+            self._pending.append(record)
+        elif name in _APPLY:
+            _APPLY[name](self, record.fields)
+
+
+def _decoded(of: Message, columns: RecordColumns, head: Heads, rows: npt.NDArray[np.intp]) -> Decoded | None:
+    """Records of one type; None if one of them cannot be decoded."""
+    skip = head.skip[rows]
+    place, size = columns.value_place[rows] + skip, columns.value_size[rows] - skip
+    found = decode_columns(of.name, head.version[rows].astype(np.int16), place, size, columns.sources)
+    return None if found.status.any() else found
+
+
+def _nothing(image: Image, fields: _Fields) -> None:
+    """Records that change nothing, as NoOpRecord."""
+
+
+def _snapshots(partition: Any, end_offset: int | None) -> list[tuple[int, int, str]]:
+    """Offset, epoch and path of the snapshots up to an offset, the newest first."""
+    found = [
+        (name.offset, name.epoch, other.path)
+        for other in partition.others
+        if (name := other.name).kind is FileKind.KRAFT_SNAPSHOT and name.is_live
+    ]
+    return sorted((row for row in found if end_offset is None or row[0] <= end_offset), reverse=True)
+
+
+def _is_older(path: str, until_ms: int) -> bool:
+    """Whether the state of a snapshot is older than a time: its header has the time of the last record in it."""
+    for columns, _ in read(path, control=True, from_log_start=False, limit=1).chunks():
+        head = decode_control(columns.key(0), columns.value(0), path)
+        return bool(head.fields.get("lastContainedLogTimestamp", until_ms) < until_ms)
+    return False
+
+
+def _topic(image: Image, fields: _Fields) -> None:
+    image.topics[fields["topicId"]] = fields["name"]
+    image.topic_ids[fields["name"]] = fields["topicId"]
+
+
+def _remove_topic(image: Image, fields: _Fields) -> None:
+    topic_id = fields["topicId"]
+    name = image.topics.pop(topic_id, None)
+    if name is not None and image.topic_ids.get(name) == topic_id:
+        del image.topic_ids[name]
+        image.configs.pop((2, name), None)
+    image._removed.add(topic_id)
+
+
+def _partition(image: Image, fields: _Fields) -> None:
+    image.partitions[fields["topicId"], fields["partitionId"]] = fields
+
+
+def _change_partition(image: Image, fields: _Fields) -> None:
+    key = fields["topicId"], fields["partitionId"]
+    found = image.partitions.get(key)
+    if found is None:
+        found = image.partitions[key] = _unknown_partition(key)
+    for name in LISTS:
+        if fields[name] is not None:
+            found[name] = fields[name]
+    if fields["replicas"] is not None and fields["directories"] is None:
+        found["directories"] = []
+    if fields["leader"] != SAME_LEADER:
+        found["leader"] = fields["leader"]
+        found["leaderEpoch"] += 1
+    if fields["leaderRecoveryState"] != SAME_STATE:
+        found["leaderRecoveryState"] = fields["leaderRecoveryState"]
+    found["partitionEpoch"] += 1
+
+
+def _unknown_partition(key: Key) -> _Fields:
+    """What is known of a partition whose record there is not: only what changes say."""
+    numbers = dict.fromkeys(("leader", "leaderEpoch", "partitionEpoch"), -1)
+    lists: _Fields = {name: [] for name in LISTS}
+    return {"topicId": key[0], "partitionId": key[1], "leaderRecoveryState": 0} | numbers | lists
+
+
+def _clear_elr(image: Image, fields: _Fields) -> None:
+    topic_id = image.topic_ids.get(fields["topicName"])
+    for (of, _), found in image.partitions.items():
+        if not fields["topicName"] or of == topic_id:
+            found["eligibleLeaderReplicas"], found["lastKnownElr"] = [], []
+
+
+def _config(image: Image, fields: _Fields) -> None:
+    settings = image.configs.setdefault((fields["resourceType"], fields["resourceName"]), {})
+    settings.pop(fields["name"], None)
+    if fields["value"] is not None:
+        settings[fields["name"]] = fields["value"]
+
+
+def _register_broker(image: Image, fields: _Fields) -> None:
+    image.brokers[fields["brokerId"]] = fields
+    image.see(fields["brokerId"])
+
+
+def _unregister_broker(image: Image, fields: _Fields) -> None:
+    image.brokers.pop(fields["brokerId"], None)
+    image.see(fields["brokerId"])
+
+
+def _change_broker(image: Image, fields: _Fields) -> None:
+    image.see(fields["brokerId"])
+    broker = image.brokers.get(fields["brokerId"])
+    if broker is None:
+        return
+    if fields["fenced"]:
+        broker["fenced"] = fields["fenced"] > 0
+    if fields["inControlledShutdown"]:
+        broker["inControlledShutdown"] = True
+    if fields["logDirs"]:
+        broker["logDirs"] = fields["logDirs"]
+    if fields["cordonedLogDirs"] is not None:
+        broker["cordonedLogDirs"] = fields["cordonedLogDirs"]
+
+
+def _fence(fenced: bool) -> Callable[[Image, _Fields], None]:
+    def apply(image: Image, fields: _Fields) -> None:
+        image.see(fields["id"])
+        if fields["id"] in image.brokers:
+            image.brokers[fields["id"]]["fenced"] = fenced
+
+    return apply
+
+
+def _feature(image: Image, fields: _Fields) -> None:
+    if fields["name"] == "kraft.version":  # a control record says it; Kafka ignores this one too
+        return
+    if fields["featureLevel"]:
+        image.features[fields["name"]] = fields["featureLevel"]
+    else:
+        image.features.pop(fields["name"], None)
+
+
+def _quota(image: Image, fields: _Fields) -> None:
+    entity = frozenset((part["entityType"], part["entityName"]) for part in fields["entity"])
+    values = image.quotas.setdefault(entity, {})
+    if fields["remove"]:
+        values.pop(fields["key"], None)
+    else:
+        values[fields["key"]] = fields["value"]
+    if not values:
+        del image.quotas[entity]
+
+
+def _producer_ids(image: Image, fields: _Fields) -> None:
+    image.next_producer_id = fields["nextProducerId"]
+
+
+_APPLY: dict[str, Callable[[Image, _Fields], Any]] = {
+    "TopicRecord": _topic,
+    "RemoveTopicRecord": _remove_topic,
+    "PartitionRecord": _partition,
+    "PartitionChangeRecord": _change_partition,
+    "ClearElrRecord": _clear_elr,
+    "ConfigRecord": _config,
+    "RegisterBrokerRecord": _register_broker,
+    "UnregisterBrokerRecord": _unregister_broker,
+    "BrokerRegistrationChangeRecord": _change_broker,
+    "FenceBrokerRecord": _fence(True),
+    "UnfenceBrokerRecord": _fence(False),
+    "RegisterControllerRecord": lambda image, fields: image.controllers.__setitem__(fields["controllerId"], fields),
+    "UnregisterControllerRecord": lambda image, fields: image.controllers.pop(fields["controllerId"], None),
+    "FeatureLevelRecord": _feature,
+    "ClientQuotaRecord": _quota,
+    "ProducerIdsRecord": _producer_ids,
+    "UserScramCredentialRecord": lambda image, fields: image.users.__setitem__(
+        (fields["name"], fields["mechanism"]), fields
+    ),
+    "RemoveUserScramCredentialRecord": lambda image, fields: image.users.pop(
+        (fields["name"], fields["mechanism"]), None
+    ),
+    "AccessControlEntryRecord": lambda image, fields: image.acls.__setitem__(fields["id"], fields),
+    "RemoveAccessControlEntryRecord": lambda image, fields: image.acls.pop(fields["id"], None),
+    "DelegationTokenRecord": lambda image, fields: image.tokens.__setitem__(fields["tokenId"], fields),
+    "RemoveDelegationTokenRecord": lambda image, fields: image.tokens.pop(fields["tokenId"], None),
+}

@@ -1,0 +1,258 @@
+"""`pylogseg.inside`: what a cluster's own topics say, as tables."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pylogseg.disk.disk import Disk, as_disk
+from pylogseg.errors import RequestError
+from pylogseg.format.names import METADATA_TOPIC
+from pylogseg.reading.seek import end_offset
+from pylogseg.values.internal import transactions
+from pylogseg.values.internal.cluster_tables import SCHEMAS, cluster_table
+from pylogseg.values.internal.connectors import CONNECTORS, connector_table
+from pylogseg.values.internal.groups import GROUPS, MEMBERS, Group, GroupRecords, groups_of, groups_table, members_table
+from pylogseg.values.internal.image import Image
+from pylogseg.values.internal.keyed import Notes
+from pylogseg.values.internal.lag import Unread, first_unread, newest_timestamp
+from pylogseg.values.internal.mapping import MAPPED, map_offsets
+from pylogseg.values.internal.moment import AsOf, Moment
+from pylogseg.values.internal.offsets import LAGS, OFFSETS, PartitionEnds, offsets_table, topic_names, with_lags
+from pylogseg.values.internal.remote import REMOTE_SEGMENTS, remote_table
+from pylogseg.values.internal.schema_table import SCHEMAS as SCHEMA_COLUMNS
+from pylogseg.values.internal.schema_table import schemas_table
+from pylogseg.values.internal.shares import SHARE_OFFSETS, share_table
+
+Path = str | os.PathLike[str]
+#: The tables and their columns.
+STATE_TABLES: dict[str, pa.Schema] = {
+    "groups": GROUPS,
+    "group_members": MEMBERS,
+    "group_offsets": OFFSETS,
+    "group_lags": pa.schema([*OFFSETS, *LAGS]),
+    "share_offsets": SHARE_OFFSETS,
+    "transactions": transactions.TRANSACTIONS,
+    "open_transactions": transactions.OPEN,
+    "producers": transactions.PRODUCERS,
+    "remote_segments": REMOTE_SEGMENTS,
+    "connectors": CONNECTORS,
+    "schemas": SCHEMA_COLUMNS,
+    **SCHEMAS,
+}
+
+
+class Inside:
+    """The state of a cluster at a moment, from the files of its internal topics; `pylogseg.inside` makes it.
+
+    Attributes
+    ----------
+    notes : list of str
+        What was left out of the tables: damage, records of unknown types, partitions in two folders.
+    """
+
+    def __init__(self, disk: Disk, moment: Moment, show_secrets: bool) -> None:
+        self._disk, self._moment, self._show_secrets = disk, moment, show_secrets
+        self.notes = Notes()
+        self._makers: dict[str, Callable[[], pa.Table]] = {
+            "groups": lambda: groups_table(self._groups, self._offset_counts()),
+            "group_members": lambda: members_table(self._groups),
+            "group_offsets": lambda: self._group_offsets,
+            "group_lags": lambda: with_lags(self._group_offsets, self._ends),
+            "share_offsets": lambda: share_table(disk, moment, self._image, self._ends, self.notes),
+            "transactions": self._transactions,
+            "open_transactions": self._open_transactions,
+            "producers": lambda: transactions.producers_table(disk, moment, self.notes),
+            "remote_segments": lambda: remote_table(disk, moment, self.notes),
+            "connectors": lambda: connector_table(disk, moment, self.notes, show_secrets=show_secrets),
+            "schemas": lambda: schemas_table(disk, moment, self.notes),
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what makes it again, in another process: it reads what it is asked for there."""
+        return type(self), (self._disk, self._moment, self._show_secrets)
+
+    def __repr__(self) -> str:
+        """Return a short text."""
+        return f"<pylogseg.Inside of {self._disk!r}>"
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names that `table` takes."""
+        return tuple(STATE_TABLES)
+
+    def table(self, name: str) -> pa.Table:
+        """Return one of the tables.
+
+        Parameters
+        ----------
+        name : str
+            One of `tables`.
+
+        Returns
+        -------
+        pyarrow.Table
+            Without rows if the topic that it comes from is not here.
+
+        Raises
+        ------
+        RequestError
+            For a name that there is not.
+        CorruptionError
+            If the cluster's metadata is damaged.
+        StorageError
+            If the disk fails.
+        """
+        if name in SCHEMAS:
+            return cluster_table(name, self._image or Image(), show_secrets=self._show_secrets)
+        if name not in self._makers:
+            raise RequestError(f"there is no table {name!r}: tables are {', '.join(self.tables)}")
+        return self._makers[name]()
+
+    def rows(self, name: str) -> list[dict[str, Any]]:
+        """Return one of the tables as dictionaries, with times in milliseconds since 1970."""
+        found = self.table(name)
+        for i, field in enumerate(found.schema):
+            if pa.types.is_timestamp(field.type):
+                found = found.set_column(i, field.name, found.column(i).cast(pa.int64()))
+        rows: list[dict[str, Any]] = found.to_pylist()
+        return rows
+
+    def ends(self, topic: str, partition: int) -> int | None:
+        """Return where a partition ends at the moment; None if its folder is not here."""
+        return self._ends.of(topic, partition).end
+
+    def first_unread(self, topic: str, partition: int, offset: int, read: list[int] | None = None) -> Unread:
+        """Return the first record that a group with a committed offset has not read; `read` takes the bytes read."""
+        log, end = self._ends.log(topic, partition), self.ends(topic, partition)
+        if log is None or end is None:
+            return Unread(None, "the partition is not in the given directories")
+        return first_unread(log, offset, end, read=read)
+
+    def newest_timestamp(self, topic: str, partition: int) -> int | None:
+        """Return the timestamp of a partition's last record at the moment; None if it is not known."""
+        log, end = self._ends.log(topic, partition), self.ends(topic, partition)
+        return None if log is None or end is None else newest_timestamp(log, end)
+
+    def map_offsets(self, other: Inside, groups: Collection[str] | None = None) -> pa.Table:
+        """Find committed offsets on another cluster's copy of the topics, by the records.
+
+        Parameters
+        ----------
+        other : Inside
+            The other cluster. Its topics have the same names, and records with the same key, value, timestamp and
+            headers; offsets may differ, as behind MirrorMaker.
+        groups : collection of str, optional
+            Only these.
+
+        Returns
+        -------
+        pyarrow.Table
+            The columns group, topic, partition, offset, mappedOffset and reason: why there is none. Damage on
+            either side is in `notes`.
+
+        Raises
+        ------
+        CorruptionError
+            If the cluster's metadata is damaged.
+        StorageError
+            If a disk fails.
+        """
+        rows = [row for row in self.rows("group_offsets") if row["offset"] is not None]
+        chosen = [row for row in rows if groups is None or row["group"] in groups]
+        mapped = map_offsets(chosen, self._ends, other._ends)
+        self.notes.add_damage(*mapped.gaps)
+        return pa.Table.from_pylist(mapped.rows, MAPPED)
+
+    @cached_property
+    def _image(self) -> Image | None:
+        """The cluster's metadata, of the folder that goes furthest; None if none is here."""
+        folders = [p for p in self._disk.partitions if p.topic == METADATA_TOPIC and not p.state and p.segments]
+        if not folders:
+            return None
+        folder = max(folders, key=lambda partition: end_offset(partition.segments))
+        image = Image.read(folder.path, self._moment.ends.get(f"{METADATA_TOPIC}-0"), self._moment.until_ms)
+        self.notes.add_damage(*image.damage)
+        self.notes.add_left_out(*(f"{folder.path}: {what}, were left out ({n})" for what, n in image.unread().items()))
+        return image
+
+    @cached_property
+    def _ends(self) -> PartitionEnds:
+        return PartitionEnds(self._disk, self._moment, self.notes)
+
+    @cached_property
+    def _records(self) -> GroupRecords:
+        found = GroupRecords.read(self._disk, self._moment, self.notes)
+        return found
+
+    @cached_property
+    def _groups(self) -> dict[str, Group]:
+        return groups_of(self._records, topic_names(self._records) | (self._image.topics if self._image else {}))
+
+    def _offset_counts(self) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for number in (0, 1):
+            if number in self._records.tables:
+                counted = pc.value_counts(self._records.tables[number]["group"])
+                found.update({row["values"]: row["counts"] for row in counted.to_pylist()})
+        return found
+
+    @cached_property
+    def _group_offsets(self) -> pa.Table:
+        return offsets_table(self._records, self._image.topic_ids if self._image else None, self._ends)
+
+    def _transactions(self) -> pa.Table:
+        rows = transactions.transaction_rows(self._disk, self._moment, self.notes)
+        return pa.Table.from_pylist(rows, transactions.TRANSACTIONS)
+
+    def _open_transactions(self) -> pa.Table:
+        return transactions.open_table(self._disk, self._moment, self.notes, self._now_ms())
+
+    def _now_ms(self) -> int:
+        """The moment, or the clock's time."""
+        return time.time_ns() // 1_000_000 if self._moment.until_ms is None else self._moment.until_ms - 1
+
+
+def inside(path: Path | Sequence[Path] | Disk, as_of: AsOf | None = None, *, show_secrets: bool = False) -> Inside:
+    """Read the state of a cluster from its internal topics: groups, offsets, transactions, topics, settings.
+
+    Parameters
+    ----------
+    path : path, URL, list of them, or Disk
+        Log directories, of one broker or of several.
+    as_of : int (ms), datetime, or dict of str to int, optional
+        The state at a time, or below given offsets: ``{"__cluster_metadata-0": 331, "__consumer_offsets-1": 568}``;
+        partitions that are not named are read to their end. A datetime must have a zone.
+    show_secrets : bool
+        Whether passwords, and keys of SCRAM users, are shown instead of masked.
+
+    Returns
+    -------
+    Inside
+        Nothing is read before a table is asked for.
+
+    Raises
+    ------
+    RequestError
+        For an invalid moment, or a path without Kafka files.
+    StorageError
+        If a path cannot be listed.
+
+    Examples
+    --------
+    >>> import pylogseg
+    >>> state = pylogseg.inside("examples/data")
+    >>> state.table("groups")["group"].to_pylist()
+    ['g-consumer', 'g-live-classic', 'g-live-consumer', 'g-static']
+    """
+    return Inside(as_disk(path), Moment.of(as_of), show_secrets)
+
+
+__all__: list[Any] = ["Inside", "inside"]

@@ -1,0 +1,181 @@
+"""Topics of coordinators as the coordinator loads them: the last record of each key that counts.
+
+A coordinator reads its partition to the log's end. A record of a transaction counts when the transaction was committed;
+until then it is pending. Since the last record of a key decides, and a tombstone takes away what is pending too, the
+state is the last record of each key among those outside of transactions and in committed ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.disk.disk import Disk, Partition
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.control import ControlKind
+from pylogseg.format.messages.control import control_kinds
+from pylogseg.reading.latest import Latest
+from pylogseg.reading.log_reader import LogFiles, in_time, logs_of, timed
+from pylogseg.reading.partition import Chunk, ReadOptions
+from pylogseg.values.internal.message_arrays import TypedRecords
+from pylogseg.values.internal.moment import Moment
+
+_Mask = npt.NDArray[np.bool_]
+
+
+class Notes(list[str]):
+    """What was passed by, each once; `damage` is that of it which is damage or could not be read.
+
+    `has_left_out` if a newer Kafka wrote some of it.
+    """
+
+    has_left_out = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.damage: list[str] = []
+
+    @property
+    def has_damage(self) -> bool:
+        """Whether some of it is damage."""
+        return bool(self.damage)
+
+    def add_left_out(self, *texts: str) -> None:
+        """Note records of unknown types or versions."""
+        self.has_left_out = self.has_left_out or bool(texts)
+        self += [text for text in texts if text not in self]
+
+    def add_damage(self, *texts: str) -> None:
+        """Note damage."""
+        self.damage += [text for text in texts if text not in self.damage]
+        self += [text for text in texts if text not in self]
+
+    def add_typed(self, log: str, typed: TypedRecords) -> None:
+        """Note what was left out of the typed records of a log."""
+        self.add_left_out(
+            *(f"{log}: {what}, were left out ({count})" for what, count in sorted(typed.left_out.items()))
+        )
+        for what, (count, path, first) in sorted(typed.damage.items()):
+            self.add_damage(f"{path}: {what} ({count}, the first at offset {first})")
+
+
+def newest_replicas(disk: Disk, topic: str, notes: Notes) -> list[LogFiles]:
+    """Return the logs of a topic; of several copies of a partition the one that goes furthest."""
+    by_number: dict[int, list[Partition]] = {}
+    for partition in disk.partitions:
+        if partition.topic == topic and not partition.state and partition.error is None:
+            by_number.setdefault(partition.partition, []).append(partition)
+        elif partition.topic == topic and partition.error is not None:
+            notes.add_damage(f"{partition.path}: {partition.error}")
+    found = []
+    for number in sorted(by_number):
+        copies = [logs_of(Disk((), (each,), is_named=True))[0] for each in by_number[number]]
+        best = max(copies, key=lambda log: log.log_end_offset) if len(copies) > 1 else copies[0]
+        if len(copies) > 1:
+            notes.append(f"{best.name} lies in {len(copies)} folders: {best.path} is read, which goes furthest")
+        found.append(best)
+    return found
+
+
+@dataclass
+class KeyedLog:
+    """One partition of a coordinator's topic up to a moment.
+
+    Attributes
+    ----------
+    log : LogFiles
+    moment : Moment
+    notes : Notes
+    """
+
+    log: LogFiles
+    moment: Moment
+    notes: Notes
+    _markers: dict[int, tuple[npt.NDArray[np.int64], _Mask]] | None = field(default=None, repr=False)
+    #: Whether a batch of an open transaction was met; None until the batches were looked at.
+    _has_open: bool | None = field(default=None, repr=False)
+
+    def _options(self, **other: Any) -> ReadOptions:
+        return ReadOptions(on_corrupt="skip", skip_unreadable=True, **other)
+
+    def read(self, options: ReadOptions) -> Iterator[Chunk]:
+        """Yield what the options want, up to the moment."""
+        until = self.moment.until_ms
+        for chunk in self.log.chunks(
+            self.log.log_start_offset, self.moment.end(self.log.name), timed(options, None, until)
+        ):
+            columns = in_time(chunk.columns, None, until)
+            if len(columns):
+                yield Chunk(columns, chunk.segment)
+
+    def last_of_each_key(self, *, tombstones: bool = False) -> Iterator[Chunk]:
+        """Yield the last record of each key that counts; a tombstone only if that is wanted."""
+        self._has_open = self._has_open or False
+        options = self._options(batches=self._counts)
+        yield from Latest(tombstones).chunks(self.read, options)
+        self.note_gaps(options)
+
+    def note_gaps(self, options: ReadOptions) -> None:
+        """Note the damage that a reading has met."""
+        gaps = [gap for gap in options.gaps if gap.is_damage]
+        self.notes.add_damage(*(f"{gap.path}, position {gap.position}: {gap.reason}" for gap in gaps))
+
+    def pending(self) -> Iterator[Chunk]:
+        """Yield the records of transactions that have no end, in the order of offsets."""
+        if self._has_open is not False:
+            yield from self.read(self._options(batches=self._is_open))
+
+    def _counts(self, rows: BatchTable) -> _Mask:
+        return self._outcome(rows, False)
+
+    def _is_open(self, rows: BatchTable) -> _Mask:
+        return self._outcome(rows, True)
+
+    def _outcome(self, rows: BatchTable, is_open: bool) -> _Mask:
+        """A mask of the batches that count, or of those whose transaction is open."""
+        transactional = np.asarray(rows.is_transactional & ~rows.is_control)
+        mask: _Mask = (
+            np.zeros(len(rows), np.bool_) if is_open else np.asarray(~rows.is_transactional & ~rows.is_control)
+        )
+        if not transactional.any():
+            return mask
+        producers, bases = rows.producer_id, rows.base_offset
+        for producer in np.unique(producers[transactional]).tolist():
+            mine = transactional & (producers == producer)
+            offsets, commits = self.markers().get(producer, (np.empty(0, np.int64), np.empty(0, np.bool_)))
+            at = np.searchsorted(offsets, bases[mine])
+            decided = at < len(offsets)
+            self._has_open = self._has_open or not decided.all()
+            if is_open:
+                mask[mine] = ~decided
+            elif len(offsets):
+                mask[mine] = decided & commits[np.minimum(at, len(offsets) - 1)]
+        return mask
+
+    def markers(self) -> dict[int, tuple[npt.NDArray[np.int64], _Mask]]:
+        """Offsets of the markers of each producer, in order, and whether they commit."""
+        if self._markers is None:
+            producers, offsets, commits = [], [], []
+            for columns, _ in self.read(self._options(control=True, batches=lambda rows: np.asarray(rows.is_control))):
+                kinds = control_kinds(columns)
+                ends = (kinds == ControlKind.ABORT) | (kinds == ControlKind.COMMIT)
+                producers.append(columns.batches.producer_id[columns.batch][ends])
+                offsets.append(columns.offset[ends])
+                commits.append(kinds[ends] == ControlKind.COMMIT)
+            self._markers = _by_producer(producers, offsets, commits)
+        return self._markers
+
+
+def _by_producer(producers: list[Any], offsets: list[Any], commits: list[Any]) -> dict[int, tuple[Any, _Mask]]:
+    if not producers:
+        return {}
+    who, where, what = map(np.concatenate, (producers, offsets, commits))
+    order = np.lexsort((where, who))
+    who, where, what = who[order], where[order], what[order]
+    starts = np.flatnonzero(np.diff(who, prepend=who[:1] - 1)).tolist()
+    ends = [*starts[1:], len(who)]
+    return {int(who[start]): (where[start:end], what[start:end]) for start, end in zip(starts, ends, strict=True)}

@@ -1,0 +1,184 @@
+"""Committed offsets on another cluster's copy of a topic, found by the records themselves.
+
+A mirrored topic has the same records in the same order, under other offsets: markers of transactions have none there,
+and the copy began later. An offset is that of the record which a group reads next; where the copy has this record, the
+group goes on with it. Where it does not have it (yet), the group goes on behind the record that it read last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from pylogseg.format.records import RecordColumns
+from pylogseg.reading.log_reader import LogFiles, timed
+from pylogseg.reading.partition import ReadOptions
+from pylogseg.values.internal.offsets import OFFSETS, PartitionEnds
+
+_Row = dict[str, Any]
+MAPPED = pa.schema(
+    [
+        *(OFFSETS.field(name) for name in ("group", "topic", "partition", "offset")),
+        pa.field("mappedOffset", pa.int64()),
+        pa.field("reason", pa.string()),
+    ]
+)
+
+
+class Identity(NamedTuple):
+    """What makes a record the same in both clusters."""
+
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[bytes | None, bytes | None], ...]
+
+
+class _Around(NamedTuple):
+    """The records at an offset, each with its offset; None where there is none."""
+
+    following: tuple[int, Identity] | None
+    preceding: tuple[int, Identity] | None
+
+
+class Mapped(NamedTuple):
+    """Offsets for the other cluster.
+
+    Attributes
+    ----------
+    rows : list of dict
+        Rows of `group_offsets`, with ``mappedOffset``; None where there is ``reason``.
+    gaps : list of str
+        Damage that was met: a record behind it cannot be found.
+    """
+
+    rows: list[_Row]
+    gaps: list[str]
+
+
+def map_offsets(rows: Iterable[_Row], here: PartitionEnds, there: PartitionEnds) -> Mapped:
+    """Find the offsets of groups on another cluster's copies of their topics.
+
+    Parameters
+    ----------
+    rows : iterable of dict
+        Of `group_offsets`, with committed offsets.
+    here, there : PartitionEnds
+        The partitions of both clusters.
+    """
+    by_partition: dict[tuple[str, int], list[_Row]] = {}
+    for row in rows:
+        by_partition.setdefault((row["topic"], row["partition"]), []).append(row)
+    found: list[_Row] = []
+    gaps: list[str] = []
+    for (topic, partition), listed in sorted(by_partition.items()):
+        logs = here.log(topic, partition), there.log(topic, partition)
+        ends = here.of(topic, partition).end, there.of(topic, partition).end
+        if logs[0] is None or logs[1] is None or ends[0] is None or ends[1] is None:
+            where = "this directory" if logs[0] is None else "the other directory"
+            found += [row | _failed(f"the partition is not in {where}") for row in listed]
+            continue
+        sides = _Side(logs[0], ends[0], gaps), _Side(logs[1], ends[1], gaps)
+        answers = _map_partition({row["offset"] for row in listed if not row["stale"]}, *sides)
+        stale = _failed("it is of a topic that was deleted since")
+        found += [row | (stale if row["stale"] else answers[row["offset"]]) for row in listed]
+    found.sort(key=lambda row: (row["group"], row["topic"], row["partition"]))
+    return Mapped(found, list(dict.fromkeys(gaps)))
+
+
+def _failed(reason: str) -> _Row:
+    return {"mappedOffset": None, "reason": reason}
+
+
+def _done(offset: int) -> _Row:
+    return {"mappedOffset": offset, "reason": None}
+
+
+class _Side:
+    """The committed records of one copy."""
+
+    def __init__(self, log: LogFiles, end: int, gaps: list[str]) -> None:
+        self.log, self.end, self._gaps = log, end, gaps
+
+    @property
+    def start(self) -> int:
+        return self.log.log_start_offset
+
+    def read(self, first: int, end: int, times: tuple[int, int] | None = None) -> Iterator[RecordColumns]:
+        """Yield records; of batches that may have one in a range of timestamps, both included."""
+        options = ReadOptions(isolation_level="read_committed", on_corrupt="skip", skip_unreadable=True)
+        asked = options if times is None else timed(options, times[0], times[1] + 1)
+        try:
+            for columns, _ in self.log.chunks(first, min(end, self.end), asked):
+                if len(columns):
+                    yield columns
+        finally:
+            damage = [gap for gap in asked.gaps if gap.is_damage]
+            self._gaps += [f"{gap.path}, position {gap.position}: {gap.reason}" for gap in damage]
+
+    def around(self, offset: int) -> _Around:
+        """The record at an offset or behind it, and the one before it."""
+        following = next(((int(c.offset[0]), identity_of(c, 0)) for c in self.read(offset, self.end)), None)
+        span, preceding = 1, None
+        while preceding is None and offset > self.start:
+            first = max(self.start, offset - span)
+            for columns in self.read(first, offset):
+                preceding = int(columns.offset[-1]), identity_of(columns, -1)
+            if first == self.start:
+                break
+            span *= 64
+        return _Around(following, preceding)
+
+    def offsets_of(self, wanted: set[Identity]) -> dict[Identity, list[int]]:
+        """All offsets that have one of the records."""
+        found: dict[Identity, list[int]] = {record: [] for record in wanted}
+        times = np.array(sorted({record.timestamp for record in wanted}), np.int64)
+        if not len(times):
+            return found
+        for columns in self.read(self.start, self.end, (int(times[0]), int(times[-1]))):
+            for i in np.flatnonzero(np.isin(columns.timestamp, times)).tolist():
+                record = identity_of(columns, i)
+                if record in found:
+                    found[record].append(int(columns.offset[i]))
+        return found
+
+
+def identity_of(columns: RecordColumns, i: int) -> Identity:
+    """Return what makes record `i` the same elsewhere."""
+    one = columns.take(np.array([i % len(columns)]))
+    name, name_size, value, value_size = one.header_spans()
+    headers = tuple((one.span(name[k], name_size[k]), one.span(value[k], value_size[k])) for k in range(len(name)))
+    return Identity(int(one.timestamp[0]), one.key(0), one.value(0), headers)
+
+
+def _map_partition(offsets: set[int], here: _Side, there: _Side) -> dict[int, _Row]:
+    around = {offset: here.around(offset) for offset in offsets}
+    wanted = {each[1] for pair in around.values() for each in pair if each is not None}
+    ours, theirs = here.offsets_of(wanted), there.offsets_of(wanted)
+
+    def place(at: tuple[int, Identity] | None) -> tuple[int | None, str]:
+        if at is None:
+            return None, "there is none"
+        mine, copies = ours[at[1]], theirs[at[1]]
+        if not copies:
+            return None, f"that of offset {at[0]} is not in the other directory"
+        if len(copies) == len(mine):  # of equal records the first is the first, and so on
+            return copies[mine.index(at[0])], ""
+        return None, f"that of offset {at[0]} is here {len(mine)} times, there {len(copies)} times"
+
+    found = {}
+    for offset, pair in around.items():
+        following, why_not = place(pair.following)
+        preceding, why_not_before = place(pair.preceding)
+        if following is not None:
+            found[offset] = _done(following)
+        elif preceding is not None:
+            found[offset] = _done(preceding + 1)
+        elif pair == (None, None):
+            found[offset] = _failed("the partition has no records to go by")
+        else:
+            found[offset] = _failed(f"next record: {why_not}; record before: {why_not_before}")
+    return found

@@ -1,0 +1,164 @@
+"""Changes of partitions, which are most of a metadata log, kept as columns until somebody asks for the partitions.
+
+Of each partition and field only the last change counts, and how many changes there were: so a log of a million changes
+costs a few passes over arrays, and a step in Python for each partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg.format.messages.program import Column, Decoded
+
+_Fields = dict[str, Any]
+_Longs = npt.NDArray[np.int64]
+Key = tuple[str, int]
+_UUID = 22  # characters
+#: Fields that are taken over as they are where they are not null.
+LISTS = ("isr", "replicas", "removingReplicas", "addingReplicas", "directories", "eligibleLeaderReplicas",
+         "lastKnownElr")  # fmt: skip
+SAME_LEADER, SAME_STATE = -2, -1
+
+
+class PartitionChanges:
+    """Decoded changes in the order of the log, not yet applied."""
+
+    def __init__(self) -> None:
+        self._parts: list[Decoded] = []
+        self._at: list[_Longs] = []
+        self._now = 0
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def tick(self, count: int) -> int:
+        """Give numbers to the next records of the log; returns the first."""
+        first, self._now = self._now, self._now + count
+        return first
+
+    def add(self, decoded: Decoded, at: _Longs) -> None:
+        """Add changes with their numbers."""
+        self._parts.append(decoded)
+        self._at.append(at)
+
+    def apply(self, partitions: dict[Key, _Fields], since: dict[Key, int], unknown: Callable[[Key], _Fields]) -> None:
+        """Apply all changes.
+
+        Parameters
+        ----------
+        partitions : dict
+            Fields of partitions; changed.
+        since : dict
+            The number of the record that gave a partition all of its fields: earlier changes do not count. Partitions
+            that are not there begin with what was known before all changes.
+        unknown : callable
+            Gives the fields of a partition whose record there is not.
+        """
+        if not self._parts:
+            return
+        found = _Joined(self._parts)
+        at = np.concatenate(self._at)
+        self._parts, self._at = [], []
+        keys, key_of = found.keys()
+        after = np.array([since.get(key, -1) for key in keys], np.int64)
+        counts = at > after[key_of]
+        rows = [partitions.get(key, {}) for key in keys]
+        for i in np.unique(key_of[counts]).tolist():
+            if not rows[i]:
+                rows[i] = partitions[keys[i]] = unknown(keys[i])
+        last = _LastOfEach(key_of, counts, rows)
+        replaced, placed = (found.there(name) for name in ("replicas", "directories"))
+        for fields, _ in last.among(replaced & ~placed):
+            fields["directories"] = []
+        for name in LISTS:
+            there = found.there(name)
+            if name == "directories":  # where replicas came later without directories, these are not known
+                there &= last.row_of(placed) > last.row_of(replaced & ~placed)
+            lists = found.lists(name)
+            for fields, row in last.among(there):
+                fields[name] = lists(row)
+        leader, state = found.numbers("leader", np.int32), found.numbers("leaderRecoveryState", np.int8)
+        for name, values, same in (("leader", leader, SAME_LEADER), ("leaderRecoveryState", state, SAME_STATE)):
+            for fields, row in last.among(values != same):
+                fields[name] = int(values[row])
+        for name, counted in (("leaderEpoch", leader != SAME_LEADER), ("partitionEpoch", np.True_)):
+            number = np.bincount(key_of[counts & counted], minlength=len(keys))
+            for i in np.flatnonzero(number).tolist():
+                rows[i][name] += int(number[i])
+
+
+class _LastOfEach:
+    """Finds of each partition the last row that counts."""
+
+    def __init__(self, key_of: _Longs, counts: npt.NDArray[np.bool_], rows: list[_Fields]) -> None:
+        self._key_of, self._counts, self._rows = key_of, counts, rows
+
+    def _last(self, mask: npt.NDArray[np.bool_]) -> _Longs:
+        last = np.full(len(self._rows), -1, np.int64)
+        chosen = np.flatnonzero(mask & self._counts)
+        np.maximum.at(last, self._key_of[chosen], chosen)
+        return last
+
+    def row_of(self, mask: npt.NDArray[np.bool_]) -> _Longs:
+        """For each row the last row of its partition in a mask; -1 none."""
+        return self._last(mask)[self._key_of]
+
+    def among(self, mask: npt.NDArray[np.bool_]) -> Iterator[tuple[_Fields, int]]:
+        """Yield the fields of each partition with a row in the mask, and the last of these rows."""
+        last = self._last(mask)
+        for i in np.flatnonzero(last >= 0).tolist():
+            yield self._rows[i], int(last[i])
+
+
+class _Joined:
+    """Columns of several decoded parts as one."""
+
+    def __init__(self, parts: list[Decoded]) -> None:
+        self._parts = parts
+        self._columns: dict[str, Column] = {column.name: column for column in parts[0].columns}
+
+    def _nodes(self, name: str, child: bool = False) -> Iterator[Any]:
+        column = self._columns[name].children[0] if child else self._columns[name]
+        for part in self._parts:
+            yield part.nodes[column.node]
+
+    def numbers(self, name: str, kind: Any) -> npt.NDArray[Any]:
+        """A column of numbers."""
+        return np.concatenate([np.frombuffer(data, kind) for _, _, data, _ in self._nodes(name)])
+
+    def there(self, name: str) -> npt.NDArray[np.bool_]:
+        """Where a column of lists is not null."""
+        return np.concatenate([np.frombuffer(valid, np.bool_) for *_, valid in self._nodes(name)])
+
+    def lists(self, name: str) -> Callable[[int], list[Any]]:
+        """Return a function that gives the list of a row."""
+        sizes = [np.diff(np.frombuffer(ends, np.int32)) for _, ends, *_ in self._nodes(name)]
+        ends = np.cumsum(np.concatenate(sizes, dtype=np.int64)).tolist()
+        if self._columns[name].children[0].type == "uuid":
+            text = b"".join(bytes(data) for _, _, data, _ in self._nodes(name, True)).decode()
+            return lambda row: [
+                text[_UUID * k : _UUID * (k + 1)] for k in range(ends[row - 1] if row else 0, ends[row])
+            ]
+        items = np.concatenate([np.frombuffer(data, np.int32) for _, _, data, _ in self._nodes(name, True)]).tolist()
+        return lambda row: items[ends[row - 1] if row else 0 : ends[row]]
+
+    def keys(self) -> tuple[list[Key], _Longs]:
+        """The partitions, and for each row which one it is of."""
+        raw = b"".join(bytes(data) for _, _, data, _ in self._nodes("topicId"))
+        ids = np.frombuffer(raw, np.uint8).reshape(-1, _UUID)
+        parts = (np.ascontiguousarray(ids[:, first : first + 8]).view(np.uint64)[:, 0] for first in (0, 8, 14))
+        mixed = np.zeros(len(ids), np.uint64)
+        for part in parts:
+            mixed = (mixed ^ part) * np.uint64(0x9E3779B97F4A7C15)
+        _, first, topic = np.unique(mixed, return_index=True, return_inverse=True)
+        if (ids[first][topic] != ids).any():  # two ids with one number
+            _, first, topic = np.unique(np.frombuffer(raw, f"S{_UUID}"), return_index=True, return_inverse=True)
+        pairs = (topic.astype(np.int64) << 32) | self.numbers("partitionId", np.int32).astype(np.int64) & 0xFFFFFFFF
+        known, key_of = np.unique(pairs, return_inverse=True)
+        names = [raw[_UUID * i : _UUID * (i + 1)].decode() for i in first.tolist()]
+        numbers = (known & 0xFFFFFFFF).astype(np.uint32).astype(np.int32).tolist()
+        return [(names[t], n) for t, n in zip((known >> 32).tolist(), numbers, strict=True)], key_of

@@ -1,0 +1,97 @@
+"""What is known of a partition's producers at a moment: the newest snapshot below it, and the headers behind that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.files.snapshot import parse_snapshot
+from pylogseg.reading.log_reader import LogFiles
+from pylogseg.reading.transaction_markers import marker_rows, windows_between
+from pylogseg.walker.windows import Window
+
+_MAX_SEQUENCE = 2**31 - 1
+
+
+@dataclass
+class Producer:
+    """One producer; -1 is unknown.
+
+    Attributes
+    ----------
+    producer_id, epoch, last_sequence, last_timestamp, coordinator_epoch : int
+    first_txn_offset : int
+        Where its open transaction began; -1 if none is open.
+    """
+
+    producer_id: int
+    epoch: int = -1
+    last_sequence: int = -1
+    last_timestamp: int = -1
+    coordinator_epoch: int = -1
+    first_txn_offset: int = -1
+
+    def set_epoch(self, epoch: int) -> None:
+        """A newer epoch begins with new sequences."""
+        if epoch != self.epoch:
+            self.epoch, self.last_sequence = epoch, -1
+
+
+def producers_of(log: LogFiles, end_offset: int) -> dict[int, Producer]:
+    """Return the producers of a log below an offset, by their ids.
+
+    Parameters
+    ----------
+    log : LogFiles
+        All of the partition.
+    end_offset : int
+        Batches from here on do not count.
+    """
+    found, start = _from_snapshot(log, end_offset)
+    if start >= end_offset:
+        return found
+    for window in windows_between(log.segments, start, end_offset, crc=True):
+        rows = window.batches
+        wanted = (rows.producer_id >= 0) & (rows.base_offset >= start) & (rows.base_offset < end_offset)
+        if wanted.any():
+            _follow(found, rows[wanted], window)
+    return found
+
+
+def _from_snapshot(log: LogFiles, end_offset: int) -> tuple[dict[int, Producer], int]:
+    for offset in sorted((offset for offset in log.snapshots if offset <= end_offset), reverse=True):
+        path = log.snapshots[offset]
+        try:
+            data = log.segments[0].files.read_all(path) if log.segments else b""
+            entries = parse_snapshot(data, path)
+        except (CorruptionError, StorageError):  # the one before it will do: more headers are read then
+            continue
+        known = (
+            Producer(
+                e.producer_id, e.producer_epoch, e.last_sequence, e.timestamp, e.coordinator_epoch, e.first_txn_offset
+            )
+            for e in entries
+        )
+        return {producer.producer_id: producer for producer in known}, offset
+    return {}, 0
+
+
+def _follow(found: dict[int, Producer], rows: BatchTable, window: Window) -> None:
+    markers = {marker.offset: marker.coordinator_epoch for marker in marker_rows(rows[rows.is_control], window)}
+    columns = ("producer_id", "producer_epoch", "base_offset", "last_offset", "base_sequence", "max_timestamp")
+    values = [rows.rows[name].tolist() for name in columns]
+    flags = zip(rows.is_transactional.tolist(), rows.is_control.tolist(), strict=True)
+    for (who, epoch, base, last, sequence, time), (transactional, control) in zip(
+        zip(*values, strict=True), flags, strict=True
+    ):
+        producer = found.setdefault(who, Producer(who))
+        producer.set_epoch(epoch)
+        producer.last_timestamp = time
+        if control:
+            if markers.get(base, -1) >= 0:
+                producer.coordinator_epoch, producer.first_txn_offset = markers[base], -1
+        else:
+            producer.last_sequence = (sequence + last - base) & _MAX_SEQUENCE if sequence >= 0 else -1
+            if transactional and producer.first_txn_offset < 0:
+                producer.first_txn_offset = base

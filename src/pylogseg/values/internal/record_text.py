@@ -1,0 +1,116 @@
+"""Keys and values of internal topics as JSON, for what renders records as text."""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any
+
+import numpy as np
+
+from pylogseg.disk.disk import Segment
+from pylogseg.errors import CorruptionError
+from pylogseg.format.messages.framing import COORDINATOR_TOPICS, HOMES, Part, decode_coordinator, decode_framed
+from pylogseg.format.messages.secrets import MASK, is_secret
+from pylogseg.format.messages.text import text_of
+from pylogseg.format.records import RecordColumns
+from pylogseg.values.internal.message_arrays import with_payloads
+from pylogseg.values.internal.message_text import coordinator_texts, text_array, with_texts
+
+_SECRET_FIELDS = ("salt", "storedKey", "serverKey")
+_Text = bytes | None
+
+
+class MessageText:
+    """Puts JSON in the place of keys and values of the topics that Kafka writes for itself.
+
+    A key is ``{"type":"1","data":{...}}``, its value ``{"version":"4","data":{...}}``, as Kafka's dump tool has them;
+    a record of the metadata log ``{"type":"TOPIC_RECORD","version":0,"data":{...}}``. Keys of SCRAM users and secret
+    settings are masked. Records of other topics stay as they are.
+
+    Attributes
+    ----------
+    undecoded : int
+        Keys and values that are of a newer Kafka, or malformed; they are left as they are.
+    first : str
+        The first of them.
+    """
+
+    def __init__(self, *, show_secrets: bool = False) -> None:
+        self._show_secrets, self._lock = show_secrets, threading.Lock()
+        self.undecoded, self.first = 0, ""
+
+    def columns(self, columns: RecordColumns, segment: Segment) -> RecordColumns:
+        """Return the columns with places of the text where a key or value was decoded."""
+        if segment.topic in COORDINATOR_TOPICS:
+            keys, values = self._coordinator(columns, segment)
+            return with_payloads(with_payloads(columns, "key", keys), "value", values)
+        if segment.topic in HOMES:
+            return with_payloads(columns, "value", text_array(self._framed(columns, segment)))
+        return columns
+
+    def _coordinator(self, columns: RecordColumns, segment: Segment) -> tuple[Any, Any]:
+        """Arrays of the keys and the values."""
+        control = columns.batches.is_control[columns.batch]
+        made = coordinator_texts(segment.topic, columns)
+        rows = np.flatnonzero(control | ~made.done)
+        others = [(None, None) if control[i] else self._one(columns, i, segment) for i in rows.tolist()]
+        keys, values = ([each[part] for each in others] for part in (0, 1))
+        return with_texts(made.keys, rows, keys), with_texts(made.values, rows, values)
+
+    def _one(self, columns: RecordColumns, i: int, segment: Segment) -> tuple[_Text, _Text]:
+        offset = int(columns.offset[i])
+        try:
+            key, value = decode_coordinator(
+                segment.topic, columns.key(i) or b"", columns.value(i), segment.path, offset
+            )
+        except CorruptionError as error:
+            self._note(segment, offset, error.reason)
+            return None, None
+        first = None if key.fields is None else f'{{"type":"{key.number}","data":{_data(key)}}}'.encode()
+        if value.fields is None:
+            if first is None or value.version >= 0:
+                self._note(segment, offset, f"type {key.number} or version {value.version} is not known")
+            return first, None
+        return first, f'{{"version":"{value.version}","data":{_data(value)}}}'.encode()
+
+    def _framed(self, columns: RecordColumns, segment: Segment) -> list[_Text]:
+        control = columns.batches.is_control[columns.batch].tolist()
+        found: list[_Text] = []
+        for i, offset in enumerate(columns.offset.tolist()):
+            made = None
+            if not control[i]:
+                try:
+                    part = decode_framed(segment.topic, columns.value(i) or b"", segment.path, offset)
+                except CorruptionError as error:
+                    self._note(segment, offset, error.reason)
+                else:
+                    if part.message is None or part.fields is None:
+                        self._note(segment, offset, f"type {part.number} or version {part.version} is not known")
+                    else:
+                        name = re.sub(r"(?<!^)([A-Z])", r"_\1", part.message.name).upper()
+                        data = _data(part if self._show_secrets else _masked(part))
+                        made = f'{{"type":"{name}","version":{part.version},"data":{data}}}'.encode()
+            found.append(made)
+        return found
+
+    def _note(self, segment: Segment, offset: int, reason: str) -> None:
+        with self._lock:
+            self.undecoded += 1
+            self.first = self.first or f"{segment.path}: offset {offset}: {reason}"
+
+
+def _data(part: Part) -> str:
+    assert part.message is not None
+    assert part.fields is not None
+    return text_of(part.message, part.version, part.fields)
+
+
+def _masked(part: Part) -> Part:
+    fields: dict[str, Any] = dict(part.fields or {})
+    name = part.message.name if part.message is not None else ""
+    if name == "UserScramCredentialRecord":
+        fields |= dict.fromkeys(_SECRET_FIELDS, b"")
+    elif name == "ConfigRecord" and fields["value"] is not None and is_secret(fields["resourceType"], fields["name"]):
+        fields["value"] = MASK
+    return part._replace(fields=fields)

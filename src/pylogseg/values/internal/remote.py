@@ -1,0 +1,113 @@
+"""Segments in remote storage, from ``__remote_log_metadata``: which there are, and in what state (KIP-405)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from pylogseg.disk.disk import Disk
+from pylogseg.errors import CorruptionError
+from pylogseg.format.messages.framing import decode_framed
+from pylogseg.reading.partition import ReadOptions
+from pylogseg.values.internal.keyed import KeyedLog, Notes, newest_replicas
+from pylogseg.values.internal.moment import Moment
+from pylogseg.values.internal.offsets import utc
+
+TOPIC = "__remote_log_metadata"
+STATES = ("COPY_SEGMENT_STARTED", "COPY_SEGMENT_FINISHED", "DELETE_SEGMENT_STARTED", "DELETE_SEGMENT_FINISHED")
+_GONE = 3
+#: States that may follow a state; the same one may always.
+_FOLLOWS = {0: (1, 2), 1: (2,), 2: (3,)}
+_PARTITION_DELETED = 2
+_TIME = pa.timestamp("ms", tz="UTC")
+_EPOCH = pa.struct([pa.field("leaderEpoch", pa.int32()), pa.field("offset", pa.int64())])
+REMOTE_SEGMENTS = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("startOffset", pa.int64()),
+        pa.field("endOffset", pa.int64()),
+        pa.field("state", pa.string()),
+        pa.field("sizeBytes", pa.int64()),
+        pa.field("maxTime", _TIME),
+        pa.field("eventTime", _TIME),
+        pa.field("brokerId", pa.int32()),
+        pa.field("leaderEpochs", pa.list_(_EPOCH)),
+        pa.field("customMetadata", pa.binary()),
+        pa.field("isTxnIndexEmpty", pa.bool_()),
+        pa.field("topicId", pa.string()),
+        pa.field("segmentId", pa.string()),
+    ]
+)
+_Row = dict[str, Any]
+
+
+class _Segments:
+    """What the records that were applied say."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, _Row] = {}
+
+    def apply(self, name: str, fields: _Row) -> None:
+        """Apply a record; one that no state allows is passed by, as the broker does."""
+        if name == "RemotePartitionDeleteMetadataRecord":
+            if fields["remotePartitionDeleteState"] == _PARTITION_DELETED:
+                at = fields["topicIdPartition"]["id"], fields["topicIdPartition"]["partition"]
+                self.by_id = {key: row for key, row in self.by_id.items() if (row["topicId"], row["partition"]) != at}
+            return
+        segment = fields["remoteLogSegmentId"]
+        state, known = fields["remoteLogSegmentState"], self.by_id.get(segment["id"])
+        if name == "RemoteLogSegmentMetadataRecord" and state == 0:
+            self.by_id[segment["id"]] = _row(segment, fields)
+        elif known is not None and (state == known["number"] or state in _FOLLOWS[known["number"]]):
+            known |= {"number": state, "eventTime": utc(fields["eventTimestampMs"]), "brokerId": fields["brokerId"]}
+            if fields["customMetadata"] is not None:
+                known["customMetadata"] = fields["customMetadata"]
+            if state == _GONE:
+                del self.by_id[segment["id"]]
+
+
+def _row(segment: _Row, fields: _Row) -> _Row:
+    at = segment["topicIdPartition"]
+    return {
+        "topic": at["name"],
+        "partition": at["partition"],
+        "startOffset": fields["startOffset"],
+        "endOffset": fields["endOffset"],
+        "number": fields["remoteLogSegmentState"],
+        "sizeBytes": fields["segmentSizeInBytes"],
+        "maxTime": utc(fields["maxTimestampMs"]),
+        "eventTime": utc(fields["eventTimestampMs"]),
+        "brokerId": fields["brokerId"],
+        "leaderEpochs": fields["segmentLeaderEpochs"],
+        "customMetadata": fields["customMetadata"],
+        "isTxnIndexEmpty": fields["txnIndexEmpty"],
+        "topicId": at["id"],
+        "segmentId": segment["id"],
+    }
+
+
+def remote_table(disk: Disk, moment: Moment, notes: Notes) -> pa.Table:
+    """Return a row for each remote segment that is not deleted; both offsets are in the segment."""
+    found = _Segments()
+    for log in newest_replicas(disk, TOPIC, notes):
+        keyed, options = KeyedLog(log, moment, notes), ReadOptions(on_corrupt="skip", skip_unreadable=True)
+        unknown = 0
+        for columns, segment in keyed.read(options):
+            for i, offset in enumerate(columns.offset.tolist()):
+                try:
+                    part = decode_framed(TOPIC, columns.value(i) or b"", segment.path, offset)
+                except CorruptionError as error:
+                    notes.add_damage(f"{segment.path}: offset {offset}: {error.reason}")
+                    continue
+                if part.message is None or part.fields is None:
+                    unknown += 1
+                elif part.message.name != "RemoteLogSegmentMetadataSnapshotRecord":
+                    found.apply(part.message.name, part.fields)
+        if unknown:
+            notes.append(f"{log.name}: records of unknown types or versions were left out ({unknown})")
+        keyed.note_gaps(options)
+    rows = [row | {"state": STATES[row["number"]]} for row in found.by_id.values()]
+    rows.sort(key=lambda row: (row["topic"], row["partition"], row["startOffset"], row["segmentId"]))
+    return pa.Table.from_pylist(rows, REMOTE_SEGMENTS)

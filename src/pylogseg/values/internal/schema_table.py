@@ -1,0 +1,50 @@
+"""The table of schemas: what a registry's topic `_schemas` has."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from pylogseg.disk.disk import Disk
+from pylogseg.values.internal.keyed import Notes
+from pylogseg.values.internal.moment import Moment
+from pylogseg.values.schemas.topic import TOPIC, SchemaTopic
+
+_REFERENCE = pa.struct([("name", pa.string()), ("subject", pa.string()), ("version", pa.int32())])
+SCHEMAS = pa.schema(
+    [
+        pa.field("context", pa.string()),
+        pa.field("subject", pa.string()),
+        pa.field("version", pa.int32()),
+        pa.field("id", pa.int32()),
+        pa.field("type", pa.string()),
+        pa.field("deleted", pa.string()),
+        pa.field("references", pa.list_(_REFERENCE)),
+        pa.field("guid", pa.string()),
+        pa.field("schema", pa.string()),
+    ]
+)
+
+
+def schemas_table(disk: Disk, moment: Moment, notes: Notes) -> pa.Table:
+    """The schemas of a disk; those deleted for good, whose text the log still has, come last."""
+    topic = SchemaTopic.of_disk(disk, moment.ends.get(f"{TOPIC}-0"), moment.until_ms)
+    if topic is None:
+        return SCHEMAS.empty_table()
+    notes += [note for note in topic.notes if note not in notes]
+    notes.add_damage(*topic.damage)
+    notes.has_left_out = notes.has_left_out or bool(topic.left_out)
+    rows = [
+        {
+            "context": schema.context,
+            "subject": schema.subject,
+            "version": schema.version,
+            "id": schema.id,
+            "type": schema.type,
+            "deleted": schema.deleted,
+            "references": [each._asdict() for each in schema.references],
+            "guid": schema.guid,
+            "schema": schema.text,
+        }
+        for schema in (*topic, *topic.gone)
+    ]
+    return pa.Table.from_pylist(rows, SCHEMAS)

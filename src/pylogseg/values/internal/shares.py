@@ -1,0 +1,171 @@
+"""Where share groups stand, from ``__share_group_state``: snapshots and the updates behind them."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from pylogseg.disk.disk import Disk
+from pylogseg.errors import CorruptionError
+from pylogseg.format.messages.framing import decode_coordinator
+from pylogseg.reading.partition import ReadOptions
+from pylogseg.values.internal.image import Image
+from pylogseg.values.internal.keyed import KeyedLog, Notes, newest_replicas
+from pylogseg.values.internal.moment import Moment
+from pylogseg.values.internal.offsets import PartitionEnds
+
+TOPIC = "__share_group_state"
+_SNAPSHOT, _UPDATE = 0, 1
+_STATES = {0: "available", 2: "acknowledged", 4: "archived"}
+_BATCH = pa.struct(
+    [
+        pa.field("firstOffset", pa.int64()),
+        pa.field("lastOffset", pa.int64()),
+        pa.field("state", pa.string()),
+        pa.field("deliveryCount", pa.int16()),
+    ]
+)
+SHARE_OFFSETS = pa.schema(
+    [
+        pa.field("group", pa.string()),
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("startOffset", pa.int64()),
+        pa.field("leaderEpoch", pa.int32()),
+        pa.field("stateEpoch", pa.int32()),
+        pa.field("snapshotEpoch", pa.int32()),
+        pa.field("endOffset", pa.int64()),
+        pa.field("delivered", pa.int32()),
+        pa.field("lag", pa.int64()),
+        pa.field("batches", pa.list_(_BATCH)),
+        pa.field("topicId", pa.string()),
+    ]
+)
+_Row = dict[str, Any]
+
+
+class Span(NamedTuple):
+    """Records of one delivery state; the last offset is included."""
+
+    first: int
+    last: int
+    state: int
+    deliveries: int
+
+
+def combine(old: list[Span], new: list[Span], start_offset: int) -> list[Span]:
+    """Lay new states of records over old ones, as the share coordinator does.
+
+    Where two overlap, the one with more deliveries wins, then the one with the higher state. What lies below the start
+    is cut off, and neighbours with the same state and count are joined.
+    """
+    spans = sorted(span for span in (*old, *new) if start_offset <= span.last >= span.first)
+    edges = sorted({max(span.first, start_offset) for span in spans} | {span.last + 1 for span in spans})
+    found: list[Span] = []
+    here: list[tuple[int, int, Span]] = []  # a heap of what began, the best first
+    begun = 0
+    for first, end in itertools.pairwise(edges):
+        while begun < len(spans) and spans[begun].first <= first:
+            heapq.heappush(here, (-spans[begun].deliveries, -spans[begun].state, spans[begun]))
+            begun += 1
+        while here and here[0][2].last < first:
+            heapq.heappop(here)
+        if not here:
+            continue
+        best = here[0][2]
+        before = found[-1] if found else None
+        if before is not None and before.last + 1 == first and before[2:] == best[2:]:
+            found[-1] = before._replace(last=end - 1)
+        else:
+            found.append(Span(first, end - 1, best.state, best.deliveries))
+    return found
+
+
+def _spans(fields: _Row) -> list[Span]:
+    return [
+        Span(each["firstOffset"], each["lastOffset"], each["deliveryState"], each["deliveryCount"])
+        for each in fields["stateBatches"]
+    ]
+
+
+def _merge(state: _Row | None, fields: _Row) -> _Row:
+    """Apply an update; one without a snapshot before it begins a state of its own."""
+    if state is None:
+        return fields | {"spans": combine([], _spans(fields), fields["startOffset"]), "stateEpoch": -1}
+    merged = state.copy()
+    for name in ("startOffset", "leaderEpoch", "deliveryCompleteCount"):
+        if fields[name] != -1:
+            merged[name] = fields[name]
+    merged["snapshotEpoch"] = fields["snapshotEpoch"]
+    merged["spans"] = combine(state["spans"], _spans(fields), merged["startOffset"])
+    return merged
+
+
+def share_states(disk: Disk, moment: Moment, notes: Notes) -> dict[tuple[str, str, int], _Row]:
+    """Return the state of each share-partition by group, topic id and partition."""
+    states: dict[tuple[str, str, int], _Row] = {}
+    for log in newest_replicas(disk, TOPIC, notes):
+        for key, number, fields in _records(KeyedLog(log, moment, notes), notes):
+            at = key["groupId"], key["topicId"], key["partition"]
+            if fields is None:
+                states.pop(at, None)
+            elif number == _SNAPSHOT:
+                states[at] = fields | {"spans": combine([], _spans(fields), fields["startOffset"])}
+            else:
+                states[at] = _merge(states.get(at), fields)
+    return states
+
+
+def _records(keyed: KeyedLog, notes: Notes) -> Iterator[tuple[_Row, int, _Row | None]]:
+    options = ReadOptions(on_corrupt="skip", skip_unreadable=True)
+    for columns, segment in keyed.read(options):
+        for i, offset in enumerate(columns.offset.tolist()):
+            try:
+                key, value = decode_coordinator(TOPIC, columns.key(i) or b"", columns.value(i), segment.path, offset)
+            except CorruptionError as error:
+                notes.add_damage(str(error))
+                continue
+            if key.fields is None or (value.fields is None and value.version >= 0):
+                notes.add_left_out(
+                    f"{segment.path}: offset {offset} has unknown type {key.number} or version {value.version}"
+                )
+            else:
+                yield key.fields, key.number, value.fields
+    keyed.note_gaps(options)
+
+
+def share_table(disk: Disk, moment: Moment, image: Image | None, ends: PartitionEnds, notes: Notes) -> pa.Table:
+    """Return a row for each share-partition; its lag is what is neither below the start nor done with."""
+    rows = []
+    topics = image.topics if image else {}
+    for (group, topic_id, partition), state in share_states(disk, moment, notes).items():
+        topic, start = topics.get(topic_id), state["startOffset"]
+        end = ends.of(topic, partition).end if topic is not None else None
+        delivered = state["deliveryCompleteCount"]
+        known = end is not None and start >= 0 and delivered >= 0
+        rows.append(
+            {
+                "group": group,
+                "topic": topic,
+                "partition": partition,
+                "startOffset": None if start < 0 else start,
+                "leaderEpoch": state["leaderEpoch"],
+                "stateEpoch": state["stateEpoch"],
+                "snapshotEpoch": state["snapshotEpoch"],
+                "endOffset": end,
+                "delivered": None if delivered < 0 else delivered,
+                "lag": end - start - delivered if known and end is not None else None,
+                "batches": [
+                    {"firstOffset": s.first, "lastOffset": s.last, "state": _STATES.get(s.state, str(s.state)),
+                     "deliveryCount": s.deliveries}
+                    for s in state["spans"]
+                ],
+                "topicId": topic_id,
+            }
+        )  # fmt: skip
+    rows.sort(key=lambda row: (row["group"], row["topic"] or row["topicId"], row["partition"]))
+    return pa.Table.from_pylist(rows, SHARE_OFFSETS)

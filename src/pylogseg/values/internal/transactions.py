@@ -1,0 +1,181 @@
+"""Transactions as their coordinator knows them, and those that are open in the partitions (KIP-664)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from pylogseg.disk.disk import Disk
+from pylogseg.values.internal.keyed import KeyedLog, Notes, newest_replicas
+from pylogseg.values.internal.message_arrays import typed_records
+from pylogseg.values.internal.moment import Moment
+from pylogseg.values.internal.offsets import PartitionEnds, utc
+from pylogseg.values.internal.producers import Producer, producers_of
+
+TOPIC = "__transaction_state"
+STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
+          "PrepareEpochFence")  # fmt: skip
+_WITH_PARTITIONS = (1, 2, 3, 7)
+#: The greatest timeout that a broker allows, unless it is told otherwise (``transaction.max.timeout.ms``).
+MAX_TIMEOUT_MS = 15 * 60 * 1000
+_TIME = pa.timestamp("ms", tz="UTC")
+_PARTITIONS = pa.list_(pa.struct([pa.field("topic", pa.string()), pa.field("partitions", pa.list_(pa.int32()))]))
+TRANSACTIONS = pa.schema(
+    [
+        pa.field("transactionalId", pa.string()),
+        pa.field("producerId", pa.int64()),
+        pa.field("producerEpoch", pa.int16()),
+        pa.field("state", pa.string()),
+        pa.field("timeoutMs", pa.int32()),
+        pa.field("startTime", _TIME),
+        pa.field("lastUpdateTime", _TIME),
+        pa.field("partitions", _PARTITIONS),
+        pa.field("previousProducerId", pa.int64()),
+        pa.field("nextProducerId", pa.int64()),
+        pa.field("clientTransactionVersion", pa.int16()),
+        pa.field("statePartition", pa.int32()),
+    ]
+)
+PRODUCERS = pa.schema(
+    [
+        pa.field("topic", pa.string()),
+        pa.field("partition", pa.int32()),
+        pa.field("producerId", pa.int64()),
+        pa.field("producerEpoch", pa.int16()),
+        pa.field("lastSequence", pa.int32()),
+        pa.field("lastTimestamp", pa.int64()),
+        pa.field("coordinatorEpoch", pa.int32()),
+        pa.field("openSinceOffset", pa.int64()),
+        pa.field("transactionalId", pa.string()),
+    ]
+)
+OPEN = pa.schema(
+    [
+        *[PRODUCERS.field(name) for name in ("topic", "partition", "producerId", "producerEpoch", "coordinatorEpoch")],
+        pa.field("startOffset", pa.int64()),
+        pa.field("lastTimestamp", pa.int64()),
+        pa.field("ageMs", pa.int64()),
+        pa.field("transactionalId", pa.string()),
+        pa.field("hanging", pa.bool_()),
+        pa.field("abortCommand", pa.string()),
+    ]
+)
+_Row = dict[str, Any]
+
+
+def transaction_rows(disk: Disk, moment: Moment, notes: Notes) -> list[_Row]:
+    """Return the last value of each transactional id, with the columns of `TRANSACTIONS`."""
+    rows = []
+    for log in newest_replicas(disk, TOPIC, notes):
+        typed = typed_records(TOPIC, KeyedLog(log, moment, notes).last_of_each_key())
+        notes.add_typed(log.name, typed)
+        for record in typed.tables[0].to_pylist() if 0 in typed.tables else ():
+            rows.append(_transaction(record))
+    return sorted(rows, key=lambda row: row["transactionalId"])
+
+
+def _transaction(record: _Row) -> _Row:
+    status = record["transactionStatus"]
+    partitions = record["transactionPartitions"] if status in _WITH_PARTITIONS else None
+    return {
+        "transactionalId": record["transactionalId"],
+        "producerId": record["producerId"],
+        "producerEpoch": record["producerEpoch"],
+        "state": STATES[status] if 0 <= status < len(STATES) else f"Unknown({status})",
+        "timeoutMs": record["transactionTimeoutMs"],
+        "startTime": utc(record["transactionStartTimestampMs"]),
+        "lastUpdateTime": utc(record["transactionLastUpdateTimestampMs"]),
+        "partitions": [{"topic": each["topic"], "partitions": each["partitionIds"]} for each in partitions or ()],
+        "previousProducerId": _or_none(record["previousProducerId"]),
+        "nextProducerId": _or_none(record["nextProducerId"]),
+        "clientTransactionVersion": record["clientTransactionVersion"],
+        "statePartition": record["internalPartition"],
+    }
+
+
+def _or_none(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def producers(disk: Disk, ends: PartitionEnds, notes: Notes) -> Iterator[tuple[str, int, Producer]]:
+    """Yield the producers of every partition that is here."""
+    for topic in sorted(disk.topics):
+        for log in newest_replicas(disk, topic, notes):
+            partition = int(log.name.rpartition("-")[2])
+            end = ends.of(topic, partition).end
+            for _, producer in sorted(producers_of(log, end or 0).items()):
+                yield topic, partition, producer
+
+
+def producers_table(disk: Disk, moment: Moment, notes: Notes) -> pa.Table:
+    """Return a row for each producer of each partition."""
+    names = {row["producerId"]: row["transactionalId"] for row in transaction_rows(disk, moment, notes)}
+    rows = [
+        {
+            "topic": topic,
+            "partition": partition,
+            "producerId": found.producer_id,
+            "producerEpoch": found.epoch,
+            "lastSequence": found.last_sequence,
+            "lastTimestamp": found.last_timestamp,
+            "coordinatorEpoch": _or_none(found.coordinator_epoch),
+            "openSinceOffset": _or_none(found.first_txn_offset),
+            "transactionalId": names.get(found.producer_id),
+        }
+        for topic, partition, found in producers(disk, PartitionEnds(disk, moment, notes), notes)
+    ]
+    return pa.Table.from_pylist(rows, PRODUCERS)
+
+
+def open_table(disk: Disk, moment: Moment, notes: Notes, now_ms: int, max_timeout_ms: int = MAX_TIMEOUT_MS) -> pa.Table:
+    """Return a row for each transaction that is open in a partition.
+
+    It hangs if its producer wrote nothing for longer than any timeout, and no coordinator will end it: none of the
+    transactional ids has the producer, or that id's transaction does not hold the partition.
+    """
+    known = {row["producerId"]: row for row in transaction_rows(disk, moment, notes)}
+    rows = [
+        open_row(topic, partition, found, known, now_ms, max_timeout_ms)
+        for topic, partition, found in producers(disk, PartitionEnds(disk, moment, notes), notes)
+        if found.first_txn_offset >= 0
+    ]
+    return pa.Table.from_pylist(rows, OPEN)
+
+
+def open_row(
+    topic: str,
+    partition: int,
+    producer: Producer,
+    known: Mapping[int, _Row],
+    now_ms: int,
+    max_timeout_ms: int = MAX_TIMEOUT_MS,
+) -> _Row:
+    """Return the row of an open transaction; `known` are the rows of transactional ids, by producer."""
+    transaction = known.get(producer.producer_id)
+    held = [] if transaction is None else transaction["partitions"]
+    is_held = any(each["topic"] == topic and partition in each["partitions"] for each in held)
+    age = now_ms - producer.last_timestamp
+    hangs = age > max_timeout_ms and not is_held
+    return {
+        "topic": topic,
+        "partition": partition,
+        "producerId": producer.producer_id,
+        "producerEpoch": producer.epoch,
+        "coordinatorEpoch": producer.coordinator_epoch,
+        "startOffset": producer.first_txn_offset,
+        "lastTimestamp": producer.last_timestamp,
+        "ageMs": age,
+        "transactionalId": None if transaction is None else transaction["transactionalId"],
+        "hanging": hangs,
+        "abortCommand": abort_command(topic, partition, producer) if hangs else None,
+    }
+
+
+def abort_command(topic: str, partition: int, producer: Producer) -> str:
+    """The command of Kafka's that writes the missing marker."""
+    return (
+        "kafka-transactions.sh --bootstrap-server HOST:PORT abort "
+        f"--topic {topic} --partition {partition} --start-offset {producer.first_txn_offset}"
+    )

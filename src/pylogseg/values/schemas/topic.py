@@ -1,0 +1,183 @@
+"""The topic `_schemas`: its records in order, as a registry loads them.
+
+Keys are equal by what they say, not by their bytes, since registries write the same key in several ways; so a compacted
+topic can have several records of one key, and the last one counts.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeGuard
+
+from pylogseg.disk.disk import Disk
+from pylogseg.reading.log_reader import logs_of
+from pylogseg.reading.stream import read
+from pylogseg.values.schemas.schema import DEFAULT_CONTEXT, Deleted, Reference, Schema, context_of, guid_of
+
+TOPIC = "_schemas"
+#: Keys that say nothing of schemas.
+_OTHERS = {"CONFIG", "MODE", "CONTEXT", "NOOP", "ASSOC"}
+_Version = tuple[str, int]
+
+
+class SchemaTopic:
+    """The state that the records lead to.
+
+    Attributes
+    ----------
+    versions : dict of (subject, version) to Schema
+        As of the last record; those softly deleted are among them.
+    gone : list of Schema
+        Deleted for good, or written over, and still in the log.
+    left_out : Counter of str
+        Records that were passed by, by reason.
+    damage : list of str
+        What could not be read.
+    """
+
+    def __init__(self) -> None:
+        self.versions: dict[_Version, Schema] = {}
+        self.gone: list[Schema] = []
+        self.left_out: Counter[str] = Counter()
+        self.damage: list[str] = []
+        self._holders: dict[tuple[str, int], set[_Version]] = {}
+
+    @classmethod
+    def of_disk(cls, disk: Disk, end: int | None = None, until_ms: int | None = None) -> SchemaTopic | None:
+        """Read the topic below an offset and a time, of the folder that goes furthest; None if it is not there."""
+        folders = [p for p in disk.partitions if p.topic == TOPIC and not p.state and p.segments]
+        alone = [Disk((), (folder,), is_named=True) for folder in folders]
+        if not alone:
+            return None
+        furthest = max(alone, key=lambda one: logs_of(one)[0].log_end_offset)
+        made = cls()
+        times = None if until_ms is None else (None, until_ms)
+        reader = read(furthest, offset=None if end is None else (None, end), timestamp=times, on_corrupt="skip")
+        for record in reader:
+            made.add(record.key, record.value)
+        made.damage += [f"{gap.path}, position {gap.position}: {gap.reason}" for gap in reader.gaps if gap.is_damage]
+        return made
+
+    @property
+    def notes(self) -> list[str]:
+        """What was passed by, damage last."""
+        return [f"{TOPIC}: {reason} ({count})" for reason, count in sorted(self.left_out.items())] + self.damage
+
+    def add(self, raw_key: bytes | None, raw_value: bytes | None) -> None:
+        """Take one record in."""
+        key = _object(raw_key)
+        if key is None:
+            self.left_out["a key that is no JSON object"] += 1
+            return
+        kind = key.get("keytype")
+        if kind in _OTHERS:
+            return
+        value = _object(raw_value) if raw_value else None
+        if raw_value and value is None:
+            self.left_out[f"{kind}: a value that is no JSON object"] += 1
+        elif kind == "SCHEMA":
+            self._add_schema(key, value)
+        elif kind in ("DELETE_SUBJECT", "CLEAR_SUBJECT"):
+            subject = (value or key).get("subject")
+            if value is None or not isinstance(subject, str):
+                return
+            if kind == "CLEAR_SUBJECT":
+                self._clear(subject)
+            else:
+                self._delete(subject, value.get("version"))
+        else:
+            self.left_out[f"a key of the unknown type {str(kind)[:40]!r}"] += 1
+
+    def _add_schema(self, key: Mapping[str, Any], value: Mapping[str, Any] | None) -> None:
+        subject, version = key.get("subject"), key.get("version")
+        if not isinstance(subject, str) or not _is_int(version):
+            self.left_out["SCHEMA: a key without subject and version"] += 1
+            return
+        name = subject, version
+        if value is None:  # null, or no bytes at all as Karapace has it
+            self._drop(name)
+            return
+        schema = _schema_of(subject, version, value)
+        if schema is None:
+            self.left_out["SCHEMA: a value without id and text"] += 1
+            return
+        holders = self._holders.setdefault((schema.context, schema.id or 0), set())
+        if any(self.versions[holder].text != schema.text for holder in holders):
+            self.left_out[f"SCHEMA: the id {schema.id} was given to another text before"] += 1
+            return
+        before = self.versions.get(name)
+        if before is not None and before.text != schema.text:
+            self._drop(name)
+        self.versions[name] = schema
+        holders.add(name)
+
+    def _drop(self, name: _Version) -> None:
+        gone = self.versions.pop(name, None)
+        if gone is not None:
+            self.gone.append(gone._replace(deleted="hard"))
+            self._holders[gone.context, gone.id or 0].discard(name)
+
+    def _delete(self, subject: str, last: Any) -> None:
+        for name, schema in self.versions.items():
+            if name[0] == subject and (not _is_int(last) or name[1] <= last):
+                self.versions[name] = schema._replace(deleted="soft")
+
+    def _clear(self, subject: str) -> None:
+        """Softly deleted versions are dropped: of a subject, or of all of a context that is named without a subject."""
+        context = context_of(subject)
+        is_context = subject == f":{context}:" or (not subject and context == DEFAULT_CONTEXT)
+        for name, schema in list(self.versions.items()):
+            if schema.deleted == "soft" and (schema.context == context if is_context else name[0] == subject):
+                self._drop(name)
+
+    def __iter__(self) -> Iterator[Schema]:
+        yield from sorted(self.versions.values(), key=lambda schema: (schema.context, schema.subject, schema.version))
+
+
+def _is_int(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _object(raw: bytes | None) -> dict[str, Any] | None:
+    try:
+        found = json.loads(raw) if raw else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _schema_of(subject: str, version: int, value: Mapping[str, Any]) -> Schema | None:
+    text, number = value.get("schema"), value.get("id")
+    if not isinstance(text, str) or not _is_int(number):
+        return None
+    references = references_of(value)
+    metadata, rules = value.get("metadata"), value.get("ruleSet")
+    deleted: Deleted = "soft" if value.get("deleted") is True else "no"
+    guid = _digest(value.get("md5")) or guid_of(
+        text, references, metadata if isinstance(metadata, dict) else None, rules if isinstance(rules, dict) else None
+    )
+    kind = str(value.get("schemaType") or "AVRO").upper()
+    return Schema(text, kind, number, subject, version, context_of(subject), references, deleted, guid)
+
+
+def _digest(text: Any) -> str | None:
+    try:
+        return str(uuid.UUID(bytes=base64.b64decode(text))) if isinstance(text, str) and text else None
+    except (ValueError, binascii.Error):
+        return None
+
+
+def references_of(value: Mapping[str, Any]) -> tuple[Reference, ...]:
+    """Return the references of a schema from its JSON; what is none is left out."""
+    found = []
+    listed = value.get("references")
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, dict) and isinstance(each.get("name"), str) and isinstance(each.get("subject"), str):
+            version = each.get("version")
+            found.append(Reference(each["name"], each["subject"], version if _is_int(version) else -1))
+    return tuple(found)

@@ -1,0 +1,267 @@
+"""Values in JSON as typed columns: types from a JSON Schema, values by pyarrow's reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.json as pj
+
+from pylogseg._native import _typed
+from pylogseg.errors import RequestError
+from pylogseg.values.schemas.columns import DEEPEST, MOST_COLUMNS
+from pylogseg.values.schemas.frames import Framed, Named
+from pylogseg.values.schemas.schema import Schema
+from pylogseg.values.schemas.store import Schemas
+from pylogseg.values.typed import ROLE_KEY
+from pylogseg.values.typed_json_errors import mismatch
+
+_PLAIN = {
+    "string": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+    "null": pa.null(),
+}
+#: Of a field whose values have several types, or any: their JSON.
+_ANY = {ROLE_KEY: b"json"}
+#: While values are read a column takes more than at the end: pyarrow keeps the texts of numbers.
+_ARROW_TIMES = 4
+# What `_typed.json_parts` takes as kinds.
+_AS_IS, _OBJECT, _LIST, _ANYTHING = range(4)
+
+
+class JsonEngine:
+    """Decodes JSON into the columns of a JSON Schema; what the schema does not name is passed by.
+
+    Parameters
+    ----------
+    schemas : Schemas
+    reader : Schema
+    recursion : int
+        How often a definition may stand in itself before what is deeper stays JSON.
+    """
+
+    def __init__(self, schemas: Schemas, reader: Schema, recursion: int, status: int) -> None:
+        references = {name: other.text for name, other in schemas.references(reader).items()}
+        self._field = JsonTypes(references, recursion, reader.title).field(reader.text)
+        self.type = self._field.type
+        self._mismatch = -status
+        #: Whether the lines that are read are the values themselves.
+        self._is_bare = pa.types.is_struct(self.type)
+        self._parts = _Parts.of(self._field)
+        #: Bytes of a value whatever is in it, and of each object more that it has.
+        self._whole_bytes, self._object_bytes = _slots(self.type), _most_of_items(self.type)
+
+    def add(self, writer: Schema, named: Named) -> int:
+        """All that is JSON is read by the reader's schema."""
+        if writer.type != "JSON":
+            raise RequestError(f"{writer.title} is {writer.type}, and JSON is read")
+        return 0
+
+    def prepared(self) -> None:
+        """Nothing depends on the writers."""
+
+    def decode(
+        self, framed: Framed, entry: npt.NDArray[np.int32], prepared: None
+    ) -> tuple[pa.Array, npt.NDArray[np.uint8], npt.NDArray[np.int32], dict[int, str]]:
+        """Return the array, status and position of each value, and by row what is wrong with one."""
+        status = np.where(entry < 0, -entry, 0).astype(np.uint8)
+        status[framed.size < 0] = _typed.ABSENT
+        ends = np.empty(len(status) + 1, np.int64)
+        block: Any = _typed.json_lines(
+            framed.place, framed.size, framed.sources, status, self._is_bare, self._mismatch, ends
+        )
+        if self._parts.has_any:
+            around, given = (0, 1) if self._is_bare else (5, 2), ends
+            ends = np.empty_like(given)
+            block = _typed.json_parts(block, given, *around, self._parts.rows, self._parts.names, ends)
+        lines = _Lines(memoryview(block), ends, np.flatnonzero(np.diff(ends)))
+        if self._unfolded(lines) > framed.room:
+            if len(status) > 1:
+                raise OverflowError(f"the values unfold to more than {framed.room} bytes: decode fewer at a time")
+            status[lines.rows], lines = _typed.TOO_LARGE, lines._replace(rows=lines.rows[:0])
+        parts: list[pa.Array] = []
+        self._read(lines, status, parts)
+        positions = np.zeros(len(status), np.int32)
+        bad = np.flatnonzero((status == self._mismatch) | (status == _typed.REASONS.index("no JSON"))).tolist()
+        reasons = {row: mismatch(framed.payload(row), self._field) for row in bad}
+        made = parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else pa.array([], self.type)
+        if len(made) == len(status):
+            return made, status, positions, reasons
+        places = np.full(len(status), -1)
+        places[lines.rows[status[lines.rows] == 0]] = np.arange(len(made))
+        return made.take(pa.array(places, mask=places < 0)), status, positions, reasons
+
+    def _unfolded(self, lines: _Lines) -> int:
+        """Bytes that values may become: what an object does not have is a null in each of its columns."""
+        if not len(lines.rows):
+            return 0
+        data = np.frombuffer(lines.text(), np.uint8)
+        objects = int(np.count_nonzero(data == ord("{"))) if self._object_bytes else 0
+        return len(data) + _ARROW_TIMES * (len(lines.rows) * self._whole_bytes + objects * self._object_bytes)
+
+    def _read(self, lines: _Lines, status: npt.NDArray[np.uint8], parts: list[pa.Array]) -> None:
+        """Read lines together; where that fails, halves, until the bad one is found."""
+        count = len(lines.rows)
+        if not count:
+            return
+        try:
+            parts.append(self._typed(lines))
+        except (pa.ArrowException, ValueError):
+            if count == 1:
+                status[lines.rows[0]] = self._mismatch
+                return
+            self._read(lines._replace(rows=lines.rows[: count // 2]), status, parts)
+            self._read(lines._replace(rows=lines.rows[count // 2 :]), status, parts)
+
+    def _typed(self, lines: _Lines) -> pa.Array:
+        """By pyarrow."""
+        text = lines.text()
+        wanted = pa.schema(list(self.type) if self._is_bare else [pa.field("v", self.type)])
+        options = pj.ParseOptions(wanted, unexpected_field_behavior="ignore")
+        whole = pj.ReadOptions(use_threads=False, block_size=len(text) + 1)
+        table = pj.read_json(pa.py_buffer(text), whole, options)
+        if table.num_rows != len(lines.rows):
+            raise ValueError("rows are missing")
+        if self._is_bare:
+            return pa.StructArray.from_arrays([_one(each) for each in table.columns], fields=list(self.type))
+        return _one(table.column("v"))
+
+
+class _Lines(NamedTuple):
+    """Values as lines of JSON; those that are not among the rows have none."""
+
+    data: memoryview
+    ends: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.intp]
+
+    def text(self) -> memoryview:
+        return self.data[self.ends[self.rows[0]] : self.ends[self.rows[-1] + 1]]
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _slots(kind: pa.DataType) -> int:
+    """Bytes of a null: a number, an end or a place of each column outside of lists."""
+    return sum(_slots(each.type) for each in kind) + 1 if pa.types.is_struct(kind) else 8
+
+
+def _most_of_items(kind: pa.DataType) -> int:
+    """Bytes of an item of that list whose items have the most."""
+    if pa.types.is_struct(kind):
+        return max((_most_of_items(each.type) for each in kind), default=0)
+    if pa.types.is_list(kind):
+        return max(_slots(kind.value_type), _most_of_items(kind.value_type))
+    return 0
+
+
+class _Parts(NamedTuple):
+    """Which parts of a value have no type, as `_typed.json_parts` takes it."""
+
+    rows: npt.NDArray[np.int32]
+    names: npt.NDArray[np.uint8]
+    has_any: bool
+
+    @classmethod
+    def of(cls, whole: pa.Field) -> _Parts:
+        """Number the parts of a type level by level, so that those in one stand together."""
+        fields, rows, names = [whole], list[list[int]](), bytearray()
+        for number, field in enumerate(fields):  # grows meanwhile
+            name = field.name.encode() if number else b""
+            kind, inner = _AS_IS, list[pa.Field]()
+            if _is_any(field):
+                kind = _ANYTHING
+            elif pa.types.is_struct(field.type):
+                kind, inner = _OBJECT, list(field.type)
+            elif pa.types.is_list(field.type):
+                kind, inner = _LIST, [field.type.value_field]
+            rows.append([kind, len(fields) if inner else 0, len(inner), len(names), len(name)])
+            names += name
+            fields += inner
+        has_any = any(row[0] == _ANYTHING for row in rows)
+        return cls(np.array(rows, np.int32), np.frombuffer(bytes(names), np.uint8), has_any)
+
+
+def _is_any(field: pa.Field) -> bool:
+    return (field.metadata or {}).get(ROLE_KEY) == b"json"
+
+
+class JsonTypes:
+    """Derives Arrow types of a JSON Schema.
+
+    Parameters
+    ----------
+    references : mapping of str to str
+        Texts of other schemas, by the URIs that the text uses.
+    recursion : int
+    title : str
+        For errors.
+    """
+
+    def __init__(self, references: Mapping[str, str], recursion: int, title: str = "the schema") -> None:
+        self._references, self._recursion, self._title = references, recursion, title
+        self._count = 0
+
+    def field(self, text: str) -> pa.Field:
+        """Return a field of the type of the whole value."""
+        whole = self._load(text)
+        return self._typed("value", whole, whole, ())
+
+    def _load(self, text: str) -> Any:
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"{self._title} is no JSON Schema: {error}") from None
+        if not isinstance(found, dict | bool):
+            raise RequestError(f"{self._title} is no JSON Schema: neither an object nor true or false")
+        return found
+
+    def _typed(self, name: str, schema: Any, whole: Any, path: tuple[str, ...]) -> pa.Field:
+        """The field of a part of a schema; `path` has the references that led to it."""
+        self._count += 1
+        if self._count > MOST_COLUMNS:
+            raise RequestError(f"{self._title} unfolds to more than {MOST_COLUMNS} columns: allow less recursion")
+        anything = pa.field(name, pa.string(), metadata=_ANY)
+        if not isinstance(schema, dict) or len(path) > 4 * DEEPEST:
+            return anything
+        if isinstance(schema.get("$ref"), str):
+            return self._referred(name, schema["$ref"], whole, path)
+        for word in ("oneOf", "anyOf", "allOf"):
+            listed = schema.get(word)
+            if isinstance(listed, list) and "properties" not in schema:
+                those = [each for each in listed if not (isinstance(each, dict) and each.get("type") == "null")]
+                return self._typed(name, those[0], whole, (*path, word)) if len(those) == 1 else anything
+        kinds = schema.get("type")
+        kinds = [each for each in kinds if each != "null"] or ["null"] if isinstance(kinds, list) else [kinds]
+        if set(kinds) == {"integer", "number"}:
+            kinds = ["number"]
+        kind = kinds[0] if len(kinds) == 1 else None
+        properties, items = schema.get("properties"), schema.get("items")
+        if kind in ("object", None) and isinstance(properties, dict) and properties:
+            inside = (*path, "properties")
+            fields = [self._typed(each, part, whole, inside) for each, part in properties.items()]
+            return pa.field(name, pa.struct(fields))
+        if kind == "array" and isinstance(items, dict):
+            return pa.field(name, pa.list_(self._typed("element", items, whole, (*path, "items"))))
+        return pa.field(name, _PLAIN[kind]) if kind in _PLAIN else anything
+
+    def _referred(self, name: str, reference: str, whole: Any, path: tuple[str, ...]) -> pa.Field:
+        anything = pa.field(name, pa.string(), metadata=_ANY)
+        if path.count(reference) > self._recursion:
+            return anything
+        document, _, pointer = reference.partition("#")
+        if document:
+            if document not in self._references:
+                return anything
+            whole = self._load(self._references[document])
+        found = whole
+        for step in pointer.split("/")[1:]:
+            found = found.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+        return self._typed(name, found, whole, (*path, reference))

@@ -1,0 +1,100 @@
+"""What is wrong with a value in JSON that does not decode: the member, what it is, and what it should be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from pylogseg.values.schemas.columns import member_path
+from pylogseg.values.typed import ROLE_KEY
+
+_WORDS = {pa.string(): "string", pa.int64(): "integer", pa.float64(): "number", pa.bool_(): "boolean"}
+_BITS = 63
+_SHOWN = 40
+
+
+class _Number(NamedTuple):
+    """A number as it stands."""
+
+    text: str
+
+
+class _Object(NamedTuple):
+    members: list[tuple[str, Any]]
+
+
+def mismatch(raw: bytes, field: pa.Field) -> str:
+    """Return why a value does not decode to a field.
+
+    >>> mismatch(b'{"lines": [{"price": 1}, {"price": "12,5"}]}', pa.field("v", pa.struct(
+    ...     [("lines", pa.list_(pa.struct([("price", pa.float64())])))])))
+    '$.lines[1].price: "12,5" is no number'
+    """
+    try:
+        text = raw.decode()
+        value = json.loads(
+            text, parse_int=_Number, parse_float=_Number, parse_constant=_refused, object_pairs_hook=_Object
+        )
+    except UnicodeDecodeError as error:
+        return f"no JSON: not UTF-8, at byte {error.start} of its payload"
+    except json.JSONDecodeError as error:
+        at = len(text[: error.pos].encode())
+        return f"no JSON: {error.msg[:1].lower()}{error.msg[1:]}, at byte {at} of its payload"
+    except (ValueError, RecursionError) as error:
+        return f"no JSON: {error}"
+    return _found(value, field, "$") or "a value of another type than the schema has"
+
+
+def _refused(word: str) -> Any:
+    raise ValueError(f"{word} is no number")
+
+
+def _found(value: Any, field: pa.Field, path: str) -> str | None:
+    kind = field.type
+    if value is None or (field.metadata or {}).get(ROLE_KEY) == b"json":
+        return None
+    if pa.types.is_struct(kind):
+        if not isinstance(value, _Object):
+            return f"{path}: {_shown(value)} is no object"
+        names = [name for name, _ in value.members]
+        for member in kind:
+            if names.count(member.name) > 1:
+                return f"{member_path(path, member.name)}: the object has this name {names.count(member.name)} times"
+        of = {member.name: member for member in kind}
+        inner = (_found(each, of[name], member_path(path, name)) for name, each in value.members if name in of)
+        return next((found for found in inner if found), None)
+    if pa.types.is_list(kind):
+        if not isinstance(value, list):
+            return f"{path}: {_shown(value)} is no array"
+        items = (_found(each, kind.value_field, f"{path}[{i}]") for i, each in enumerate(value))
+        return next((found for found in items if found), None)
+    if pa.types.is_null(kind):
+        return f"{path}: {_shown(value)} is not null"
+    if isinstance(value, _Number) and pa.types.is_integer(kind):
+        digits = value.text.removeprefix("-")
+        if not digits.isdecimal():
+            return f"{path}: {_shown(value)} is no integer without a fraction or an exponent"
+        return (
+            f"{path}: {_shown(value)} does not fit in 64 bits"
+            if len(digits) > 20 or not -(1 << _BITS) <= int(value.text) < 1 << _BITS
+            else None
+        )
+    if isinstance(value, _Number) and pa.types.is_floating(kind):
+        return f"{path}: {_shown(value)} does not fit in a double" if abs(float(value.text)) == float("inf") else None
+    is_it = (isinstance(value, str), isinstance(value, bool))
+    wanted = (pa.types.is_string(kind), pa.types.is_boolean(kind))
+    if is_it == wanted and any(is_it):
+        return None
+    word = _WORDS[kind]
+    return f"{path}: {_shown(value)} is no {word}"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, _Object):
+        return "an object"
+    if isinstance(value, list):
+        return "an array"
+    text = value.text if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "\u2026"
