@@ -267,6 +267,8 @@ class Broker(Server):
         with _as_request():
             found = self._topic(topic)
             numbers = sorted(found.partitions) if partition is None else [partition]
+            if partition is not None and partition not in found.partitions:
+                raise RequestError(f"{topic!r} has the partitions {sorted(found.partitions)}, not {partition!r}")
             logs = [self.catalog.find(found, number).log() for number in numbers]
         is_committed = isolation_level == "read_committed"
         ends = [each.last_stable_offset if is_committed else each.high_watermark for each in logs]
@@ -494,6 +496,8 @@ def _chosen(key: bytes | str, count: int) -> int:
     from pylogseg._codec import murmur2_values
 
     key = key.encode() if isinstance(key, str) else key
+    if not isinstance(key, (bytes, bytearray, memoryview)):
+        raise RequestError(f"a key is bytes, text or None, not {type(key).__name__}")
     found = np.empty(1, np.int32)
     murmur2_values(np.array([0, len(key)]), key, found)
     return int(found[0] & 0x7FFFFFFF) % count
