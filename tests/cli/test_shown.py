@@ -215,7 +215,7 @@ def test_other_programs_read_json_and_csv(avro: Path, tmp_path: Path, words: tup
     if words[0] == "export":
         for form, path in (("jsonl", lines), ("csv", table)):
             assert pylogseg("export", avro, "--out", tmp_path / form, "--to", form).code == 0
-            (found,) = (tmp_path / form).rglob("*.*")  # one file
+            (found,) = (tmp_path / form).rglob(f"*.{form}")
             found.rename(path)
     else:
         arguments = [*words[1:], avro]

@@ -222,7 +222,6 @@ def test_export(folder: Path, tmp_path: Path) -> None:
     assert all(row["salt"] for row in users)
     for wrong in (
         ["--decode", "--out", tmp_path / "all.parquet"],
-        ["--decode", "--to", "jsonl", "--out", tmp_path / "no"],
         ["--show-secrets", "--out", tmp_path / "no"],
         ["--decode", "--value-type", "string", "--out", tmp_path / "no"],
         ["--undecoded", "skip", "--out", tmp_path / "no"],

@@ -623,7 +623,7 @@ def _with_swap(files: FileSystem, path: str, entries: list[Entry]) -> tuple[list
     """Return the entries of a partition's folder, and how a load ends a replacement of segments among them."""
 
     def end_of(name: str, base: int) -> int:
-        from pylogseg.log.recovery_loss import next_offset_of
+        from pylogseg.walker.windows import next_offset_of
 
         with files.open(files.join(path, name), sealed=True) as view:
             return next_offset_of(view, base)

@@ -27,12 +27,13 @@ from pylogseg.log.offsets import OffsetMetadata
 from pylogseg.log.producer_rebuild import rebuild
 from pylogseg.log.producers import Producers
 from pylogseg.log.recovery_keep import Keeper
-from pylogseg.log.recovery_loss import next_offset_of, of_tail
+from pylogseg.log.recovery_loss import of_tail
 from pylogseg.log.recovery_report import Action, ActionKind, LoadReport
 from pylogseg.log.segment import INDEX_KINDS, LogSegment, OffsetOverflowError
 from pylogseg.log.segment_removal import DELETED
 from pylogseg.log.segment_replace import CLEANED, SWAP, split_segment
 from pylogseg.log.state import LogState, Start
+from pylogseg.walker.windows import next_offset_of
 
 _log = logging.getLogger(__name__)
 _Result = TypeVar("_Result")

@@ -49,12 +49,3 @@ def _of_header(file: Readable, position: int, first_offset: int) -> int | None:
         return None
     delta = int.from_bytes(head[23:27], "big", signed=True)
     return first_offset + delta + 1 if int.from_bytes(head[:8], "big") == first_offset and delta >= 0 else None
-
-
-def next_offset_of(file: Readable, base_offset: int) -> int:
-    """Return the offset after the last good batch of a segment, read without its indexes and without checksums."""
-    next_offset = base_offset
-    for item in walk(file, lowest_offset=base_offset, crc=False):
-        if not isinstance(item, Gap):
-            next_offset = max(next_offset, int(item.batches.last_offset[-1]) + 1)
-    return next_offset

@@ -332,3 +332,12 @@ def _offset_at(view: Readable, position: int, end: int) -> int | None:
     if len(head) < 17 or head[16] > 2 or int.from_bytes(head[8:12], "big", signed=True) + 12 < _SMALLEST[head[16]]:
         return None
     return int.from_bytes(head[:8], "big", signed=True)
+
+
+def next_offset_of(file: Readable, base_offset: int) -> int:
+    """Return the offset after the last good batch of a segment, read without its indexes and without checksums."""
+    next_offset = base_offset
+    for item in walk(file, lowest_offset=base_offset, crc=False):
+        if not isinstance(item, Gap):
+            next_offset = max(next_offset, int(item.batches.last_offset[-1]) + 1)
+    return next_offset

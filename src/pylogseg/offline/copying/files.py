@@ -15,8 +15,7 @@ from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.files.checkpoint import encode_leader_epochs, parse_leader_epochs
 from pylogseg.format.names import FileKind, FileName, parse_file_name
-from pylogseg.log.recovery_loss import next_offset_of
-from pylogseg.walker.windows import Window, walk
+from pylogseg.walker.windows import Window, next_offset_of, walk
 
 _CHUNK_BYTES = 4 << 20
 
