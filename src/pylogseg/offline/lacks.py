@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 
 from pylogseg.disk.disk import open_dir
 from pylogseg.disk.target import Target
@@ -22,18 +23,16 @@ def known_lacks(place: Target, names: list[str], options: Options) -> list[Findi
 
 def name_lacks(result: Result, known: list[Finding]) -> None:
     """Put into a result what its partitions lacked, but for what the command has brought back."""
+    by_name = defaultdict[str, list[Finding]](list)
+    for finding in known:  # of a partition's folder, or of a file in it
+        for name in {os.path.basename(finding.path), os.path.basename(os.path.dirname(finding.path))}:
+            by_name[name].append(finding)
     for part in result:
-        before = [
-            finding for finding in known if part.name in (_name(finding.path), _name(os.path.dirname(finding.path)))
-        ]
+        before = by_name.get(part.name, [])
         left = before if result.dry_run else _left(part, before)
         if "offsetsMissing" in part.numbers and part.log_end is not None:  # it counts what is missing below the end
             part.numbers["offsetsMissing"] += sum(_count_from(finding, part.log_end) for finding in left)
         result.lacking += left
-
-
-def _name(path: str) -> str:
-    return os.path.basename(path)
 
 
 def _left(part: PartitionResult, before: list[Finding]) -> list[Finding]:

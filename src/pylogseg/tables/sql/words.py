@@ -78,17 +78,17 @@ def with_text(sql: str) -> str:
 
 def _casts(tokens: list[_Token]) -> Iterator[_Change]:
     """Make casts to text calls; duckdb's own cast of other types is what the function does with them."""
-    closing = _closing(tokens)
+    partners = _partners(tokens)
     for i, token in enumerate(tokens):
         if token.text == "::" and i and (_is_text_type(tokens, i + 1) or _is_bytes_as_json(tokens, i)):
-            first = _operand_start(tokens, i - 1, closing)
+            first = _operand_start(tokens, i - 1, partners)
             if tokens[first].name in _AGGREGATES and tokens[first + 1].text == "(":  # duckdb has no macro of those
                 continue
             if tokens[first].kind == "word" or tokens[first].text == "(":
                 yield tokens[first].start, tokens[first].start, f"{_function_of(tokens[i + 1])}("
                 yield token.start, tokens[i + 1].end, ")"
-        elif token.name in ("cast", "try_cast") and i + 1 in closing:
-            end = closing[i + 1]
+        elif token.name in ("cast", "try_cast") and i + 1 in partners:
+            end = partners[i + 1]
             if end - 2 > i + 1 and _is_text_behind(tokens, end - 3) and tokens[i + 2].name not in _AGGREGATES:
                 yield token.start, tokens[i + 1].end, "text("
                 yield tokens[end - 3].end, tokens[end - 1].end, ""
@@ -96,7 +96,7 @@ def _casts(tokens: list[_Token]) -> Iterator[_Change]:
 
 def _as_arguments(tokens: list[_Token]) -> Iterator[_Change]:
     """Make keys and values text where duckdb would escape them: in `||` with text, and in functions that take all."""
-    functions, closing = _functions(tokens), _closing(tokens)
+    functions, partners = _functions(tokens), _partners(tokens)
     for i, token in enumerate(tokens):
         if token.kind != "word" or token.name not in _BYTES:
             continue
@@ -110,9 +110,10 @@ def _as_arguments(tokens: list[_Token]) -> Iterator[_Change]:
             wanted = "text"
         elif following in (",", ")") and before in (",", "("):
             name = functions[first]
-            if name in _AGGREGATES and before == "(" and _is_text_behind(tokens, closing.get(first - 1, i)):
-                name = "concat"
-            wanted = _WANTED.get(name, "json" if name.startswith("json_") else "")
+            if name in _AGGREGATES and before == "(" and _is_text_behind(tokens, partners.get(first - 1, i)):
+                wanted = "text"
+            else:
+                wanted = _WANTED.get(name, "json" if name.startswith("json_") else "")
         else:
             wanted = ""
         if wanted:
@@ -120,14 +121,15 @@ def _as_arguments(tokens: list[_Token]) -> Iterator[_Change]:
             yield token.end, token.end, ")"
 
 
-def _closing(tokens: list[_Token]) -> dict[int, int]:
-    """Return the closing parenthesis of each opening one, by their numbers."""
-    found, opened = {}, []
+def _partners(tokens: list[_Token]) -> dict[int, int]:
+    """Return for each parenthesis the one that belongs to it, by their numbers; both ways."""
+    found, opened = dict[int, int](), list[int]()
     for i, token in enumerate(tokens):
         if token.text == "(":
             opened.append(i)
         elif token.text == ")" and opened:
-            found[opened.pop()] = i
+            found[i] = opened.pop()
+            found[found[i]] = i
     return found
 
 
@@ -143,10 +145,10 @@ def _functions(tokens: list[_Token]) -> list[str]:
     return found
 
 
-def _operand_start(tokens: list[_Token], last: int, closing: dict[int, int]) -> int:
+def _operand_start(tokens: list[_Token], last: int, partners: dict[int, int]) -> int:
     """Return the first token of a path, a call or an expression in parentheses, of which `last` is the last."""
     if tokens[last].text == ")":
-        opening = next((i for i, end in closing.items() if end == last), last)
+        opening = partners.get(last, last)
         is_call = opening > 0 and tokens[opening - 1].kind == "word" and tokens[opening - 1].name not in _NO_CALL
         return _path_start(tokens, opening - 1) if is_call else opening
     return _path_start(tokens, last)
