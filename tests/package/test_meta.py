@@ -177,6 +177,15 @@ def test_dependencies() -> None:
     assert imported - sys.stdlib_module_names - extra == declared
 
 
+def test_the_extra_of_all() -> None:
+    """`pylogseg[all]` brings each extra of a user, and none of those of people who work on pylogseg."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"^\[project.optional-dependencies\]\n(.*?)^\[", text, re.MULTILINE | re.DOTALL)
+    extras = set(re.findall(r"^([a-z0-9]+) = ", listed, re.MULTILINE))
+    (every,) = re.findall(r'^all = \["pylogseg\[(.*?)\]"\]', listed, re.MULTILINE)
+    assert set(every.split(",")) == extras - {"all", "test", "lint", "coverage", "bench", "docs"}
+
+
 def stub_functions(stub: Path) -> dict[str, ast.FunctionDef]:
     body = ast.parse(stub.read_text(encoding="utf-8")).body
     return {node.name: node for node in body if isinstance(node, ast.FunctionDef)}
