@@ -95,6 +95,8 @@ def test_source_distribution(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "src", copy / "src", ignore=left)
     for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "CHANGELOG.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
+    (copy / "tests").mkdir()
+    shutil.copy(ROOT / "tests" / "quick.py", copy / "tests")
     have_tools = all(importlib.util.find_spec(name) for name in ("Cython", "setuptools"))
     isolation = ["--no-isolation"] if have_tools else []
     command = [sys.executable, "-m", "build", "--sdist", *isolation, "--outdir", str(tmp_path / "dist"), str(copy)]
@@ -105,6 +107,15 @@ def test_source_distribution(tmp_path: Path) -> None:
         names = {name.partition("/")[2] for name in archive.getnames()}
     kinds = ("*.py", "*.pyi", "*.pyx", "*.pxd", "*.h", "py.typed")
     needed = {file.relative_to(copy).as_posix() for kind in kinds for file in (copy / "src").rglob(kind)}
-    needed |= {"pyproject.toml", "setup.py", "README.md", "LICENSE", "CHANGELOG.md", "PKG-INFO"}
+    needed |= {"pyproject.toml", "setup.py", "README.md", "LICENSE", "CHANGELOG.md", "PKG-INFO", "tests/quick.py"}
     assert needed <= names
     assert not [name for name in names if name.endswith((".c", ".so", ".pyd"))]
+
+
+def test_the_quick_set() -> None:
+    """What each wheel is built with, and a packager runs: with this interpreter, and what is installed here."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests" / "quick.py"], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "left out" not in done.stdout
