@@ -19,13 +19,14 @@ from pylogseg.format.files.txnindex import AbortedTxn, TxnIndex
 from pylogseg.format.layout import BATCH_HEADER
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.inspect.segment_pass import visit
 from pylogseg.inspect.stats.headers import header_stats
 from pylogseg.inspect.stats.listing import SegmentRow, segment_row
-from pylogseg.inspect.stats.segment import Stats, Times, segment_stats
+from pylogseg.inspect.stats.segment import SegmentCount, Stats, Times, segment_stats
 from pylogseg.inspect.stats.sketch import Distinct, Histogram
 from pylogseg.inspect.stats.tops import Tops
 from pylogseg.inspect.verify.findings import Level, of_failure, of_gap
-from pylogseg.inspect.verify.segment import HeaderCheck, verify_segment
+from pylogseg.inspect.verify.segment import SegmentCheck
 from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.reading.header_reader import are_plain, header_table, read_headers
 from pylogseg.reading.partition import Throttle
@@ -132,7 +133,7 @@ def _scan(task: Task, advance: Advance, throttle: Throttle | None) -> Scan:
     segment = task.segment
     found = check = None
     if not task.is_full:
-        check = HeaderCheck(segment) if is_local(segment) else None
+        check = SegmentCheck(segment, Level.HEADERS, with_entries=True) if is_local(segment) else None
         try:
             opened = open_unless_removed(segment)
         except StorageError as error:
@@ -220,10 +221,11 @@ def _read(view: Any, position: int, most: int) -> tuple[npt.NDArray[Any], int]:
     return header_table(memory[: count * BATCH_HEADER.size], position), behind
 
 
-def _by_headers(task: Task, row: SegmentRow, found: _Found, check: HeaderCheck) -> Scan:
+def _by_headers(task: Task, row: SegmentRow, found: _Found, check: SegmentCheck) -> Scan:
     segment, rows = task.segment, found.rows
     if found.weights is None:
-        report = check.report(rows, found.end_position)
+        check.take_headers(rows, found.end_position)
+        report = check.report()
     else:
         report = _report_of_some(segment, row, rows, found.end_position)
     result = Scan(
@@ -312,22 +314,17 @@ def _whole(task: Task, row: SegmentRow, advance: Advance, throttle: Throttle | N
         result.series.add(timestamps, counts, sizes)
         result.grown.add(timestamps, counts, sizes)
 
-    def paced(size: int) -> None:
-        if throttle is not None:
-            throttle.spend(size)
-
-    # Checked first: the pages stay in memory for the count, which drops them.
-    result.report = verify_segment(segment, Level.INDEXES, limit_bytes=task.limit_bytes, advance=paced)
-    result.sample = segment_stats(
+    check = SegmentCheck(segment, Level.INDEXES)
+    counted = SegmentCount(segment, times=task.times, tops=_tops(task), on_batches=count)
+    visit(
         segment,
-        advance,
+        [check, counted],
         limit_bytes=task.limit_bytes,
+        advance=advance,
         throttle=throttle,
         drop_behind=True,
-        times=task.times,
-        tops=Tops(task.top, task.top) if task.top else None,
-        on_batches=count,
     )
+    result.report, result.sample = check.report(), counted.stats
     gap = result.report.end_gap
     result.is_gone = gap is not None and gap.kind is GapKind.REMOVED
     none = Histogram()
@@ -335,6 +332,10 @@ def _whole(task: Task, row: SegmentRow, advance: Advance, throttle: Throttle | N
         result.sample, keys=Distinct(), key_sizes=none, value_sizes=none, record_sizes=none, tops=None
     )
     return result
+
+
+def _tops(task: Task) -> Tops | None:
+    return Tops(task.top, task.top) if task.top else None
 
 
 def _add_sample(result: Scan, task: Task, throttle: Throttle | None) -> None:
@@ -350,7 +351,7 @@ def _add_sample(result: Scan, task: Task, throttle: Throttle | None) -> None:
         throttle=throttle,
         drop_behind=True,
         times=Times(since, until, first),
-        tops=Tops(task.top, task.top) if task.top else None,
+        tops=_tops(task),
         most_bytes=most,
     )
     result.sample = sample

@@ -14,18 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.disk.disk import Segment
+from pylogseg.env.filesystem import FileView
+from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode_slices
-from pylogseg.format.scratch import Scratch
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, Slice
+from pylogseg.inspect.segment_pass import Visitor, visit
 from pylogseg.inspect.stats.sketch import Distinct, Histogram, hash_each
 from pylogseg.inspect.stats.tops import Tops
 from pylogseg.reading.offset_order import Order
 from pylogseg.reading.partition import Throttle, of_segment, records_gap
 from pylogseg.reading.seek import position_of_offset
-from pylogseg.reading.vanished import open_or_gap
+from pylogseg.reading.vanished import removed_gap, unreadable_gap
 from pylogseg.walker.gaps import Gap
-from pylogseg.walker.windows import MEDIUM_WINDOW_BYTES, Window, walk
+from pylogseg.walker.windows import Window
 
 V2_HEADER_BYTES = 61
 #: Ranges of offsets of a segment, empty or of control records, that are kept one by one.
@@ -170,91 +172,124 @@ def segment_stats(
     than `limit_bytes` is damaged. With `times`, missing offsets mean nothing; nor with `most_bytes`, which ends the
     reading after a window that passes so many bytes. `on_batches` gets the batches that are counted.
     """
-    stats, scratch = Stats(segments=1, base_offset=segment.base_offset), Scratch()
-    stats.tops = None if tops is None else tops.of(segment)
-    opened = open_or_gap(segment, 0, None)
-    if isinstance(opened, Gap):
-        stats.gaps.append(opened)
-        return stats
-    with opened as view:
-        stats.size_bytes = view.size if times is None else 0
-        done = start = 0 if times is None else position_of_offset(segment, view, times.first_offset)
-        order, after = Order(segment, view, starts_inside=start > 0), -1
-        first_window = MEDIUM_WINDOW_BYTES if most_bytes is None else min(most_bytes, MEDIUM_WINDOW_BYTES)
-        for item in walk(
-            view,
-            start=start,
-            lowest_offset=segment.base_offset,
-            is_last=segment.is_last,
-            first_window_bytes=first_window,
-        ):
-            if isinstance(item, Gap):
-                stats.gaps += [*order.finish(item.next_offset), item]
-                continue
-            rows, gaps, _ = order.check(item.batches)
-            stats.gaps += gaps
-            if times is not None:
-                rows = rows[times.hold(rows)]
-                stats.size_bytes += int(rows.size.sum(dtype=np.int64))
-            if len(rows):
-                after = _add_window(stats, item._replace(batches=rows), segment, limit_bytes, scratch, after)
-                if on_batches is not None:
-                    on_batches(rows)
-            end = int(item.batches.position[-1] + item.batches.size[-1])
-            if throttle is not None:
-                throttle.spend(end - done)
-            if drop_behind:
-                view.drop(done, item.file_position)
-            if advance is not None:
-                advance(end - done)
-            done = end
-            if most_bytes is not None and done - start >= most_bytes:
-                break
-        stats.gaps += order.finish()
-    if stats.end_offset > after >= 0:
-        add_ranges(stats, stats.empty, np.array([after]), np.array([stats.end_offset]))
-    return stats
+    count = SegmentCount(segment, times=times, tops=tops, on_batches=on_batches)
+    visit(
+        segment,
+        [count],
+        limit_bytes=limit_bytes,
+        advance=advance,
+        throttle=throttle,
+        drop_behind=drop_behind,
+        most_bytes=most_bytes,
+    )
+    return count.stats
 
 
-def _add_window(stats: Stats, window: Window, segment: Segment, limit_bytes: int, scratch: Scratch, after: int) -> int:
-    """Count a window; `after` is the offset after the last record before it, or -1."""
-    add_headers(stats, window.batches)
-    codecs = window.batches.codec
-    first = int(window.batches.base_offset[0])
-    runs, control = [], []
-    # One codec at a time: the size of the arena is then that of its batches.
-    for codec in np.unique(codecs).tolist():
-        parts = decode_slices(
-            window.batches[codecs == codec],
-            window.buffer,
-            window.file_position,
-            limit_bytes=limit_bytes,
-            scratch=scratch,
-        )
-        for decoded, damage, continues, _ in parts:
-            columns, below = of_segment(segment, decoded)
-            stats.gaps += below
-            rows = columns.batches
-            stats.gaps += [records_gap(segment, rows, bad) for bad in damage]
-            good = np.full(len(rows), not continues)
-            good[[bad.row for bad in damage]] = False
-            _add_codec(stats, int(codec), rows[good], columns, continues)
-            _add_records(stats, columns)
-            _add_left_out(stats, rows[good], columns)
-            if len(columns):  # the header of a compressed legacy wrapper has no base offset, its first record has it
-                first = min(first, int(columns.offset[0]))
-                runs.append(_runs(columns.offset))
-                control.append(_runs(columns.offset[columns.batches.is_control[columns.batch]]))
-    if stats.first_offset < 0:
-        stats.first_offset = first
-    stats.end_offset = max(stats.end_offset, int(window.batches.last_offset.max()) + 1)
-    after = first if after < 0 else after
-    add_ranges(stats, stats.control, *_joined_runs(control))
-    begins, ends = _joined_runs(runs)
-    before = np.concatenate(([after], ends[:-1]))
-    jumps = begins > before
-    add_ranges(stats, stats.empty, before[jumps], begins[jumps])
-    return int(ends[-1]) if len(ends) else after
+class SegmentCount(Visitor):
+    """Counts a segment window by window; damage is skipped and noted in `stats`.
+
+    `times`, `tops` and `on_batches` are those of `segment_stats`.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        *,
+        times: Times | None = None,
+        tops: Tops | None = None,
+        on_batches: Callable[[BatchTable], None] | None = None,
+    ) -> None:
+        self.stats = Stats(segments=1, base_offset=segment.base_offset, tops=tops and tops.of(segment))
+        self._segment, self._times, self._on_batches = segment, times, on_batches
+        self._start, self._after_last = 0, -1  # the offset after the last record so far
+        self._rows: BatchTable | None = None
+        self._first = 0
+        #: Runs of offsets of a window, and those of control records.
+        self._runs: list[npt.NDArray[np.int64]] = []
+        self._control_runs: list[npt.NDArray[np.int64]] = []
+
+    def unopened(self, error: StorageError | None) -> None:
+        """Note that nothing was read."""
+        segment = self._segment
+        gap = removed_gap(segment, 0, None) if error is None else unreadable_gap(segment, error, 0, None)
+        self.stats.gaps.append(gap)
+
+    def start(self, view: FileView) -> int:
+        """Begin where the range of time does."""
+        times = self._times
+        if times is None:
+            self.stats.size_bytes = view.size
+        else:
+            self._start = position_of_offset(self._segment, view, times.first_offset)
+        self._order = Order(self._segment, view, starts_inside=self._start > 0)
+        return self._start
+
+    def gap(self, gap: Gap) -> None:
+        """Note a gap."""
+        if gap.end_position > self._start:
+            self.stats.gaps += [*self._order.finish(gap.next_offset), gap]
+
+    def window(self, window: Window) -> BatchTable | None:
+        """Count the headers of batches in order, and in the range of time."""
+        rows, stats, self._rows = window.batches, self.stats, None
+        if self._start and rows.position[0] < self._start:
+            rows = rows[rows.position >= self._start]
+            if not len(rows):
+                return None
+        rows, gaps, _ = self._order.check(rows)
+        stats.gaps += gaps
+        if self._times is not None:
+            kept = self._times.hold(rows)
+            rows = rows if kept.all() else rows[kept]
+            stats.size_bytes += int(rows.size.sum(dtype=np.int64))
+        if not len(rows):
+            return None
+        add_headers(stats, rows)
+        self._rows, self._first, self._runs, self._control_runs = rows, int(rows.base_offset[0]), [], []
+        return rows
+
+    def records(self, part: Slice) -> None:
+        """Count records."""
+        decoded, damage, continues, _ = part
+        stats = self.stats
+        columns, below = of_segment(self._segment, decoded)
+        stats.gaps += below
+        rows = columns.batches
+        stats.gaps += [records_gap(self._segment, rows, bad) for bad in damage]
+        good = np.full(len(rows), not continues)
+        good[[bad.row for bad in damage]] = False
+        _add_codec(stats, int(rows.codec[0]), rows[good], columns, continues)
+        _add_records(stats, columns)
+        _add_left_out(stats, rows[good], columns)
+        if len(columns):  # the header of a compressed legacy wrapper has no base offset, its first record has it
+            self._first = min(self._first, int(columns.offset[0]))
+            self._runs.append(_runs(columns.offset))
+            self._control_runs.append(_runs(columns.offset[columns.batches.is_control[columns.batch]]))
+
+    def after(self, window: Window) -> None:
+        """Note where offsets are missing between records."""
+        stats, rows, after = self.stats, self._rows, self._after_last
+        if rows is None:
+            return
+        if stats.first_offset < 0:
+            stats.first_offset = self._first
+        stats.end_offset = max(stats.end_offset, int(rows.last_offset.max()) + 1)
+        after = self._first if after < 0 else after
+        add_ranges(stats, stats.control, *_joined_runs(self._control_runs))
+        begins, ends = _joined_runs(self._runs)
+        before = np.concatenate(([after], ends[:-1]))
+        jumps = begins > before
+        add_ranges(stats, stats.empty, before[jumps], begins[jumps])
+        self._after_last = int(ends[-1]) if len(ends) else after
+        if self._on_batches is not None:
+            self._on_batches(rows)
+
+    def finish(self, end_position: int) -> None:
+        """Note what is missing at the end."""
+        stats, after = self.stats, self._after_last
+        stats.gaps += self._order.finish()
+        if stats.end_offset > after >= 0:
+            add_ranges(stats, stats.empty, np.array([after]), np.array([stats.end_offset]))
 
 
 def _runs(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

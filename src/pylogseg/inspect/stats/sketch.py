@@ -25,6 +25,9 @@ _KEPT_VALUES = 1 << 14
 _GATHERED_BYTES = 1 << 22
 
 
+#: Sizes below this are counted one by one before they come into buckets.
+_SMALL_SIZES = 1 << 14
+
 _NO_SIZES = np.zeros(_BUCKETS, np.int64)
 
 
@@ -48,7 +51,7 @@ class Histogram:
         self.largest = max(self.largest, largest)
         self.count += len(sizes)
         self.total += int(sizes.sum(dtype=np.int64))
-        self.buckets = self.buckets + np.bincount(_bucket(sizes), minlength=_BUCKETS)
+        self.buckets = self.buckets + _bucketed(sizes, largest)
 
     def merge(self, other: Histogram) -> None:
         """Add what another one counted."""
@@ -72,6 +75,15 @@ class Histogram:
         rank = max(1, int(np.ceil(self.count * percent / 100)))
         bucket = int(np.searchsorted(np.cumsum(self.buckets), rank))
         return min(max(_bucket_end(bucket), self.least), self.largest)
+
+
+def _bucketed(sizes: npt.NDArray[Any], largest: int) -> npt.NDArray[np.int64]:
+    """Count sizes by bucket; small ones by size first, of which there are fewer."""
+    if largest >= _SMALL_SIZES:
+        return np.bincount(_bucket(sizes), minlength=_BUCKETS)
+    counts = np.bincount(sizes)
+    found = counts.nonzero()[0]
+    return np.bincount(_bucket(found), counts[found], _BUCKETS).astype(np.int64)
 
 
 def _bucket(sizes: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -102,7 +114,12 @@ class Distinct:
         if len(self.hashes) == _KEPT_HASHES:
             hashes = hashes[hashes < self.hashes[-1]]
         if len(hashes):
-            self.hashes = np.union1d(self.hashes, hashes)[:_KEPT_HASHES]
+            both = np.concatenate((self.hashes, hashes))
+            both.sort()  # much cheaper than a table of hashes, as of `union1d`
+            is_new = np.empty(len(both), np.bool_)
+            is_new[0] = True
+            np.not_equal(both[1:], both[:-1], out=is_new[1:])
+            self.hashes = both[is_new][:_KEPT_HASHES]
 
     def merge(self, other: Distinct) -> None:
         """Add what another one counted."""
@@ -187,8 +204,11 @@ def hash_each(
     Spans of one size are hashed together, as rows of a matrix of words.
     """
     hashes = np.zeros(len(size), np.uint64)
-    for one in np.unique(size[size >= 0]).tolist():
-        chosen = np.flatnonzero(size == one)
+    if not len(size):
+        return hashes
+    least, largest = int(size.min()), int(size.max())
+    for one in np.unique(size[size >= 0]).tolist() if least < largest else range(max(least, 0), largest + 1):
+        chosen = np.flatnonzero(size == one) if least < largest else np.arange(len(size))
         rows = max(1, _GATHERED_BYTES // max(one, 1))
         for first in range(0, len(chosen), rows):
             some = chosen[first : first + rows]
@@ -197,29 +217,31 @@ def hash_each(
 
 
 def _hashed(place: npt.NDArray[np.int64], size: int, sources: tuple[Any, ...]) -> npt.NDArray[np.uint64]:
-    padded = np.zeros((len(place), 8 * -(-size // 8)), np.uint8)
-    padded[:, :size] = _gathered(place, size, sources)
-    return _mixed(padded.view("<u8"), size)
+    """Apply the finalizer of splitmix64 to the words of each span in turn; the last word is filled up with zeros."""
+    data = _gathered(place, size, sources)
+    state = np.full(len(place), size + 1, np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for at in range(0, size, 8):
+        words = np.ndarray(len(place), "<u8", data, at, (size,))
+        state ^= words if at + 8 <= size else words & np.uint64((1 << 8 * (size - at)) - 1)
+        _finalize(state)
+    _finalize(state)
+    return state
 
 
 def _gathered(place: npt.NDArray[np.int64], size: int, sources: tuple[Any, ...]) -> npt.NDArray[np.uint8]:
+    """Return spans of one size back to back, and behind them what is missing of a last word."""
     count = len(place)
-    data = np.empty(count * size, np.uint8)
+    data = np.zeros(count * size + 8, np.uint8)
     validity = np.empty((count + 7) // 8, np.uint8)
     sizes = np.full(count, size, np.int32)
-    _records.gather_binary(place, sizes, sources, np.empty(count + 1, np.int32), data, validity)
-    return data.reshape(count, size)
+    _records.gather_binary(place, sizes, sources, np.empty(count + 1, np.int32), data[: count * size], validity)
+    return data
 
 
-def _mixed(words: npt.NDArray[np.uint64], size: int) -> npt.NDArray[np.uint64]:
-    """Apply the finalizer of splitmix64 to the words of each row in turn."""
-    state = np.full(len(words), size + 1, np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    for column in range(words.shape[1]):
-        state = _finalized(state ^ words[:, column])
-    return _finalized(state)
-
-
-def _finalized(state: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray((state ^ (state >> np.uint64(31))) + np.uint64(0x9E3779B97F4A7C15), np.uint64)
+def _finalize(state: npt.NDArray[np.uint64]) -> None:
+    state ^= state >> np.uint64(30)
+    state *= np.uint64(0xBF58476D1CE4E5B9)
+    state ^= state >> np.uint64(27)
+    state *= np.uint64(0x94D049BB133111EB)
+    state ^= state >> np.uint64(31)
+    state += np.uint64(0x9E3779B97F4A7C15)

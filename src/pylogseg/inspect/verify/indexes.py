@@ -106,9 +106,12 @@ class OffsetIndexCheck:
     def _inside(self, rows: BatchTable) -> None:
         """Find entries with an offset inside a batch: it has to be the batch's last one, or its first at its place."""
         stop = min(int(np.searchsorted(self._offsets, self._reached)), self._passed)
+        if not len(rows):  # all of them have wrong offsets
+            self._named = max(self._named, stop)
+            return
         offsets, positions = self._offsets[self._named : stop], self._positions[self._named : stop]
         lasts = np.maximum.accumulate(rows.last_offset)
-        at = np.minimum(np.searchsorted(lasts, offsets), len(rows) - 1) if len(rows) else offsets
+        at = np.minimum(np.searchsorted(lasts, offsets), len(rows) - 1)
         for i in np.flatnonzero((rows.base_offset[at] <= offsets) & (offsets < rows.last_offset[at])).tolist():
             row = int(at[i])
             base, last, position = (int(c[row]) for c in (rows.base_offset, rows.last_offset, rows.position))

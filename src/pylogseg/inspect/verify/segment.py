@@ -12,8 +12,8 @@ import numpy.typing as npt
 from pylogseg.disk.disk import Segment
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, decode_slices
-from pylogseg.format.scratch import Scratch
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, Slice
+from pylogseg.inspect.segment_pass import Visitor, visit
 from pylogseg.inspect.verify.findings import Finding, Level, of_failure, of_gap
 from pylogseg.inspect.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
 from pylogseg.inspect.verify.producers import ProducersCheck
@@ -24,7 +24,7 @@ from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.vanished import open_unless_removed, removed_gap
 from pylogseg.walker.base_offsets import Judged, judge
 from pylogseg.walker.gaps import Gap, GapKind
-from pylogseg.walker.windows import Window, walk
+from pylogseg.walker.windows import Window
 
 #: Findings of one kind for one file that are listed; the others are only counted.
 MAX_REMARKS = 20
@@ -42,56 +42,28 @@ def verify_segment(
     Batches that decompress to more than `limit_bytes` are not checked, and the report says so. `advance` gets the bytes
     done since its last call.
     """
-    report = SegmentReport(
-        segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(level)
-    )
-    check = _SegmentCheck(segment, level, limit_bytes, report)
+    check = SegmentCheck(segment, level)
     try:
-        check.run(advance or (lambda size: None))
+        visit(segment, [check], limit_bytes=limit_bytes, crc=level >= Level.CRC, advance=advance)
     except StorageError as error:
-        report.findings.append(of_failure(error))
-    report.findings = _shortened(report.findings, check.unlisted)
-    return report
+        check.unopened(error)
+    return check.report()
 
 
 def header_report(segment: Segment) -> SegmentReport:
     """Return what the headers of a segment say; of a local file only these are read, if nothing is wrong with them."""
-    report = SegmentReport(
-        segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(Level.HEADERS)
-    )
     try:
         opened = open_unless_removed(segment)
         if opened is not None:
             with opened as view:
                 rows, end_position = plain_batches(segment, view, 0, OPEN_END), view.size
             if rows is not None:
-                _SegmentCheck(segment, Level.HEADERS, 0, report).take_headers(rows, end_position)
-                return report
+                check = SegmentCheck(segment, Level.HEADERS)
+                check.take_headers(rows, end_position)
+                return check.report()
     except StorageError:  # which is then a finding
         pass
     return verify_segment(segment, Level.HEADERS)
-
-
-class HeaderCheck:
-    """Checks the headers of a segment that its caller reads alone, and its offset and time index against them.
-
-    The indexes are read when it is made: before the headers, so that they are not ahead of these while a broker
-    appends.
-    """
-
-    def __init__(self, segment: Segment) -> None:
-        self._report = SegmentReport(
-            segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(Level.HEADERS)
-        )
-        self._check = _SegmentCheck(segment, Level.HEADERS, 0, self._report)
-        self._check.open_entries()
-
-    def report(self, rows: BatchTable, end_position: int) -> SegmentReport:
-        """Return the report; `rows` are of all batches of magic 2 up to the end of the file: there is no gap."""
-        report = self._report
-        self._check.take_headers(rows, end_position)
-        report.findings = _shortened(report.findings, self._check.unlisted)
-        return report
 
 
 def _shortened(findings: list[Finding], unlisted: Counter[tuple[str, str, bool]]) -> list[Finding]:
@@ -109,53 +81,53 @@ def _shortened(findings: list[Finding], unlisted: Counter[tuple[str, str, bool]]
     return kept
 
 
-class _SegmentCheck:
-    """Checks a segment in one pass, window by window."""
+class SegmentCheck(Visitor):
+    """Checks a segment window by window; `with_entries` also the offset and the time index.
 
-    def __init__(self, segment: Segment, level: Level, limit_bytes: int, report: SegmentReport) -> None:
-        self._segment, self._level, self._limit, self._report = segment, level, limit_bytes, report
+    The indexes are read when it is made: before the log, so that they are not ahead of it while a broker appends.
+    """
+
+    def __init__(self, segment: Segment, level: Level, *, with_entries: bool | None = None) -> None:
+        self._segment, self._level = segment, level
+        self._report = SegmentReport(
+            segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(level)
+        )
         self._next = segment.base_offset
         self._begun = False
         self._after_gap = False
-        self._scratch = Scratch()
         self._check_records = RecordsCheck()
+        self._firsts: list[tuple[int, int]] = []  # position and first offset of what may be the first batch
         #: Numbers of findings beyond the first ones of their kind: there could be one for each batch.
-        self.unlisted: Counter[tuple[str, str, bool]] = Counter()
+        self._unlisted: Counter[tuple[str, str, bool]] = Counter()
         self._counts: Counter[tuple[str, str, bool]] = Counter()
         self._indexes: list[OffsetIndexCheck | TimeIndexCheck] = []
         self._transactions: TransactionCheck | None = None
         self._producers: ProducersCheck | None = None
-
-    def run(self, advance: Callable[[int], None]) -> None:
-        segment, report = self._segment, self._report
-        if self._level >= Level.INDEXES:
-            self.open_entries()
-            self._transactions = TransactionCheck(segment, report.findings)
+        if level >= Level.INDEXES if with_entries is None else with_entries:
+            findings = self._report.findings
+            indexes = OffsetIndexCheck.open(segment, findings), TimeIndexCheck.open(segment, findings)
+            self._indexes = [index for index in indexes if index is not None]
+        if level >= Level.INDEXES:
+            self._transactions = TransactionCheck(segment, self._report.findings)
             self._producers = ProducersCheck(segment)
-        done = 0
-        opened = open_unless_removed(segment)
-        if opened is None:
-            report.first_offset = report.next_offset = segment.base_offset
-            report.end_gap = removed_gap(segment, 0, None)
-            report.findings = [of_gap(report.end_gap)]
-            return
-        with opened as view:
-            for item in walk(
-                view, lowest_offset=segment.base_offset, is_last=segment.is_last, crc=self._level >= Level.CRC
-            ):
-                if isinstance(item, Gap):
-                    end = item.end_position
-                    self._gap(item)
-                    report.end_gap = item
-                else:
-                    end = int(item.batches.position[-1] + item.batches.size[-1])
-                    self._window(item)
-                    report.end_gap = None
-                advance(end - done)
-                done = end
-        self._finish(done)
 
-    def _finish(self, end_position: int) -> None:
+    def report(self) -> SegmentReport:
+        """Return what was found."""
+        self._report.findings = _shortened(self._report.findings, self._unlisted)
+        return self._report
+
+    def unopened(self, error: StorageError | None) -> None:
+        """Report what cannot be read, or was removed meanwhile."""
+        report = self._report
+        if error is not None:
+            report.findings.append(of_failure(error))
+            return
+        report.first_offset = report.next_offset = self._segment.base_offset
+        report.end_gap = removed_gap(self._segment, 0, None)
+        report.findings = [of_gap(report.end_gap)]
+
+    def finish(self, end_position: int) -> None:
+        """Conclude: what is known only at the end of the segment."""
         report = self._report
         report.next_offset, report.end_position = self._next, end_position
         if report.first_offset < 0:
@@ -168,35 +140,38 @@ class _SegmentCheck:
             report.findings += self._producers.finish(self._next)
 
     def take_headers(self, rows: BatchTable, end_position: int) -> None:
-        """Check batches whose records are not at hand."""
+        """Check batches of magic 2 up to the end of the file, whose records are not at hand; then there is no gap."""
         if len(rows):
             self._headers(rows)
             self._report.records += int(rows.count.sum())
             self._compare(rows)
-        self._finish(end_position)
+        self.finish(end_position)
 
-    def open_entries(self) -> None:
-        """Read the offset and the time index."""
-        segment, report = self._segment, self._report
-        offsets = OffsetIndexCheck.open(segment, report.findings)
-        times = TimeIndexCheck.open(segment, report.findings)
-        self._indexes = [index for index in (offsets, times) if index is not None]
-
-    def _gap(self, gap: Gap) -> None:
+    def gap(self, gap: Gap) -> None:
+        """Report a gap."""
         self._report.findings.append(of_gap(gap))
+        self._report.end_gap = gap
         self._after_gap = True
         for index in self._indexes:
             index.gap(gap)
         if self._transactions is not None:
             self._transactions.gap(gap)
 
-    def _window(self, window: Window) -> None:
+    def window(self, window: Window) -> BatchTable | None:
+        """Check headers; the records of all batches are wanted, by the level."""
         rows = window.batches
+        self._report.end_gap = None
         self._headers(rows)
         if self._level >= Level.RECORDS:
-            self._records(window)
-        else:
-            self._report.records += int(rows.count[rows.count > 0].sum())
+            return rows
+        self._report.records += int(rows.count[rows.count > 0].sum())
+        return None
+
+    def after(self, window: Window) -> None:
+        """Check what needs all batches of a window."""
+        rows = window.batches
+        if self._firsts:
+            self._report.first_offset, self._firsts = min(self._firsts)[1], []
         self._compare(rows)
         if self._transactions is not None:
             self._transactions.window(rows, window)
@@ -281,29 +256,28 @@ class _SegmentCheck:
         kinds = (self._segment.path, kind, is_damage)
         self._counts[kinds] += 1
         if self._counts[kinds] > MAX_REMARKS:
-            self.unlisted[kinds] += 1
+            self._unlisted[kinds] += 1
             return
         place, offset = int(rows.position[row]), int(rows.base_offset[row])
         self._report.findings.append(Finding(self._segment.path, kind, is_damage, reason, place, offset))
 
     # ---- records ----
 
-    def _records(self, window: Window) -> None:
-        for columns, damage, continues, ends in decode_slices(
-            window.batches, window.buffer, window.file_position, limit_bytes=self._limit, scratch=self._scratch
-        ):
-            rows = columns.batches
-            for bad in damage:
-                if bad.is_limit:
-                    place = f"{self._segment.path}: the batch at position {rows.position[bad.row]}"
-                    self._report.undecided.append(f"{place}: {bad.reason}")
-                else:
-                    self._finding(GapKind.RECORDS_BAD.value, rows, bad.row, bad.reason)
-            self._report.records += len(columns)
-            if self._report.first_offset < 0 and len(columns):
-                self._report.first_offset = int(columns.offset[0])
-            for kind, row, reason, is_damage in self._check_records(columns, continues, ends):
-                self._finding(kind, rows, row, reason, is_damage)
+    def records(self, part: Slice) -> None:
+        """Check records against their batches."""
+        columns, damage, continues, ends = part
+        rows, report = columns.batches, self._report
+        for bad in damage:
+            if bad.is_limit:
+                place = f"{self._segment.path}: the batch at position {rows.position[bad.row]}"
+                report.undecided.append(f"{place}: {bad.reason}")
+            else:
+                self._finding(GapKind.RECORDS_BAD.value, rows, bad.row, bad.reason)
+        report.records += len(columns)
+        if report.first_offset < 0 and len(columns):
+            self._firsts.append((int(rows.position[columns.batch[0]]), int(columns.offset[0])))
+        for kind, row, reason, is_damage in self._check_records(columns, continues, ends):
+            self._finding(kind, rows, row, reason, is_damage)
 
 
 def _wrappers(rows: BatchTable) -> npt.NDArray[Any]:
