@@ -12,9 +12,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.shell import command, damaged, environment, process, pylogseg
 
+from pylogseg._version import __version__
 from pylogseg.cli import _COMMANDS, LazyCommands, common
 from pylogseg.cli import shell as group
 from pylogseg.cli.query import OffsetRange, bytes_of, parse_offsets
@@ -486,3 +488,13 @@ def test_an_empty_argument(examples: Path) -> None:
     for arguments in ([""], [examples, ""]):
         done = pylogseg("ls", *arguments)
         assert (done.code, done.err) == (2, "pylogseg: an argument is empty: expected a path or a name\n")
+
+
+def test_versions() -> None:
+    """`--version` is one line for scripts; with `--verbose`, in any order, a line for each package."""
+    assert pylogseg("--version").text == f"pylogseg {__version__}\n"
+    for arguments in (("--version", "--verbose"), ("--verbose", "--version")):
+        first, *rest = pylogseg(*arguments).text.splitlines()
+        assert first == f"pylogseg {__version__}"
+        assert f"numpy{'':13}{np.__version__}" in rest
+    assert pylogseg("--verbose").code == 2

@@ -16,6 +16,7 @@ import pytest
 from helpers.public_names import public
 
 import pylogseg
+from pylogseg.cli import versions
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "pylogseg"
@@ -184,6 +185,15 @@ def test_the_extra_of_all() -> None:
     extras = set(re.findall(r"^([a-z0-9]+) = ", listed, re.MULTILINE))
     (every,) = re.findall(r'^all = \["pylogseg\[(.*?)\]"\]', listed, re.MULTILINE)
     assert set(every.split(",")) == extras - {"all", "test", "lint", "coverage", "bench", "docs"}
+
+
+def test_the_versions_that_are_shown() -> None:
+    """`pylogseg --version --verbose` has each package that a user can have by an extra."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    wanted = set(re.findall(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL))
+    for extra in ("fsspec", "s3", "polars", "tier", "sql", "spark"):
+        wanted |= set(re.findall(rf"^{extra} = \[(.*?)\]", text, re.MULTILINE))
+    assert set(re.findall(r'"([a-z0-9]+)>', "".join(wanted))) == set(versions._PACKAGES)
 
 
 def stub_functions(stub: Path) -> dict[str, ast.FunctionDef]:

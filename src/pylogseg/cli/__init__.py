@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
-from pylogseg._version import __version__
 from pylogseg.cli.streams import Shown, forget_output
+from pylogseg.cli.versions import print_version
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 
@@ -209,8 +209,9 @@ def _complain(message: str) -> None:
     # Without color, click strips escape sequences for pipes, which changes names. `Shown` escapes them.
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "color": True},
 )
-@click.version_option(__version__, message="%(prog)s %(version)s")
-def shell() -> None:
+@click.option("--verbose", is_flag=True, is_eager=True, help="With --version: those of all that matters, too.")
+@click.option("--version", is_flag=True, expose_value=False, callback=print_version, help="Show the version and exit.")
+def shell(verbose: bool) -> None:
     """Read and repair Kafka's log directories, without a broker or a JVM."""
     # The commands report gaps; without a handler, logging would print them a second time.
     logging.getLogger("pylogseg").addHandler(logging.NullHandler())
