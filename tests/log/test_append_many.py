@@ -162,7 +162,7 @@ def state_of(log: Log) -> dict[str, Any]:
         "end": log.offsets.end,
         "recovery_point": log.recovery_point,
         "segments": [
-            (s.base_offset, s.size, s.max_timestamp_so_far(), s.offset_index.entries, s.time_index.entries)
+            (s.base_offset, s.size, s.max_timestamp_so_far(), s.offset_index.count, s.time_index.count)
             for s in log.segments
         ],
         "epochs": log.epochs.entries,

@@ -89,13 +89,13 @@ def test_index_is_opened_while_it_is_renamed(tmp_path: Path) -> None:
     asked, renaming = threading.Event(), threading.Event()
     index = MutableOffsetIndex(Slow(), str(tmp_path / "0.index"), 0, 80)
     (tmp_path / "0.index").write_bytes(bytes(80))
-    reader = threading.Thread(target=lambda: index.entries)
+    reader = threading.Thread(target=lambda: index.count)
     reader.start()
     assert asked.wait(60)
     index.rename(str(tmp_path / "0.index.deleted"))
     reader.join()
     assert os.listdir(tmp_path) == ["0.index.deleted"]
-    assert index.entries == 10
+    assert index.count == 10
     index.close()
     with pytest.raises(ClosedError, match="closed"):
         _ = index.file

@@ -93,7 +93,7 @@ def test_segments_that_grow_become_several():
     assert (records(log), state(log)["aborted"]) == (before, known)
     for segment in log.segments:
         assert segment.size <= 4000
-        assert segment.offset_index.entries <= 8
+        assert segment.offset_index.count <= 8
         txns = list(segment.aborted_txns)
         following = log.segments.higher(segment.base_offset)
         assert all(segment.base_offset <= txn.last_offset for txn in txns)

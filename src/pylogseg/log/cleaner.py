@@ -178,7 +178,7 @@ def grouped(
     sizes = [0, 0, 0]
     limits = [max_bytes, max_index_bytes, max_index_bytes]
     for i, segment in enumerate(segments):
-        own = [segment.size, segment.offset_index.entries * 8, segment.time_index.entries * 12]
+        own = [segment.size, segment.offset_index.count * 8, segment.time_index.count * 12]
         # An exact answer costs a walk through the segment; the next one begins after it in any case.
         last = (segments[i + 1].base_offset if i + 1 < len(segments) else first_uncleanable) - 1
         fits = groups and all(size + more <= limit for size, more, limit in zip(sizes, own, limits, strict=True))

@@ -1,28 +1,26 @@
 """The indexes of a segment, written as the log grows.
 
 Offset and time index are mapped files. They are created at their full size and trimmed when their segment is closed.
-The transaction index is a plain file that is created with the first aborted transaction. `docs/format.md` describes the
-entries; the segment decides when to write one.
+The transaction index is a plain file that is created with the first aborted transaction. How entries lie in a file and
+are found there, `pylogseg.format.files` knows; here is what grows. The segment decides when to write an entry.
 """
 
 from __future__ import annotations
 
-import struct
 import threading
 from collections.abc import Iterator
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from pylogseg import _codec
 from pylogseg.env.storage import AppendFile, MappedFile, Storage
 from pylogseg.errors import ClosedError, RequestError
+from pylogseg.format.files.index import IndexFile, OffsetIndex, OffsetPosition, TimeIndex
 from pylogseg.format.files.txnindex import AbortedTxn, TxnIndex, encode_txn_index
+from pylogseg.format.layout import TIME_INDEX_ENTRY, TXN_INDEX_ENTRY
 
 _MAX_RELATIVE = 2**31 - 1
-_OFFSET_ENTRY = struct.Struct(">ii")
-_TIME_ENTRY = struct.Struct(">qi")
 #: The smallest index size: one entry.
-LEAST_INDEX_BYTES = _TIME_ENTRY.size
-_TXN_ENTRY_BYTES = 34
+LEAST_INDEX_BYTES = TIME_INDEX_ENTRY.size
 _FEW_ENTRIES = 512
 
 
@@ -35,8 +33,6 @@ _File = TypeVar("_File", MappedFile, AppendFile)
 
 class _OpenedOnUse(Generic[_File]):
     """A file that is opened on first use; readers and the writer that renames it take the lock."""
-
-    __slots__ = ("_file", "_lock", "_storage", "path")
 
     def __init__(self, storage: Storage, path: str) -> None:
         self._storage, self.path = storage, path
@@ -53,17 +49,16 @@ class _OpenedOnUse(Generic[_File]):
             self.path = path
 
 
-class _Index(_OpenedOnUse[MappedFile]):
-    """Base of offset and time index: the mapped file, published last, and the number of valid entries."""
+class _GrowingIndex(_OpenedOnUse[MappedFile], IndexFile):
+    """An index over a mapped file, which is published last, and the number of valid entries."""
 
-    __slots__ = ("_closed", "_entries", "_max_bytes", "_unsynced", "base_offset")
-    entry = _OFFSET_ENTRY
-    _offset_column = 0  # the field of an entry that has the offset
+    _offset_field: ClassVar[int]  #: Of an entry, which has the offset.
 
     def __init__(self, storage: Storage, path: str, base_offset: int, max_bytes: int) -> None:
         super().__init__(storage, path)
         self.base_offset, self._max_bytes = base_offset, max_bytes
-        self._entries = 0
+        self._entry_bytes = self._entry.size
+        self._count = self.odd_bytes = 0
         self._unsynced = self._closed = False
 
     @property
@@ -83,7 +78,7 @@ class _Index(_OpenedOnUse[MappedFile]):
             if not room and not self._storage.exists(self.path):
                 raise RequestError(f"{self.path}: an index of {self._max_bytes} bytes has no room for an entry")
             file = self._storage.open_index(self.path, room)
-            self._entries = 0 if file.created else file.size // self.entry.size
+            self._count = 0 if file.created else file.size // self._entry_bytes
             self._loaded(file)
             self._file = file
             return file
@@ -92,18 +87,24 @@ class _Index(_OpenedOnUse[MappedFile]):
         """Take over the last entry of a file that was just opened."""
 
     def _rounded(self, size: int) -> int:
-        return size - size % self.entry.size
+        return size - size % self._entry_bytes
 
     @property
-    def entries(self) -> int:
+    def buffer(self) -> memoryview:
+        """The bytes of the file, mapped."""
+        return self.file.buffer
+
+    @property
+    def count(self) -> int:
         """Number of valid entries."""
-        file = self.file
-        return self._entries if file is not None else 0
+        if self._file is None:
+            self._open()
+        return self._count
 
     @property
-    def max_entries(self) -> int:
+    def slot_count(self) -> int:
         """Number of entries that the file has room for."""
-        return self.file.size // self.entry.size
+        return self.file.size // self._entry_bytes
 
     @property
     def max_bytes(self) -> int:
@@ -114,29 +115,28 @@ class _Index(_OpenedOnUse[MappedFile]):
         """Return whether an offset can be written relative to the segment's first."""
         return 0 <= offset - self.base_offset <= _MAX_RELATIVE
 
-    def _search(self, key_at: int, key_size: int, key: int) -> int:
-        file = self.file
-        return _codec.search_as_broker(file.buffer, self.entry.size, key_at, key_size, self._entries, key)
-
-    def _unpack(self, slot: int) -> tuple[int, int]:
-        first, second = self.entry.unpack_from(self.file.buffer, slot * self.entry.size)
-        return first, second
+    def _broker_finds(self, name: str, key: int, ceiling: bool = False) -> tuple[int, tuple[int, int]] | None:
+        """Return slot and fields of the entry that a broker finds, also in an index that a crash left unsorted."""
+        buffer, count = self.raw()
+        entry, field = self._entry, self._entry[name]
+        slot = _codec.search_as_broker(buffer, entry.size, field.offset, field.width, count, key, ceiling)
+        return (slot, entry.struct.unpack_from(buffer, slot * entry.size)) if slot >= 0 else None
 
     def _last(self, file: MappedFile) -> tuple[int, int]:
         """Return the last entry of an index that has one, without a map if the log is only loaded."""
-        size = self.entry.size
-        first, second = self.entry.unpack(file.read((self._entries - 1) * size, size))
+        size = self._entry_bytes
+        first, second = self._entry.struct.unpack(file.read((self._count - 1) * size, size))
         return first, second
 
     def _put(self, first: int, second: int) -> None:
-        self.file.put(self._entries * self.entry.size, self.entry.pack(first, second))
-        self._entries += 1
+        self.file.put(self._count * self._entry_bytes, self._entry.struct.pack(first, second))
+        self._count += 1
         self._unsynced = True
 
     def raw(self) -> tuple[memoryview, int]:
         """Return the bytes of the file, and the number of valid entries."""
         file = self.file
-        return file.buffer, self._entries
+        return file.buffer, self._count
 
     @property
     def is_open(self) -> bool:
@@ -144,22 +144,23 @@ class _Index(_OpenedOnUse[MappedFile]):
 
     def _extend(self, entries: bytes) -> None:
         """Add encoded entries, for which there is room."""
-        size = self.entry.size
-        self.file.put(self._entries * size, entries)
-        self._entries += len(entries) // size
+        size = self._entry_bytes
+        self.file.put(self._count * size, entries)
+        self._count += len(entries) // size
 
     def _keep(self, entries: int) -> None:
         """Keep the first entries; the bytes of the others stay until they are overwritten or trimmed."""
-        self._entries = entries
+        self._count = entries
         self._loaded(self.file)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at and above an offset."""
-        column = self._offset_column
-        slot = self._search(8 * column, 4, offset - self.base_offset)
-        exact = slot >= 0 and self._unpack(slot)[column] == offset - self.base_offset
-        keep = slot if exact else slot + 1
-        if keep < self._entries:
+        keep = 0
+        if (found := self._broker_finds("relative_offset", offset - self.base_offset)) is not None:
+            slot, fields = found
+            exact = fields[self._offset_field] == offset - self.base_offset
+            keep = slot if exact else slot + 1
+        if keep < self._count:
             self._keep(keep)
 
     def reset(self) -> None:
@@ -174,12 +175,12 @@ class _Index(_OpenedOnUse[MappedFile]):
         if self.file.size != size:
             self.file.resize(size)
             self._unsynced = True
-            if size // self.entry.size < self._entries:
-                self._keep(size // self.entry.size)
+            if size // self._entry_bytes < self._count:
+                self._keep(size // self._entry_bytes)
 
     def trim(self) -> None:
         """Cut the file after the last valid entry."""
-        self.resize(self.entries * self.entry.size)
+        self.resize(self.count * self._entry_bytes)
 
     def sync(self) -> None:
         """Flush the file, if it was ever opened."""
@@ -200,34 +201,34 @@ class _Index(_OpenedOnUse[MappedFile]):
                 self._file = None
 
 
-class MutableOffsetIndex(_Index):
+class MutableOffsetIndex(_GrowingIndex, OffsetIndex):
     """The offset index of a segment: last offset of a batch -> position of that batch."""
 
-    __slots__ = ("last_offset",)
+    _offset_field = 0
 
     def __init__(self, storage: Storage, path: str, base_offset: int, max_bytes: int) -> None:
         super().__init__(storage, path, base_offset, max_bytes)
         self.last_offset = base_offset
 
     def _loaded(self, file: MappedFile) -> None:
-        self.last_offset = self.base_offset + (self._last(file)[0] if self._entries else 0)
+        self.last_offset = self.base_offset + (self._last(file)[0] if self._count else 0)
 
     @property
     def is_full(self) -> bool:
         """True if there is no room for the next entry."""
-        return self.entries >= self.max_entries
+        return self.count >= self.slot_count
 
     def append(self, offset: int, position: int) -> None:
         """Add an entry; offsets ascend."""
-        self.check(offset)
+        self.check_next(offset)
         self._put(offset - self.base_offset, position)
         self.last_offset = offset
 
-    def check(self, offset: int) -> None:
+    def check_next(self, offset: int) -> None:
         """Refuse an entry that does not fit, or does not come after the last one."""
         if self.is_full:
-            raise RequestError(f"{self.path}: the index is full ({self._entries} entries)")
-        if self._entries and offset <= self.last_offset:
+            raise RequestError(f"{self.path}: the index is full ({self._count} entries)")
+        if self._count and offset <= self.last_offset:
             raise InvalidOffsetError(
                 f"{self.path}: offset {offset} is not above that of the last entry, {self.last_offset}"
             )
@@ -239,56 +240,46 @@ class MutableOffsetIndex(_Index):
         self._extend(entries)
         self.last_offset = last_offset
 
-    def floor(self, offset: int) -> tuple[int, int]:
-        """Return offset and position of the last entry at or below an offset; the segment's beginning without one."""
-        buffer, count = self.raw()
-        slot = _codec.search(buffer, 8, 0, 4, count, offset - self.base_offset)
-        if slot < 0:
-            return self.base_offset, 0
-        relative, position = _OFFSET_ENTRY.unpack_from(buffer, slot * 8)
-        return self.base_offset + relative, position
-
     def start_for(self, offset: int) -> int:
         """Return the position at which a broker's search for an offset begins in the log."""
-        slot = self._search(0, 4, offset - self.base_offset) if offset >= self.base_offset and self.entries else -1
-        return self._unpack(slot)[1] if slot >= 0 else 0
+        found = None
+        if offset >= self.base_offset and self.count:
+            found = self._broker_finds("relative_offset", offset - self.base_offset)
+        return 0 if found is None else found[1][1]
 
     def place_of_last(self) -> int | None:
         """Return where a search for the last entry's offset begins in the log; None if that takes a map."""
-        file, count = self.file, self._entries
+        file, count = self.file, self._count
         if not 0 < count <= _FEW_ENTRIES:
             return None if count else 0
         entries = file.read(0, count * 8)
         slot = _codec.search_as_broker(entries, 8, 0, 4, count, self.last_offset - self.base_offset)
-        position: int = _OFFSET_ENTRY.unpack_from(entries, slot * 8)[1] if slot >= 0 else 0
+        position: int = self._entry.struct.unpack_from(entries, slot * 8)[1] if slot >= 0 else 0
         return position
 
-    def upper_bound(self, position: int, size: int) -> int | None:
-        """Return the offset of the first entry at or after the end of a fetch; None if there is none."""
-        file = self.file
-        slot = _codec.search_as_broker(file.buffer, 8, 4, 4, self._entries, position + size, True)
-        return self.base_offset + self._unpack(slot)[0] if slot >= 0 else None
+    def upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
+        """Find the first entry at or after the end of a fetch, as a broker does; None if the index ends before."""
+        found = self._broker_finds("position", position + size_bytes, ceiling=True)
+        return None if found is None else OffsetPosition(self.base_offset + found[1][0], found[1][1])
 
 
-class MutableTimeIndex(_Index):
+class MutableTimeIndex(_GrowingIndex, TimeIndex):
     """The time index of a segment: greatest timestamp so far -> last offset of its batch."""
 
-    __slots__ = ("last",)
-    entry = _TIME_ENTRY
-    _offset_column = 1
+    _offset_field = 1
 
     def __init__(self, storage: Storage, path: str, base_offset: int, max_bytes: int) -> None:
         super().__init__(storage, path, base_offset, max_bytes)
         self.last = (-1, base_offset)
 
     def _loaded(self, file: MappedFile) -> None:
-        timestamp, relative = self._last(file) if self._entries else (-1, 0)
+        timestamp, relative = self._last(file) if self._count else (-1, 0)
         self.last = (timestamp, self.base_offset + relative)
 
     @property
     def is_full(self) -> bool:
         """True if there is no room for the next entry; the last slot is kept for the one that ends the segment."""
-        return self.entries >= self.max_entries - 1
+        return self.count >= self.slot_count - 1
 
     def last_entry(self) -> tuple[int, int]:
         """Return timestamp and offset of the last entry; -1 and the base offset of an empty index."""
@@ -297,19 +288,19 @@ class MutableTimeIndex(_Index):
 
     def maybe_append(self, timestamp: int, offset: int, *, last: bool = False) -> None:
         """Add an entry if its timestamp is above the last one's; `last` may take the reserved slot."""
-        self.check(timestamp, offset, last=last)
+        self.check_next(timestamp, offset, last=last)
         if timestamp > self.last[0]:
             self._put(timestamp, offset - self.base_offset)
             self.last = (timestamp, offset)
 
-    def check(self, timestamp: int, offset: int, *, last: bool = False) -> None:
+    def check_next(self, timestamp: int, offset: int, *, last: bool = False) -> None:
         """Refuse an entry that does not fit, or lies below the last one."""
         if not last and self.is_full:
-            raise RequestError(f"{self.path}: the index is full ({self._entries} entries)")
+            raise RequestError(f"{self.path}: the index is full ({self._count} entries)")
         before = self.last_entry()
-        if self._entries and offset < before[1]:
+        if self._count and offset < before[1]:
             raise InvalidOffsetError(f"{self.path}: offset {offset} is below that of the last entry, {before[1]}")
-        if self._entries and timestamp < before[0]:
+        if self._count and timestamp < before[0]:
             raise RequestError(f"{self.path}: timestamp {timestamp} is below that of the last entry, {before[0]}")
         if timestamp > before[0] and not self.can_hold(offset):
             raise RequestError(f"{self.path}: offset {offset} is too far from the base offset {self.base_offset}")
@@ -319,20 +310,9 @@ class MutableTimeIndex(_Index):
         self._extend(entries)
         self.last = last
 
-    def floor(self, timestamp: int) -> tuple[int, int]:
-        """Return timestamp and offset of the last entry at or below a timestamp; -1 and the base offset without one."""
-        buffer, count = self.raw()
-        slot = _codec.search(buffer, 12, 0, 8, count, timestamp)
-        if slot < 0:
-            return -1, self.base_offset
-        found, relative = _TIME_ENTRY.unpack_from(buffer, slot * 12)
-        return found, self.base_offset + relative
-
 
 class AbortedTxns(_OpenedOnUse[AppendFile]):
     """The transaction index of a segment; the first aborted transaction creates its file."""
-
-    __slots__ = ("_is_new", "_last_offset", "base_offset")
 
     def __init__(self, storage: Storage, path: str, base_offset: int) -> None:
         super().__init__(storage, path)
@@ -390,7 +370,7 @@ class AbortedTxns(_OpenedOnUse[AppendFile]):
             if txn.last_offset >= offset:
                 file = self._opened()
                 assert file is not None
-                file.truncate(i * _TXN_ENTRY_BYTES)
+                file.truncate(i * TXN_INDEX_ENTRY.size)
                 self._last_offset = last
                 return
             last = txn.last_offset

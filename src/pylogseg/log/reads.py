@@ -158,8 +158,10 @@ def locate(segments: Segments, offsets: LogOffsets, offset: int) -> OffsetMetada
 def _aborted(
     segments: list[LogSegment], offsets: LogOffsets, start: int, found: OffsetMetadata, size: int
 ) -> list[tuple[int, int]]:
-    upper = segments[0].offset_index.upper_bound(found.position, size)
-    if upper is None:
+    entry = segments[0].offset_index.upper_bound(found.position, size)
+    if entry is not None:
+        upper = entry.offset
+    else:
         upper = segments[1].base_offset if len(segments) > 1 else offsets.end.offset
     return [(txn.producer_id, txn.first_offset) for txn in aborted_between(segments, start, upper)]
 

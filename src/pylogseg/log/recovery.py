@@ -406,7 +406,7 @@ class Loader:
         return None
 
     def _tell_overlooked(self, active: LogSegment, end: int, position: int) -> None:
-        last = active.offset_index.place_of_last() if self._clean and active.offset_index.entries else None
+        last = active.offset_index.place_of_last() if self._clean and active.offset_index.count else None
         if last is not None and position < last <= active.size and not _has_batches(active, last):
             reason = (
                 f"the last entry of its offset index leads to byte {last}, where no whole batch begins, so a broker"

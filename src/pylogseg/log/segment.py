@@ -172,8 +172,8 @@ class LogSegment:
             position += size
             since += size
         if entries:  # check the entries before anything is written
-            self.offset_index.check(entries[0][0])
-            self.time_index.check(*entries[0][2])
+            self.offset_index.check_next(entries[0][0])
+            self.time_index.check_next(*entries[0][2])
         self.log.append(data)
         for offset, place, latest in entries:
             self.offset_index.append(offset, place)
@@ -183,14 +183,14 @@ class LogSegment:
     def _free_entries(self) -> tuple[int, int]:
         """Return how many more entries each index has room for."""
         offset_index, time_index = self.offset_index, self.time_index
-        return offset_index.max_entries - offset_index.entries, time_index.max_entries - 1 - time_index.entries
+        return offset_index.slot_count - offset_index.count, time_index.slot_count - 1 - time_index.count
 
     def begin_run(self, run: Run, config: LogConfig) -> bool:
         """Continue a run at the segment's end; return False if the next batch begins this or another segment."""
         offset_index, time_index, size = self.offset_index, self.time_index, self.log.size
         if size == 0 or not offset_index.is_open or not time_index.is_open:
             return False
-        if offset_index.entries and offset_index.last_offset >= run.next_offset:
+        if offset_index.count and offset_index.last_offset >= run.next_offset:
             return False  # it is ahead of the log, which the kernel does not handle
         first, greatest, entry = self.first_timestamp(), self.max_timestamp_so_far(), time_index.last_entry()
         if first is None or greatest[0] < entry[0] or greatest[1] < entry[1]:
@@ -207,7 +207,7 @@ class LogSegment:
         run.base_offset, run.interval = self.base_offset, self.index_interval_bytes
         run.max_timestamp, run.max_timestamp_offset = self.max_timestamp_so_far()
         run.entry_timestamp, run.entry_timestamp_offset = time_index.last_entry()
-        run.entry_offset = offset_index.last_offset if offset_index.entries else self.base_offset - 1
+        run.entry_offset = offset_index.last_offset if offset_index.count else self.base_offset - 1
         run.entries_left = min(self._free_entries())
 
     def append_run(self, data: Data, run: Run) -> None:

@@ -210,7 +210,7 @@ def end_of(
 
     `place_of` finds the batch that holds an offset by maps.
     """
-    offset = index.last_offset if index.entries else base_offset
+    offset = index.last_offset if index.count else base_offset
     found: tuple[int, Viewed] | None = _last_batch(file, index, base_offset, offset)
     if found is None:
         place = place_of(offset)

@@ -136,7 +136,7 @@ class SegmentWriter:
         """Return how many batches fit into the last segment; an empty one takes the first whatever its size."""
         target = self.segments[-1]
         index, times = target.offset_index, target.time_index
-        entries = min(index.max_entries - index.entries, times.max_entries - 1 - times.entries)
+        entries = min(index.slot_count - index.count, times.slot_count - 1 - times.count)
         at, since, count = target.size, self._since_entry, 0
         for size, last_offset in zip(rows.size.tolist(), rows.last_offset.tolist(), strict=True):
             is_entry = since > target.index_interval_bytes

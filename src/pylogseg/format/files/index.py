@@ -41,24 +41,43 @@ class TimestampOffset(NamedTuple):
     offset: int
 
 
-class _Index:
-    """Base of both kinds: slots, the zero tail, the checks of the entries' order.
+class IndexFile:
+    """Base of both kinds: slots, the zero tail, searches, the checks of the entries' order.
 
     The buffer is viewed, not copied, and kept alive by the index and by every array it gives out. `slot_count` includes
-    the zero tail, `count` does not; `odd_bytes` follow the last whole slot, where a whole file has none.
+    the zero tail, `count` does not; `odd_bytes` follow the last whole slot, where a whole file has none. The engine's
+    indexes, which grow, have another buffer: `pylogseg.log.indexes`.
     """
 
     _entry: ClassVar[Structure]
     #: Fields in ascending order, and whether strictly.
     _keys: ClassVar[dict[str, bool]]
-    __slots__ = ("base_offset", "buffer", "count", "odd_bytes", "path", "slot_count")
 
     def __init__(self, buffer: Any, base_offset: int, path: str = "<index>") -> None:
-        self.buffer = byte_view(buffer)
+        self._view = byte_view(buffer)
         self.base_offset = base_offset
         self.path = str(path)
-        self.slot_count, self.odd_bytes = divmod(len(self.buffer), self._entry.size)
-        self.count = _count_entries(self.buffer, self._entry.size, self.slot_count)
+        self._slots, self.odd_bytes = divmod(len(self._view), self._entry.size)
+        self._count = _count_entries(self._view, self._entry.size, self._slots)
+
+    @property
+    def buffer(self) -> memoryview:
+        """The bytes of the file."""
+        return self._view
+
+    @property
+    def count(self) -> int:
+        """Number of entries."""
+        return self._count
+
+    @property
+    def slot_count(self) -> int:
+        """Number of entries and of slots in the zero tail."""
+        return self._slots
+
+    def raw(self) -> tuple[memoryview, int]:
+        """Return the bytes of the file, and the number of entries in them."""
+        return self.buffer, self.count
 
     def __len__(self) -> int:
         return self.count
@@ -143,11 +162,14 @@ class _Index:
             raise IndexError(f"slot {slot} of {self.count}")
         return (slot if slot >= 0 else slot + self.count) * self._entry.size
 
-    def _search(self, name: str, key: int, ceiling: bool = False) -> int:
-        field = self._entry[name]
-        if not _MIN_INT64 <= key <= _MAX_INT64:
-            key = _MIN_INT64 if key < 0 else _MAX_INT64
-        return _codec.search(self.buffer, self._entry.size, field.offset, field.width, self.count, key, ceiling)
+    def _find(self, name: str, key: int, ceiling: bool = False) -> tuple[int, int] | None:
+        """Return the fields of the last entry at or below a key, or with `ceiling` of the first one at or above it."""
+        # One look at both: an index of the engine may be cut while others search it.
+        buffer, count = self.raw()
+        entry, field = self._entry, self._entry[name]
+        key = min(max(key, _MIN_INT64), _MAX_INT64)
+        slot = _codec.search(buffer, entry.size, field.offset, field.width, count, key, ceiling)
+        return entry.struct.unpack_from(buffer, slot * entry.size) if 0 <= slot < count else None
 
     def _search_many(self, name: str, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         field = self._entry[name]
@@ -156,12 +178,11 @@ class _Index:
         )
 
 
-class OffsetIndex(_Index):
-    """An offset index (``.index``); see `_Index` for parameters and attributes."""
+class OffsetIndex(IndexFile):
+    """An offset index (``.index``); see `IndexFile` for parameters and attributes."""
 
     _entry = OFFSET_INDEX_ENTRY
     _keys: ClassVar = {"relative_offset": True, "position": True}
-    __slots__ = ()
 
     def check(self) -> None:
         """Look at the size, the first and the last entry, as Kafka's tools do, and for entries of another width.
@@ -207,8 +228,8 @@ class OffsetIndex(_Index):
 
     def floor(self, offset: int) -> OffsetPosition:
         """Find the last entry at or below an offset; base offset and position 0 if there is none."""
-        slot = self._search("relative_offset", offset - self.base_offset)
-        return self[slot] if slot >= 0 else OffsetPosition(self.base_offset, 0)
+        relative, position = self._find("relative_offset", offset - self.base_offset) or (0, 0)
+        return OffsetPosition(self.base_offset + relative, position)
 
     def floor_positions(self, offsets: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return for each offset, in any order, the position that `floor` has."""
@@ -221,16 +242,15 @@ class OffsetIndex(_Index):
 
     def upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
         """Find the first entry at or after the end of a fetch; None if the index ends before."""
-        slot = self._search("position", position + size_bytes, ceiling=True)
-        return self[slot] if slot < self.count else None
+        found = self._find("position", position + size_bytes, ceiling=True)
+        return None if found is None else OffsetPosition(self.base_offset + found[0], found[1])
 
 
-class TimeIndex(_Index):
-    """A time index (``.timeindex``); see `_Index` for parameters and attributes."""
+class TimeIndex(IndexFile):
+    """A time index (``.timeindex``); see `IndexFile` for parameters and attributes."""
 
     _entry = TIME_INDEX_ENTRY
     _keys: ClassVar = {"timestamp": True, "relative_offset": False}
-    __slots__ = ()
 
     @property
     def timestamps(self) -> npt.NDArray[np.int64]:
@@ -247,8 +267,8 @@ class TimeIndex(_Index):
 
         Records with a later timestamp come at or after its offset, but for those that are out of order.
         """
-        slot = self._search("timestamp", timestamp_ms)
-        return self[slot] if slot >= 0 else TimestampOffset(-1, self.base_offset)
+        timestamp, relative = self._find("timestamp", timestamp_ms) or (-1, 0)
+        return TimestampOffset(timestamp, self.base_offset + relative)
 
     def floor_offsets(self, timestamps_ms: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return for each timestamp, in any order, the offset that `floor` has."""
