@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from pylogseg.format.control import ControlKind
 from pylogseg.format.files.txnindex import AbortedTxn
 
 
-@dataclass
-class _Aborted:
-    txn: AbortedTxn
-    has_data: bool = False
-
-
 class CleanedTxns:
-    """State that is carried from batch to batch, through all segments of a cleaning."""
+    """State that is carried from batch to batch, through all segments of a cleaning.
+
+    As a broker's cleaner it takes a transaction for aborted from its first offset on until an abort marker is met: it
+    asks the log where the transaction ends, not the index, as `AbortedRanges` does for readers.
+    """
 
     def __init__(self) -> None:
         self._coming: list[tuple[int, int, AbortedTxn]] = []
-        self._aborted: dict[int, _Aborted] = {}
+        self._aborted: dict[int, AbortedTxn] = {}
+        self._with_data: set[int] = set()
         self._committed: set[int] = set()
         self._pushed = 0
         self.keep_aborted: Callable[[AbortedTxn], None] = lambda txn: None
@@ -35,16 +33,15 @@ class CleanedTxns:
     def _meet(self, offset: int) -> None:
         while self._coming and self._coming[0][0] <= offset:
             txn = heapq.heappop(self._coming)[2]
-            self._aborted.setdefault(txn.producer_id, _Aborted(txn))
+            self._aborted.setdefault(txn.producer_id, txn)
 
     def read_data(self, producer_id: int, last_offset: int) -> bool:
         """Note a transactional batch of records; return whether its transaction was aborted."""
         self._meet(last_offset)
-        found = self._aborted.get(producer_id)
-        if found is None:
+        if producer_id not in self._aborted:
             self._committed.add(producer_id)
             return False
-        found.has_data = True
+        self._with_data.add(producer_id)
         return True
 
     def read_control(self, producer_id: int, last_offset: int, kind: ControlKind | None) -> bool:
@@ -57,9 +54,10 @@ class CleanedTxns:
             return True
         if kind is ControlKind.ABORT:
             found = self._aborted.pop(producer_id, None)
-            if found is None or not found.has_data:
+            if found is None or producer_id not in self._with_data:
                 return True
-            self.keep_aborted(found.txn)
+            self._with_data.remove(producer_id)
+            self.keep_aborted(found)
             return False
         if kind is ControlKind.COMMIT:
             if producer_id in self._committed:

@@ -12,7 +12,7 @@ from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, Verdict
 from pylogseg.format.batches import BatchTable, scan
-from pylogseg.format.files.txnindex import AbortedTxn
+from pylogseg.format.files.txnindex import AbortedRanges
 from pylogseg.log.identity import LogIdentity
 from pylogseg.log.log import FetchIsolation
 from pylogseg.log.read_result import Found
@@ -102,7 +102,7 @@ class SliceReader(PartitionReader):
         self.position = first_offset
         self._log = log
         self._segment: Segment | None = None
-        self._aborted = _Aborted() if options.isolation_level == "read_committed" else None
+        self._aborted = _IndexedAborts() if options.isolation_level == "read_committed" else None
         if self._aborted is not None:
             self._transactions = self._aborted
 
@@ -166,7 +166,7 @@ class SliceReader(PartitionReader):
         return self._segment
 
 
-class _Aborted:
+class _IndexedAborts:
     """Aborted transactions below the last stable offset, from the transaction indexes of the log.
 
     Attributes
@@ -184,13 +184,7 @@ class _Aborted:
         data = np.flatnonzero(rows.is_transactional & ~rows.is_control)
         if len(data):
             first, last = int(rows.base_offset[data[0]]), int(rows.last_offset[data[-1]])
-            for txn in aborted_between(self.segments, first, last + 1):
-                kept &= ~_covers(txn, rows)
+            if len(aborted := AbortedRanges(aborted_between(self.segments, first, last + 1))):
+                batches = zip(rows.producer_id[data].tolist(), rows.base_offset[data].tolist(), strict=True)
+                kept[data] = [not aborted.covers(producer_id, offset) for producer_id, offset in batches]
         return kept, None
-
-
-def _covers(txn: AbortedTxn, rows: BatchTable) -> npt.NDArray[np.bool_]:
-    base = rows.base_offset
-    inside = (base >= txn.first_offset) & (base <= txn.last_offset) & (rows.producer_id == txn.producer_id)
-    covered: npt.NDArray[np.bool_] = inside & rows.is_transactional & ~rows.is_control
-    return covered

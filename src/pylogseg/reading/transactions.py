@@ -38,7 +38,7 @@ from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.files.txnindex import TxnIndex
+from pylogseg.format.files.txnindex import AbortedRanges, TxnIndex
 from pylogseg.format.names import FileKind
 from pylogseg.reading.offset_order import has_next
 from pylogseg.reading.stable_offset import Tail, end_of_log, newest_snapshot
@@ -54,17 +54,11 @@ class TxnIndexView(Protocol):
     def committed(self, rows: BatchTable, segment: Segment) -> tuple[npt.NDArray[np.bool_], int | None]: ...
 
 
-class _Aborted(NamedTuple):
+class _Indexed(NamedTuple):
     """The aborted transactions in the index of a segment."""
 
-    ranges: dict[int, list[tuple[int, int]]]  #: Aborted offsets by producer, both ends inclusive, in order.
+    ranges: AbortedRanges
     decided_below: int  #: No transaction below this offset was open after the segment's last abort.
-
-    def covers(self, producer_id: int, offset: int) -> bool:
-        """Check whether a batch is in an aborted transaction."""
-        ranges = self.ranges.get(producer_id, ())
-        at = bisect_right(ranges, (offset, _NEVER)) - 1
-        return at >= 0 and offset <= ranges[at][1]
 
 
 #: Markers of a segment by producer: offset, and whether it aborts.
@@ -105,7 +99,7 @@ class Transactions:
         self._starts_inside = bool(segments) and first_offset > segments[0].base_offset
         self._is_first, self._knows_end = True, ends_stable
         self._stable: int | None = None
-        self._aborted: dict[int, _Aborted | None] = {}  # these three by segment number, as far as needed
+        self._aborted: dict[int, _Indexed | None] = {}  # these three by segment number, as far as needed
         self._markers: dict[int, _Markers] = {}
         self._open: dict[int, dict[int, int] | None] = {}
         # Other file systems: nothing is replaced while it is read, and each access costs a request.
@@ -165,7 +159,7 @@ class Transactions:
                 if is_abort is not None:
                     return False
             else:
-                if aborted.covers(producer_id, offset):
+                if aborted.ranges.covers(producer_id, offset):
                     return True
                 if offset < aborted.decided_below:
                     return False
@@ -189,7 +183,7 @@ class Transactions:
         at = bisect_right(markers, (offset, True))
         return markers[at][1] if at < len(markers) else None
 
-    def _aborted_in(self, number: int) -> _Aborted | None:
+    def _aborted_in(self, number: int) -> _Indexed | None:
         """Return the aborts in the index of a segment; None if its headers must be read."""
         if number not in self._aborted:
             segment = self._segments[number]
@@ -208,7 +202,7 @@ class Transactions:
         return self._open[number]
 
 
-def _parse(data: bytes, segment: Segment) -> _Aborted | None:
+def _parse(data: bytes, segment: Segment) -> _Indexed | None:
     """Parse the index of a segment; None if it is empty or inconsistent, so that the headers are read."""
     try:
         index = TxnIndex(data, segment.path)
@@ -227,7 +221,4 @@ def _parse(data: bytes, segment: Segment) -> _Aborted | None:
     )
     if not is_right:
         return None
-    ranges: dict[int, list[tuple[int, int]]] = {}
-    for producer_id, begin, end in zip(entries["producer_id"].tolist(), first.tolist(), last.tolist(), strict=True):
-        ranges.setdefault(producer_id, []).append((begin, end))
-    return _Aborted({producer_id: sorted(of_one) for producer_id, of_one in ranges.items()}, int(stable[-1]))
+    return _Indexed(AbortedRanges(index), int(stable[-1]))

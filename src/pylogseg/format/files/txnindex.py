@@ -7,6 +7,7 @@ Rules: `docs/format.md`, "Transaction index".
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from pylogseg.format.buffers import byte_view
 from pylogseg.format.layout import TXN_INDEX_ENTRY
 
 _SIZE = TXN_INDEX_ENTRY.size
+_NEVER = 2**63
 
 
 class AbortedTxn(NamedTuple):
@@ -100,6 +102,28 @@ class TxnIndex:
             slot = int(below[0])
             reason = f"entry {slot} has last offset {last_offsets[slot]}, below the segment's first, {base_offset}"
             raise CorruptionError(self.path, slot * _SIZE, reason)
+
+
+class AbortedRanges:
+    """Offsets of aborted transactions: ranges by producer, both ends inclusive, joined where they overlap."""
+
+    def __init__(self, transactions: Iterable[AbortedTxn]) -> None:
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        for txn in sorted(transactions, key=lambda txn: txn.first_offset):
+            ranges = self._ranges.setdefault(txn.producer_id, [])
+            if ranges and txn.first_offset <= ranges[-1][1]:
+                ranges[-1] = (ranges[-1][0], max(ranges[-1][1], txn.last_offset))
+            else:
+                ranges.append((txn.first_offset, txn.last_offset))
+
+    def __len__(self) -> int:
+        return len(self._ranges)
+
+    def covers(self, producer_id: int, offset: int) -> bool:
+        """Check whether a data batch of a transaction, by its base offset, is in an aborted one."""
+        ranges = self._ranges.get(producer_id, ())
+        at = bisect_right(ranges, (offset, _NEVER)) - 1
+        return at >= 0 and offset <= ranges[at][1]
 
 
 def encode_txn_index(transactions: Iterable[AbortedTxn]) -> bytes:
