@@ -100,7 +100,7 @@ def records(log):
     out = []
     for segment in log.segments:
         for window in segment.windows(recovering=True):
-            columns, damage = decode(window.batches, window.view, window.start)
+            columns, damage = decode(window.batches, window.buffer, window.file_position)
             assert not damage
             assert not (window.batches.verdict != 0).any()
             for i in range(len(columns)):

@@ -104,7 +104,7 @@ def _records(log: Log) -> Records:
     for segment in log.segments:
         for window in segment.windows():
             rows = window.batches[~window.batches.is_control]
-            columns, damage = decode(rows, window.view, window.start)
+            columns, damage = decode(rows, window.buffer, window.file_position)
             assert not damage
             out += [(int(columns.offset[i]), columns.key(i), columns.value(i)) for i in range(len(columns))]
     return [record for record in out if record[0] >= log.log_start_offset]

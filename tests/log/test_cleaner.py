@@ -57,7 +57,7 @@ def contents(log):
     out, last = [], -1
     for segment in log.segments:
         for window in segment.windows():
-            columns, damage = decode(window.batches, window.view, window.start)
+            columns, damage = decode(window.batches, window.buffer, window.file_position)
             assert not damage
             out += [(int(columns.offset[i]), columns.key(i), columns.value(i)) for i in range(len(columns))]
             last = int(window.batches.last_offset[-1])

@@ -64,7 +64,7 @@ def contents(log: Log) -> list[tuple[int, bytes | None]]:
     found = []
     for segment in log.segments:
         for window in segment.windows():
-            columns, damage = decode(window.batches, window.view, window.start)
+            columns, damage = decode(window.batches, window.buffer, window.file_position)
             assert not damage
             found += [(int(columns.offset[i]), columns.value(i)) for i in range(len(columns))]
     return found

@@ -103,12 +103,12 @@ class Cleaner:
             rows = window.batches
             size = int(rows.size.sum(dtype=np.int64))
             self._throttle(size)
-            skipped = meet_transactions(rows, window.view, window.start, segment.path, txns)
+            skipped = meet_transactions(rows, window.buffer, window.file_position, segment.path, txns)
             control = rows.is_control & (rows.magic == 2)
             data = ~skipped & ~control
             stats.map_bytes_read += size
             limits = self._limit, log.config.max_decompressed_message_bytes
-            for part, records in decoded_parts(rows, data, window.view, window.start, segment.path, *limits):
+            for part, records in decoded_parts(rows, data, window.buffer, window.file_position, segment.path, *limits):
                 count = self._offsets.put(records, start)
                 full = count < len(records)
                 if full:

@@ -19,7 +19,7 @@ from pylogseg.log.cleaner_transactions import CleanedTxns
 from pylogseg.log.offset_map import BEYOND, LAST, NO_KEY, OffsetMap
 from pylogseg.log.record_limit import NO_LIMIT_BYTES, oversized
 from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble, joined
-from pylogseg.walker.broker_windows import BrokerWindow
+from pylogseg.walker.windows import Window
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -131,13 +131,13 @@ def meet_transactions(batches: BatchTable, view: Any, start: int, path: str, txn
     return gone
 
 
-def filter_window(window: BrokerWindow, path: str, txns: CleanedTxns, rule: Retention, stats: CleanerStats) -> Filtered:
+def filter_window(window: Window, path: str, txns: CleanedTxns, rule: Retention, stats: CleanerStats) -> Filtered:
     """Decide about every batch of a window and every record of those that are not dropped whole.
 
     Raises CorruptionError if a batch cannot be decoded, UncleanableError if an empty batch would be needed in magic 0
     or 1, which have none.
     """
-    batches, view, start = window.batches, window.view, window.start
+    batches, view, start = window.batches, window.buffer, window.file_position
     ended = meet_transactions(batches, view, start, path, txns)
     modern = batches.magic == 2
     # A marker is kept for a time after its data were deleted; its delete horizon says how long.
@@ -156,7 +156,7 @@ def filter_window(window: BrokerWindow, path: str, txns: CleanedTxns, rule: Rete
 class _Part(NamedTuple):
     """Consecutive batches of a window, and what their headers decide."""
 
-    window: BrokerWindow
+    window: Window
     ended: _Mask  #: Aborted data, and markers without data.
     discard: _Mask  #: Batches of which no record is kept.
     kept_empty: _Mask

@@ -208,7 +208,8 @@ def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) 
         if found is not None or start + len(near) >= log.size:
             break
     if found is None and start + len(near) < log.size:
-        looks = (_first_in(w.view, timestamp, log_start_offset, segment.path, w.start) for w in segment.windows(start))
+        what = timestamp, log_start_offset, segment.path
+        looks = (_first_in(window.buffer, *what, window.file_position) for window in segment.windows(start))
         found = next(filter(None, looks), None)
     elif found is None:
         for _ in segment.windows(start):  # raises if an impossible length ended the search
@@ -245,7 +246,7 @@ def _max_timestamp(segments: Segments) -> Found | None:
             if window.batches.magic[row] == 0:
                 return None
             position, size = int(window.batches.position[row]), int(window.batches.size[row])
-            batch = window.view[position - window.start :][:size]
+            batch = window.buffer[position - window.file_position :][:size]
             found = _first_in(batch, timestamp, _LOWEST, best.path, position)
             return None if found is None else found._replace(leader_epoch=max(found.leader_epoch, -1))
     return None

@@ -26,7 +26,8 @@ from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.batch_headers import BatchLocation, batch_facts, torn_offsets
 from pylogseg.log.indexes import AbortedTxns, MutableOffsetIndex, MutableTimeIndex
 from pylogseg.log.segment_lookup import DAMAGED, Located, end_of, find, opening_at, raise_cut
-from pylogseg.walker.broker_windows import BrokerWindow, broker_windows, check_length
+from pylogseg.walker.broker_windows import broker_windows, check_length, recovery_windows
+from pylogseg.walker.windows import Window
 
 Offsets = npt.NDArray[np.int64]
 _LENGTH_BYTES = 18
@@ -127,7 +128,7 @@ class LogSegment:
         if self._first_timestamp is None and self.size:
             head = scan(self.log.read(0, min(self.size, 1 << 16)), crc=False, max_rows=1, any_magic=True).batches
             if not len(head):  # the first batch is larger than that
-                head = next(self.windows()).batches
+                head = next((window.batches for window in self.windows()), head)
             if len(head):
                 self._first_timestamp = int(head.max_timestamp[0])
             else:
@@ -243,9 +244,9 @@ class LogSegment:
 
     # ---- reading ----
 
-    def windows(self, start: int = 0, *, recovering: bool = False) -> Iterator[BrokerWindow]:
-        """Yield whole batches from a position on, a few megabytes at a time; see `windows`."""
-        return broker_windows(self.log, self.path, start, recovering=recovering)
+    def windows(self, start: int = 0, *, recovering: bool = False) -> Iterator[Window]:
+        """Yield whole batches from a position on, a few megabytes at a time; see `pylogseg.walker.broker_windows`."""
+        return recovery_windows(self.log, start) if recovering else broker_windows(self.log, start)
 
     def place_of(self, offset: int) -> BatchLocation | None:
         """Return the batch that holds an offset, or the next one; None after the end.
@@ -332,7 +333,7 @@ class LogSegment:
             try:
                 self._index(good, run)
             finally:  # as in a broker, batches before one that the indexes refuse count
-                visit(good[: int((good.position < run.position).sum())], window.view, window.start)
+                visit(good[: int((good.position < run.position).sum())], window.buffer, window.file_position)
             if len(bad):
                 break
             if len(rows):

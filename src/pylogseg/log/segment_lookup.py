@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn
 
 from pylogseg._native import _lookup
+from pylogseg.env.filesystem import Readable
 from pylogseg.env.storage import AppendFile
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.log.batch_headers import BatchLocation, first_offset
 from pylogseg.log.indexes import MutableOffsetIndex
-from pylogseg.walker.broker_windows import Viewed, broker_windows, check_length
+from pylogseg.walker.broker_windows import broker_windows, check_length
 
 #: Bytes of the first look: some distances between index entries, and the batch after; and the most for headers alone.
 _FIRST_BYTES, _GROWTH, _MOST_BYTES = 1 << 14, 2, 4 << 20
@@ -191,7 +192,7 @@ class _Tail:
     """The bytes of a file from a position on, copied: a load reads them once, which is not worth maps."""
 
     def __init__(self, file: AppendFile, start: int) -> None:
-        self.start, self.size = start, file.size
+        self.path, self.start, self.size = file.path, start, file.size
         self.bytes = memoryview(file.read(start, self.size - start))
 
     def read(self, position: int, size: int) -> memoryview:
@@ -211,14 +212,14 @@ def end_of(
     `place_of` finds the batch that holds an offset by maps.
     """
     offset = index.last_offset if index.count else base_offset
-    found: tuple[int, Viewed] | None = _last_batch(file, index, base_offset, offset)
+    found: tuple[int, Readable] | None = _last_batch(file, index, base_offset, offset)
     if found is None:
         place = place_of(offset)
         if place is None:
             return base_offset, 0
         found = place.position, file
     last, position = base_offset, found[0]
-    for window in broker_windows(found[1], path, position, recovering=False):
+    for window in broker_windows(found[1], position):
         if len(window.batches):
             last = int(window.batches.last_offset[-1]) + 1
             position = int(window.batches.position[-1] + window.batches.size[-1])

@@ -67,8 +67,7 @@ def split_segment(owner: SegmentOwner, segment: LogSegment, segments: Segments, 
     try:
         position = 0
         while position < segment.size:
-            first = next(iter(segment.windows(position))).batches
-            if not len(first):
+            if next(segment.windows(position, recovering=True), None) is None:
                 raise CorruptionError(
                     segment.path, position, "no batch is readable here, so the segment cannot be split"
                 )
@@ -107,8 +106,8 @@ def copy_batches(source: LogSegment, start: int, target: LogSegment) -> int:
                 end += 1
             part = rows[row:end]
             position = int(part.position[0])
-            at = position - window.start
-            target.append(int(part.last_offset[-1]), window.view[at : at + size], batch_facts(part))
+            at = position - window.file_position
+            target.append(int(part.last_offset[-1]), window.buffer[at : at + size], batch_facts(part))
             done, row = position + size, end
         if count < len(fits):
             break

@@ -17,7 +17,7 @@ from pylogseg.log.batch_headers import batch_facts
 from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment, OffsetOverflowError, SegmentOwner
 from pylogseg.log.segment_replace import new_cleaned_segment
-from pylogseg.walker.broker_windows import BrokerWindow
+from pylogseg.walker.windows import Window
 
 #: What `assemble` does with a batch; a number above `REWRITTEN` is how many new ones replace it.
 STAYS, GOES, REWRITTEN = -1, 0, 1
@@ -35,11 +35,11 @@ class Filtered(NamedTuple):
 
 
 #: Filters the batches of each window.
-Change = Callable[[BrokerWindow], Filtered]
+Change = Callable[[Window], Filtered]
 
 
 def assemble(
-    window: BrokerWindow,
+    window: Window,
     fate: npt.NDArray[np.integer[Any]],
     records: RecordColumns,
     new: npt.NDArray[Any],
@@ -50,7 +50,7 @@ def assemble(
     `fate` is `STAYS`, `GOES`, `REWRITTEN` or a higher number for each batch; `records` and the headers in `new` are
     those of the rewritten ones, in order (see `rebuild`).
     """
-    batches, view, start = window.batches, window.view, window.start
+    batches, view, start = window.batches, window.buffer, window.file_position
     if (fate == STAYS).all():
         rows = np.array(batches.rows)
         first = int(rows["position"][0]) if len(rows) else start
@@ -227,7 +227,7 @@ def _rewrite_into(
             throttle(len(kept.data))
 
 
-def whole_windows(source: LogSegment, position: int = 0, *, crc: bool) -> Iterator[BrokerWindow]:
+def whole_windows(source: LogSegment, position: int = 0, *, crc: bool) -> Iterator[Window]:
     """Yield the batches of a segment from the start of one on; CorruptionError at the first that is not whole."""
     for window in source.windows(position, recovering=crc):
         rows = window.batches

@@ -106,6 +106,6 @@ class Segments:
             rows = window.batches
             inside = rows[rows.position < end]
             if len(inside):
-                yield inside, window.view, window.start
+                yield inside, window.buffer, window.file_position
             if len(inside) < len(rows):
                 return

@@ -94,7 +94,8 @@ def _refuse_without_keys(log: Log, limit_bytes: int) -> None:
     for segment in log.segments:
         for window in segment.windows():
             data = ~window.batches.is_control
-            for _, records in decoded_parts(window.batches, data, window.view, window.start, segment.path, limit_bytes):
+            where = window.buffer, window.file_position, segment.path
+            for _, records in decoded_parts(window.batches, data, *where, limit_bytes):
                 without = np.flatnonzero(records.key_size < 0)
                 if len(without):
                     raise RequestError(

@@ -15,7 +15,7 @@ from pylogseg.format.records import RecordColumns
 from pylogseg.log.cleaner_filter import decoded
 from pylogseg.log.record_limit import NO_LIMIT_BYTES, oversized
 from pylogseg.log.segment_rewrite import GOES, STAYS, Filtered, assemble
-from pylogseg.walker.broker_windows import BrokerWindow
+from pylogseg.walker.windows import Window
 
 Mask = npt.NDArray[np.bool_]
 _ZSTD = CODEC_NAMES.index("zstd")
@@ -55,7 +55,7 @@ class Recoding:
     limit_bytes: int | None = None  #: A batch that decompresses to more is an error.
     record_limit: int = NO_LIMIT_BYTES  #: A larger record, in a compressed batch or to be in one, is an error.
 
-    def count(self, window: BrokerWindow, path: str) -> int:
+    def count(self, window: Window, path: str) -> int:
         """Return the number of batches that would be rewritten or merged."""
         rows = window.batches
         if self.merging is None:
@@ -63,17 +63,17 @@ class Recoding:
         fate, _, _ = self._plan(window, path)
         return int((fate != STAYS).sum())
 
-    def apply(self, window: BrokerWindow, path: str) -> Filtered:
+    def apply(self, window: Window, path: str) -> Filtered:
         """The batches in their new form."""
         fate, records, new = self._plan(window, path)
         return assemble(window, fate, records, new, self.levels)
 
-    def _plan(self, window: BrokerWindow, path: str) -> tuple[npt.NDArray[np.int32], RecordColumns, npt.NDArray[Any]]:
+    def _plan(self, window: Window, path: str) -> tuple[npt.NDArray[np.int32], RecordColumns, npt.NDArray[Any]]:
         rows = window.batches
         to_rewrite = self._to_rewrite(rows, path)
         mergeable = self._mergeable(rows)
         read = np.flatnonzero(to_rewrite | mergeable)
-        columns = decoded(rows[read], window.view, window.start, path, self.limit_bytes)
+        columns = decoded(rows[read], window.buffer, window.file_position, path, self.limit_bytes)
         new = self._new_rows(rows[read])
         new["count"] = np.bincount(columns.batch, minlength=len(read))
         joins = mergeable[read[1:]] & mergeable[read[:-1]] & (np.diff(read) == 1)
@@ -83,7 +83,8 @@ class Recoding:
         fate = np.full(len(rows), STAYS, np.int32)
         fate[read[~stays]] = GOES
         limited = ~stays & ((rows.codec[read] != 0) | (new["attributes"] & CODEC_MASK != 0))
-        too_large = oversized(rows[read[limited]], window.view, window.start, self.record_limit, self.limit_bytes)
+        where = window.buffer, window.file_position
+        too_large = oversized(rows[read[limited]], *where, self.record_limit, self.limit_bytes)
         if too_large is not None:
             raise InvalidRecordError(f"{path}: {too_large}")
         records = columns.take(~stays[columns.batch])

@@ -18,8 +18,8 @@ from pylogseg.format.scratch import COLUMN_NAMES
 from pylogseg.log.cleaner_filter import decoded
 from pylogseg.log.offset_map import OLDER, SLOT_BYTES, OffsetMap
 from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble
-from pylogseg.walker.broker_windows import BrokerWindow
 from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.windows import Window
 
 Mask = npt.NDArray[np.bool_]
 #: Says of each record whether it is to be redacted.
@@ -152,10 +152,10 @@ class Redaction:
     #: Where no batch will have an offset any more, by what was counted.
     cuts: list[Gap] = field(default_factory=list)
 
-    def count(self, window: BrokerWindow, path: str) -> int:
+    def count(self, window: Window, path: str) -> int:
         """Return the number of records that would change, and note the offsets that no batch will have."""
         rows = _data(window.batches)
-        columns = decoded(rows, window.view, window.start, path, self.limit_bytes)
+        columns = decoded(rows, window.buffer, window.file_position, path, self.limit_bytes)
         gone, blanked = self._split(columns, rows)
         if gone.any():
             _, drops = self._fates(rows, columns, gone, blanked)
@@ -177,11 +177,11 @@ class Redaction:
         reason = "records were redacted"
         self.cuts.append(Gap(path, GapKind.REMOVED, position, position + size, first, end, reason, False))
 
-    def apply(self, window: BrokerWindow, path: str) -> Filtered:
+    def apply(self, window: Window, path: str) -> Filtered:
         """The batches without those records."""
         data = np.flatnonzero(~window.batches.is_control)
         rows = window.batches[data]
-        columns = decoded(rows, window.view, window.start, path, self.limit_bytes)
+        columns = decoded(rows, window.buffer, window.file_position, path, self.limit_bytes)
         gone, blanked = self._split(columns, rows)
         hit, drops = self._fates(rows, columns, gone, blanked)
         left = np.bincount(columns.batch[~gone], minlength=len(rows))

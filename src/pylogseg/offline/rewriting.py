@@ -16,7 +16,7 @@ from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segment_rewrite import Filtered, joined, rewrite, whole_windows
 from pylogseg.offline.partition import Part
-from pylogseg.walker.broker_windows import BrokerWindow
+from pylogseg.walker.windows import Window
 
 
 class BatchChange(Protocol):
@@ -26,8 +26,8 @@ class BatchChange(Protocol):
     be.
     """
 
-    def count(self, window: BrokerWindow, path: str) -> int: ...
-    def apply(self, window: BrokerWindow, path: str) -> Filtered: ...
+    def count(self, window: Window, path: str) -> int: ...
+    def apply(self, window: Window, path: str) -> Filtered: ...
 
 
 def change_part(
@@ -85,7 +85,7 @@ def change_log(
 
 
 def _count(segment: LogSegment, change: BatchChange, on_bytes: Callable[[int], None]) -> int:
-    def counted(window: BrokerWindow) -> list[int]:
+    def counted(window: Window) -> list[int]:
         return [change.count(window, segment.path)]
 
     count = 0
@@ -96,7 +96,7 @@ def _count(segment: LogSegment, change: BatchChange, on_bytes: Callable[[int], N
 
 
 def _change(log: Log, segment: LogSegment, change: BatchChange, on_bytes: Callable[[int], None]) -> list[LogSegment]:
-    def applied(window: BrokerWindow) -> list[Filtered]:
+    def applied(window: Window) -> list[Filtered]:
         on_bytes(0)
         return [change.apply(window, segment.path)]
 
@@ -113,12 +113,12 @@ def _change(log: Log, segment: LogSegment, change: BatchChange, on_bytes: Callab
 _Result = TypeVar("_Result")
 
 
-def _by_parts(work: Callable[[BrokerWindow], list[_Result]], window: BrokerWindow) -> list[_Result]:
+def _by_parts(work: Callable[[Window], list[_Result]], window: Window) -> list[_Result]:
     """Work on a window, or on parts of it where its batches have too many records to be held at once."""
     return [result for part in runs(window.batches) for result in _halved(work, window._replace(batches=part))]
 
 
-def _halved(work: Callable[[BrokerWindow], list[_Result]], window: BrokerWindow) -> list[_Result]:
+def _halved(work: Callable[[Window], list[_Result]], window: Window) -> list[_Result]:
     """Work on a window, or on its halves where its batches decompress to too much."""
     try:
         return work(window)

@@ -1,68 +1,22 @@
-"""The batches of a segment's file, in windows of a few megabytes."""
+"""The windows of a file up to where a broker stops: recovery, cleaning and Kafka's dump tool see no further."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
-from pylogseg.errors import CorruptionError, Ending, Verdict
+from pylogseg.env.filesystem import Readable
+from pylogseg.errors import CorruptionError, Verdict
 from pylogseg.format.batches import BatchTable, scan
+from pylogseg.walker.windows import Window, read_window
 
 _WINDOW_BYTES = 4 << 20
 # A broker reads a length if more bytes than these are left, and accepts none below the smallest record of magic 0.
 _LEAST_READ_BYTES, _LEAST_SIZE = 17, 14
 _MAGIC_AT = 16
-
-
-class BrokerWindow(NamedTuple):
-    """Whole batches, the buffer that they are in, the position of that buffer in the file, and how they end."""
-
-    batches: BatchTable
-    view: memoryview
-    start: int
-    ending: Ending
-
-
-class Viewed(Protocol):
-    """A file that can be viewed."""
-
-    @property
-    def size(self) -> int: ...
-    def read(self, position: int, size: int) -> bytes | memoryview: ...
-
-
-def broker_windows(file: Viewed, path: str, start: int, *, recovering: bool) -> Iterator[BrokerWindow]:
-    """Yield whole batches from a position on; end where the file's end cuts one off.
-
-    An impossible length is an error as in a broker, but not in a recovery, which checks the CRC too.
-    """
-    size = file.size
-    want = _WINDOW_BYTES
-    while start < size:
-        # A copy: touching a mapped page that the disk has lost would kill the process.
-        view = memoryview(file.read(start, min(want, size - start)))
-        found = scan(view, file_position=start, crc=recovering, any_magic=True)
-        if recovering:
-            _refuse_negative_magic(found.batches, view, start)
-        if not len(found.batches) and found.ending is Ending.TORN and len(view) < size - start:
-            want *= 2
-            continue
-        want = _WINDOW_BYTES
-        yield BrokerWindow(found.batches, view, start, found.ending)
-        if found.position == start:
-            if not recovering:
-                check_length(view, path, start)
-            return
-        start = found.position
-
-
-def _refuse_negative_magic(rows: BatchTable, view: memoryview, start: int) -> None:
-    """Refuse a magic from 128 on: a broker reads it as negative, where the checksum lies elsewhere."""
-    magic = np.frombuffer(view, np.int8)[rows.position - start + _MAGIC_AT]
-    if len(negative := np.flatnonzero(magic < 0)):
-        rows.rows["verdict"][negative] = Verdict.CRC_BAD
+_scan = partial(scan, any_magic=True)
 
 
 def check_length(view: memoryview, path: str, position: int) -> None:
@@ -71,3 +25,48 @@ def check_length(view: memoryview, path: str, position: int) -> None:
     if len(view) > _LEAST_READ_BYTES and size < _LEAST_SIZE:
         reason = f"{size} is not a valid length of a batch; recovery after an unclean shutdown cuts the log off here"
         raise CorruptionError(path, position, reason)
+
+
+def broker_windows(
+    file: Readable,
+    start: int,
+    *,
+    end: int | None = None,
+    crc: bool = False,
+    at_stop: Callable[[memoryview, str, int], None] = check_length,
+) -> Iterator[Window]:
+    """Yield whole batches from a position on; end where no batch begins, or the file's end cuts one off.
+
+    A magic above 2 counts as 2. `at_stop` gets the bytes there, the path and the position, to raise what the caller
+    raises.
+    """
+    end = file.size if end is None else end
+    while start < end:
+        # Copies: touching a mapped page that the disk has lost would kill the process.
+        found, buffer = read_window(file, start, end, _WINDOW_BYTES, crc, _scan)
+        view = memoryview(buffer)
+        if len(found.batches):
+            yield Window(found.batches, view, start)
+        if found.position == start:
+            at_stop(view, file.path, start)
+            return
+        start = found.position
+
+
+def recovery_windows(file: Readable, start: int = 0) -> Iterator[Window]:
+    """Yield whole batches with their verdicts, as the recovery of a broker reads them: to it no length is an error."""
+    for window in broker_windows(file, start, crc=True, at_stop=lambda view, path, position: None):
+        # A broker reads a magic from 128 on as negative, where the checksum lies elsewhere.
+        negative = np.flatnonzero(magic_bytes(window) < 0)
+        if len(negative):
+            window.batches.rows["verdict"][negative] = Verdict.CRC_BAD
+        yield window
+
+
+def magic_bytes(window: Window) -> np.ndarray[tuple[int], np.dtype[np.int8]]:
+    """Return the magic of each batch as it is in the file."""
+    rows: BatchTable = window.batches
+    found: np.ndarray[tuple[int], np.dtype[np.int8]] = np.frombuffer(window.buffer, np.int8)[
+        rows.position - window.file_position + _MAGIC_AT
+    ]
+    return found

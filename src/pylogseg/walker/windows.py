@@ -1,7 +1,8 @@
-"""Walk a file of batches: yield windows of scanned batches, and gaps for the damage between them.
+"""Walk a file of batches, window by window; what a walk does where no batch begins is one of two policies.
 
-Everything that reads batches (records, verify, stats, dump) uses this walk, so damage is treated the same everywhere:
-the walk reports a gap and continues after it where it can; the caller decides whether to go on.
+Everything that reads records (verify, stats, dump too) keeps what is good: `walk` yields windows of scanned batches,
+and gaps for the damage between them, so damage is treated the same everywhere; the caller decides whether to go on.
+What works as a broker does stops where a broker stops: `broker_windows`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _SMALLEST = (26, 34, _V2_HEADER_BYTES)
 class Window(NamedTuple):
     """Whole batches of one range of a file."""
 
-    batches: BatchTable  #: Good and unchecked ones; those with a bad CRC are in gaps.
+    batches: BatchTable  #: Of `walk`: good and unchecked ones, those with a bad CRC are in gaps.
     buffer: Any  #: The bytes of the range.
     file_position: int  #: Where the buffer begins in the file.
 
@@ -102,7 +103,7 @@ def walk(
     while position < end:
         room = memory(min(size, end - position)) if is_compressed or is_copied else None
         try:
-            (batches, stop, ending), buffer = _scan_window(view, position, end, size, room, crc, scanner)
+            (batches, stop, ending), buffer = read_window(view, position, end, size, crc, scanner, room)
         except StorageError as error:  # not some bytes of it: the file cannot be read any more
             reason = f"cannot {error.operation}: {error.reason}"
             yield Gap(view.path, kind_of(error), position, end, reached.offset, None, reason, True)
@@ -163,16 +164,19 @@ def _has_changed(view: Readable, position: int, buffer: Any, file_position: int)
     return bytes(view.read(position, len(seen))) != bytes(seen)
 
 
-def _scan_window(
+def read_window(
     view: Readable,
     position: int,
     end: int,
     size: int,
-    room: memoryview | None,
     crc: bool,
     scanner: Callable[..., Scan],
+    room: memoryview | None = None,
 ) -> tuple[Scan, Any]:
-    """Read and scan one window, into `room` if given; a larger one if its first batch does not fit."""
+    """Read and scan one window, into `room` if given; a larger one if its first batch does not fit.
+
+    The step that both policies share.
+    """
     buffer = view.read(position, min(size, end - position)) if room is None else read_into(view, position, room)
     found = scanner(buffer, file_position=position, crc=crc)
     if found.ending is Ending.TORN and not len(found.batches) and position + len(buffer) < end:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pylogseg.env.filesystem import FileSystem, FileView
-from pylogseg.errors import CorruptionError, Ending
-from pylogseg.format.batches import BatchTable, scan
+from pylogseg.errors import CorruptionError
+from pylogseg.format.batches import BatchTable
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.control import ControlKind, decode_control_key
 from pylogseg.format.messages.control import decode_control, kraft_message
@@ -20,8 +20,9 @@ from pylogseg.format.scratch import COLUMN_NAMES, Scratch
 from pylogseg.format.text import TextBuffer, dump_lines
 from pylogseg.inspect.dump.kafka_decoders import Decoder, decoder_of, texts_of
 from pylogseg.inspect.dump.kafka_options import MAX_INT, KafkaFailure, KafkaOptions, Write, number_of, too_small
+from pylogseg.walker.broker_windows import broker_windows, magic_bytes
+from pylogseg.walker.windows import Window
 
-WINDOW_BYTES = 4 << 20
 _INVALID = "org.apache.kafka.common.InvalidRecordException"
 
 _VALUE_LABELS = {
@@ -33,59 +34,40 @@ _VALUE_LABELS = {
 }
 
 
-class DumpWindow(NamedTuple):
-    """Batches that follow each other, as Kafka reads a file: it continues after a bad CRC or an unknown magic."""
+def dump_windows(view: FileView, start: int, end: int, *, crc: bool) -> Iterator[Window]:
+    """Yield batches as Kafka reads a file, also behind a bad CRC; one whose magic is above 2 has a window of its own.
 
-    batches: BatchTable
-    buffer: Any  #: A batch with an unknown magic is a copy with magic 2, since Kafka reads it like that.
-    file_position: int  #: Of the buffer in the file.
-    magic: int = -1  #: Of a single batch with an unknown magic; else -1.
-
-
-def dump_windows(view: FileView, start: int, end: int, *, crc: bool) -> Iterator[DumpWindow]:
-    """Yield batches by Kafka's rules for files.
-
-    Raises KafkaFailure where Kafka raises: for a length below 14 after the last batch.
+    Raises KafkaFailure where Kafka raises: for a length below 14, or too short for its magic, and a negative magic.
     """
-    position = start
-    while position < end - 17:
-        buffer = view.read(position, min(WINDOW_BYTES, end - position))
-        found = scan(buffer, file_position=position, crc=crc)
-        if len(found.batches):
-            yield DumpWindow(found.batches, buffer, position)
-        reached, position = position + len(buffer), found.position
-        if found.ending is Ending.COMPLETE or not len(buffer):
-            if reached >= end or not len(buffer):
-                return
-            continue
-        if found.ending is Ending.TORN and len(found.batches) and reached < end:
-            continue
-        odd, position = _at(view, position, end, crc)
-        if odd is None:
-            return
-        yield odd
+
+    def at_stop(rest: memoryview, path: str, position: int) -> None:
+        size = int.from_bytes(rest[8:12], "big", signed=True)
+        if len(rest) > 17 and size < 14:
+            raise too_small(size, path)
+        if len(rest) > 17 and position <= end - 12 - size:
+            raise _corrupt(size, int.from_bytes(rest[16:17], "big", signed=True), position)
+
+    for window in broker_windows(view, start, end=end, crc=crc, at_stop=at_stop):
+        yield from _by_magic(window)
 
 
-def _at(view: FileView, position: int, end: int, crc: bool) -> tuple[DumpWindow | None, int]:
-    """Return the batch at which a scan ended, and the position after it; None if Kafka ends there too."""
-    if position >= end - 17:
-        return None, position
-    head = bytes(view.read(position, 17))
-    size = int.from_bytes(head[8:12], "big", signed=True)
-    if size < 14:
-        raise too_small(size, view.path)
-    if position > end - 12 - size:
-        return None, position
-    magic = int.from_bytes(head[16:17], "big", signed=True)
-    buffer = view.read(position, 12 + size)
-    if magic > 2:
-        buffer = bytearray(buffer)
-        buffer[16] = 2
-    found = scan(buffer, file_position=position, crc=crc)
-    if not len(found.batches):
-        reason = f"Record is corrupt: {size} bytes of magic {magic} at position {position}"
-        raise KafkaFailure("org.apache.kafka.common.errors.CorruptRecordException", reason)
-    return DumpWindow(found.batches, buffer, position, magic if magic > 2 else -1), position + 12 + size
+def _by_magic(window: Window) -> Iterator[Window]:
+    rows, magic = window.batches, magic_bytes(window)
+    first = 0
+    for row in np.flatnonzero((magic < 0) | (magic > 2)).tolist():
+        if row > first:
+            yield window._replace(batches=rows[first:row])
+        if magic[row] < 0:
+            raise _corrupt(int(rows.size[row]) - 12, int(magic[row]), int(rows.position[row]))
+        yield window._replace(batches=rows[row : row + 1])
+        first = row + 1
+    if first < len(rows):
+        yield window._replace(batches=rows[first:]) if first else window
+
+
+def _corrupt(size: int, magic: int, position: int) -> KafkaFailure:
+    reason = f"Record is corrupt: {size} bytes of magic {magic} at position {position}"
+    return KafkaFailure("org.apache.kafka.common.errors.CorruptRecordException", reason)
 
 
 def dump_log(
@@ -130,7 +112,7 @@ class _Dump:
         self._out = TextBuffer()
         self._decoder = decoder_of(options)
 
-    def window(self, window: DumpWindow) -> None:
+    def window(self, window: Window) -> None:
         """Write the lines of some batches."""
         if not self._options.is_deep:
             self._part(window, _no_records(window.batches), None)
@@ -151,9 +133,7 @@ class _Dump:
             done += count
             self._part(window, columns, damage[0] if damage else None, continues)
 
-    def _part(
-        self, window: DumpWindow, columns: RecordColumns, bad: BatchDamage | None, continues: bool = False
-    ) -> None:
+    def _part(self, window: Window, columns: RecordColumns, bad: BatchDamage | None, continues: bool = False) -> None:
         try:
             self._lines(columns, len(columns.batches) if bad is None else bad.row + 1, continues)
         finally:
@@ -222,10 +202,10 @@ class _Dump:
             self._jumps[int(before[i])] = int(offsets[i])
         self._last_offset = int(offsets[-1])
 
-    def _flush(self, window: DumpWindow) -> None:
-        if window.magic >= 0:
-            text = bytes(self._out).replace(b" magic: 2 ", b" magic: %d " % window.magic, 1)
-            self._write(text)
+    def _flush(self, window: Window) -> None:
+        magic = int(magic_bytes(window)[0])
+        if magic > 2:
+            self._write(bytes(self._out).replace(b" magic: 2 ", b" magic: %d " % magic, 1))
         elif len(self._out):
             self._write(self._out)
         self._out.clear()

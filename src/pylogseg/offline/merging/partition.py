@@ -27,7 +27,7 @@ from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.log import Log
 from pylogseg.log.state import Start
 from pylogseg.offline.merging.replica import ReplicaScan, Run, Trust
-from pylogseg.walker.broker_windows import broker_windows
+from pylogseg.walker.broker_windows import recovery_windows
 
 #: Bytes of batches that are appended in one call.
 _APPEND_BYTES = 1 << 20
@@ -237,14 +237,14 @@ class Writer:
         file = self._storage.open_log(path, create=False)
         try:
             position = run.position
-            for window in broker_windows(file, path, run.position, recovering=True):
+            for window in recovery_windows(file, run.position):
                 rows = window.batches
                 rows = rows[rows.position < run.end_position]
                 if len(rows):
                     size = int(rows.size.sum(dtype=np.int64))
-                    at = int(rows.position[0]) - window.start
+                    at = int(rows.position[0]) - window.file_position
                     self._advance(size)
-                    yield window.view[at : at + size], rows
+                    yield window.buffer[at : at + size], rows
                     position = int(rows.position[-1] + rows.size[-1])
                 if len(rows) < len(window.batches) or position >= run.end_position:
                     break

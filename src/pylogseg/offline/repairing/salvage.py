@@ -21,7 +21,7 @@ from pylogseg.log.segment_rewrite import Filtered
 from pylogseg.log.transaction_markers import marker_of
 from pylogseg.walker.base_offsets import judge
 from pylogseg.walker.batch_search import BatchSearch
-from pylogseg.walker.broker_windows import broker_windows
+from pylogseg.walker.broker_windows import recovery_windows
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window, walk
 
@@ -163,12 +163,12 @@ def _without_leap(at: npt.NDArray[np.intp], rows: BatchTable, base_offset: int) 
 def kept_batches(file: AppendFile, runs: list[tuple[int, int]]) -> Iterator[Filtered]:
     """The batches of some runs of a file, in pieces of a few megabytes."""
     for start, end in runs:
-        for window in broker_windows(file, file.path, start, recovering=True):
+        for window in recovery_windows(file, start):
             rows = window.batches[window.batches.position < end]
             if len(rows):
                 size = int(rows.size.sum(dtype=np.int64))
-                at = int(rows.position[0]) - window.start
-                yield Filtered(window.view[at : at + size], rows)
+                at = int(rows.position[0]) - window.file_position
+                yield Filtered(window.buffer[at : at + size], rows)
             if len(rows) < len(window.batches):
                 break
 
