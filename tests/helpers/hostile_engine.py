@@ -127,7 +127,7 @@ def attempt(rng: Random, log: EmbeddedLog, data: bytes) -> tuple[Sequence[object
         if kind == 0:
             log.append_batch(data)
         elif kind == 1:
-            origin = rng.choice((Origin.CLIENT, Origin.COORDINATOR, Origin.RAFT_LEADER))
+            origin = rng.choice((Origin.CLIENT, Origin.COORDINATOR))
             log.append_as_leader(data, epoch, origin=origin)
             return [], origin is Origin.CLIENT
         elif kind == 2:

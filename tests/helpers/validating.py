@@ -13,7 +13,7 @@ from pylogseg.log.producer_state import Origin
 
 def lead(data: Any, rules: Rules, *, careful: bool = False, in_place: bool = False, **more: Any) -> Prepared:
     """Validate an append as a leader does: the fast way first, then the careful way, or only that."""
-    if not careful and more.get("target_magic", 2) == 2:
+    if not careful:
         next_offset, now_ms = more["next_offset"], more["now_ms"]
         is_client = more.get("origin", Origin.CLIENT) is Origin.CLIENT
         run = Run(rules)

@@ -34,6 +34,7 @@ from pylogseg.walker.broker_windows import check_length
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from helpers import old_leader
 from helpers.descriptions import described
 
 Row = dict[str, Any]
@@ -139,13 +140,14 @@ class Replay:
         log = self.open_log
         if op.get("as", "leader") == "follower":
             done = log.append_as_follower(data, epoch)
+        elif op.get("record_version", 2) < 2 or op.get("origin") == "raft_leader":
+            done = old_leader.appended(log, data, op)
         else:
             done = log.append_as_leader(
                 data,
                 epoch,
                 origin=Origin[op.get("origin", "client").upper()],
                 transaction_version=op.get("transaction_version", 0),
-                target_magic=op.get("record_version", 2),
             )
         return {
             "first_offset": done.first_offset,

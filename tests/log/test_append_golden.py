@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 from helpers.memory_files import MemoryFiles
+from helpers.old_leader import old_leader, raft_leader
 from helpers.validating import lead
 from reference.batch import Record
 from reference.build import batch_v2, end_marker
 
 from pylogseg.errors import CorruptionError, PylogsegError, TooLargeError
-from pylogseg.log.append_validation import Prepared, Rules, follower
+from pylogseg.log.append_validation import Prepared, Rules, Terms, follower
 from pylogseg.log.leader_epochs import LeaderEpochs
 from pylogseg.log.producer_state import CachedBatch, Origin, ProducerState, Txn
 from pylogseg.log.producers import Producers
@@ -103,17 +104,19 @@ class SmallLog:
 
     def append(self, op: dict[str, Any], state: dict[str, Any], *, fast: bool) -> dict[str, Any]:
         rules, now = rules_of(self.config), state["now"]
-        origin = Origin(op.get("origin", "client"))
+        magic, is_raft = op.get("record_version", 2), op.get("origin") == "raft_leader"
+        origin = Origin.REPLICATION if is_raft else Origin(op.get("origin", "client"))
         version = op.get("transaction_version", 0) if "record_version" not in op else -1
         data, where = bytes.fromhex(op["hex"]), {"next_offset": state["end"], "leader_epoch": op.get("epoch", 0)}
         if op.get("as") == "follower":
             origin, version = Origin.REPLICATION, -1
             done = follower(data, **where)
-        elif origin is Origin.RAFT_LEADER:
-            done = follower(data, origin=origin, size_limit=rules.size_limit, **where)
+        elif is_raft:
+            done = raft_leader(data, size_limit=rules.size_limit, **where)
+        elif magic < 2:
+            done = old_leader(data, rules, Terms(now_ms=now, origin=origin, **where), magic)
         else:
-            magic = op.get("record_version", 2)
-            done = lead(data, rules, careful=not fast, now_ms=now, origin=origin, target_magic=magic, **where)
+            done = lead(data, rules, careful=not fast, now_ms=now, origin=origin, **where)
         if done.valid_bytes == 0:
             return self.answer(done, state)
         for batch in done.batches:

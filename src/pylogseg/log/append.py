@@ -101,36 +101,30 @@ class Appender:
     # ---- one batch ----
 
     def append_as_leader(
-        self, data: Data, leader_epoch: int, origin: Origin, transaction_version: int, target_magic: int, in_place: bool
+        self, data: Data, leader_epoch: int, origin: Origin, transaction_version: int, in_place: bool
     ) -> Appended:
         """Append one batch; see `Log.append_as_leader`."""
         state = self.state
         with state.lock:
             if state.is_closed or state.failure is not None:
                 state.raise_unusable()
-            if origin is Origin.RAFT_LEADER:
-                size_limit = state.config.max_message_bytes
-                return state.guarded(lambda: self._append_given(data, leader_epoch, origin, size_limit))
             now_ms, end, rules = state.clock.now_ms(), state.offsets.end.offset, self.rules
-            records: Any = None
             if end > LAST_START:
                 raise RequestError(f"{state.folder}: the log ends at {end}: no offsets left for a batch")
             append_time_ms = now_ms if rules.append_time else -1
-            if target_magic == 2:
-                is_client = origin is Origin.CLIENT
-                run = self._run_at(end, leader_epoch)
-                records = run.validate_one(data, leader_epoch, now_ms, is_client, in_place)
-                if run.reason == BODY:
-                    records = with_body(run, data, rules, leader_epoch, now_ms, is_client, in_place)
-                if run.reason == PRODUCER and is_client and self.add_producer(run, run.producer_id()):
-                    run.take_validated()
-                if run.reason == ALL and (segment := self._run_of) is not None:
-                    self.write_run(segment, records, run)
-                    last, start = run.next_offset - 1, state.offsets.log_start
-                    return Appended(end, last, run.timestamp, append_time_ms, run.used, start)
+            is_client = origin is Origin.CLIENT
+            run = self._run_at(end, leader_epoch)
+            records: Any = run.validate_one(data, leader_epoch, now_ms, is_client, in_place)
+            if run.reason == BODY:
+                records = with_body(run, data, rules, leader_epoch, now_ms, is_client, in_place)
+            if run.reason == PRODUCER and is_client and self.add_producer(run, run.producer_id()):
+                run.take_validated()
+            if run.reason == ALL and (segment := self._run_of) is not None:
+                self.write_run(segment, records, run)
+                last, start = run.next_offset - 1, state.offsets.log_start
+                return Appended(end, last, run.timestamp, append_time_ms, run.used, start)
             if records is None:
-                terms = Terms(end, leader_epoch, now_ms, origin, target_magic)
-                prepared = leader(data, rules, terms, state.folder)
+                prepared = leader(data, rules, Terms(end, leader_epoch, now_ms, origin), state.folder)
             else:
                 prepared = prepare_validated(records, end, append_time_ms)
             return state.guarded(lambda: self._write(prepared, origin, transaction_version, now_ms))
@@ -180,20 +174,14 @@ class Appender:
 
     def append_as_follower(self, data: Data, leader_epoch: int) -> Appended:
         """Append batches that keep their offsets, as a replica does."""
-        return self.state.guarded(lambda: self._append_given(data, leader_epoch, Origin.REPLICATION, None))
+        return self.state.guarded(lambda: self._append_given(data, leader_epoch))
 
-    def _append_given(self, data: Data, leader_epoch: int, origin: Origin, size_limit: int | None) -> Appended:
+    def _append_given(self, data: Data, leader_epoch: int) -> Appended:
         state = self.state
         with state.lock:
-            prepared = follower(
-                data,
-                next_offset=state.offsets.end.offset,
-                leader_epoch=leader_epoch,
-                origin=origin,
-                size_limit=size_limit,
-                where=state.folder,
-            )
-            return self._write(prepared, origin, -1, state.clock.now_ms())
+            end = state.offsets.end.offset
+            prepared = follower(data, next_offset=end, leader_epoch=leader_epoch, where=state.folder)
+            return self._write(prepared, Origin.REPLICATION, -1, state.clock.now_ms())
 
     # ---- writing ----
 
@@ -379,7 +367,6 @@ class _Many:
             segment is None
             or not state.is_usable
             or next_offset > LAST_START
-            or self._origin is Origin.RAFT_LEADER
             or not state.epochs.is_current(self._leader_epoch, next_offset)
         ):
             return None
@@ -417,7 +404,7 @@ class _Many:
         appender = self._appender
         try:
             done = appender.append_as_leader(
-                batch, self._leader_epoch, self._origin, self._transaction_version, 2, in_place
+                batch, self._leader_epoch, self._origin, self._transaction_version, in_place
             )
         except PylogsegError as error:
             self._answers.errors[row] = error

@@ -57,9 +57,8 @@ def analyze(
 ) -> Analysis:
     """Check the batches of an append by their headers and CRCs; the first that is wrong is raised.
 
-    Batches of clients must begin at offset 0, those of the metadata log's leader must have `leader_epoch`; in
-    replication, batches from the first one with a later epoch on are left out (KAFKA-18723). Raises RequestError for a
-    codec that does not exist.
+    Batches of clients must begin at offset 0; in replication, batches from the first one with a later epoch than
+    `leader_epoch` on are left out (KAFKA-18723). Raises RequestError for a codec that does not exist.
     """
     batches: list[Batch] = []
     first = last_of_first = last = greatest = -1
@@ -69,10 +68,6 @@ def analyze(
         magic, epoch = view[position + 16], _int(view, position + 12)
         if magic < 2:
             epoch = -1
-        if origin is Origin.RAFT_LEADER and epoch != leader_epoch:
-            raise InvalidRecordError(
-                f"{where}: the batch at {position} has leader epoch {epoch}, expected {leader_epoch}"
-            )
         base_offset = int.from_bytes(view[position : position + 8], "big", signed=True)
         if origin is Origin.CLIENT and magic == 2 and base_offset != 0:
             raise InvalidRecordError(f"{where}: the base offset of a client's batch is {base_offset}, not 0")

@@ -81,10 +81,7 @@ def check_records(
     stamped = ~timed & batch.is_append_time
     bad = np.flatnonzero(checked.magic_differs | keyless | late | stamped)
     if unwritable is not None and not (len(bad) and bad[0] <= unwritable):
-        raise RequestError(
-            f"{where}: record {unwritable} cannot be stored: its timestamp is negative, or it has headers, which "
-            "magic 0 and 1 do not have"
-        )
+        raise RequestError(f"{where}: record {unwritable} cannot be stored: its timestamp is {timestamp[unwritable]}")
     if not len(bad):
         return
     errors: list[tuple[int, str]] = []

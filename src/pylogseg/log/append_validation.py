@@ -1,7 +1,7 @@
 """Full validation of appends: what a leader does to batches, and what a follower checks.
 
 `log.append` says which batches of a leader come here. They go through `_LeaderAppend`, in the order of Kafka's checks:
-refusals, conversion of formats, recompression.
+refusals, conversion of legacy messages to magic 2, recompression.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ class Terms(NamedTuple):
     leader_epoch: int
     now_ms: int
     origin: Origin = Origin.CLIENT  #: `CLIENT` or `COORDINATOR`.
-    target_magic: int = 2  #: Format to store; brokers since Kafka 4 store 2 only.
 
 
 def leader(data: Any, rules: Rules, terms: Terms, where: str = "<append>") -> Prepared:
@@ -57,22 +56,19 @@ def follower(
     *,
     next_offset: int,
     leader_epoch: int,
-    origin: Origin = Origin.REPLICATION,
-    size_limit: int | None = None,
     where: str = "<append>",
 ) -> Prepared:
     """Validate batches that keep their offsets; the records of the result are a view of `data`.
 
-    A partial batch at the end is left out, and in replication those from the first one with an epoch above
-    `leader_epoch` on; the leader of the metadata log has that one in all. Replication has no size limit. Raises
-    OffsetsOutOfOrderError if offsets do not ascend or begin below `next_offset`, else as Kafka does.
+    A partial batch at the end is left out, and those from the first one with an epoch above `leader_epoch` on. There is
+    no size limit. Raises OffsetsOutOfOrderError if offsets do not ascend or begin below `next_offset`, else as Kafka
+    does.
     """
-    limit = -1 if size_limit is None else size_limit
-    done = _append.prepare_with_offsets(data, leader_epoch, origin is Origin.RAFT_LEADER, limit)
+    done = _append.prepare_with_offsets(data, leader_epoch, False, -1)
     if done is None:
         view = byte_view(data)
         try:
-            found = analyze(view, origin, leader_epoch, size_limit=size_limit, monotonic=True, where=where)
+            found = analyze(view, Origin.REPLICATION, leader_epoch, size_limit=None, monotonic=True, where=where)
         except OffsetsOutOfOrderError as error:
             raise _with_offsets(error, view, None, where) from None
         done = Prepared(
@@ -115,7 +111,7 @@ class _LeaderAppend:
 
     def __init__(self, view: memoryview, found: Analysis, rules: Rules, terms: Terms, where: str) -> None:
         self.view, self.found, self.rules, self.where = view, found, rules, where
-        self.next_offset, self.leader_epoch, self.now_ms, self.origin, self.magic = terms
+        self.next_offset, self.leader_epoch, self.now_ms, self.origin = terms
         self.first = found.batches[0]
         self.codec = found.codec if rules.codec < 0 else rules.codec
         from pylogseg.log.append_decompress import limit_of  # codecs are loaded when they are needed
@@ -125,32 +121,25 @@ class _LeaderAppend:
     def prepare(self) -> Prepared:
         """Check, then assign offsets in place or rebuild the batches."""
         if self.found.codec == 0 and self.codec == 0:
-            same = all(batch.magic == self.magic for batch in self.found.batches)
+            same = all(batch.magic == 2 for batch in self.found.batches)
             return self.assign(self.check_all()) if same else self.convert()
-        in_place = self.found.codec == self.codec and self.first.magic == self.magic and self.magic != 0
+        in_place = self.found.codec == self.codec and self.first.magic == 2
         # Control records are not compressed.
         in_place = in_place or (self.found.codec == 0 and self.first.is_control)
         checked = self.check_all(lenient=in_place)
         if not in_place:
             return self.rebuild(self.codec)
-        if self.first.magic > 0 and self.magic > 0 and not _numbered(checked):
-            # Old clients number inner messages wrongly, so those are rewritten. For magic 2 Kafka has not kept what
-            # that takes.
-            if self.first.magic == 2 and self.found.codec:
+        if not _numbered(checked):  # Kafka has not kept what it takes to rewrite a compressed one
+            if self.found.codec:
                 raise RequestError(f"{self.where}: the offsets in a compressed batch do not count up from 0")
             return self.rebuild(self.codec)
         return self.assign(checked)
 
     def convert(self) -> Prepared:
-        """Store uncompressed records in another format: write them one by one while they are checked."""
+        """Store uncompressed legacy messages: write them one by one while they are checked."""
         columns = self.decode()
         self.check_number()
-        if self.magic < 2 and self.first.is_transactional:
-            raise RequestError(f"{self.where}: message format v{self.magic} does not support transactions")
-        broken = columns.timestamp < -1
-        if self.magic < 2:
-            broken |= columns.header_count > 0
-        self.check_all(broken=broken)
+        self.check_all(broken=columns.timestamp < -1)
         return self.rebuild(0)
 
     def check_number(self) -> None:
@@ -189,8 +178,6 @@ class _LeaderAppend:
                 raise self.invalid("clients may not write control records")
             if batch.producer_id >= 0 and batch.base_sequence < 0:
                 raise self.invalid(f"sequence {batch.base_sequence} in a batch of producer {batch.producer_id}")
-        if self.magic < 2 and (batch.is_transactional or batch.producer_id >= 0):
-            raise RequestError(f"{self.where}: message format v{self.magic} does not support producer ids")
 
     def invalid(self, reason: str) -> InvalidRecordError:
         """Return an error about the whole batch."""
@@ -203,15 +190,13 @@ class _LeaderAppend:
         for batch, records in zip(self.found.batches, checked, strict=True):
             offset += len(records.timestamp)
             patch.set_last_offset(out, offset - 1, batch.position)
-            if batch.magic == 2:
-                patch.set_leader_epoch(out, self.leader_epoch, batch.position)
-            if batch.magic > 0:
-                most = max(int(records.timestamp.max(initial=-1)), -1)
-                greatest = max(greatest, most)
-                timestamp = self.now_ms if append_time else most
-                patch.set_max_timestamp(out, timestamp, append_time=append_time, position=batch.position)
+            patch.set_leader_epoch(out, self.leader_epoch, batch.position)
+            most = max(int(records.timestamp.max(initial=-1)), -1)
+            greatest = max(greatest, most)
+            timestamp = self.now_ms if append_time else most
+            patch.set_max_timestamp(out, timestamp, append_time=append_time, position=batch.position)
         if append_time:
-            greatest = self.now_ms if self.magic else -1
+            greatest = self.now_ms
         batches = [_append.read_batch(out, batch.position, batch.size)[0] for batch in self.found.batches]
         return self.prepared(out, batches, offset, greatest)
 
@@ -229,14 +214,13 @@ class _LeaderAppend:
         return columns
 
     def rebuild(self, codec: int) -> Prepared:
-        """Rewrite all records in the format and codec to be stored."""
+        """Rewrite all records as a batch of magic 2 with the codec to be stored."""
         columns = self.decode()
         append_time = self.rules.append_time
         shared = shared_row(
-            magic=self.magic,
             compression=codec,
-            leader_epoch=self.leader_epoch if self.magic == 2 else -1,
-            append_time_ms=self.now_ms if append_time and self.magic else None,
+            leader_epoch=self.leader_epoch,
+            append_time_ms=self.now_ms if append_time else None,
         )
         self.keep_producer(shared)
         records = columns_of(columns, base_offset=self.next_offset)
@@ -247,7 +231,7 @@ class _LeaderAppend:
                 raise TooLargeError(
                     f"{self.where}: a batch becomes {batch.size} bytes, more than the limit, {self.rules.size_limit}"
                 )
-        greatest = self.now_ms if append_time else int(columns.timestamp.max(initial=-1)) if self.magic else -1
+        greatest = self.now_ms if append_time else int(columns.timestamp.max(initial=-1))
         return self.prepared(out, batches, self.next_offset + len(columns), greatest)
 
     def keep_producer(self, row: npt.NDArray[np.void]) -> None:
@@ -260,10 +244,9 @@ class _LeaderAppend:
                 f"{self.where}: producer {first.producer_id} has epoch {first.producer_epoch} and sequence "
                 f"{first.base_sequence}"
             )
-        if self.magic == 2:
-            row["producer_id"], row["producer_epoch"] = first.producer_id, first.producer_epoch
-            row["base_sequence"] = first.base_sequence
-            row["attributes"] |= TRANSACTIONAL if first.is_transactional else 0
+        row["producer_id"], row["producer_epoch"] = first.producer_id, first.producer_epoch
+        row["base_sequence"] = first.base_sequence
+        row["attributes"] |= TRANSACTIONAL if first.is_transactional else 0
 
     def prepared(self, out: Any, batches: list[Batch], offset: int, greatest: int) -> Prepared:
         """Return the result, with the log end offset after it."""

@@ -168,7 +168,6 @@ class Log:
         *,
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
-        target_magic: int = 2,
         in_place: bool = False,
     ) -> Appended:
         """Append one batch and assign its offsets.
@@ -177,7 +176,7 @@ class Log:
         `transaction_version` is that of a marker. With `in_place`, writable data may be changed, which saves a copy.
         After a RequestError or CorruptionError (see `log.append_validation`, `Producers.check`) no record was written.
         """
-        return self._appender.append_as_leader(data, leader_epoch, origin, transaction_version, target_magic, in_place)
+        return self._appender.append_as_leader(data, leader_epoch, origin, transaction_version, in_place)
 
     def append_many(
         self,

@@ -32,8 +32,6 @@ class Origin(enum.Enum):
     """A coordinator of groups or transactions: no sequences, control records allowed."""
     REPLICATION = "replication"
     """The partition's leader, which has checked: offsets are kept, epochs only noted."""
-    RAFT_LEADER = "raft_leader"
-    """The leader of the metadata log: offsets are kept."""
 
 
 class CachedBatch(NamedTuple):

@@ -263,7 +263,6 @@ class EmbeddedLog:
         *,
         origin: Origin = Origin.CLIENT,
         transaction_version: int = 0,
-        target_magic: int = 2,
         in_place: bool = False,
     ) -> Appended:
         """Append one batch; see `Log.append_as_leader`."""
@@ -274,7 +273,6 @@ class EmbeddedLog:
                 leader_epoch,
                 origin=origin,
                 transaction_version=transaction_version,
-                target_magic=target_magic,
                 in_place=in_place,
             ),
             self._metrics.note_append,
