@@ -127,7 +127,7 @@ def make_many(settings: BrokerSettings, count: int = LOGS) -> None:
         for i in range(count):
             log = manager.log(f"topic-{i % 50}", i // 50)
             log.append(batch)
-            log.roll()
+            log.engine.roll()
             log.append(batch)
             log.increment_log_start(20)
 

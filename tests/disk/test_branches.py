@@ -37,7 +37,7 @@ def test_another_leader_below_a_common_one(tmp_path: Path, scheme: str) -> None:
             with pylogseg.open_log(folder, leader_epoch=epoch if n < 6 else 5, segment_ms=1 << 60) as writer:
                 writer.append([(n, None, b"epoch %d" % epoch if n < 6 else b"both")])
                 if n in rolls:
-                    writer.roll()
+                    writer.engine.roll()
         if scheme == "aiven":
             Uploader(tmp_path / "tier").partition(folder)
         else:
@@ -59,7 +59,7 @@ def test_a_log_that_begins_inside_a_batch(tmp_path: Path, scheme: str) -> None:
         for n in range(12):
             log.append([(n, None, b"%d" % n)] * 10)
             if n in (5, 8, 11):
-                log.roll()
+                log.engine.roll()
     tier = tmp_path / "tier"
     for base, end, first in ((0, 60, 0), (60, 90, 0), (60, 90, 0), (90, 120, 37)):
         if scheme == "aiven":
@@ -81,7 +81,7 @@ def test_the_newest_leader_epochs_are_damaged(tmp_path: Path) -> None:
     with pylogseg.open_log(folder, leader_epoch=1, segment_ms=1 << 60) as log:
         for n in range(4):
             log.append([(n, None, b"x")] * 10)
-            log.roll()
+            log.engine.roll()
     copies = [copy_segment(tier, folder, base, base + 10, epochs=[(1, first)]) for base, first in
               ((0, 0), (10, 10), (10, 10), (20, 10), (30, 10))]  # fmt: skip
     url = f"localtier+file://{tier}"
@@ -105,14 +105,14 @@ def branches(folder: Path) -> tuple[Path, Path]:
         for n in range(4):
             producer.append([(n, None, b"lost %d" % n)] * 10)
         producer.abort()
-        writer.roll()
+        writer.engine.roll()
     with pylogseg.open_log(log, leader_epoch=1, **settings) as writer:
         producer = writer.producer(7)
-        writer.roll()
+        writer.engine.roll()
         with producer.transaction():
             for n in range(6):
                 producer.append([(n, None, b"kept %d" % n)] * 10)
-        writer.roll()
+        writer.engine.roll()
     return lost, log
 
 

@@ -43,7 +43,7 @@ def write_partition(folder: Path) -> Path:
                 second.begin()
                 second.append([(time + 20, None, b"over the bounds of segments")])
                 if epoch and part == 0:  # the first batches of a leader are in the segment of the one before
-                    log.roll()
+                    log.engine.roll()
                 (second.commit if part else second.abort)()
                 (first.abort if part else first.commit)()
                 time += 1000

@@ -128,13 +128,13 @@ def attempt(rng: Random, log: EmbeddedLog, data: bytes) -> tuple[Sequence[object
             log.append_batch(data)
         elif kind == 1:
             origin = rng.choice((Origin.CLIENT, Origin.COORDINATOR))
-            log.append_as_leader(data, epoch, origin=origin)
+            log.apply(log.engine.append_as_leader, data, epoch, origin=origin)
             return [], origin is Origin.CLIENT
         elif kind == 2:
             buffers = [data, data] if rng.random() < 0.3 else data
-            return list(log.append_many(buffers, epoch).errors.values()), True
+            return list(log.apply(log.engine.append_many, buffers, epoch).errors.values()), True
         else:
-            log.append_as_follower(data, epoch)
+            log.apply(log.engine.append_as_follower, data, epoch)
     except PylogsegError as error:
         return [error], True
     return [], True

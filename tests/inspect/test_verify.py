@@ -242,7 +242,7 @@ def test_aborts_whose_records_compaction_removed_need_no_entry(tmp_path: Path) -
         producer = log.producer(1)
         producer.begin()
         producer.append([(None, b"a%d" % i, b"x" * 500) for i in range(3)])
-        log.roll()
+        log.engine.roll()
         producer.append([(None, b"b%d" % i, b"y" * 500) for i in range(2)])
         producer.commit()
         for _ in range(2):
@@ -252,7 +252,7 @@ def test_aborts_whose_records_compaction_removed_need_no_entry(tmp_path: Path) -
         producer.begin()
         producer.append([(None, b"d", b"4")])
         producer.commit()
-        log.roll()
+        log.engine.roll()
         cleaner = manager.cleaning.new_cleaner()
         while manager.cleaning.clean_dirtiest(cleaner):
             pass

@@ -43,7 +43,7 @@ def write(folder: Path, codec: str) -> Path:
         for i in range(3):
             rows = [(NOW + i, b"k%d" % j, b"x" * (50 if j else 200), [("h", b"v")]) for j in range(3)]
             log.append(rows)
-        log.roll()
+        log.engine.roll()
     return folder
 
 

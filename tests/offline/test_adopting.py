@@ -104,7 +104,11 @@ def test_the_same_log_with_other_producers(seed: int, aborts: bool, tmp_path: Pa
         end = log.log_end_offset
         for who in (0, 1, 2, 1000):  # new producers with the ids of old ones begin as these did
             first = [(0, b"0", b"value 0")]
-            log.append_as_leader(package.encode(first, producer_id=who, producer_epoch=0, base_sequence=0), 0)
+            log.apply(
+                log.engine.append_as_leader,
+                package.encode(first, producer_id=who, producer_epoch=0, base_sequence=0),
+                0,
+            )
         assert log.log_end_offset == end + 4
 
 

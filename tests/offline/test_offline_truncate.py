@@ -48,7 +48,11 @@ def test_into_a_gap_between_batches(tmp_path: Path) -> None:
     """The log ends behind the batch in front of the gap, for the checkpoints as for the next who opens it."""
     with pylogseg.open_log(tmp_path / "t-0", index_interval_bytes=0) as log:
         for base in (0, 2, 20, 40):
-            log.append_as_follower(pylogseg.encode([(NOW, b"k", b"v")] * 2, base_offset=base, leader_epoch=0), 0)
+            log.apply(
+                log.engine.append_as_follower,
+                pylogseg.encode([(NOW, b"k", b"v")] * 2, base_offset=base, leader_epoch=0),
+                0,
+            )
     for to, end in ((30, 22), (22, 22), (20, 4), (19, 4), (5, 4), (4, 4), (3, 2)):
         (result,) = offline.truncate(tmp_path, to)
         assert (result.log_end, result.state) == (end, "unchanged" if to in (22, 19, 5, 4) else "done")

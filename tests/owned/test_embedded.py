@@ -252,7 +252,7 @@ def test_damage_is_told(data: Path, where: str) -> None:
     with open_log(data / "orders-0", segment_bytes=2000) as log:
         for first in range(0, 100, 10):
             log.append(values(10, first))
-        log.roll()
+        log.engine.roll()
         log.append(values(10, 100))
         segment = next(iter(log.segments)) if where != "end" else list(log.segments)[-1]
         batch = segment.place_of(5) if where != "end" else segment.place_of(100)
@@ -526,7 +526,7 @@ def test_a_closed_log(data: Path) -> None:
     log.append(values(1))
     log.close()
     log.close()
-    for use in (lambda: log.append(values(1)), log.read, lambda: log.fetch(0), log.flush, log.roll):
+    for use in (lambda: log.append(values(1)), log.read, lambda: log.fetch(0), log.flush, log.engine.roll):
         with pytest.raises(ClosedError, match="orders-0: the log is closed"):
             use()
     assert "closed" in repr(log)

@@ -137,7 +137,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def roll(self) -> None:
         if self.log.active.size:
-            self.log.roll()
+            self.log.engine.roll()
 
     @rule()
     def flush(self) -> None:

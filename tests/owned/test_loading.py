@@ -47,7 +47,7 @@ def make(folder: Path, count: int = 3) -> BrokerSettings:
             log = manager.log("orders", number)
             for _ in range(2):
                 log.append(RECORDS)
-                log.roll()
+                log.engine.roll()
             log.append(RECORDS)
             log.increment_log_start(5)
     return settings

@@ -153,7 +153,7 @@ def test_a_log_that_cannot_be_cleaned_does_not_stop_the_others(tmp_path):
             log = manager.log(topic)
             log.append(records(40, 1), compression="lz4")
             log.append(records(40, 1), compression="lz4")
-            log.roll()
+            log.engine.roll()
         path = tmp_path / "a" / "bad-0" / "00000000000000000000.log"
         data = bytearray(path.read_bytes())
         data[70:90] = b"\xff" * 20

@@ -314,7 +314,7 @@ def test_a_record_that_waits_too_long_is_compacted_soon(tmp_path):
     with LogManager(settings(tmp_path), topics, **world) as manager:
         log = manager.log("orders")
         fill(log, 20)
-        log.roll()
+        log.engine.roll()
         assert manager.cleaning.candidates() == []  # the ratio has to be above the setting
         world["scheduler"].advance(10_001)
         (candidate,) = manager.cleaning.candidates()
@@ -351,7 +351,7 @@ def test_a_folder_that_is_renamed_beside_a_flush_is_no_failure(tmp_path, how, fl
         log.append([(None, None, b"value")])
         storage.before_sync = lambda: getattr(manager, how)("orders", 0)
         try:
-            log.roll() if flush == "roll" else log.flush()
+            log.engine.roll() if flush == "roll" else log.flush()
         except ClosedError:
             assert flush == "flush"
         assert storage.before_sync is None

@@ -99,11 +99,11 @@ class Workload:
         self.append(DELETED, [(None, b"value %d" % i) for i in range(12)])
         self.append(MOVED, [(None, b"value %d" % i) for i in range(4)])
         self.flush()
-        self.manager[COMPACTED].roll()
+        self.manager[COMPACTED].engine.roll()
         self.clean()
         scheduler.advance(1000)
         self.append(COMPACTED, [(b"a", b"again"), (b"c", None)])
-        self.manager[COMPACTED].roll()
+        self.manager[COMPACTED].engine.roll()
         self.clean()  # the tombstones of before go
         self.manager.retain()
         self.manager.checkpoint()
@@ -118,7 +118,7 @@ class Workload:
         self.mark()
         self.manager, scheduler = managed(self.storage, NOW + 70_000)
         self.append(COMPACTED, [(key, b"last of " + key) for key in keys[:4]])
-        self.manager[COMPACTED].roll()
+        self.manager[COMPACTED].engine.roll()
         self.clean()
         self.flush()
         self.manager.close()
@@ -175,7 +175,7 @@ def check(storage: MemoryStorage, workload: Workload, promised: dict[tuple[str, 
                 assert not promised[key], f"{key} is gone"
         if COMPACTED in manager:
             before = [last_of(seen(manager[COMPACTED], "read_committed"))]
-            manager[COMPACTED].roll()
+            manager[COMPACTED].engine.roll()
             while manager.cleaning.clean_dirtiest(manager.cleaning.new_cleaner()):
                 pass
             assert not manager.cleaning.uncleanable

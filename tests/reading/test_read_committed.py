@@ -255,7 +255,7 @@ def undecided(tmp_path: Path) -> Path:
         producer = log.producer(7)
         producer.begin()
         producer.append([(None, b"tx", b"1")])
-        log.roll()
+        log.engine.roll()
         producer.commit()
         log.append([(None, b"plain", b"2")])
     path = max((tmp_path / "q-0").glob("*.log"))

@@ -25,7 +25,7 @@ def many_batches(tmp_path: Path) -> Path:
                 value = b"v" * (20 + (i % 7) * 30)
                 log.append([(_START_MS + (part * 3000 + i) * 1000, b"k%d" % (i % 50), value)])
             if not part:
-                log.roll()
+                log.engine.roll()
     return folder
 
 

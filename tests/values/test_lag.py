@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             else:
                 log.append(rows)
             if i == 80:
-                log.roll()
+                log.engine.roll()
                 Cleaner(OffsetMap(1 << 16)).clean(log, cleanable(log, 0, 0))
     return folder
 

@@ -8,19 +8,16 @@ import socket as sockets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from pylogseg.config import LogConfig
-from pylogseg.env.positions import Data
 from pylogseg.errors import ClosedError, PylogsegError, RequestError, StorageError
 from pylogseg.log.append_result import Appended, AppendedMany
 from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import FetchIsolation, Log
 from pylogseg.log.metrics import LogMetrics
-from pylogseg.log.producer_state import Origin
 from pylogseg.log.read_result import Found
-from pylogseg.log.reads import Fetched, Places
-from pylogseg.log.retention import Breached
+from pylogseg.log.reads import Fetched
 from pylogseg.log.segment import LogSegment
 from pylogseg.owned.batches import Encoded, as_bytes, encode_batches
 from pylogseg.owned.follow import Follower
@@ -35,7 +32,8 @@ from pylogseg.reading.stream import Moment, Reader, reader_of
 from pylogseg.walker.windows import WINDOW_BYTES
 
 _log = logging.getLogger(__name__)
-_Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result", Appended, AppendedMany)
 #: Size of the first slice for a reader that may need little; it has at least one batch, and the next are larger.
 _FIRST_BYTES = 4096
 
@@ -43,13 +41,13 @@ _FIRST_BYTES = 4096
 class EmbeddedLog:
     """A log that this program owns; opened by `pylogseg.open_log`, closed by `close` or at the end of a ``with``.
 
-    It has a `Log`, the engine, and offers its operations. It is the only replica, so records can be read as soon as
-    they are appended: the high watermark follows the end of the log.
+    It has a `Log`, the engine. It is the only replica, so records can be read as soon as they are appended: the high
+    watermark follows the end of the log.
 
     Attributes
     ----------
     engine : Log
-        Direct calls of its methods are not counted in the metrics, and wake no reader.
+        Its appends are not counted in the metrics, and wake no reader: see `apply`.
     leader_epoch : int
         Written into appended batches.
     undisturbed : callable
@@ -89,7 +87,7 @@ class EmbeddedLog:
         """Make all records readable, and let the checkpoints of a directory follow the log."""
         self._metrics.load_seconds = load_seconds
         self.engine.update_high_watermark(self.log_end_offset)
-        directory.attach(self.identity.name, self)
+        directory.attach(self.identity.name, self.engine)
         directory.lower_checkpoints(self.identity.name)
         self._ownership.start_tasks()
         _log.info(
@@ -134,11 +132,6 @@ class EmbeddedLog:
         return self.offsets.recovery_point
 
     @property
-    def last_flush_ms(self) -> int:
-        """When the recovery point last moved."""
-        return self.engine.last_flush_ms
-
-    @property
     def active(self) -> LogSegment:
         """The segment that is appended to."""
         return self._state.active
@@ -157,10 +150,6 @@ class EmbeddedLog:
         """Apply new settings, from the next operation on."""
         self.engine.update_config(config)
         self._ownership.schedule_flushes()
-
-    def update_high_watermark(self, offset: int) -> int:
-        """Move the high watermark; see `Log.update_high_watermark`."""
-        return self.engine.update_high_watermark(offset)
 
     def held(self) -> contextlib.AbstractContextManager[object]:
         """Keep others from changing the log during a ``with``; it can still be read."""
@@ -243,7 +232,7 @@ class EmbeddedLog:
         if view is None:
             given = type(data).__name__
             raise RequestError(f"{self.folder}: append_batch takes the bytes of a batch, not {given}: see append")
-        done = self.append_as_leader(view, self.leader_epoch)
+        done = self.apply(self.engine.append_as_leader, view, self.leader_epoch)
         if not done.valid_bytes:
             raise RequestError(f"{self.folder}: the {view.nbytes} bytes hold no whole batch")
         return done
@@ -253,62 +242,21 @@ class EmbeddedLog:
         if not encoded.counts:
             return Appended(-1, -1, -1, -1, 0, self.log_start_offset)
         if len(encoded.counts) == 1:
-            return self.append_as_leader(encoded.data, self.leader_epoch, in_place=True)
-        return encoded.answer(self.append_many(encoded.data, self.leader_epoch, in_place=True))
+            return self.apply(self.engine.append_as_leader, encoded.data, self.leader_epoch, in_place=True)
+        epoch = self.leader_epoch
+        return encoded.answer(self.apply(self.engine.append_many, encoded.data, epoch, in_place=True))
 
-    def append_as_leader(
-        self,
-        data: Any,
-        leader_epoch: int,
-        *,
-        origin: Origin = Origin.CLIENT,
-        transaction_version: int = 0,
-        in_place: bool = False,
-    ) -> Appended:
-        """Append one batch; see `Log.append_as_leader`."""
-        append = self.engine.append_as_leader
-        return self._counted(
-            lambda: append(
-                data,
-                leader_epoch,
-                origin=origin,
-                transaction_version=transaction_version,
-                in_place=in_place,
-            ),
-            self._metrics.note_append,
-        )
-
-    def append_many(
-        self,
-        data: Data | Sequence[Data],
-        leader_epoch: int,
-        *,
-        origin: Origin = Origin.CLIENT,
-        transaction_version: int = 0,
-        in_place: bool = False,
-    ) -> AppendedMany:
-        """Append many batches; see `Log.append_many`."""
-        append = self.engine.append_many
-        return self._counted(
-            lambda: append(
-                data, leader_epoch, origin=origin, transaction_version=transaction_version, in_place=in_place
-            ),
-            self._metrics.note_many,
-        )
-
-    def append_as_follower(self, data: Any, leader_epoch: int) -> Appended:
-        """Append batches that keep their offsets; see `Log.append_as_follower`."""
-        return self._counted(lambda: self.engine.append_as_follower(data, leader_epoch), self._metrics.note_append)
-
-    def _counted(self, append: Callable[[], _Result], note: Callable[[_Result], None]) -> _Result:
-        """Append, make the records readable, and count."""
+    def apply(
+        self, append: Callable[_Arguments, _Result], *args: _Arguments.args, **more: _Arguments.kwargs
+    ) -> _Result:
+        """Call an append of the engine; make the records readable, wake those who wait for them, and count."""
         state, metrics = self._state, self._metrics
         with state.lock:
             if state.is_closing:
                 raise ClosedError(f"{self.folder}: the log is closed")
             started, before = time.perf_counter(), self._written()
             try:
-                done = append()
+                done = append(*args, **more)
             except PylogsegError:
                 metrics.refusals += 1
                 raise
@@ -321,7 +269,10 @@ class EmbeddedLog:
                 metrics.append_seconds += time.perf_counter() - started
                 self.offsets.update_high_watermark(self.offsets.end)
                 self._waiters.wake()
-            note(done)
+            if isinstance(done, Appended):
+                metrics.note_append(done)
+            else:
+                metrics.note_many(done)
             return done
 
     def _written(self) -> tuple[LogSegment | None, int]:
@@ -336,10 +287,6 @@ class EmbeddedLog:
         This is never run automatically.
         """
         return self.engine.apply_retention()
-
-    def delete_oldest(self, breached: Breached) -> int:
-        """Delete segments from the oldest on; see `Log.delete_oldest`."""
-        return self.engine.delete_oldest(breached)
 
     def increment_log_start(self, offset: int) -> bool:
         """Delete the records below an offset; return whether the log's start moved.
@@ -369,25 +316,9 @@ class EmbeddedLog:
 
     # ---- segments ----
 
-    def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Begin a new segment; see `Log.roll`."""
-        return self.engine.roll(expected_next_offset)
-
-    def replace_segments(self, new: Sequence[LogSegment], old: Sequence[LogSegment]) -> None:
-        """Replace segments by new ones; see `Log.replace_segments`."""
-        self.engine.replace_segments(new, old)
-
-    def split_segment(self, segment: LogSegment) -> None:
-        """Split a segment whose offsets do not fit into its indexes."""
-        self.engine.split_segment(segment)
-
     def flush(self, *, force_active: bool = True) -> None:
         """Flush the log to the disk, with `force_active` an empty active segment too."""
         self.engine.flush(force_active=force_active)
-
-    def flush_to(self, offset: int) -> None:
-        """Flush everything below an offset to the disk."""
-        self.engine.flush_to(offset)
 
     # ---- reading ----
 
@@ -507,10 +438,6 @@ class EmbeddedLog:
         self._metrics.fetches += 1
         return self.engine.fetch(offset, max_bytes, isolation, min_one=min_one)
 
-    def locate_many(self, offsets: Any) -> Places:
-        """Return the places of the batches of many offsets; see `Log.locate_many`."""
-        return self.engine.locate_many(offsets)
-
     def offset_for_time(self, timestamp: int) -> Found | None:
         """Return the offset of the first record that is not older than a timestamp; see `Log.offset_for_time`."""
         return self.engine.offset_for_time(timestamp)
@@ -590,14 +517,6 @@ class EmbeddedLog:
         with self._state.lock:
             return {p: state.first_txn_offset for p, state in self.producers.active.items() if state.has_open_txn}
 
-    def take_snapshot(self) -> None:
-        """Write a producer snapshot at the end of the log."""
-        self.engine.take_snapshot()
-
-    def expire_producers(self) -> None:
-        """Forget the producers that were idle for too long."""
-        self.engine.expire_producers()
-
     # ---- the end ----
 
     def close(self) -> None:
@@ -622,10 +541,6 @@ class EmbeddedLog:
             with self.undisturbed():
                 self.engine.close_handles()
             self._ownership.leave(clean=False)
-
-    def disown(self) -> None:
-        """After a fork, in the child: the log is the parent's, count this object as closed."""
-        self.engine.disown()
 
     def delete(self) -> None:
         """Remove the log with its folder, and close it."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from pylogseg.config import LogConfig
 from pylogseg.env.clock import Clock
 from pylogseg.errors import PylogsegError, RequestError, TransactionStateError
 from pylogseg.format.control_batches import marker_batch
-from pylogseg.log.log import Appended
+from pylogseg.log.append_result import Appended
+from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin, ProducerState
 from pylogseg.log.producers import Producers
 from pylogseg.owned.batches import Encoded, Stamp, as_bytes, encode_batches
@@ -35,9 +36,9 @@ class Appendable(Protocol):
     @property
     def producers(self) -> Producers: ...
     def append_encoded(self, encoded: Encoded) -> Appended: ...
-    def append_as_leader(
-        self, data: Any, leader_epoch: int, *, origin: Origin = Origin.CLIENT, in_place: bool = False
-    ) -> Appended: ...
+    @property
+    def engine(self) -> Log: ...
+    def apply(self, append: Callable[..., Appended], *args: Any, **more: Any) -> Appended: ...
 
 
 class Producer:
@@ -194,7 +195,8 @@ class Producer:
                     producer_epoch=state.producer_epoch,
                     coordinator_epoch=max(state.coordinator_epoch, 0),
                 )
-                log.append_as_leader(marker, log.leader_epoch, origin=Origin.COORDINATOR, in_place=True)
+                epoch, origin = log.leader_epoch, Origin.COORDINATOR
+                log.apply(log.engine.append_as_leader, marker, epoch, origin=origin, in_place=True)
             elif not self._in_transaction:
                 raise TransactionStateError(f"{log.folder}: producer {self.producer_id} has no transaction to {kind}")
             self._in_transaction = False

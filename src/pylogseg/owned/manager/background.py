@@ -126,10 +126,12 @@ class Background:
                 self._failed(directory, error)
 
     def _expire(self) -> None:
-        self._each(lambda log: log.expire_producers())
+        self._each(lambda log: log.engine.expire_producers())
 
     def _flush_old(self) -> None:
         now_ms = self._clock.now_ms()
         self._each(
-            lambda log: log.flush(force_active=False) if now_ms - log.last_flush_ms >= log.config.flush_ms else None
+            lambda log: (
+                log.flush(force_active=False) if now_ms - log.engine.last_flush_ms >= log.config.flush_ms else None
+            )
         )

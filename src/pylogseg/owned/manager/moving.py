@@ -81,7 +81,7 @@ class Mover:
             return _STEP_BYTES
         size = int(scan(data, crc=False).batches.size.sum())
         if size:
-            target.append_as_follower(data[:size], _ANY_EPOCH)
+            target.apply(target.engine.append_as_follower, data[:size], _ANY_EPOCH)
         if self._progress is not None:
             self._progress(target.log_end_offset, source.log_end_offset)
         return size

@@ -49,9 +49,8 @@ class Owned(Written):
     _catalog: OwnedCatalog
 
     def _append(self, log: Log, data: Any, origin: Origin, version: int) -> Appended:
-        return self._catalog.embedded(self).append_as_leader(
-            data, self.leader_epoch, origin=origin, transaction_version=version
-        )
+        owned, epoch = self._catalog.embedded(self), self.leader_epoch
+        return owned.apply(owned.engine.append_as_leader, data, epoch, origin=origin, transaction_version=version)
 
     def configure(self, config: LogConfig) -> None:
         """Do nothing: the manager has the settings."""
