@@ -181,7 +181,7 @@ def test_whatever_fails_the_lock_goes_and_what_was_promised_stays(error: int | s
 
             for (owner, _), found in list(directory._shared.items()):
                 if owner == id(storage):
-                    logs += [log for log in found._logs.values() if isinstance(log, EmbeddedLog)]
+                    logs += [log.state.on_failure.__self__ for log in found._logs.values() if log is not None]
             for log in logs:
                 try:
                     log.close()

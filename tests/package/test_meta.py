@@ -57,6 +57,7 @@ EDGES = {
     "rich": re.compile(r"cli(\..*)?"),
     "fsspec": re.compile(r"env\.remote"),
     "cryptography": re.compile(r"disk\.tier\.keys"),
+    "Crypto": re.compile(r"disk\.tier\.keys"),
     "pyspark": re.compile(r"spark(\..*)?"),
     "pandas": re.compile(r"spark(\..*)?"),
     "polars": re.compile(r"tables\.polars"),
@@ -174,7 +175,17 @@ def test_dependencies() -> None:
     declared = set(re.findall(r'^ +"([a-z0-9]+)', listed, re.MULTILINE))
     imported = {target.split(".")[0] for path in MODULES for target, _ in imports_of(path)}
     # Type checkers bring typing_extensions along, and it is for them alone: tests/reading/test_types.py.
-    extra = {"pylogseg", "fsspec", "pyspark", "pandas", "polars", "duckdb", "cryptography", "typing_extensions"}
+    extra = {
+        "pylogseg",
+        "fsspec",
+        "pyspark",
+        "pandas",
+        "polars",
+        "duckdb",
+        "cryptography",
+        "Crypto",
+        "typing_extensions",
+    }
     assert imported - sys.stdlib_module_names - extra == declared
 
 

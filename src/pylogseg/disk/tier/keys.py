@@ -5,15 +5,17 @@ Nothing here puts a key, or bytes that were decrypted, into a message.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pylogseg.disk.tier.urls import KEYS_VARIABLE
 from pylogseg.errors import RequestError, StorageError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 #: The id of the key in a file that was given alone: it is tried for every id.
 ANY_KEY = "*"
@@ -22,7 +24,7 @@ _PEM_LIMIT_BYTES = 1 << 20
 _MOST_UNWRAPPED = 1024
 #: Data keys of one id that are tried, to tell a wrong key from a data key that is damaged.
 _MOST_SAMPLES = 8
-_NEEDED = "reading encrypted tiers needs cryptography: pip install 'pylogseg[tier]'"
+_NEEDED = "reading encrypted tiers needs cryptography and pycryptodome: pip install 'pylogseg[tier]'"
 
 Keys = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None
 
@@ -35,31 +37,27 @@ class NoKey(NotOpened):
     """The key is not there, or is another one: nothing is known of what it should open."""
 
 
-class _Rsa(NamedTuple):
-    """A private key, by its primes: two small powers take a quarter of the time of a large one."""
+class _PrivateKey:
+    """A private key of RSA, as far as it opens data keys; what shows an object of it shows no key."""
 
-    size: int
-    p: int
-    q: int
-    dp: int
-    dq: int
-    q_inverse: int
+    def __init__(self, key: RSAPrivateKey) -> None:
+        # OpenSSL, and so `cryptography`, has no OAEP with SHA-3.
+        from Crypto.Cipher import PKCS1_OAEP
+        from Crypto.Hash import SHA3_512
+        from Crypto.PublicKey import RSA
 
-    def __repr__(self) -> str:
-        """Return a text without the key: tools that collect errors show the variables around them."""
-        return f"<a private key of {self.size} bytes>"
-
-    def decrypt(self, number: int) -> int:
-        one, two = pow(number % self.p, self.dp, self.p), pow(number % self.q, self.dq, self.q)
-        return two + self.q * ((one - two) * self.q_inverse % self.p)
+        numbers = key.private_numbers()
+        public = numbers.public_numbers
+        parts = public.n, public.e, numbers.d, numbers.p, numbers.q
+        self._cipher = PKCS1_OAEP.new(RSA.construct(parts, consistency_check=False), SHA3_512)
 
     def opened(self, wrapped: bytes) -> bytes | None:
         """Return what was wrapped; None if it is no data key, or was wrapped with another key."""
-        if len(wrapped) != self.size:
+        try:
+            data = self._cipher.decrypt(wrapped)
+        except ValueError:
             return None
-        number = self.decrypt(int.from_bytes(wrapped, "big"))
-        data = _unpadded(number.to_bytes(self.size, "big")) if number.bit_length() <= 8 * self.size else None
-        return data if data is not None and len(data) in (16, 24, 32) else None
+        return data if len(data) in (16, 24, 32) else None
 
 
 class KeyRing:
@@ -75,7 +73,7 @@ class KeyRing:
     def __init__(self, keys: Keys = None) -> None:
         given = keys if keys is not None else os.environ.get(KEYS_VARIABLE) or {}
         self._paths = dict(given) if isinstance(given, Mapping) else _paths(os.fspath(given))
-        self._keys: dict[str, _Rsa] = {}
+        self._keys: dict[str, _PrivateKey] = {}
         self._unwrapped: OrderedDict[tuple[str, bytes], bytes] = OrderedDict()
         self._samples: dict[str, list[bytes]] = {}
         self._is_right: dict[str, bool] = {}
@@ -117,13 +115,13 @@ class KeyRing:
             self._unwrapped.popitem(last=False)
         return data
 
-    def _opens_others(self, key_id: str, key: _Rsa) -> bool:
+    def _opens_others(self, key_id: str, key: _PrivateKey) -> bool:
         if key_id not in self._is_right:
             samples = self._samples.get(key_id, [])
             self._is_right[key_id] = any(key.opened(sample) is not None for sample in samples)
         return self._is_right[key_id]
 
-    def _key(self, key_id: str) -> _Rsa:
+    def _key(self, key_id: str) -> _PrivateKey:
         if key_id not in self._keys:
             path = self._paths.get(key_id, self._paths.get(ANY_KEY))
             if path is None:
@@ -152,7 +150,7 @@ def _paths(path: str) -> dict[str, str | os.PathLike[str]]:
     return found
 
 
-def _load(key_id: str, path: str) -> _Rsa:
+def _load(key_id: str, path: str) -> _PrivateKey:
     try:
         from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
         from cryptography.hazmat.primitives.serialization import load_pem_private_key
@@ -169,35 +167,10 @@ def _load(key_id: str, path: str) -> _Rsa:
         raise NoKey(f"key {key_id!r}: {path} has no private key in PEM without a password") from None
     if not isinstance(key, RSAPrivateKey):
         raise NoKey(f"key {key_id!r}: {path} has no key of RSA")
-    numbers = key.private_numbers()
-    return _Rsa(key.key_size // 8, numbers.p, numbers.q, numbers.dmp1, numbers.dmq1, numbers.iqmp)
-
-
-def _unpadded(block: bytes) -> bytes | None:
-    """Return the message of an OAEP block by SHA3-512, with MGF1 by SHA3-512 too; None if it is none.
-
-    OpenSSL has no OAEP with SHA-3, so `cryptography` refuses it.
-    """
-    size = hashlib.sha3_512().digest_size
-    if len(block) < 2 * size + 2:
-        return None
-    seed, data = block[1 : 1 + size], block[1 + size :]
-    seed = _xor(seed, _mask(data, size))
-    data = _xor(data, _mask(seed, len(data)))
-    body = data[size:].lstrip(b"\0")
-    if block[0] or data[:size] != hashlib.sha3_512(b"").digest() or body[:1] != b"\1":
-        return None
-    return body[1:]
-
-
-def _mask(seed: bytes, size: int) -> bytes:
-    size_of_one = hashlib.sha3_512().digest_size
-    parts = [hashlib.sha3_512(seed + n.to_bytes(4, "big")).digest() for n in range(-(-size // size_of_one))]
-    return b"".join(parts)[:size]
-
-
-def _xor(one: bytes, two: bytes) -> bytes:
-    return (int.from_bytes(one, "big") ^ int.from_bytes(two, "big")).to_bytes(len(one), "big")
+    try:
+        return _PrivateKey(key)
+    except ImportError:
+        raise RequestError(_NEEDED) from None
 
 
 def cipher(key: bytes) -> Callable[[bytes, Any, bytes], bytes]:
