@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 
@@ -12,6 +14,8 @@ import pylogseg
 from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
 from pylogseg.disk.tier.chunk_view import Cache, ChunkView, Source
 from pylogseg.disk.tier.chunks import FixedChunks
+
+TESTS = Path(__file__).parents[1]
 
 
 class Bytes:
@@ -39,6 +43,26 @@ def test_a_chunk_above_the_cache_is_opened_once() -> None:
     for position in range(0, 100_000, 4096):
         assert not any(view.read(position, 1000))
     assert opened == [100_000]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process's memory is read from /proc")
+def test_opened_chunks_take_no_more_than_the_cache_or_one_chunk() -> None:
+    """Few bytes that become many, by the size of a chunk; by segments, one after the other and at the same time."""
+    paths = [str(Path(pylogseg.__file__).parents[1]), str(TESTS)]
+    done = subprocess.run(
+        [sys.executable, str(TESTS / "helpers" / "unfolding_chunks.py")],
+        # What is freed goes back to the system.
+        env={"PYTHONPATH": ":".join(paths), "MALLOC_ARENA_MAX": "1", "MALLOC_MMAP_THRESHOLD_": "65536"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    cases = [[*map(int, line.split(";"))] for line in done.stdout.splitlines()]
+    assert len(cases) == 8
+    for chunk, size, peak in cases:
+        assert peak <= max(chunk, 48 << 20) + 20 * size + (16 << 20), (chunk, size, peak)
 
 
 def test_links_to_folders_are_not_followed(tmp_path: Path) -> None:

@@ -5,18 +5,15 @@ A line a case: its name, the bytes of the values, the most that memory grew by, 
 
 from __future__ import annotations
 
-import ctypes
 import json
-import re
-import resource
 import uuid
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from helpers.process_memory import Growth
 from helpers.typed_values import varint
 from pylogseg.values.decoding import Decoder, Decoding, TypedBatches
 from pylogseg.values.schemas.schema import Schema
@@ -93,23 +90,12 @@ def _proto(label: str) -> Schema:
     )
 
 
-def _status(name: str) -> int:
-    found = re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    assert found is not None
-    return int(found[1]) << 10
-
-
 def main() -> None:
     """Try each case, under a limit of what the process may take beside what is measured."""
-    trim = ctypes.CDLL(None).malloc_trim
     pa.set_memory_pool(pa.system_memory_pool())
     for name, schema, values, writer in cases():
         size = sum(map(len, values))
-        trim(0)
-        Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-        before = _status("VmRSS")
-        limit = _status("VmSize") + 20 * size + (256 << 20)
-        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        growth = Growth(20 * size + (256 << 20))
         schemas = Schemas([Schema(writer, id=7)] if writer else [])
         frame = "auto" if writer or name.startswith("glue") else "plain"
         decoder = Decoder(schemas, schema, Decoding(frame=frame), "value")  # type: ignore[arg-type]
@@ -117,7 +103,7 @@ def main() -> None:
         batch = pa.record_batch({"value": pa.array(values, pa.binary()), "headers": headers})
         typed = TypedBatches({"value": decoder}, "raw", ("value",))
         rows = sum(made.num_rows for made in typed.batches([batch]))
-        print(name, size, _status("VmHWM") - before, rows, typed.undecoded, sep=";", flush=True)
+        print(name, size, growth.peak(), rows, typed.undecoded, sep=";", flush=True)
         del batch, headers, typed, decoder
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple, NoReturn
+from functools import partial
+from operator import itemgetter
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from pylogseg.disk.tier.chunks import Chunks, original_size
 from pylogseg.env.filesystem import Readable
@@ -23,7 +25,7 @@ from pylogseg.errors import StorageError
 #: Most bytes of one request, most that are fetched ahead of a reader, and most that are kept.
 REQUEST_BYTES = 4 << 20
 AHEAD_BYTES = 16 << 20
-CACHE_BYTES = 64 << 20
+CACHE_BYTES = 48 << 20
 #: Requests at one time.
 THREADS = 8
 #: Chunks that one read asks for at a time, and what one takes beside its bytes: a manifest may say that they are tiny.
@@ -32,6 +34,7 @@ _ENTRY_BYTES = 512
 
 Opened = bytes | str
 _Key = tuple[str, int]
+_T = TypeVar("_T")
 
 
 class Cache:
@@ -43,8 +46,10 @@ class Cache:
     def __init__(self, most_bytes: int = CACHE_BYTES) -> None:
         self.most = most_bytes
         self._lock = threading.Lock()
-        self._bytes = self._in_order = 0
+        self._room = threading.Condition(self._lock)
+        self._bytes = self._opening = self._in_order = 0
         self._chunks: OrderedDict[_Key, Future[Opened]] = OrderedDict()
+        self._in_use: Counter[_Key] = Counter()
         self._pool: ThreadPoolExecutor | None = None
 
     def __reduce__(self) -> Any:
@@ -53,7 +58,12 @@ class Cache:
     def get(self, path: str, first: int, last: int, load: Callable[[list[int]], list[Opened]], cost: Chunks) -> None:
         """Begin to load the chunks of a range that are not here, several neighbours by one call of `load`."""
         with self._lock:
-            missing = [chunk for chunk in range(first, last + 1) if (path, chunk) not in self._chunks]
+            missing = []
+            for chunk in range(first, last + 1):
+                if (path, chunk) in self._chunks:
+                    self._chunks.move_to_end((path, chunk))
+                else:
+                    missing.append(chunk)
             groups = list(_groups(missing, cost))
             for group in groups:
                 for chunk in group:
@@ -63,17 +73,20 @@ class Cache:
                 self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="pylogseg-tier")
         for group, futures in zip(groups, made, strict=True):
             assert self._pool is not None
-            self._pool.submit(self._run, path, group, futures, load)
+            size = sum(original_size(cost, chunk) for chunk in group)
+            self._pool.submit(self._run, path, group, futures, partial(load, group), size)
 
     def _run(
-        self, path: str, group: list[int], futures: list[Future[Opened]], load: Callable[[list[int]], list[Opened]]
+        self, path: str, group: list[int], futures: list[Future[Opened]], load: Callable[[], list[Opened]], size: int
     ) -> None:
+        self._make_room(size)
         try:
-            opened = load(group)
+            opened = load()
         except BaseException as error:
             with self._lock:  # the next read tries again
                 for chunk in group:
                     self._chunks.pop((path, chunk), None)
+                self._opened(size)
             for future in futures:
                 future.set_exception(error)
             return
@@ -81,7 +94,21 @@ class Cache:
             future.set_result(one)
         with self._lock:
             self._bytes += sum(map(_cost, opened))
-            self._shrink()
+            self._opened(size)
+            self._shrink(1)
+
+    def _make_room(self, size: int) -> None:
+        """Drop chunks, and wait for those that are opened or copied: one that is above the bound is alone."""
+        with self._room:
+            self._shrink(0, size)
+            while (self._opening or self._bytes) and self._bytes + self._opening + size > self.most:
+                self._room.wait()
+                self._shrink(0, size)
+            self._opening += size
+
+    def _opened(self, size: int) -> None:
+        self._opening -= size
+        self._room.notify_all()
 
     def arrive(self, in_order: int) -> None:
         """Note that a reader came to the end of a segment: it may go on with the next one."""
@@ -93,22 +120,35 @@ class Cache:
             found, self._in_order = self._in_order, 0
             return found
 
-    def _shrink(self) -> None:
-        """Drop the chunks that were used longest ago; those under way stay, and the last one, however large."""
-        if self._bytes <= self.most:
+    def _shrink(self, kept: int, size: int = 0) -> None:
+        """Drop the chunks that were used longest ago, but those in use, and so many of the last, however large."""
+        if self._bytes + self._opening + size <= self.most:
             return
-        for key in [key for key, future in self._chunks.items() if future.done()][:-1]:
-            if self._bytes <= self.most:
+        done = [key for key, future in self._chunks.items() if future.done()]
+        for key in done[: len(done) - kept]:
+            if self._bytes + self._opening + size <= self.most:
                 return
-            self._bytes -= _cost(self._chunks.pop(key).result())
+            if key not in self._in_use:
+                self._bytes -= _cost(self._chunks.pop(key).result())
 
-    def take(self, path: str, chunk: int) -> Future[Opened] | None:
-        """Return a chunk that is here or under way; None if it was dropped."""
+    def use(self, path: str, chunk: int, copied: Callable[[bytes], _T]) -> _T | str | None:
+        """Return what a function copies of a chunk, or why it could not be opened; None if it was dropped."""
+        key = path, chunk
         with self._lock:
-            found = self._chunks.get((path, chunk))
-            if found is not None:
-                self._chunks.move_to_end((path, chunk))
-            return found
+            found = self._chunks.get(key)
+            if found is None:
+                return None
+            self._chunks.move_to_end(key)
+            self._in_use[key] += 1
+        try:
+            return _copied(found, copied)
+        finally:
+            del found  # who waits for room may have that of this chunk
+            with self._room:
+                self._in_use[key] -= 1
+                if not self._in_use[key]:
+                    del self._in_use[key]
+                self._room.notify_all()
 
 
 def _cost(opened: Opened) -> int:
@@ -125,6 +165,16 @@ def _groups(missing: list[int], chunks: Chunks) -> Iterator[list[int]]:
         group.append(chunk)
     if group:
         yield group
+
+
+def _copied(found: Future[Opened], copied: Callable[[bytes], _T]) -> _T | str:
+    opened = found.result()
+    return opened if isinstance(opened, str) else copied(opened)
+
+
+def _copy(into: memoryview, begin: int, end: int, data: bytes) -> int:
+    into[:] = memoryview(data)[begin:end]
+    return end - begin
 
 
 class Source(NamedTuple):
@@ -151,20 +201,19 @@ class ChunkView:
         return self._source.chunks.file_size
 
     def read(self, position: int, size: int) -> bytes:
-        """Return a copy of bytes of the segment; StorageError with the chunk that cannot be opened."""
-        parts = list(self._parts(position, size))
-        if len(parts) == 1 and isinstance(parts[0].obj, bytes) and len(parts[0]) == len(parts[0].obj):
-            return parts[0].obj  # a whole chunk, which nobody changes
-        return b"".join(parts)
+        """Return a copy of bytes of the segment, or a whole chunk; StorageError with one that cannot be opened."""
+        places = self._places(position, size)
+        return b"".join([self._use(chunk, itemgetter(slice(begin, end))) for chunk, begin, end in places])
 
     def read_into(self, position: int, memory: memoryview) -> int:
         done = 0
-        for part in self._parts(position, len(memory)):
-            memory[done : done + len(part)] = part
-            done += len(part)
+        for chunk, begin, end in self._places(position, len(memory)):
+            self._use(chunk, partial(_copy, memory[done : done + end - begin], begin, end))
+            done += end - begin
         return done
 
-    def _parts(self, position: int, size: int) -> Iterator[memoryview]:
+    def _places(self, position: int, size: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the chunks of a range, which are under way then, and where it begins and ends in each."""
         end = min(position + size, self.size)
         if position >= end:
             return
@@ -187,22 +236,22 @@ class ChunkView:
                 if behind > last:
                     self._cache.get(self.path, last + 1, behind, self._load, chunks)
             for chunk in range(begin, stop + 1):
-                data = self._chunk(chunk)
                 start = chunk * chunk_size
-                yield memoryview(data)[max(0, position - start) : end - start]
+                yield chunk, max(0, position - start), min(end - start, original_size(chunks, chunk))
         self._begin, self._next, self._in_order = position, end, self._in_order + end - position
         if end == self.size:
             self._cache.arrive(self._in_order)
 
-    def _chunk(self, chunk: int) -> bytes:
-        future = self._cache.take(self.path, chunk)
-        while future is None:  # it was dropped for others already
-            self._cache.get(self.path, chunk, chunk, self._load, self._source.chunks)
-            future = self._cache.take(self.path, chunk)
-        try:
-            found = future.result()
-        except StorageError as error:
-            raise StorageError(error.path, error.operation, error.reason, error.errno) from error
+    def _use(self, chunk: int, copied: Callable[[bytes], _T]) -> _T:
+        """Return what a function copies of a chunk: who holds the chunk itself keeps the memory of others."""
+        found = None
+        while found is None:
+            try:
+                found = self._cache.use(self.path, chunk, copied)
+            except StorageError as error:
+                raise StorageError(error.path, error.operation, error.reason, error.errno) from error
+            if found is None:  # it was dropped for others already
+                self._cache.get(self.path, chunk, chunk, self._load, self._source.chunks)
         if isinstance(found, str):
             self._fail(chunk, found)
         return found
@@ -215,7 +264,7 @@ class ChunkView:
         chunks = self._source.chunks
         for chunk in range(start // chunks.chunk_size, -(-min(end, self.size) // chunks.chunk_size)):
             try:
-                self._chunk(chunk)
+                self._use(chunk, len)
             except StorageError as error:
                 if not isinstance(error.__cause__, OSError) or error.errno != errno.EIO:
                     return None
