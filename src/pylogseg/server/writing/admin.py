@@ -164,12 +164,14 @@ def _add_partitions(call: Call, asked: dict[str, Any]) -> None:
 
 
 def delete_records(call: Call) -> Values:
-    """Answer DeleteRecords."""
-    found = []
-    for topic in call.values["topics"]:
-        rows = [_delete_records(call, topic["name"], each) for each in topic["partitions"]]
-        found.append({"name": topic["name"], "partitions": rows})
-    return {"topics": found}
+    """Answer DeleteRecords; of a partition that is there several times the last offset counts, as in Kafka."""
+    asked = {
+        (topic["name"], each["partitionIndex"]): each for topic in call.values["topics"] for each in topic["partitions"]
+    }
+    found: dict[str, list[dict[str, Any]]] = {}
+    for (name, _), each in asked.items():
+        found.setdefault(name, []).append(_delete_records(call, name, each))
+    return {"topics": [{"name": name, "partitions": rows} for name, rows in found.items()]}
 
 
 def _delete_records(call: Call, name: str, asked: dict[str, Any]) -> dict[str, Any]:

@@ -361,8 +361,8 @@ class Broker(Server):
 
     @property
     def requests(self) -> list[Seen]:
-        """The requests that clients have sent, in the order in which they came."""
-        return list(self._control.requests)
+        """The requests that clients have sent, in the order in which they came: the newest 10,000, of 64 MiB."""
+        return self._control.requests.listed()
 
     def clear_requests(self) -> None:
         """Forget the requests so far."""

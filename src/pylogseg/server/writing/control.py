@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import sys
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -19,8 +20,8 @@ from pylogseg.server.service import Call, Disconnected
 from pylogseg.server.wire import NO_ID, Values, request_of
 from pylogseg.server.writing.failures import LISTS, failed, joined
 
-#: Requests that are remembered; the oldest go first.
-_MOST_REQUESTS = 10_000
+#: Requests that are remembered, and what they take of memory; the oldest go first.
+_MOST_REQUESTS, MOST_REQUEST_BYTES = 10_000, 64 << 20
 _LOOK_SECONDS = 0.05
 _PRODUCE, _FETCH, _OFFSET_FETCH = 0, 1, 9
 _WANTED = "a test wants this error"
@@ -90,11 +91,40 @@ class _Rule:
     seconds: float = 0.0
 
 
+class Requests:
+    """The latest requests."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._bytes = 0
+        self._kept: deque[tuple[Seen, int]] = deque()
+
+    def add(self, seen: Seen) -> None:
+        """Remember one; the oldest ones make room for it."""
+        size = _size_of(seen.values)
+        with self._mutex:
+            self._kept.append((seen, size))
+            self._bytes += size
+            while len(self._kept) > 1 and (len(self._kept) > _MOST_REQUESTS or self._bytes > MOST_REQUEST_BYTES):
+                self._bytes -= self._kept.popleft()[1]
+
+    def listed(self) -> list[Seen]:
+        """Return them, the oldest first."""
+        with self._mutex:
+            return [seen for seen, _ in self._kept]
+
+    def clear(self) -> None:
+        """Forget them."""
+        with self._mutex:
+            self._kept.clear()
+            self._bytes = 0
+
+
 class Control:
     """Stands between the clients and the broker."""
 
     def __init__(self) -> None:
-        self.requests: deque[Seen] = deque(maxlen=_MOST_REQUESTS)
+        self.requests = Requests()
         self._mutex = threading.Lock()
         self._failures: defaultdict[int, list[_Rule]] = defaultdict(list)
         self._delays: defaultdict[int, list[_Rule]] = defaultdict(list)
@@ -104,7 +134,7 @@ class Control:
     def before(self, key: int, call: Call) -> Values | None:
         """Look at a request before it is answered; return the answer that a test wants instead."""
         values = _with_names(_without_records(key, call.values), call)
-        self.requests.append(Seen(_NAMES[key], call.version, call.client_id, values))
+        self.requests.add(Seen(_NAMES[key], call.version, call.client_id, values))
         while not self._running.wait(_LOOK_SECONDS):
             call.wait(0.001)  # it raises if the client has gone, or the server stops
         # Of the sessions that it reads only the fetch itself knows the topics.
@@ -246,6 +276,12 @@ def _with_names(values: Values, call: Call) -> Values:
 
     found: Values = named(values)
     return found
+
+
+def _size_of(value: Any) -> int:
+    """Return what the fields of a request take of memory; names of fields are those of the schema."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    return sys.getsizeof(value) + sum(map(_size_of, inner))
 
 
 def _without_records(key: int, values: Values) -> Values:
