@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import pyarrow.json as pj
 
 from pylogseg._native import _typed
 from pylogseg.errors import RequestError
+from pylogseg.format import bounded_json
 from pylogseg.values.schemas.columns import DEEPEST, MOST_COLUMNS
 from pylogseg.values.schemas.frames import Framed, Named
 from pylogseg.values.schemas.schema import Schema
@@ -216,7 +216,7 @@ class JsonTypes:
 
     def _load(self, text: str) -> Any:
         try:
-            found = json.loads(text)
+            found = bounded_json.loads(text)
         except (ValueError, RecursionError) as error:
             raise RequestError(f"{self._title} is no JSON Schema: {error}") from None
         if not isinstance(found, dict | bool):

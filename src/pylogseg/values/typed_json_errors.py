@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -13,6 +14,8 @@ from pylogseg.values.typed import ROLE_KEY
 _WORDS = {pa.string(): "string", pa.int64(): "integer", pa.float64(): "number", pa.bool_(): "boolean"}
 _BITS = 63
 _SHOWN = 40
+#: Objects of Python take up to 60 times the bytes of a value: in one that is longer nobody looks for the member.
+_LONGEST = 1 << 20
 
 
 class _Number(NamedTuple):
@@ -32,6 +35,8 @@ def mismatch(raw: bytes, field: pa.Field) -> str:
     ...     [("lines", pa.list_(pa.struct([("price", pa.float64())])))])))
     '$.lines[1].price: "12,5" is no number'
     """
+    if len(raw) > _LONGEST:
+        return f"no JSON of the schema's types; its {len(raw)} bytes are too many to say where"
     try:
         text = raw.decode()
         value = json.loads(
@@ -58,10 +63,10 @@ def _found(value: Any, field: pa.Field, path: str) -> str | None:
     if pa.types.is_struct(kind):
         if not isinstance(value, _Object):
             return f"{path}: {_shown(value)} is no object"
-        names = [name for name, _ in value.members]
+        times = Counter(name for name, _ in value.members)
         for member in kind:
-            if names.count(member.name) > 1:
-                return f"{member_path(path, member.name)}: the object has this name {names.count(member.name)} times"
+            if times[member.name] > 1:
+                return f"{member_path(path, member.name)}: the object has this name {times[member.name]} times"
         of = {member.name: member for member in kind}
         inner = (_found(each, of[name], member_path(path, name)) for name, each in value.members if name in of)
         return next((found for found in inner if found), None)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pylogseg.disk.tier.chunks import Chunks, check_compressed, parse_chunks, whole
 from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.format import bounded_json
 from pylogseg.format.names import FileKind, check_topic
 from pylogseg.format.uuids import parse_uuid
 
@@ -111,7 +111,7 @@ def parse_manifest(data: bytes, at: str) -> Manifest:
     if len(data) > MANIFEST_LIMIT_BYTES:
         raise CorruptionError(at, MANIFEST_LIMIT_BYTES, f"a manifest of {len(data)} bytes is not read")
     try:
-        found = json.loads(data)
+        found = bounded_json.loads(data)
     except RecursionError:
         raise CorruptionError(at, 0, "no manifest: its JSON is nested too deep") from None
     except ValueError as error:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pylogseg import _codec
 from pylogseg.errors import CorruptionError
+from pylogseg.format import bounded_json
 
 _VERSION = 1
 _LATEST_MS = 32503680000000  # the year 3000
@@ -41,7 +42,7 @@ def encode_cuts(cuts: Iterable[Cut]) -> bytes:
 def parse_cuts(data: bytes, path: str) -> list[Cut]:
     """Return what the file says; CorruptionError if it was changed since, or a newer version has written it."""
     try:
-        content = json.loads(data)
+        content = bounded_json.loads(data)
         if content["version"] != _VERSION:
             raise CorruptionError(path, 0, f"version {content['version']!r} is unknown; expected {_VERSION}")
         rows = content["cuts"]

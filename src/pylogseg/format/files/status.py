@@ -10,6 +10,7 @@ import re
 from typing import Any, NamedTuple
 
 from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.format import bounded_json
 from pylogseg.format.buffers import byte_view
 from pylogseg.format.uuids import parse_uuid
 
@@ -123,7 +124,7 @@ def encode_clean_shutdown(broker_epoch: int | None) -> bytes:
 
 def _json_object(data: Any) -> dict[str, Any] | None:
     try:
-        value = json.loads(bytes(byte_view(data)))
+        value = bounded_json.loads(bytes(byte_view(data)))
     except (ValueError, RecursionError):  # bad bytes, bad JSON, a number of 5,000 digits; nested too deeply
         return None
     return value if isinstance(value, dict) else None

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pylogseg.disk.disk import Disk
+from pylogseg.format import bounded_json
 from pylogseg.format.messages.connect import KEYS, LOOKED_AT, kind_of
 from pylogseg.format.messages.secrets import MASK, is_secret_of_connector
 from pylogseg.reading.partition import ReadOptions
@@ -51,7 +52,7 @@ def connector_table(disk: Disk, moment: Moment, notes: Notes, *, show_secrets: b
     statuses = {record.key: record for record in _last(disk, topics["status"], moment, notes)}
     offsets = defaultdict(list)
     for record in _last(disk, topics["offset"], moment, notes):
-        name, partition = json.loads(record.key)[:2]
+        name, partition = bounded_json.loads(record.key)[:2]
         offsets[name].append({"partition": json.dumps(partition), "offset": json.dumps(record.value)})
     rows = []
     for topic in topics["config"]:
@@ -143,9 +144,9 @@ def _last(disk: Disk, topics: list[str], moment: Moment, notes: Notes) -> Iterat
                 for i, offset in enumerate(columns.offset.tolist()):
                     place = f"{segment.path}: offset {offset}"
                     try:
-                        key, value = (columns.key(i) or b"").decode(), json.loads(columns.value(i) or b"null")
+                        key, value = (columns.key(i) or b"").decode(), bounded_json.loads(columns.value(i) or b"null")
                         if key.startswith("["):
-                            json.loads(key)
+                            bounded_json.loads(key)
                     except ValueError as error:
                         notes.add_damage(f"{place}: no record of Kafka Connect: {error}")
                         continue

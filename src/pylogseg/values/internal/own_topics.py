@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pylogseg._native import _messages
+from pylogseg.format import bounded_json
 from pylogseg.format.messages.connect import LOOKED_AT, key_parts, kind_of
 from pylogseg.format.messages.framing import COORDINATOR_TOPICS, HOMES
 from pylogseg.format.messages.program import Heads, decode_columns, heads
@@ -238,15 +239,15 @@ class JsonColumn:
     def _key(self, raw: bytes) -> dict[str, Any]:
         text = raw.decode()
         if self._kind == "offset":
-            connector, partition = json.loads(text)
+            connector, partition = bounded_json.loads(text)
             return {"connector": connector, "partition": json.dumps(partition)}
         return dict(zip(("type", "name", "task"), key_parts(text), strict=True))
 
     def _value(self, raw: bytes) -> Any:
         if self._kind == "offset":
-            json.loads(raw)
+            bounded_json.loads(raw)
             return raw.decode()
-        found = json.loads(raw)
+        found = bounded_json.loads(raw)
         if found is None:
             return None
         if not isinstance(found, dict):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from typing import Any
 
 from pylogseg._codec import encode_varlong
+from pylogseg.format import bounded_json
 from pylogseg.values.schemas.avro_schema import AvroType
 
 _BITS = {"int": 32, "long": 64}
@@ -30,7 +30,7 @@ def binary_of(kind: AvroType, raw: bytes) -> bytes:
     """
     out = bytearray()
     try:
-        _write(kind, json.loads(raw), out, "value")
+        _write(kind, bounded_json.loads(raw), out, "value")
     except RecursionError:
         raise ValueError("nested too deeply") from None
     return bytes(out)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pylogseg.errors import RequestError
+from pylogseg.format import bounded_json
 from pylogseg.values.schemas.columns import DEEPEST
 
 PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
@@ -100,7 +101,7 @@ class _Parser:
 
     def text(self, text: str) -> AvroType:
         try:
-            found = json.loads(text)
+            found = bounded_json.loads(text)
         except ValueError as error:
             if _NAME.fullmatch(text.strip()):  # a name alone, as some registries keep primitives
                 found = text.strip()
@@ -191,7 +192,7 @@ _COMPLEX = ("array", "map", "record", "error", "enum", "fixed")
 
 def _json(text: str, name: str) -> Any:
     try:
-        return json.loads(text)
+        return bounded_json.loads(text)
     except ValueError as error:
         raise RequestError(f"the text of {name} is not JSON: {error}") from None
 
@@ -225,7 +226,7 @@ def _with_logic(made: AvroType, given: Mapping[str, Any]) -> AvroType:
 def fingerprint(text: str) -> int | None:
     """Return CRC-64-AVRO of a schema's canonical form, as a signed number; None if it is no schema."""
     try:
-        raw = _canonical(json.loads(text), "").encode()
+        raw = _canonical(bounded_json.loads(text), "").encode()
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
     state = _EMPTY_CRC

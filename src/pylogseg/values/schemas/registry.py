@@ -6,7 +6,6 @@ import base64
 import contextlib
 import hashlib
 import http.client
-import json
 import os
 import re
 import socket
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.format import bounded_json
 from pylogseg.values.schemas.schema import DEFAULT_CONTEXT, Schema, context_of, guid_of
 from pylogseg.values.schemas.topic import references_of
 
@@ -193,7 +193,7 @@ def _opener(opened: list[socket.socket]) -> urllib.request.OpenerDirector:
 def _schema(raw: bytes, names: dict[str, Any]) -> Schema | None:
     """What an answer says, and the question said already; None if it is no schema."""
     try:
-        found = json.loads(raw)
+        found = bounded_json.loads(raw)
         text, kind = found["schema"], found.get("schemaType") or "AVRO"
         text.encode()
         references = references_of(found)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
 from pylogseg.disk.disk import Disk
+from pylogseg.format import bounded_json
 from pylogseg.reading.log_reader import logs_of
 from pylogseg.reading.stream import read
 from pylogseg.values.schemas.schema import DEFAULT_CONTEXT, Deleted, Reference, Schema, context_of, guid_of
@@ -145,7 +145,7 @@ def _is_int(value: Any) -> TypeGuard[int]:
 
 def _object(raw: bytes | None) -> dict[str, Any] | None:
     try:
-        found = json.loads(raw) if raw else None
+        found = bounded_json.loads(raw) if raw else None
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
