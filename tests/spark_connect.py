@@ -21,7 +21,7 @@ import pytest
 import pylogseg
 import pylogseg.spark
 from pylogseg.spark import _compat, jobs
-from pylogseg.spark.distribute import run
+from pylogseg.spark.executor import SparkExecutor
 
 DATA = Path(__file__).resolve().parent.parent / "examples" / "data"
 TOPICS = ("codec-zstd", "txn-a")
@@ -93,7 +93,7 @@ def stream(spark: Any, scratch: Path) -> None:
 
 def all_jobs(spark: Any, scratch: Path) -> None:
     """Jobs, there and back, and how they show how far they are."""
-    assert run(spark, [7, 8, 9], str, [1, 1, 1], progress=True) == ["7", "8", "9"]
+    assert list(SparkExecutor(spark, True).map(lambda n, advance: str(n), [7, 8, 9])) == ["7", "8", "9"]
     assert jobs.verify(spark, DATA, TOPICS).count() == 0
     stats = {row.name: row.records for row in jobs.stats(spark, DATA, TOPICS, by="topic").collect()}
     assert stats["codec-zstd"] == 505

@@ -16,8 +16,8 @@ from helpers.spark_logs import needs_sources
 
 import pylogseg
 from pylogseg.errors import IncompleteError
-from pylogseg.spark import distribute, jobs
-from pylogseg.spark.distribute import shares
+from pylogseg.spark import executor, jobs
+from pylogseg.spark.executor import shares
 from pylogseg.tables.read_arrow import read_arrow
 
 
@@ -439,11 +439,11 @@ def test_what_stats_bring_to_the_driver_does_not_grow_with_segments(
     assert len(list((tmp_path / "t-0").glob("*.log"))) > 8
     sizes: list[int] = []
 
-    def counting(data: bytes, *, _loads: Any = distribute.unpacked) -> Any:
+    def counting(data: bytes, *, _loads: Any = executor.unpacked) -> Any:
         sizes.append(len(data))
         return _loads(data)
 
-    monkeypatch.setattr(distribute, "unpacked", counting)
+    monkeypatch.setattr(executor, "unpacked", counting)
     (row,) = jobs.stats(spark, tmp_path).collect()
     assert row.records == 20_000
     assert abs(row.distinctKeys - 20_000) < 1000

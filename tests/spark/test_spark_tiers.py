@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ import pylogseg
 import pylogseg.spark
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.offline.restoring.tier import Until
-from pylogseg.spark import distribute, jobs
-from pylogseg.spark.jobs import restoring_tier
+from pylogseg.spark import jobs
+from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import read_task
@@ -189,17 +190,17 @@ def test_tasks_that_run_twice_leave_one_result(
     """As by speculation, or after an executor was lost: both attempts write, one counts, nothing else stays."""
     by_spark, alone = folders(tmp_path, "spark", "alone")
     attempts: list[int] = []
-    commit = Staging.commit
+    commit, run = Staging.commit, SparkExecutor.map
 
     def counted(self: Staging, *arguments: Any, **more: Any) -> Any:
         attempts.append(len(list(Path(self.folder).iterdir())))
         return commit(self, *arguments, **more)
 
-    def twice(spark: Any, items: Any, work: Any, sizes: Any, **more: Any) -> Any:
-        return distribute.run(spark, [*items, *items], work, [*sizes, *sizes], **more)[len(items) :]
+    def twice(self: Any, work: Any, items: Any, sizes: Any, **more: Any) -> Any:
+        return islice(run(self, work, [*items, *items], [*sizes, *sizes], **more), len(items), None)
 
     monkeypatch.setattr(Staging, "commit", counted)
-    monkeypatch.setattr(restoring_tier, "run", twice)
+    monkeypatch.setattr(SparkExecutor, "map", twice)
     url, storage = f"aiven+file://{uploaded}", {"tier_keys": str(keys)}
     assert states(jobs.restore_tier(spark, url, str(by_spark), storage=storage)) == dict.fromkeys(
         ("orders-0", "orders-1"), "done"
@@ -234,15 +235,16 @@ def test_interrupted_while_tasks_run(
     spark: Any, uploaded: Path, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (target,) = folders(tmp_path, "target")
+    run = SparkExecutor.map
 
-    def interrupted(spark: Any, items: Any, work: Any, sizes: Any, **more: Any) -> Any:
-        distribute.run(spark, items, work, sizes, **more)
+    def interrupted(self: Any, work: Any, items: Any, sizes: Any, **more: Any) -> Any:
+        list(run(self, work, items, sizes, **more))
         if not items:  # nothing is there that could be the same
             return []
         assert list(target.glob("*-delete/*/orders-*"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(restoring_tier, "run", interrupted)
+    monkeypatch.setattr(SparkExecutor, "map", interrupted)
     with pytest.raises(KeyboardInterrupt):
         jobs.restore_tier(spark, f"aiven+file://{uploaded}", str(target), storage={"tier_keys": str(keys)})
     assert not list(target.iterdir())

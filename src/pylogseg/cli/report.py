@@ -11,6 +11,7 @@ from pylogseg.cli import common
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.since import since_lines
 from pylogseg.cli.tiers import Local
+from pylogseg.env.executor import Threads
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import printable
 from pylogseg.reading.log_reader import check_times
@@ -175,7 +176,7 @@ def report(
         payloads=sample,
         registry=registry,
         value_as=value_as,
-        jobs=jobs,
+        executor=Threads(jobs),
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         limit_bytes=max_decompressed_bytes,
         names=chosen.names,

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
 import click
 
 from pylogseg.cli import common
 from pylogseg.cli.tops import print_tops, tops_row
-from pylogseg.disk.disk import Segment
-from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.env.executor import Threads
+from pylogseg.inspect.stats.counting import Counting, counted
 from pylogseg.inspect.stats.groups import (
     TIME_TYPES,
     Group,
     codec_name,
-    group_key,
     stats_row,
     total,
     units_of,
     units_since,
 )
 from pylogseg.inspect.stats.missing import Missing
-from pylogseg.inspect.stats.segment import Stats, Times, segment_stats
+from pylogseg.inspect.stats.segment import Stats
 from pylogseg.inspect.stats.tops import Tops
 from pylogseg.reading.log_reader import check_times
 from pylogseg.reading.partition import Throttle
@@ -112,35 +110,19 @@ def stats(
     jobs: int,
 ) -> None:
     """Count batches, codecs, sizes, keys and producers, and explain missing offsets."""
-    is_whole = since is None and until is None
     if sort is not None and by is None:
         raise click.UsageError("--sort needs --by topic or --by partition")
-    if gaps and not is_whole:
+    if gaps and (since, until) != (None, None):
         raise click.UsageError("--gaps covers whole logs: it cannot be combined with --since or --until")
     check_times(since, until)
     chosen = common.select(arguments, topic, partition)
     throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
+    tops = Tops(top_keys or 0, largest or 0) if top_keys or largest else None
+    how = Counting(since, until, max_decompressed_bytes, tops, throttle, drop_behind)
     notes: list[str] = []
     units = units_since(units_of(chosen.disk, chosen.live_partitions(), notes), since)
-    tops = Tops(top_keys or 0, largest or 0) if top_keys or largest else None
-
-    def count(part: tuple[Segment, Times | None], advance: Advance) -> Stats:
-        limit, (segment, times) = max_decompressed_bytes, part
-        options: Any = {"throttle": throttle, "drop_behind": drop_behind, "times": times, "tops": tops}
-        return segment_stats(segment, advance, limit_bytes=limit, **options)
-
-    parts = [
-        (segment, None if is_whole else Times(since, until, first))
-        for unit, first in units
-        for segment in unit.segments
-    ]
-    found: dict[str, Group] = {}
-    with common.progress(sum(segment.size for segment, _ in parts), "counting") as advance:
-        rows = map_ordered(count, parts, jobs, advance)
-        for unit, _ in units:
-            key = group_key(unit.name, by)
-            group = found.setdefault(key, Group(key, is_whole=is_whole))
-            group.add(unit.name, islice(rows, len(unit.segments)), unit.log_start_offset, unit.is_cleaned)
+    with common.progress(sum(segment.size for unit, _ in units for segment in unit.segments), "counting") as advance:
+        found = dict(counted(units, by, how, _whole, Threads(jobs), advance))
     groups = sorted(found.values(), key=_ORDERS[sort]) if sort else list(found.values())
     damage = False
     for group in groups:
@@ -154,6 +136,10 @@ def stats(
     for note in notes:
         common.complain(f"not known: {note}")
     common.end_with_unreadable([p.error for p in chosen.live_partitions()], damage or bool(notes))
+
+
+def _whole(group: Group) -> Group:
+    return group
 
 
 _ORDERS: dict[str, Callable[[Group], Any]] = {

@@ -21,6 +21,7 @@ from pylogseg.cli.common import (
     try_print,
 )
 from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.env.executor import Threads
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.inspect.verify import disk as verify_disk
@@ -95,7 +96,7 @@ def verify(
             partitions=partitions,
             names=chosen.names,
             numbers=chosen.partitions,
-            jobs=jobs,
+            executor=Threads(jobs),
             limit_bytes=max_decompressed_bytes,
             on_bytes=advance,
             remote_metadata=None if remote_metadata is None else _with_remote_metadata(remote_metadata),

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.disk.folders import not_here
-from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.env.executor import Executor, Threads
+from pylogseg.env.pool import Advance
 from pylogseg.errors import RequestError
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import Scratch
@@ -152,6 +153,7 @@ def diff(
     max_decompressed_bytes: int = 64 << 20,
     max_bytes_per_second: float | None = None,
     jobs: int = 1,
+    executor: Executor | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[Difference]:
     """Compare two partitions, or two directories partition by partition: the records, and not how they are batched.
@@ -192,6 +194,8 @@ def diff(
         Read no faster.
     jobs : int
         Threads, each with a partition.
+    executor : Executor, optional
+        In place of threads: `pylogseg.spark.executor.SparkExecutor`.
     on_bytes : callable, optional
         Gets the bytes of segments that were read, from several threads.
 
@@ -230,7 +234,8 @@ def diff(
     Disk((), disks[0].partitions + disks[1].partitions, disks[0].loose + disks[1].loose).check_numbers(numbers or ())
     pairs = _pairs(*(_logs(disk, numbers, names is not None, from_log_start) for disk in disks))
     comparison = _Comparison(mode, offset, common, options, latest, max_ranges)
-    return map_ordered(comparison.run, pairs, jobs, on_bytes)
+    sizes = [sum(segment.size for log in sides if log for segment in log.segments) for _, *sides in pairs]
+    return (executor or Threads(jobs)).map(comparison.run, pairs, sizes, label="pylogseg diff", on_bytes=on_bytes)
 
 
 _Pair = tuple[str, LogFiles | None, LogFiles | None]

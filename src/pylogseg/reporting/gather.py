@@ -1,18 +1,22 @@
-"""Gathers the facts of a disk: segments in threads, then partitions, topics, disks, groups and transactions."""
+"""Gathers the facts of a disk: segments by an executor, then partitions, topics, disks, groups and transactions."""
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from pylogseg.disk.disk import Disk, Partition, Segment
-from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.env.executor import INLINE, Threads
+from pylogseg.env.pool import Advance
 from pylogseg.inspect.stats.groups import Unit, units_of, units_since
 from pylogseg.inspect.stats.segment import Times
 from pylogseg.inspect.verify.disk import Summary, findings_of
 from pylogseg.inspect.verify.findings import Finding, Level
 from pylogseg.inspect.verify.segment_report import SegmentReport
+from pylogseg.reading.partition import Throttle
 from pylogseg.reporting.assembly import Assembly
 from pylogseg.reporting.facts import Facts
 from pylogseg.reporting.partitions import TOP
@@ -25,12 +29,10 @@ _SAMPLED_BYTES, _SAMPLED_TOTAL, _LEAST_SAMPLED = 1 << 20, 256 << 20, 64 << 10
 _HEADERS_TOTAL, _LEAST_HEADERS, _MOST_HEADERS = 1 << 20, 1024, 1 << 16
 #: Segments of a partition from which they come, and of all, if there are more than these: each costs a millisecond.
 _SAMPLED_SEGMENTS, _SAMPLED_SEGMENTS_TOTAL = 4, 2000
+#: What is read of a segment without ``--full``, about.
+_SOME_BYTES = 1 << 20
 #: Partitions that are sampled, the largest ones.
 MOST_SAMPLED = 300
-
-
-#: Scans tasks in their order.
-Scanner = Callable[[list[Task]], Iterator[Scan]]
 
 
 def gather(
@@ -38,12 +40,8 @@ def gather(
     chosen: Sequence[Partition],
     wishes: Wishes,
     on_bytes: Callable[[int], None] | None = None,
-    scanner: Scanner | None = None,
 ) -> Facts:
-    """Return the facts of partitions of a disk, and of its single files.
-
-    `scanner` looks at the segments, in order; by default threads do.
-    """
+    """Return the facts of partitions of a disk, and of its single files."""
     began = time.monotonic()
     readable = [p for p in chosen if p.error is None]
     notes: list[str] = []
@@ -55,7 +53,7 @@ def gather(
     assembly.reading.notes += notes
     whole = [(unit, first) for _, unit, first in order if unit is not None] + loose
     tasks = _tasks(whole, wishes)
-    scans = (scanner or _threads(wishes, on_bytes))(tasks)
+    scans = _scanned(disk, tasks, wishes, on_bytes)
     summary = Summary(Level.INDEXES)
     if wishes.is_whole:
         reports = _reports(order, loose, scans, assembly)
@@ -95,16 +93,49 @@ def _reports(
             yield found.report
 
 
-def _threads(wishes: Wishes, on_bytes: Callable[[int], None] | None) -> Scanner:
-    def work(task: Task, advance: Advance) -> Scan:
-        return scan(task, advance, wishes.throttle)
+def _scanned(disk: Disk, tasks: list[Task], wishes: Wishes, on_bytes: Callable[[int], None] | None) -> Iterator[Scan]:
+    """Look at segments, in order; what records of a partition say is merged where it was read."""
+    # Headers of local files are many small reads with little work in between: threads would wait for each other.
+    is_small = not wishes.full and all(is_local(task.segment) for task in tasks)
+    executor = INLINE if is_small and isinstance(wishes.executor, Threads) else wishes.executor
+    keys = [task.segment.path if task.segment in disk.loose else _folder(task) for task in tasks]
+    sizes = [task.segment.size if task.is_full else min(task.segment.size, _SOME_BYTES) for task in tasks]
+    work = functools.partial(_scan, throttle=wishes.throttle)
+    label = "pylogseg report"
+    for _, scans in executor.merge(work, tasks, keys, _fold, _merged, sizes, label=label, on_bytes=on_bytes):
+        yield from scans
 
-    def scanned(tasks: list[Task]) -> Iterator[Scan]:
-        # Headers of local files are many small reads with little work in between: threads would wait for each other.
-        is_small = not wishes.full and all(is_local(task.segment) for task in tasks)
-        return map_ordered(work, tasks, 1 if is_small else wishes.jobs, on_bytes)
 
-    return scanned
+def _scan(task: Task, advance: Advance, throttle: Throttle | None) -> Scan:
+    return scan(task, advance, throttle)
+
+
+def _folder(task: Task) -> str:
+    return task.segment.files.split(task.segment.path)[0]
+
+
+def _fold(found: dict[int, Scan], number: int, scan: Scan) -> None:
+    """Keep what a segment says, and merge what its records say into that of the first one."""
+    found[number] = scan
+    if scan.sample is None or len(found) == 1:
+        return
+    first = next(iter(found.values()))
+    if first.sample is None:
+        first.sample = scan.sample
+    else:
+        first.sample.merge(scan.sample)
+    scan.sample = None
+
+
+def _merged(key: str, scans: Iterator[Scan]) -> list[Scan]:
+    """Return what the segments of a partition say; their records together in the first one."""
+    together: dict[int, Scan] = {}
+    for number, each in enumerate(scans):
+        _fold(together, number, each)
+    first = next(iter(together.values()), None)
+    if first is not None and first.sample is not None and first.sample.tops is not None:
+        first.sample = replace(first.sample, tops=first.sample.tops.trimmed())
+    return list(together.values())
 
 
 def _tasks(units: Sequence[tuple[Unit, int]], wishes: Wishes) -> list[Task]:

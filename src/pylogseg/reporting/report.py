@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pylogseg.disk.disk import Disk, Partition, as_disk
+from pylogseg.env.executor import Threads
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import json_line
 from pylogseg.inspect.verify.disk import exit_code_of
@@ -21,7 +22,7 @@ from pylogseg.reading.stream import Moment, milliseconds
 from pylogseg.reporting.commands import line
 from pylogseg.reporting.comparing import compared, earlier_facts
 from pylogseg.reporting.facts import Facts, to_json
-from pylogseg.reporting.gather import Scanner, gather
+from pylogseg.reporting.gather import gather
 from pylogseg.reporting.page import page
 from pylogseg.reporting.tables import write_tables
 from pylogseg.reporting.wishes import Wishes
@@ -218,7 +219,7 @@ def report(
         payloads=sample,
         registry=None if registry is None else os.fspath(registry),
         value_as=value_as,
-        jobs=jobs,
+        executor=Threads(jobs),
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         limit_bytes=max_decompressed_bytes,
         config=dict(config or {}),
@@ -245,10 +246,9 @@ def reported(
     disk: Disk,
     wishes: Wishes,
     on_bytes: Callable[[int], None] | None = None,
-    scanner: Scanner | None = None,
 ) -> Report:
     """Return the report of what was selected of a disk; see `gather`."""
-    return Report(gather(disk, partitions_to_scan(disk, wishes.names, wishes.numbers), wishes, on_bytes, scanner))
+    return Report(gather(disk, partitions_to_scan(disk, wishes.names, wishes.numbers), wishes, on_bytes))
 
 
 def partitions_to_scan(disk: Disk, names: Sequence[str], numbers: Sequence[int] | None = None) -> list[Partition]:

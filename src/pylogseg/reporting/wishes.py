@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pylogseg.env.executor import INLINE, Executor
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.reading.partition import Throttle
 
@@ -22,7 +23,8 @@ class Wishes:
         Only batches of this time, half-open.
     payloads : int
         Records a partition to show, with keys of the hottest ones.
-    jobs : int
+    executor : Executor
+        That runs over the segments.
     throttle : Throttle or None
     limit_bytes : int
         The most that a batch may decompress to.
@@ -49,7 +51,7 @@ class Wishes:
     since: int | None = None
     until: int | None = None
     payloads: int = 0
-    jobs: int = 1
+    executor: Executor = INLINE
     throttle: Throttle | None = None
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
     now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)

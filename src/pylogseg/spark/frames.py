@@ -16,7 +16,7 @@ from pylogseg.format.names import FileKind
 from pylogseg.reading.ranges import Task, url_of
 from pylogseg.spark import _compat
 from pylogseg.spark.batch_rows import BATCH_SCHEMA, plan_batches
-from pylogseg.spark.distribute import packed, unpacked
+from pylogseg.spark.executor import packed, unpacked
 from pylogseg.spark.logs import find_logs
 from pylogseg.spark.options import SourceOptions, as_text, parse, paths_of
 from pylogseg.spark.plan import plan

@@ -1,12 +1,14 @@
-"""Check a whole disk: segments in threads, then partitions and log directories."""
+"""Check a whole disk: segments by an executor, then partitions and log directories."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pylogseg.disk.disk import Disk, Partition, Segment
-from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.env.executor import INLINE, Executor
+from pylogseg.env.pool import Advance
 from pylogseg.errors import RequestError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.inspect.verify.files import check_log_dir
@@ -112,21 +114,20 @@ def verify(
     summary: Summary,
     *,
     partitions: Sequence[Partition] | None = None,
-    jobs: int = 1,
+    executor: Executor = INLINE,
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
     on_bytes: Callable[[int], None] | None = None,
     names: Sequence[str] = (),
     numbers: Sequence[int] | None = None,
     remote_metadata: Disk | None = None,
 ) -> Iterator[Finding]:
-    """Check a disk, or some of its partitions (else all live ones), with `jobs` threads.
+    """Check a disk, or some of its partitions (else all live ones).
 
     Findings come segment by segment in the order of the disk, then those of its partition; those of log directories at
     the end. `summary`, which has the level, is complete after the last one. Batches that decompress to more than
     `limit_bytes` are not checked; for names and numbers see `findings_of`. A tier is compared with
     `__remote_log_metadata` where `remote_metadata` has it; RequestError if there is nothing to compare.
     """
-    level = summary.level
     chosen = [p for p in disk.partitions if not p.state] if partitions is None else list(partitions)
 
     tiers = tiers_of(chosen)
@@ -134,11 +135,10 @@ def verify(
         raise RequestError(
             "there is no tier to compare with __remote_log_metadata: name its URL, as the path or as tier (--tier)"
         )
-
-    def check(segment: Segment, advance: Advance) -> SegmentReport:
-        return verify_segment(segment, level, limit_bytes=limit_bytes, advance=advance)
-
-    results = map_ordered(check, segments_of(disk, chosen), jobs, on_bytes)
+    segments = segments_of(disk, chosen)
+    check = functools.partial(_check, level=summary.level, limit_bytes=limit_bytes)
+    sizes = [segment.size for segment in segments]
+    results = executor.map(check, segments, sizes, label="pylogseg verify", on_bytes=on_bytes)
     yield from findings_of(disk, chosen, results, summary, names=names, numbers=numbers)
     if tiers and remote_metadata is None:
         summary.not_checked.append("what the brokers uploaded by their own account (--remote-metadata)")
@@ -147,6 +147,10 @@ def verify(
         for tier in tiers:
             compared = check_metadata(tier, remote_metadata, _live(chosen), asked, summary.not_checked)
             yield from summary.added(compared)
+
+
+def _check(segment: Segment, advance: Advance, level: Level, limit_bytes: int) -> SegmentReport:
+    return verify_segment(segment, level, limit_bytes=limit_bytes, advance=advance)
 
 
 def segments_of(disk: Disk, chosen: Sequence[Partition]) -> list[Segment]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pylogseg.disk.disk import Segment, open_dir
+from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
-from pylogseg.inspect.verify.disk import Summary, findings_of, segments_of
+from pylogseg.inspect.verify.disk import Summary
+from pylogseg.inspect.verify.disk import verify as verify_disk
 from pylogseg.inspect.verify.findings import Finding, Level
-from pylogseg.inspect.verify.segment import verify_segment
-from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.spark import _compat
-from pylogseg.spark.distribute import run
+from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.jobs.names import asked_for
 
 FINDINGS = (
@@ -67,11 +66,5 @@ def verified(
     disk = open_dir(path, storage=storage, tier=tier)
     disk = disk.select(names) if names else disk
     chosen = [part for part in disk.partitions if names or not part.state]
-    segments, level = segments_of(disk, chosen), summary.level
-
-    def check(segment: Segment) -> SegmentReport:
-        return verify_segment(segment, level)
-
-    sizes = [segment.size for segment in segments]
-    reports = run(spark, segments, check, sizes, label="pylogseg verify", progress=progress)
-    return list(findings_of(disk, chosen, iter(reports), summary, names=names))
+    executor = SparkExecutor(spark, progress)
+    return list(verify_disk(disk, summary, partitions=chosen, names=names, executor=executor))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,9 +10,9 @@ from pylogseg import offline
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.tier.urls import is_tier
 from pylogseg.errors import RequestError
-from pylogseg.offline.comparing import Difference, named_on_either
+from pylogseg.offline.comparing import Difference
 from pylogseg.reading.log_reader import partitions_of
-from pylogseg.spark.distribute import run
+from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.frames import read_segments
 from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.jobs.restoring import exported
@@ -86,17 +85,8 @@ def compared(
 ) -> list[Difference]:
     """Return the differences of two directories, by partition."""
     one, other = (open_dir(each, storage=storage) for each in (a, b))
-    left, right = (_by_key(disk, names) for disk in named_on_either(one, other, names or None))
-    pairs = [(left.get(key), right.get(key)) for key in sorted({*left, *right})]
-    sizes = [sum(side.size for side in pair if side is not None) for pair in pairs]
-    work = functools.partial(_compared, options=options)
-    return run(spark, pairs, work, sizes, label="pylogseg diff", progress=progress)
-
-
-def _compared(pair: tuple[Partition | None, Partition | None], options: dict[str, Any]) -> Difference:
-    a, b = (Disk((), () if side is None else (side,)) for side in pair)
-    (found,) = offline.diff(a, b, **options)
-    return found
+    executor = SparkExecutor(spark, progress)
+    return list(offline.diff(one, other, names or None, executor=executor, **options))
 
 
 def _by_key(disk: Disk, names: Sequence[str]) -> dict[tuple[str, int], Partition]:

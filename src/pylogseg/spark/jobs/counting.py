@@ -6,18 +6,16 @@ import datetime
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
-from pylogseg.disk.disk import Segment, open_dir
+from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
+from pylogseg.inspect.stats.counting import Counting, counted
 from pylogseg.inspect.stats.groups import Group, Unit, group_key, stats_row, units_of
-from pylogseg.inspect.stats.missing import Missing
-from pylogseg.inspect.stats.segment import Stats, segment_stats
-from pylogseg.inspect.stats.sketch import Distinct, Histogram
 from pylogseg.reading.log_reader import partitions_of
-from pylogseg.spark.distribute import merged, packed, unpacked
+from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.frames import read_segments
 from pylogseg.spark.jobs.names import asked_for
 
@@ -98,103 +96,37 @@ def stats_and_notes(
         return _by_key(spark, path, names, top, _reading(storage, tier))
     if by not in ("partition", "topic", "all"):
         raise RequestError(f"by: expected partition, topic, all, hour or key, not {by!r}")
-    found = counted(spark, path, names, by, notes, storage=storage, tier=tier, progress=progress)
-    rows = [_row(*each) for each in found]
-    return spark.createDataFrame(rows, COUNTS)
-
-
-def counted(
-    spark: Any,
-    path: Any,
-    names: Sequence[str],
-    by: str,
-    notes: list[str] | None = None,
-    *,
-    storage: Mapping[str, Any] | None = None,
-    tier: str | None = None,
-    progress: bool | None = None,
-) -> list[tuple[_Counted, float | None]]:
-    """Return the counts of each group, with its dirty ratio.
-
-    The keys and sizes of a segment take about 64 KB. The workers merge them, and do not send them to the driver.
-    """
     disk = open_dir(path, storage=storage, tier=tier)
     disk = disk.select(names) if names else disk
     units = units_of(disk, partitions_of(disk, by_name=bool(names)), notes)
-    segments: list[Segment] = [segment for unit in units for segment in unit.segments]
-    keys = [group_key(unit.name, by) for unit in units for _ in unit.segments]
-    sizes = [segment.size for segment in segments]
-    # The units without their segments, but with the numbers of these.
-    outlines: dict[str, list[_Outline]] = {}
-    bytes_of: dict[str, list[int]] = {}
-    first = 0
-    for unit in units:
-        key, end = group_key(unit.name, by), first + len(unit.segments)
-        outlines.setdefault(key, []).append(_Outline(unit.name, first, end, unit.log_start_offset, unit.is_cleaned))
-        first = end
-        if unit.cleaned_to is not None:
-            dirty, total = _dirty_bytes(unit)
-            known = bytes_of.setdefault(key, [0, 0])
-            known[0] += dirty
-            known[1] += total
-    shipped = {key: packed(list(of)) for key, of in outlines.items()}
-
-    def merge(key: str, found: dict[int, Stats]) -> _Counted:
-        return _put_together(key, unpacked(shipped[key]), found)
-
-    done = merged(spark, segments, keys, segment_stats, _fold, merge, sizes, label="pylogseg stats", progress=progress)
-    return [
-        (done.get(key) or _put_together(key, of, {}), _ratio(*bytes_of.get(key, (0, 0))))
-        for key, of in outlines.items()
-    ]
+    ratios = _ratios(units, by)
+    whole = [(unit, 0) for unit in units]
+    found = counted(whole, by, Counting(), _values_of, SparkExecutor(spark, progress))
+    rows = [(*values, ratios.get(key), *gone, json.dumps(row)) for key, (values, gone, row) in found]
+    return spark.createDataFrame(rows, COUNTS)
 
 
-class _Outline(NamedTuple):
-    """A unit without its segments: name, numbers of the segments, log start offset, whether it is compacted."""
-
-    name: str
-    first: int
-    end: int
-    log_start_offset: int
-    is_cleaned: bool
-
-
-class _Counted(NamedTuple):
-    """The counts of a group."""
-
-    values: tuple[Any, ...]
-    missing: Missing
-    row: dict[str, Any]
-
-
-#: Of a segment whose keys and sizes were merged into those of another one.
-_NO_KEYS, _NO_SIZES = Distinct(), Histogram()
-
-
-def _fold(found: dict[int, Stats], number: int, stats: Stats) -> None:
-    """Keep the counts of a segment, and merge its keys and sizes into those of the first one."""
-    first = next(iter(found.values()), None)
-    if first is not None:
-        first.keys.merge(stats.keys)
-        stats.keys = _NO_KEYS
-        for name in ("key_sizes", "value_sizes", "record_sizes"):
-            getattr(first, name).merge(getattr(stats, name))
-            setattr(stats, name, _NO_SIZES)
-    found[number] = stats
-
-
-def _put_together(key: str, outlines: Sequence[_Outline], found: dict[int, Stats]) -> _Counted:
-    group = Group(key)
-    for unit in outlines:
-        rows = (found[i] for i in range(unit.first, unit.end))
-        group.add(unit.name, rows, unit.log_start_offset, unit.is_cleaned)
-    counts = group.stats
+def _values_of(group: Group) -> tuple[tuple[Any, ...], tuple[int, ...], dict[str, Any]]:
+    """Return what the row of a group says before and after its dirty ratio, and the row of `pylogseg stats --json`."""
+    counts, missing = group.stats, group.missing
     values = (
         group.name, group.partitions, counts.segments, counts.size_bytes, counts.batches, counts.records,
         counts.tombstones, counts.null_keys, counts.keys.count, counts.headers, len(counts.producers),
         _moment(counts.least_timestamp), _moment(counts.largest_timestamp),
     )  # fmt: skip
-    return _Counted(values, group.missing, stats_row(group))
+    gone = (missing.markers, missing.below_start, missing.compaction, missing.damage, missing.unexplained)
+    return values, gone, stats_row(group)
+
+
+def _ratios(units: Sequence[Unit], by: str) -> dict[str, float]:
+    """Return the share of dirty bytes of each group with an entry in the cleaner's checkpoint."""
+    bytes_of: dict[str, list[int]] = {}
+    for unit in units:
+        if unit.cleaned_to is not None:
+            known = bytes_of.setdefault(group_key(unit.name, by), [0, 0])
+            for i, size in enumerate(_dirty_bytes(unit)):
+                known[i] += size
+    return {key: dirty / total for key, (dirty, total) in bytes_of.items() if total}
 
 
 def _dirty_bytes(unit: Unit) -> tuple[int, int]:
@@ -204,16 +136,6 @@ def _dirty_bytes(unit: Unit) -> tuple[int, int]:
     assert unit.cleaned_to is not None
     dirty = sum(s.size for s, end in zip(sealed, behind, strict=True) if end > unit.cleaned_to)
     return dirty, sum(segment.size for segment in sealed)
-
-
-def _ratio(dirty: int, total: int) -> float | None:
-    return dirty / total if total else None
-
-
-def _row(counted: _Counted, dirty_ratio: float | None) -> tuple[Any, ...]:
-    missing = counted.missing
-    gone = (missing.markers, missing.below_start, missing.compaction, missing.damage, missing.unexplained)
-    return (*counted.values, dirty_ratio, *gone, json.dumps(counted.row))
 
 
 def _moment(timestamp_ms: int | None) -> datetime.datetime | None:

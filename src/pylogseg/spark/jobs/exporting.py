@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pylogseg.disk.disk import open_dir
+from pylogseg.env.pool import Advance
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import lacking_for, texts_of
 from pylogseg.reading.log_reader import LogReader, logs_of
 from pylogseg.reading.partition import OPEN_END, ReadOptions
-from pylogseg.spark.distribute import run
+from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.jobs.names import asked_for
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.stores import ObjectStore
@@ -106,17 +108,18 @@ def export(
     logs = logs_of(disk.select(names) if names else disk, by_name=bool(names))
     into = storage if out_storage is None else out_storage
     table = Table(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite, storage=into)
-
-    def work(parts: list[Part]) -> list[ExportedPart]:
-        return export_parts(parts, table)
-
+    executor, label = SparkExecutor(spark, progress), "pylogseg export"
     with table.opened([log.name for log in logs]):
         groups = parts_of(logs, table, options, (since, until), keep_deleted=keep_deleted)
         sizes = [sum(part.segment.size for part in parts) for parts in groups]
-        done = run(spark, groups, work, sizes, label="pylogseg export", progress=progress)
+        done = list(executor.map(functools.partial(_export, table=table), groups, sizes, label=label))
     rows = [row for parts in done for part in parts for row in _rows(part, table.store)]
     readers = [LogReader.of(log, (0, OPEN_END), (since, until), options) for log in logs]
     return spark.createDataFrame(rows + [_missing(each) for each in lacking_for(disk, readers, names)], MANIFEST)
+
+
+def _export(parts: list[Part], advance: Advance, table: Table) -> list[ExportedPart]:
+    return export_parts(parts, table)
 
 
 def _missing(finding: Finding) -> tuple[Any, ...]:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pylogseg.disk.disk import Disk, open_dir
+from pylogseg.disk.disk import open_dir
 from pylogseg.reporting.commands import line
 from pylogseg.reporting.report import Report, reported
-from pylogseg.reporting.scanning import Scan, Task, scan
 from pylogseg.reporting.wishes import Wishes
-from pylogseg.spark.distribute import merged
+from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.jobs.names import asked_for
-
-#: What is read of a segment without `full`, at most about.
-_SOME_BYTES = 1 << 20
 
 
 def report(
@@ -75,47 +70,6 @@ def report(
         config=dict(config or {}),
         command=line("python", "-m", "pylogseg.spark", "report", *words),
         paths=shown,
+        executor=SparkExecutor(spark, progress),
     )
-    return reported(disk, wishes, scanner=lambda tasks: scanned(spark, disk, tasks, progress=progress))
-
-
-def scanned(spark: Any, disk: Disk, tasks: list[Task], *, progress: bool | None = None) -> Iterator[Scan]:
-    """Look at segments in the workers; what records say is merged there, by partition."""
-    keys = [task.segment.path if task.segment in disk.loose else _folder(task) for task in tasks]
-    sizes = [task.segment.size if task.is_full else min(task.segment.size, _SOME_BYTES) for task in tasks]
-    label = "pylogseg report"
-    done = merged(spark, tasks, keys, _scan, _fold, _merge, sizes, label=label, progress=progress)
-    found = {number: each for of in done.values() for number, each in of.items()}
-    return (found.pop(number) for number in range(len(tasks)))
-
-
-def _folder(task: Task) -> str:
-    return task.segment.files.split(task.segment.path)[0]
-
-
-def _scan(task: Task) -> Scan:
-    return scan(task, lambda size: None)
-
-
-def _fold(found: dict[int, Scan], number: int, scan: Scan) -> None:
-    """Keep what a segment says, and merge what its records say into that of the first one."""
-    found[number] = scan
-    if scan.sample is None or len(found) == 1:
-        return
-    first = next(iter(found.values()))
-    if first.sample is None:
-        first.sample = scan.sample
-    else:
-        first.sample.merge(scan.sample)
-    scan.sample = None
-
-
-def _merge(key: str, found: dict[int, Scan]) -> dict[int, Scan]:
-    """Return what the segments of a partition say, by number; their records together in the first one."""
-    together: dict[int, Scan] = {}
-    for number in sorted(found):
-        _fold(together, number, found[number])
-    first = next(iter(together.values()), None)
-    if first is not None and first.sample is not None and first.sample.tops is not None:
-        first.sample = replace(first.sample, tops=first.sample.tops.trimmed())
-    return together
+    return reported(disk, wishes)

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from pylogseg.disk.disk import Partition, open_dir
+from pylogseg.env.pool import Advance
 from pylogseg.errors import RequestError
 from pylogseg.inspect.verify.lacking import refuse, texts_of
 from pylogseg.offline.comparing_table import compared
@@ -21,7 +22,7 @@ from pylogseg.offline.restoring.rows import COLUMNS, WriteOptions, write_rows
 from pylogseg.offline.restoring.staging import Placed, Staging, by_offsets, placed_at, sweep
 from pylogseg.offline.restoring.tables import is_committed
 from pylogseg.offline.restoring.uploading import Upload
-from pylogseg.spark.distribute import run
+from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.worker import task_name
 from pylogseg.spark.write_options import check_columns, parse_write
 from pylogseg.tables.export.notes import lacking_of, refuse_unfinished
@@ -175,7 +176,7 @@ def _decided(
     if committed:
         return rows
     files = sorted(rows.inputFiles())
-    said = run(spark, files, functools.partial(_is_said, storage=storage), [0] * len(files))
+    said = SparkExecutor(spark).map(functools.partial(_is_said, storage=storage), files, label="pylogseg restore")
     of_aborted = [file for file, is_said in zip(files, said, strict=True) if not is_said]
     if not of_aborted:
         return rows
@@ -195,7 +196,7 @@ def _decided(
     return rows
 
 
-def _is_said(file: str, storage: Mapping[str, Any] | None) -> bool:
+def _is_said(file: str, advance: Advance, storage: Mapping[str, Any] | None) -> bool:
     """Check whether a file, as Spark names it, says that all its records were committed."""
     parts = urlsplit(file)
     return is_committed(unquote(parts.path) if parts.scheme == "file" else file, storage)

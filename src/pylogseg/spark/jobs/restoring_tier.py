@@ -6,12 +6,15 @@ driver puts in place what they wrote.
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.tier.urls import is_tier
+from pylogseg.env.executor import Executor
+from pylogseg.env.pool import Advance
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.inspect.verify.lacking import texts_of
 from pylogseg.offline.restoring.adopting import Arrival
@@ -21,7 +24,7 @@ from pylogseg.offline.restoring.partition import Written
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.offline.restoring.tier import FromTier, Until
 from pylogseg.offline.result import PartitionResult, Result
-from pylogseg.spark.distribute import run
+from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.jobs.results import frame_of
 
@@ -98,9 +101,7 @@ def restored(
     into = checked_target(target)
     disk = open_dir(path, storage=storage, tier=tier)
     given = _FromTier(disk, names, partitions, until or Until(), skips_damage=on_corrupt == "skip")
-    given.spread = lambda items, work, sizes: run(
-        spark, items, work, sizes, label="pylogseg restore_tier", progress=progress
-    )
+    given.executor = SparkExecutor(spark, progress)
     given.lacking = given.look(disk, force)
     job = Restoring(
         given,
@@ -123,8 +124,7 @@ class _Made(NamedTuple):
 class _FromTier(FromTier):
     """Partitions of a tier that tasks read; one that fails does not keep the others."""
 
-    #: Applies a function to partitions in tasks, see `distribute.run`.
-    spread: Callable[[list[Partition], Callable[[Partition], _Made], list[int]], list[_Made]]
+    executor: Executor
 
     def _new_result(self, part: Partition) -> PartitionResult:
         try:
@@ -136,11 +136,7 @@ class _FromTier(FromTier):
 
     def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
         """Return offsets and number of records of what is to be written; not of what cannot be read."""
-        until = self._until
-
-        def work(part: Partition) -> _Made:
-            return _tried(part, until, True, lambda given: given.contents([part.name], arrivals)[part.name])
-
+        work = functools.partial(_read, until=self._until, arrivals=arrivals)
         return self._spread(list(names), work)
 
     def write(
@@ -152,21 +148,17 @@ class _FromTier(FromTier):
         arrivals: Mapping[str, Arrival],
     ) -> list[Written]:
         """Write partitions into the staging folder; leave out those that fail."""
-        until, skips, root, write_id = self._until, self._skips, staging.root, staging.write_id
-
-        def work(part: Partition) -> _Made:
-            def write(given: FromTier) -> Written:
-                (made,) = given.write(Staging(root, write_id), [part.name], ids, lambda size: None, arrivals)
-                return made
-
-            return _tried(part, until, skips, write)
-
+        place = staging.root, staging.write_id
+        work = functools.partial(
+            _write, until=self._until, skips_damage=self._skips, place=place, ids=ids, arrivals=arrivals
+        )
         return list(self._spread(names, work).values())
 
-    def _spread(self, names: Sequence[str], work: Callable[[Partition], _Made]) -> dict[str, Any]:
+    def _spread(self, names: Sequence[str], work: Callable[[Partition, Advance], _Made]) -> dict[str, Any]:
         """Return what became of partitions, by name; note what tasks say of them."""
         parts = [self._parts[name] for name in names]
-        made = dict(zip(names, self.spread(parts, work, [part.size for part in parts]), strict=True))
+        done = self.executor.map(work, parts, [part.size for part in parts], label="pylogseg restore")
+        made = dict(zip(names, done, strict=True))
         for name, each in made.items():
             known, told = self._results[name], each.result
             known.notes += told.notes
@@ -176,6 +168,27 @@ class _FromTier(FromTier):
             if each.error is not None:
                 _fail(self._results[name], each.error)
         return {name: each.value for name, each in made.items() if each.error is None}
+
+
+def _read(part: Partition, advance: Advance, until: Until, arrivals: Mapping[str, Arrival]) -> _Made:
+    return _tried(part, until, True, lambda given: given.contents([part.name], arrivals)[part.name])
+
+
+def _write(
+    part: Partition,
+    advance: Advance,
+    *,
+    until: Until,
+    skips_damage: bool,
+    place: tuple[str, str],
+    ids: dict[str, str],
+    arrivals: Mapping[str, Arrival],
+) -> _Made:
+    def write(given: FromTier) -> Written:
+        (made,) = given.write(Staging(*place), [part.name], ids, advance, arrivals)
+        return made
+
+    return _tried(part, until, skips_damage, write)
 
 
 def _tried(part: Partition, until: Until, skips_damage: bool, work: Callable[[FromTier], Any]) -> _Made:

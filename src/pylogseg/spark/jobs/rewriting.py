@@ -18,6 +18,8 @@ from pyspark import cloudpickle
 from pylogseg import offline
 from pylogseg.disk.disk import open_dir
 from pylogseg.disk.target import Target
+from pylogseg.env.executor import Executor
+from pylogseg.env.pool import Advance
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_partition_folder
@@ -25,7 +27,7 @@ from pylogseg.offline.restoring.partition import Written
 from pylogseg.offline.restoring.staging import Staging, sweep
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.reading.marks import is_marked, mark_of
-from pylogseg.spark.distribute import run
+from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.jobs.results import MANIFEST, row_of
 
@@ -108,7 +110,8 @@ def _rewritten(
     known = [n for n in chosen if not overwrite and n in notes and os.path.isdir(os.path.join(out, n))]
     asked = [(os.path.join(place.parent, name), notes[name], how) for name in known]
     asked_bytes = [sizes[name] for name in known]
-    compared = run(spark, asked, is_made_of, asked_bytes, label=command, progress=progress) if asked else []
+    executor, label = SparkExecutor(spark, progress), f"pylogseg {command}"
+    compared = executor.map(is_made_of, asked, asked_bytes, label=label)
     same = [name for name, is_same in zip(known, compared, strict=True) if is_same]
     rows = [_unchanged(name, os.path.join(out, name)) for name in same]
     todo = [name for name in chosen if name not in same]
@@ -121,43 +124,31 @@ def _rewritten(
     work = functools.partial(getattr(offline, command), **options)
     bytes_of = [sizes[name] for name in todo]
     if dry_run:
-        tried = run(
-            spark, todo, lambda name: _tried(work, place.parent, name), bytes_of, label=command, progress=progress
-        )
+        tried = executor.map(functools.partial(_tried, work=work, parent=place.parent), todo, bytes_of, label=label)
         return spark.createDataFrame(sorted(rows + [row_of(row) for row in tried]), MANIFEST)
     if todo:
-        rows += _into(spark, work, place, out, todo, bytes_of, command, how, overwrite, progress)
+        rows += _into(executor, label, work, place, out, todo, bytes_of, how, overwrite)
     return spark.createDataFrame(sorted(rows), MANIFEST)
 
 
 def _into(
-    spark: Any,
+    executor: Executor,
+    label: str,
     work: Callable[..., Result],
     place: Target,
     out: str,
     todo: list[str],
     sizes: list[int],
-    command: str,
     how: str,
     overwrite: bool,
-    progress: bool | None,
 ) -> list[tuple[Any, ...]]:
     """Rewrite partitions, and put those that did not fail in place, with notes."""
     staging = Staging(os.path.abspath(out))
     staging.begin()
-    root, write_id, parent = staging.root, staging.write_id, place.parent
-
-    def task(name: str) -> _Made:
-        into = os.path.join(Staging(root, write_id).attempt_folder(name), "into")
-        note = made_of(os.path.join(parent, name), how)
-        (result,) = work(os.path.join(parent, name), into=into)
-        failed = result.state == "failed"
-        # Paths in the result name the input or the final place, not the staging folder.
-        said = json.dumps(result.as_row(), default=str).replace(into, parent if failed else root)
-        return _Made(json.loads(said), note, None if failed else _written(os.path.join(into, name)))
-
+    root, write_id = staging.root, staging.write_id
+    task = functools.partial(_make, work=work, parent=place.parent, root=root, write_id=write_id, how=how)
     try:
-        made = run(spark, todo, task, sizes, label=f"pylogseg {command}", progress=progress)
+        made = list(executor.map(task, todo, sizes, label=label))
         new = {name: each.note for name, each in zip(todo, made, strict=True) if each.written is not None}
         kept = {name: note for name, note in _read_notes(out).items() if name not in todo}
         files = {_NOTES: json.dumps({**kept, **new}).encode(), **_as_they_are(place, root)}
@@ -166,6 +157,18 @@ def _into(
     finally:
         staging.abort()
     return [row_of(each.row) for each in made]
+
+
+def _make(
+    name: str, advance: Advance, *, work: Callable[..., Result], parent: str, root: str, write_id: str, how: str
+) -> _Made:
+    into = os.path.join(Staging(root, write_id).attempt_folder(name), "into")
+    note = made_of(os.path.join(parent, name), how)
+    (result,) = work(os.path.join(parent, name), into=into)
+    failed = result.state == "failed"
+    # Paths in the result name the input or the final place, not the staging folder.
+    said = json.dumps(result.as_row(), default=str).replace(into, parent if failed else root)
+    return _Made(json.loads(said), note, None if failed else _written(os.path.join(into, name)))
 
 
 def _as_they_are(place: Target, root: str) -> dict[str, bytes]:
@@ -184,7 +187,7 @@ def _as_they_are(place: Target, root: str) -> dict[str, bytes]:
     return found
 
 
-def _tried(work: Callable[..., Result], parent: str, name: str) -> dict[str, Any]:
+def _tried(name: str, advance: Advance, work: Callable[..., Result], parent: str) -> dict[str, Any]:
     (result,) = work(os.path.join(parent, name), dry_run=True)
     return result.as_row()
 
@@ -211,7 +214,7 @@ def made_of(folder: str, how: str) -> dict[str, Any]:
     return {"how": how, "log_start": found.log_start_offset, "files": marks}
 
 
-def is_made_of(asked: tuple[str, dict[str, Any], str]) -> bool:
+def is_made_of(asked: tuple[str, dict[str, Any], str], advance: Advance) -> bool:
     """Check whether a folder, with its note and a command, would give what an earlier run made."""
     folder, note, how = asked
     (found,) = open_dir(folder).partitions

@@ -1,0 +1,297 @@
+"""Spark as an `Executor`: the function of a job runs in tasks, its results return to the driver."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import pickle
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from pylogseg.env.pool import Advance, stream_ordered
+from pylogseg.errors import PylogsegError, StorageError
+from pylogseg.spark import _compat
+from pylogseg.spark.following import followed, shown
+from pylogseg.spark.worker import freeze_modules
+
+T = TypeVar("T")
+R = TypeVar("R")
+M = TypeVar("M")
+
+#: Tasks per core, so that all cores end at about the same time.
+_TASKS_PER_CORE = 4
+#: The fewest bytes that a task should read.
+_LEAST_BYTES = 16 << 20
+#: The cost of opening a file, in bytes that could be read in that time.
+_OPEN_BYTES = 64 << 10
+#: Output of a job that makes a row for the driver.
+_PIECES_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class SparkExecutor:
+    """Tasks of a Spark session.
+
+    A function may run several times for one item, so what it writes must not depend on that. It fails with an error of
+    this package in place of its result; one of the storage is tried again once, which may be on another machine.
+    """
+
+    spark: Any
+    progress: bool | None = None  #: Show tasks on stderr if nobody asks for bytes; None if stderr is a terminal.
+
+    def map(
+        self,
+        function: Callable[[T, Advance], R],
+        items: Sequence[T],
+        sizes: Sequence[int] = (),
+        *,
+        label: str = "pylogseg",
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> Iterator[R]:
+        """See `Executor`. All results are on the driver before the first is yielded, so they must be small."""
+        sizes = sizes or [0] * len(items)
+        results = self._run(function, items, sizes, label, on_bytes)
+        again = [number for number, result in enumerate(results) if _is_passing(result)]
+        for number, result in zip(
+            again, self._run(function, [items[n] for n in again], [sizes[n] for n in again], label, None), strict=True
+        ):
+            results[number] = result
+        for result in results:
+            yield _result(result)
+
+    def merge(
+        self,
+        function: Callable[[T, Advance], R],
+        items: Sequence[T],
+        keys: Sequence[str],
+        fold: Callable[[dict[int, R], int, R], None],
+        merge: Callable[[str, Iterator[R]], M],
+        sizes: Sequence[int] = (),
+        *,
+        label: str = "pylogseg",
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> Iterator[tuple[str, M]]:
+        """See `Executor`. Workers merge, too: the driver gets only what `merge` returns."""
+        sizes = sizes or [0] * len(items)
+        groups = self._shares(sizes)
+        shipped = [packed([(i, keys[i], items[i]) for i in group]) for group in groups]
+        schema = "key string, results binary"
+
+        def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number in _numbers(numbers):
+                for key, group in itertools.groupby(unpacked(shipped[number]), lambda item: item[1]):
+                    found: dict[int, Any] = {}
+                    for i, _, item in group:
+                        result = _tried(function, item)
+                        if isinstance(result, _Failed):
+                            found = {i: result}
+                            break
+                        fold(found, i, result)
+                    yield _keyed(key, found)
+            freeze_modules()
+
+        def finish(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            pairs = (pair for batch in rows for pair in zip(*map(pa.Array.to_pylist, batch.columns), strict=True))
+            for key, group in itertools.groupby(pairs, lambda pair: pair[0]):
+                found = {i: done for _, data in group for part in unpacked(data) for i, done in part.items()}
+                failed = [done for done in found.values() if isinstance(done, _Failed)]
+                yield _keyed(key, failed[0] if failed else merge(key, (found[i] for i in sorted(found))))
+            freeze_modules()
+
+        if not items:
+            return
+        frame = self._frame(task, len(groups), schema)
+        together = frame.repartition(min(len(groups), len(set(keys))), "key").sortWithinPartitions("key")
+        show = shown(label, len(groups), sum(sizes), on_bytes, self.progress)
+        with followed(self.spark, label, show):
+            rows = together.mapInArrow(finish, schema).collect()
+        merged = {row["key"]: unpacked(row["results"])[0] for row in rows}
+        for key in dict.fromkeys(keys):
+            yield key, _result(merged[key])
+
+    def stream(
+        self,
+        function: Callable[[T, Callable[[bytes], None], Advance], R],
+        items: Sequence[T],
+        sizes: Sequence[int] = (),
+        *,
+        label: str = "pylogseg",
+        on_bytes: Callable[[int], None] | None = None,
+    ) -> Iterator[bytes | R]:
+        """See `Executor`. The output waits on the workers' disks, and comes to the driver task by task."""
+        from pyspark import StorageLevel
+
+        sizes = sizes or [0] * len(items)
+        groups = in_order(sizes, _compat.cores_of(self.spark) or 1)
+        shipped = [packed([items[i] for i in group]) for group in groups]
+
+        def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number in _numbers(numbers):
+                for item in unpacked(shipped[number]):
+                    for row in _streamed(function, item):
+                        yield pa.RecordBatch.from_arrays([pa.array([packed([row])], pa.binary())], ["pieces"])
+            freeze_modules()
+
+        if not items:
+            return
+        frame = self._frame(task, len(groups), "pieces binary").persist(StorageLevel.DISK_ONLY)
+        try:
+            show = shown(label, len(groups), sum(sizes), on_bytes, self.progress)
+            with followed(self.spark, label, show):
+                frame.count()
+            for row in frame.toLocalIterator():
+                ((pieces, results),) = unpacked(row["pieces"])
+                yield from pieces
+                yield from map(_result, results)
+        finally:
+            frame.unpersist()
+
+    def _run(
+        self,
+        function: Callable[[T, Advance], R],
+        items: Sequence[T],
+        sizes: Sequence[int],
+        label: str,
+        on_bytes: Callable[[int], None] | None,
+    ) -> list[R | _Failed]:
+        """Return a result, or what failed, for each item."""
+        if not items:
+            return []
+        groups = self._shares(sizes)
+        # A task unpacks only its own items: there may be a million in all.
+        shipped = [packed([items[i] for i in group]) for group in groups]
+
+        def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for number in _numbers(numbers):
+                done = packed([_tried(function, item) for item in unpacked(shipped[number])])
+                columns = [pa.array([number], pa.int64()), pa.array([done], pa.binary())]
+                yield pa.RecordBatch.from_arrays(columns, ["share", "results"])
+            freeze_modules()
+
+        frame = self._frame(task, len(groups), "share bigint, results binary")
+        found: dict[int, R | _Failed] = {}
+        with followed(self.spark, label, shown(label, len(groups), sum(sizes), on_bytes, self.progress)):
+            for row in frame.collect():
+                found.update(zip(groups[row["share"]], unpacked(row["results"]), strict=True))
+        return [found[i] for i in range(len(items))]
+
+    def _shares(self, sizes: Sequence[int]) -> list[list[int]]:
+        return shares(sizes, _compat.cores_of(self.spark) or 1)
+
+    def _frame(self, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], n: int, schema: str) -> Any:
+        return self.spark.range(0, n, 1, n).mapInArrow(task, schema)
+
+
+class _Failed(NamedTuple):
+    """In place of a result."""
+
+    error: PylogsegError
+
+
+def _tried(function: Callable[[T, Advance], R], item: T) -> R | _Failed:
+    try:
+        return function(item, _unheard)
+    except PylogsegError as error:
+        return _Failed(error)
+
+
+def _unheard(size: int) -> None:
+    """Progress of a task goes by tasks."""
+
+
+def _is_passing(result: object) -> bool:
+    return isinstance(result, _Failed) and isinstance(result.error, StorageError)
+
+
+def _result(result: R | _Failed) -> R:
+    if isinstance(result, _Failed):
+        raise result.error
+    return result
+
+
+def _streamed(
+    function: Callable[[T, Callable[[bytes], None], Advance], R], item: T
+) -> Iterator[tuple[list[bytes], list[R | _Failed]]]:
+    """Yield the output of a function in parts, the last one with its result."""
+    pieces: list[bytes] = []
+    result: R | _Failed
+    held = 0
+    try:
+        for each in stream_ordered(function, [item], 1):
+            if not isinstance(each, bytes):
+                result = each
+                continue
+            pieces.append(each)
+            held += len(each)
+            if held >= _PIECES_BYTES:
+                yield pieces, []
+                pieces, held = [], 0
+    except PylogsegError as error:
+        result = _Failed(error)
+    yield pieces, [result]
+
+
+def _numbers(batches: Iterator[pa.RecordBatch]) -> Iterator[int]:
+    for batch in batches:
+        yield from batch.column(0).to_pylist()
+
+
+def _keyed(key: str, result: Any) -> pa.RecordBatch:
+    columns = [pa.array([key], pa.string()), pa.array([packed([result])], pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, ["key", "results"])
+
+
+def packed(items: list[Any]) -> bytes:
+    """Serialize items. Those of one disk are similar, so compression saves 90 %."""
+    return zlib.compress(pickle.dumps(items), 1)
+
+
+def unpacked(data: bytes) -> list[Any]:
+    """Deserialize the items of `packed`."""
+    found: list[Any] = pickle.loads(zlib.decompress(data))
+    return found
+
+
+def shares(sizes: Sequence[int], cores: int) -> list[list[int]]:
+    """Put items, by number, into groups of about equal size: the largest first, each into the smallest group.
+
+    >>> shares([100 << 20, 1, 1, 60 << 20, 50 << 20], 1)
+    [[0], [3], [4], [1, 2]]
+    """
+    costs = [size + _OPEN_BYTES for size in sizes]
+    count = _tasks(costs, cores)
+    groups: list[list[int]] = [[] for _ in range(count)]
+    heap = [(0, number) for number in range(count)]
+    for item in sorted(range(len(costs)), key=lambda item: -costs[item]):
+        held, number = heapq.heappop(heap)
+        groups[number].append(item)
+        heapq.heappush(heap, (held + costs[item], number))
+    return [sorted(group) for group in groups if group]
+
+
+def in_order(sizes: Sequence[int], cores: int) -> list[list[int]]:
+    """Cut the sequence of items, by number, into groups of about equal size.
+
+    >>> in_order([100 << 20, 1, 1, 60 << 20, 50 << 20], 1)
+    [[0], [1, 2, 3], [4]]
+    """
+    costs = [size + _OPEN_BYTES for size in sizes]
+    target = sum(costs) / max(1, _tasks(costs, cores))
+    groups: list[list[int]] = []
+    held = 0.0
+    for item, cost in enumerate(costs):
+        if not groups or held >= target:
+            groups.append([])
+            held = 0.0
+        groups[-1].append(item)
+        held += cost
+    return groups
+
+
+def _tasks(costs: Sequence[int], cores: int) -> int:
+    target = max(_LEAST_BYTES, -(-sum(costs) // (_TASKS_PER_CORE * cores)))
+    return min(len(costs), max(cores, -(-sum(costs) // target)))
