@@ -199,14 +199,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture
 def command(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs a command of the shell in the session of the tests."""
+    """Runs a command of the shell on Spark, in the session of the tests."""
     from click.testing import CliRunner
 
-    from pylogseg.spark import commands
+    from pylogseg.cli import shell
 
     @contextlib.contextmanager
-    def session(master: str | None, settings: dict[str, str]) -> Iterator[Any]:
+    def session(master: str, settings: dict[str, str]) -> Iterator[Any]:
         yield spark
 
-    monkeypatch.setattr(commands, "_session", session)
-    return lambda *words: CliRunner().invoke(commands.shell, [str(word) for word in words])
+    monkeypatch.setattr("pylogseg.spark.session.session", session)
+    return lambda *words: CliRunner().invoke(shell, [*map(str, words), "--spark", "default"])

@@ -21,6 +21,7 @@ import pylogseg
 from pylogseg import _codec
 from pylogseg.cli import shell
 from pylogseg.disk.disk import open_dir
+from pylogseg.env.executor import Threads
 from pylogseg.inspect.verify.disk import Summary, verify
 from pylogseg.inspect.verify.findings import REMEDIES, Finding, Level
 from pylogseg.inspect.verify.segment import MAX_REMARKS, verify_segment
@@ -456,7 +457,7 @@ def test_counts_are_those_of_the_records(golden: Path, decoded: Any) -> None:
 
 def test_threads_find_the_same(golden: Path) -> None:
     folder = golden / "broker-4.3" / "damage" / "transactions-torn" / "in"
-    assert check(folder, jobs=3)[0] == check(folder)[0]
+    assert check(folder, executor=Threads(3))[0] == check(folder)[0]
 
 
 def test_work_grows_with_the_partitions_and_not_with_their_square(tmp_path: Path) -> None:

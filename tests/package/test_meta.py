@@ -26,8 +26,8 @@ STUBS = sorted(SOURCE.rglob("*.pyi"))
 #: The bands, each a folder, the ground at the bottom: a band imports from itself and from those below it.
 BANDS: tuple[tuple[str, ...], ...] = (
     ("testing",),
-    ("spark",),
     ("cli", "__main__"),
+    ("spark",),
     ("reporting",),
     ("offline",),
     ("server",),
@@ -53,7 +53,7 @@ EDGES = {
         r"|inspect\.search\.regex|server\.regex|offline\.(restoring\..*|comparing_table)|spark(\..*)?"
     ),
     "duckdb": re.compile(r"tables\.sql\..*"),
-    "click": re.compile(r"cli(\..*)?|spark\.commands"),
+    "click": re.compile(r"cli(\..*)?"),
     "rich": re.compile(r"cli(\..*)?"),
     "fsspec": re.compile(r"env\.remote"),
     "cryptography": re.compile(r"disk\.tier\.keys"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from helpers.damaged_logs import hurt
 from helpers.shell import pylogseg as run
 from helpers.spark_logs import needs_sources
 
@@ -19,22 +20,6 @@ from pylogseg.errors import IncompleteError
 from pylogseg.spark import executor, jobs
 from pylogseg.spark.executor import shares
 from pylogseg.tables.read_arrow import read_arrow
-
-
-def hurt(examples: Path, target: Path) -> Path:
-    """The example with a flipped byte, an index that lies, and a torn end."""
-    shutil.copytree(examples, target)
-    logs = sorted(path for path in target.rglob("*.log") if path.stat().st_size > 1000)
-    for path in logs[:3]:
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 0xFF
-        path.write_bytes(data)
-    logs[4].write_bytes(logs[4].read_bytes()[:-5])
-    for path in target.rglob("*.index"):
-        if path.stat().st_size >= 8:
-            path.write_bytes(path.read_bytes()[:-1] + b"\x07")
-            break
-    return target
 
 
 def test_verify_says_what_the_command_says(spark: Any, examples: Path, tmp_path: Path) -> None:
@@ -189,7 +174,7 @@ def test_what_an_export_knows_to_be_missing(spark: Any, command: Any, examples: 
     )  # fmt: skip
     assert re.search(rf"{gone[0]}.*{gone[1] - 1}", missing.problem), missing.problem
     assert {row.state for row in rows if row.baseOffset == int(first.stem)} == {"written"}
-    done = command("export", tmp_path / "data", tmp_path / "out")
+    done = command("export", tmp_path / "data", "--out", tmp_path / "plain")
     assert (done.exit_code, missing.problem in done.stderr) == (1, True)
 
 
@@ -203,6 +188,7 @@ def test_restore_of_a_table_that_lacks_a_file(spark: Any, command: Any, examples
     with pytest.raises(IncompleteError, match=f"{path.name}.*is not there, with {len(lost):,} records"):
         jobs.restore(spark, str(table), str(back))
     assert not back.exists()
+    back.mkdir()
     done = command("restore", table, back, "--force")
     assert (done.exit_code, "is not there" in done.stderr) == (1, True)
     everything = {record.offset for record in pylogseg.read(examples, "codec-none")}
@@ -280,9 +266,11 @@ def test_restore_asks_what_was_committed(spark: Any, examples: Path, tmp_path: P
         jobs.restore(spark, str(silent), str(tmp_path / "back"))
     with pytest.raises(pylogseg.RequestError, match="no column isTransactional"):
         jobs.restore(spark, str(silent), str(tmp_path / "back"), without_transactions=True)
+    for name in ("back", "all", "left"):
+        (tmp_path / name).mkdir()
     done = command("restore", told, tmp_path / "back")
     assert (done.exit_code, "records were part of transactions" in done.stderr) == (2, True)
-    assert not (tmp_path / "back").exists()
+    assert not list((tmp_path / "back").iterdir())
 
     everything = len(list(pylogseg.read(str(examples), ["txn-a", "codec-zstd"])))
     assert command("restore", told, tmp_path / "all", "--committed").exit_code == 0
@@ -322,16 +310,16 @@ def test_diff_sees_rows_that_are_there_twice(spark: Any, examples: Path, tmp_pat
     )  # fmt: skip
 
 
-def test_an_export_that_is_not_whole(
-    spark: Any, command: Any, examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What could not be read is said, and shows in the exit code; a table whose export died is not restored."""
-    disk, out = hurt(examples, tmp_path / "data"), tmp_path / "out"
-    done = command("export", disk, out, "--on-corrupt", "skip")
-    assert (done.exit_code, "CRC mismatch" in done.stderr) == (1, True)
-    assert command("export", disk, out, "--on-corrupt", "skip").exit_code == 1
-    assert command("export", disk, out).exit_code == 1
-    refused = command("restore", out, tmp_path / "back")
+def test_an_export_that_is_not_whole(spark: Any, command: Any, examples: Path, tmp_path: Path) -> None:
+    """What could not be read is said; a table whose export died is not restored."""
+    disk, out, back = hurt(examples, tmp_path / "data"), tmp_path / "out", tmp_path / "back"
+    back.mkdir()
+    for _ in range(2):
+        problems = {row.problem for row in jobs.export(spark, disk, str(out), on_corrupt="skip").collect()}
+        assert any("CRC mismatch" in text for text in problems if text)
+    with pytest.raises(pylogseg.CorruptionError, match="CRC mismatch"):
+        jobs.export(spark, disk, str(out))
+    refused = command("restore", out, back)
     assert (refused.exit_code, "did not finish, and parts may be missing" in refused.stderr) == (2, True)
 
 
@@ -385,39 +373,20 @@ def test_a_task_that_fails_leaves_nothing(spark: Any, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "data") == []
 
 
-def test_the_shell(command: Any, examples: Path, tmp_path: Path) -> None:
-    """The same jobs by words: what they print, and how they end."""
-    done = command("verify", hurt(examples, tmp_path / "data"), "--json")
-    assert done.exit_code == 1
-    assert json.loads(done.stdout.splitlines()[-1])["damaged"] >= 3
-    done = command("stats", examples, "txn-a", "--by", "topic")
-    assert (done.exit_code, done.stdout.splitlines()[1].split()[0]) == (0, "txn-a")
-    (tmp_path / "data" / "cleaner-offset-checkpoint").write_text("x\n")
-    done = command("stats", tmp_path / "data", "txn-a", "--by", "topic")
-    assert (done.exit_code, done.stdout.splitlines()[1].split()[0]) == (1, "txn-a")
-    assert "not known: what the cleaner has cleaned" in done.stderr
-    out, back = tmp_path / "out", tmp_path / "back"
-    assert "written" in command("export", examples, out, "txn-a").stdout
-    assert "unchanged" in command("export", examples, out, "txn-a", "--dry-run").stdout
-    refused = command("restore", out, back, "--dry-run")
-    assert (refused.exit_code, "committed" in refused.stderr) == (2, True)
-    assert "to do" in command("restore", out, back, "--committed", "--dry-run").stdout
-    assert "written" in command("restore", out, back, "--committed", "-o", "compression=zstd").stdout
-    nothing = command("grep", "no such thing", back, "--json")
-    assert (nothing.stdout, nothing.exit_code) == ("", 1)
-    assert command("grep", "no such thing", back, "--out", tmp_path / "found").exit_code == 1
-    assert command("grep", "", back, "--json").exit_code == 0
-
-
-def test_errors_of_the_shell(command: Any, examples: Path, tmp_path: Path) -> None:
+def test_errors_of_the_shell(spark: Any, command: Any, examples: Path, tmp_path: Path) -> None:
     """Of the driver and of tasks alike: a line that names the remedy, and an exit code."""
-    done = command("restore", tmp_path, tmp_path, "-o", "ofsets=keep")
-    assert (done.exit_code, "Did you mean 'offsets'?" in done.stderr) == (2, True)
+    with pytest.raises(pylogseg.RequestError, match="Did you mean 'offsets'"):
+        jobs.restore(spark, spark.range(3), str(tmp_path), ofsets="keep")
     disk = hurt(examples, tmp_path / "data")
-    done = command("export", disk, tmp_path / "out")
+    done = command("export", disk, "--out", tmp_path / "out")
     assert done.exit_code == 1
     assert re.search(r"^pylogseg: .*at position \d+.*", done.stderr, re.MULTILINE)
     assert command("nothing").exit_code == 2
+    done = command("compact", disk)
+    assert (done.exit_code, "give --into FOLDER" in done.stderr) == (2, True)
+    for given in (["--jobs", "2"], ["--max-bytes-per-second", "1M"]):
+        done = command("stats", disk, *given)
+        assert (done.exit_code, f"{given[0]} is for threads" in done.stderr) == (2, True)
 
 
 def test_shares() -> None:

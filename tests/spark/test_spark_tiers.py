@@ -150,29 +150,32 @@ def test_parts_of_logs(spark: Any, uploaded: Path, keys: Path, rest: Path, tmp_p
         }
 
 
-def test_one_that_fails_does_not_keep_the_others(command: Any, tier: Path, keys: Path, tmp_path: Path) -> None:
-    """It is a row with the reason, and stays as it was; what is damaged can be left out."""
-    by_spark, alone, other = folders(tmp_path, "spark", "alone", "other")
+def test_one_that_fails_does_not_keep_the_others(
+    spark: Any, command: Any, tier: Path, keys: Path, tmp_path: Path
+) -> None:
+    """It is a row with the reason, and stays as it was; damage can be left out. The command wants all or none."""
+    by_spark, alone, other, none = folders(tmp_path, "spark", "alone", "other", "none")
     victim = sorted((tier / f"orders-{TOPIC_ID}" / "1").glob("*.log"))[1]
     damage(victim)
     url, ring = f"aiven+file://{tier}", ("--keys", keys)
-    done = command("restore", url, by_spark, *ring, "--json")
-    rows = {row["partition"]: row for row in map(json.loads, done.stdout.splitlines())}
-    assert {number: row["state"] for number, row in rows.items()} == {0: "done", 1: "failed"}
-    assert str(victim) in rows[1]["reason"]
+    done = command("restore", url, none, *ring, "--json")
+    assert (done.exit_code, str(victim) in done.stderr, list(none.iterdir())) == (1, True, [])
+    rows = jobs.restore_tier(spark, url, str(by_spark), storage={"tier_keys": str(keys)}).collect()
+    assert {row.partition: row.state for row in rows} == {0: "done", 1: "failed"}
+    assert str(victim) in rows[1].reason
     assert not [path for path in by_spark.iterdir() if path.name != "orders-0" and path.is_dir()]
     assert shell.pylogseg("restore", url, other, "orders-0", *ring).code == 0
     assert tree(by_spark) == tree(other)
     assert done.exit_code == shell.pylogseg("restore", url, alone, "orders-1", *ring).code
 
     done = command("restore", url, by_spark, *ring, "--on-corrupt", "skip")
-    assert "orders-1: left out: " in done.stderr
+    assert "orders-1: left out: " in done.stdout
     assert done.exit_code == shell.pylogseg("restore", url, alone, *ring, "--on-corrupt", "skip").code
     assert tree(by_spark) == tree(alone)
 
     victim.unlink()
     done = command("restore", url, by_spark, "orders-1", *ring, "--overwrite")
-    assert (done.exit_code, "the object is not there" in done.stdout) == (2, True)
+    assert (done.exit_code, "the object is not there" in done.stderr) == (2, True)
     assert tree(by_spark) == tree(alone)
 
 
@@ -259,11 +262,10 @@ def test_refused(command: Any, examples: Path, uploaded: Path, keys: Path, tmp_p
     wrong: dict[tuple[Any, ...], str] = {
         (url, target, "--keys", keys): "it already exists with other records",
         (url, target, "nobody"): "nobody",
-        (url, "s3://bucket/x"): "object stores do not have",
+        (url, "s3://bucket/x"): "works on one machine",
         (url, tmp_path / "none"): "there is no such folder",
         (url, target, "--committed"): "none of its options apply",
         (examples, target, "--to", 3): "only what comes from tiered storage",
-        (examples, target, "codec-zstd"): "only what comes from tiered storage",
     }
     for words, reason in wrong.items():
         done = command("restore", *words)
@@ -358,12 +360,11 @@ def test_jobs_say_what_the_commands_say(
     place = (rest, "--tier", url, "--keys", keys) if joined else (url, "--keys", keys)
     got = [json.loads(line) for line in command("verify", *place, "--json").stdout.splitlines()]
     alone = shell.pylogseg("verify", *place, "--json").rows
-    assert [row for row in got if row["type"] == "finding"] == [row for row in alone if row["type"] == "finding"]
+    assert got == alone
     assert len(got) > 2
-    rows = [json.loads(line) for line in command("stats", *place, "--json").stdout.splitlines()]
-    counted = {row["name"]: row for row in shell.pylogseg("stats", *place, "--json", "--by", "partition").rows}
-    assert {row["name"]: json.loads(row["detail"]) for row in rows} == counted
-    done = command("export", *place[:1], tmp_path / "table", "orders-0", *place[1:])
+    words = ("stats", *place, "--json", "--by", "partition")
+    assert [json.loads(line) for line in command(*words).stdout.splitlines()] == shell.pylogseg(*words).rows
+    done = command("export", *place[:1], "orders-0", *place[1:], "--out", tmp_path / "table")
     assert done.exit_code == 0, done.output
     done = command("report", *place, "-o", tmp_path / "report.html")
     alone_report = shell.pylogseg("report", *place, "-o", tmp_path / "alone.html")

@@ -9,6 +9,7 @@ import click
 
 from pylogseg.cli import common, completion, tiers
 from pylogseg.cli.query import OffsetRange, parse_offsets
+from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.disk import Disk, open_dir
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.offline.comparing import Difference, Range
@@ -69,7 +70,7 @@ or damage, since unreadable records cannot be compared; 130 interrupted.
 @common.decompressed_option("counts as damaged")
 @common.rate_option
 @common.json_option
-@common.jobs_option
+@workers_option
 def diff(
     a: str,
     b: str,
@@ -83,6 +84,7 @@ def diff(
     below_log_start: bool,
     quiet: bool,
     as_json: bool,
+    workers: Workers,
     **options: Any,
 ) -> None:
     """Compare the records of two partitions or directories, A and B, however they are batched."""
@@ -93,7 +95,8 @@ def diff(
         common.report_notes(side, from_log_start=not below_log_start)
     mode: Any = "offsets" if offsets_only else "latest" if latest else "records"
     passes = 2 if latest else 1
-    with common.progress(passes * sum(map(_size, sides)), "comparing") as advance:
+    size = passes * sum(map(_size, sides))
+    with workers.executor() as executor, common.progress(size, "comparing") as advance:
         found = compare(
             *sides,
             [*names, *topic] or None,
@@ -102,6 +105,7 @@ def diff(
             offset=_range_of(offsets),
             common=in_common,
             from_log_start=not below_log_start,
+            executor=executor,
             on_bytes=advance,
             **options,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import os
 import re
@@ -32,7 +33,9 @@ from pylogseg.cli.typed import (
     undecoded_option,
     wants_schema,
 )
-from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.cli.workers import Workers, workers_option
+from pylogseg.env.executor import Executor
+from pylogseg.env.pool import Advance
 from pylogseg.errors import NotOwnError, RequestError
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import lacking_for
@@ -197,7 +200,7 @@ class _Out:
 @own_options
 @query_options()
 @common.json_option
-@common.jobs_option
+@workers_option
 def export(
     arguments: tuple[str, ...],
     topic: tuple[str, ...],
@@ -213,7 +216,7 @@ def export(
     value_type: str,
     not_utf8: Any,
     as_json: bool,
-    jobs: int,
+    workers: Workers,
     schema: str | None,
     registry: str | None,
     message: str | None,
@@ -248,14 +251,19 @@ def export(
     make = _decoded_columns if layout.is_table else _decoded_text
     layouts = make(layout, options, (decode, show_secrets), arguments, readers)
     _sweep(out)
-    lacking = lacking_for(chosen.disk, readers, chosen.names, chosen.partitions, jobs=jobs)
-    with common.progress(chosen.size, "exporting") as advance:
+    lacking = lacking_for(chosen.disk, readers, chosen.names, chosen.partitions, jobs=workers.jobs)
+    if workers.is_spark and (out.file or not isinstance(out.store, FolderStore) or layouts.is_typed):
+        raise click.UsageError(
+            "--spark exports to a folder that its workers share, and decodes nothing: leave it out, or see "
+            "pylogseg.spark.jobs.export"
+        )
+    with workers.executor() as executor, common.progress(chosen.size, "exporting") as advance:
         if out.file:
             done = _one_file(readers, out, layouts.only(out.text), overwrite, advance, is_all=not unlisted)
         else:
             with _claimed(out.store, layout, [log.name for log in logs]):
                 done = _folder(
-                    readers, out.store, layouts, overwrite, jobs, advance, _Notes(out.store, readers, lacking)
+                    readers, out.store, layouts, overwrite, executor, advance, _Notes(out.store, readers, lacking)
                 )
             done.kept += [out.store.name(each) for each in _places(unlisted, out.store)] if overwrite else []
     common.try_print(_print, done, out.text, as_json)
@@ -317,6 +325,11 @@ class _Layouts:
     def form(self, reader: LogReader) -> Form:
         """Return that of a log."""
         return self.of.get(_topic(reader), self.plain)
+
+    @property
+    def is_typed(self) -> bool:
+        """True if keys or values are decoded."""
+        return bool(self.of) or self.plain.typed_text is not None
 
     def only(self, out: str) -> Form:
         """Return that of one file."""
@@ -441,7 +454,7 @@ def _folder(
     store: ObjectStore,
     layouts: _Layouts,
     overwrite: bool,
-    jobs: int,
+    executor: Executor,
     advance: Advance,
     notes: _Notes,
 ) -> _Done:
@@ -455,10 +468,13 @@ def _folder(
     done, unread, rows = _Done(), list[LogFiles](), list[tuple[str, Exported]]()
     if not overwrite:
         notes.begin()
+    formed = [(part, layouts.form(part)) for part in parts]
+    sizes = [sum(segment.size for segment in part.log.segments) for part in parts]
     with _output_folder(store, overwrite) as folder:
+        work = functools.partial(_export_part, folder=folder)
         for part, row in zip(
             parts,
-            map_ordered(lambda part, tick: export_part(part, folder, layouts.form(part), tick), parts, jobs, advance),
+            executor.map(work, formed, sizes, label="pylogseg export", on_bytes=advance),
             strict=True,
         ):
             done.damage |= common.report_gaps(row.gaps)
@@ -479,6 +495,11 @@ def _folder(
     done.written = [row for _, row in rows]
     notes.end(rows)
     return done
+
+
+def _export_part(formed: tuple[LogReader, Form], advance: Advance, folder: Path) -> Exported:
+    part, form = formed
+    return export_part(part, folder, form, advance)
 
 
 class _Notes:

@@ -20,8 +20,10 @@ from pylogseg.cli.highlight import Highlighter, is_coloured
 from pylogseg.cli.output import Output, RecordText, output_options
 from pylogseg.cli.query import Query, bytes_of, make_query, query_options
 from pylogseg.cli.typed import report_undecoded
+from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.disk import Segment
-from pylogseg.env.pool import Advance, stream_ordered
+from pylogseg.env.executor import Executor
+from pylogseg.env.pool import Advance
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.text import TextBuffer
@@ -102,7 +104,7 @@ searched); 130 interrupted (also the end of --follow).
 @output_options
 @query_options()
 @follow_option
-@common.jobs_option
+@workers_option
 def grep(
     arguments: tuple[str, ...],
     topic: tuple[str, ...],
@@ -122,7 +124,7 @@ def grep(
     color: str,
     output: Output,
     following: bool,
-    jobs: int,
+    workers: Workers,
     **ranges: Any,
 ) -> None:
     """Search records for text, a regular expression or bytes."""
@@ -136,6 +138,8 @@ def grep(
         patterns, arguments = arguments[:1], arguments[1:]
         if os.path.isdir(patterns[0]) and not any("://" in each or os.path.lexists(each) for each in arguments):
             raise click.UsageError(f"{patterns[0]} is a folder: PATTERN comes before PATH, or -e PATTERN {patterns[0]}")
+    if workers.is_spark and (following or output.is_typed):
+        raise click.UsageError("--follow, --decode and --value-as schema work in this process: leave out --spark")
     if not arguments:
         raise click.UsageError("missing PATH: expected PATTERN PATH..., or -e PATTERN PATH...")
     form = "regex" if regex else "hex" if as_hex else "text"
@@ -154,7 +158,7 @@ def grep(
         if following:
             found = _follow(search, query, readers, chosen, selector)
         else:
-            found = _once(search, readers, 0 if quiet else chosen.size, jobs)
+            found = _once(search, readers, 0 if quiet else chosen.size, workers)
     except CorruptionError as error:
         common.complain(common.remedy(error))
         click.get_current_context().exit(2)
@@ -184,10 +188,10 @@ def _needles(
             raise RequestError(f"{where}{error}") from None
 
 
-def _once(search: _Search, readers: Sequence[LogReader], total_bytes: int, jobs: int) -> bool:
+def _once(search: _Search, readers: Sequence[LogReader], total_bytes: int, workers: Workers) -> bool:
     parts = [part for reader in readers for part in reader.by_segment()]
-    with Bar(total_bytes, "searching") as bar:
-        return search.run(parts, jobs, bar)
+    with workers.executor() as executor, Bar(total_bytes, "searching") as bar:
+        return search.run(parts, executor, bar)
 
 
 def _follow(
@@ -237,11 +241,12 @@ class _Search:
         self.counts: dict[str, int] = {}
         self.damage = False
 
-    def run(self, parts: list[LogReader], jobs: int, bar: Bar) -> bool:
+    def run(self, parts: list[LogReader], executor: Executor, bar: Bar) -> bool:
         """Search and print matches; return whether there are any."""
         self._begin()
         printed = 0
-        for item in stream_ordered(self._search, parts, jobs, bar):
+        sizes = [sum(segment.size for segment in part.log.segments) for part in parts]
+        for item in executor.stream(self._search, parts, sizes, label="pylogseg grep", on_bytes=bar):
             if isinstance(item, bytes):
                 with bar.paused(sys.stdout, item.endswith(b"\n")):
                     self._print(item)
@@ -284,12 +289,13 @@ class _Search:
         part, out, count = part.apart(advance), TextBuffer(), 0
         for columns, segment in part.chunks():
             columns, rows = self._found(columns, segment)
+            rows = rows[: self._limit - count] if self._limit else rows
             count += len(rows)
-            if self._names and count:
-                break
             if self._prints or self._limit:
                 for piece in self._pieces(columns.take(rows), segment, out):
                     emit(piece)
+            if count and (self._names or count == self._limit):
+                break
         return _Row(part.name, count, part.gaps)
 
     def _found(self, columns: RecordColumns, segment: Segment) -> tuple[RecordColumns, npt.NDArray[np.intp]]:

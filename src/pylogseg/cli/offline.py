@@ -32,6 +32,8 @@ from pylogseg.cli.common import (
     try_print,
 )
 from pylogseg.cli.tiers import DISK, Local
+from pylogseg.cli.workers import Workers, parts_option, worker_options, workers_of
+from pylogseg.env.executor import Threads
 from pylogseg.format.codec_error import in_shell
 from pylogseg.log.recovery_report import Action
 from pylogseg.offline.options import Options
@@ -78,7 +80,7 @@ _DONE = {
     "short": "log(s) shorter than checkpoints say left as they are",
 }
 _ENDING = re.compile(r"[(](.*?)[)]")
-_OPTION_NAMES = ("dry_run", "into", "server_properties", "cluster_metadata", "now_ms", "jobs")
+_OPTION_NAMES = ("dry_run", "into", "server_properties", "cluster_metadata", "now_ms")
 
 _OPTIONS = (
     click.argument("directory", metavar="DIR", type=DISK),
@@ -109,10 +111,7 @@ _OPTIONS = (
         help="Use TIME as the current time, e.g. 2026-01-31T12:00:00Z; default: the clock.",
     ),
     json_option,
-    click.option(
-        "--jobs", "-j", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-        help="Threads; each works on one partition.",
-    ),
+    *worker_options(parts_option),
     click.option("--verbose", "-v", is_flag=True, help="Also print unchanged partitions, and each file of a dry run."),
     click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total."),
 )  # fmt: skip
@@ -128,6 +127,7 @@ class Request(NamedTuple):
     as_json: bool
     quiet: bool
     verbose: bool = False
+    workers: Workers | None = None  #: Of a command that goes partition by partition.
 
     def run(
         self,
@@ -137,6 +137,7 @@ class Request(NamedTuple):
         nothing: str = "",
         passes: int = 1,
         total_bytes: int | None = None,
+        takes_executor: bool = False,
         **own: Any,
     ) -> None:
         """Run a command of `pylogseg.offline`, print its result, and end with its exit code.
@@ -153,6 +154,8 @@ class Request(NamedTuple):
             Roughly how often the command goes through the bytes of a log, for the progress bar.
         total_bytes : int, optional
             Bytes of those logs, if the caller knows better.
+        takes_executor : bool
+            Whether the command has a parameter ``executor``; else Spark gets a partition of a copy at a time.
         **own
             The command's own arguments.
         """
@@ -168,7 +171,7 @@ class Request(NamedTuple):
                 "on_result": lambda part_result: try_print(self._report, part_result),
             }
             try:
-                result = command(self.path, **shared, **own)
+                result = self._work(command, takes_executor, {**shared, **own})
             except KeyboardInterrupt:
                 click.echo(f"interrupted: {self._after_interrupt()}", err=True)
                 raise
@@ -181,6 +184,21 @@ class Request(NamedTuple):
             try_print(_print, result, columns or {}, self.verbose, nothing)
         if result.exit_code:
             click.get_current_context().exit(result.exit_code)
+
+    def _work(self, command: Callable[..., Result], takes_executor: bool, given: dict[str, Any]) -> Result:
+        if self.workers is None:
+            return command(self.path, **given)
+        if self.workers.is_spark and not takes_executor and given["into"] is None:
+            raise click.UsageError("--spark works on a copy: give --into FOLDER, which its workers share")
+        with self.workers.executor() as executor:
+            if takes_executor:
+                return command(self.path, executor=executor, **given)
+            if isinstance(executor, Threads):
+                return command(self.path, jobs=executor.jobs, **given)
+            from pylogseg.spark.jobs.rewriting import rewritten
+
+            # Each partition is rewritten by itself, and they are put in place together.
+            return rewritten(executor, command, self.path, given.pop("into"), **given)
 
     def _after_interrupt(self) -> str:
         if self.options["dry_run"]:
@@ -225,8 +243,9 @@ def offline_command(function: Callable[..., None]) -> Callable[..., None]:
         **rest: Any,
     ) -> None:
         shared = {name: rest.pop(name) for name in _OPTION_NAMES}
+        workers = workers_of(rest)
         shared.update(topics=(*names, *topic) or None, partitions=partition or None, config=parse_settings(config))
-        function(Request(directory, shared, as_json, quiet, verbose), **rest)
+        function(Request(directory, shared, as_json, quiet, verbose, workers), **rest)
 
     return decorated(command, _OPTIONS)
 

@@ -174,6 +174,11 @@ class Output:
         styles = (SCHEMA, SCHEMA) if self.decode else (self.key_as, self.value_as)
         return RecordText(self.template, self.as_csv, *styles, names)
 
+    @property
+    def is_typed(self) -> bool:
+        """True if keys or values are decoded."""
+        return self.decode or SCHEMA in (self.key_as, self.value_as)
+
     def payloads(self, arguments: Sequence[str], readers: Sequence[LogReader]) -> PayloadText | None:
         """Return what decodes keys and values, if they are to be decoded."""
         given = {"schema": self.schema, "registry": self.registry, "message": self.message}

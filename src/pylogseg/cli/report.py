@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from pylogseg.cli import common
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.since import since_lines
 from pylogseg.cli.tiers import Local
-from pylogseg.env.executor import Threads
+from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import printable
 from pylogseg.reading.log_reader import check_times
@@ -36,7 +37,7 @@ The page is one file: it needs no network, and opens from the disk. By default
 batch headers and a sample of records are read (about 1 MB of a partition), and
 the page says what was not read. Segments whose headers do not tell all (legacy
 formats, damage, torn ends) are read whole. --full reads and checks everything,
-as verify and stats do.
+as verify and stats do. Headers of local disks are read by one thread.
 Nothing is locked or written in DIR: it may be that of a running broker. Segments
 that the broker deletes meanwhile are named.
 The page shows no keys and values, unless --sample is given: decoded, where _schemas
@@ -109,14 +110,7 @@ interrupted: no file is left.
 )
 @common.decompressed_option("counts as damaged")
 @common.rate_option
-@click.option(
-    "--jobs",
-    "-j",
-    type=click.IntRange(min=1),
-    metavar="N",
-    default=common.cores,
-    help="Threads with --full, and for object stores; one reads headers of local disks. Default: one per processor.",
-)
+@workers_option
 def report(
     arguments: tuple[str, ...],
     topic: tuple[str, ...],
@@ -137,7 +131,7 @@ def report(
     compare: str | None,
     max_decompressed_bytes: int,
     max_bytes_per_second: int | None,
-    jobs: int,
+    workers: Workers,
 ) -> None:
     """Show what is on a disk and what is wrong with it, as one HTML page."""
     if output is None and csv_folder is None and compare is None and not as_json:
@@ -176,7 +170,6 @@ def report(
         payloads=sample,
         registry=registry,
         value_as=value_as,
-        executor=Threads(jobs),
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         limit_bytes=max_decompressed_bytes,
         names=chosen.names,
@@ -185,12 +178,13 @@ def report(
         server_properties=server_properties,
         command=again,
         paths=paths,
-        **({} if now is None else {"now_ms": now}),
+        now_ms=time.time_ns() // 1_000_000 if now is None else now,
     )
     scanned = partitions_to_scan(chosen.disk, chosen.names, chosen.partitions)
     size = sum(segment.size for p in scanned for segment in p.segments)
-    with common.progress(size + sum(segment.size for segment in chosen.disk.loose), "report") as advance:
-        found = reported(chosen.disk, wishes, advance)
+    size += sum(segment.size for segment in chosen.disk.loose)
+    with workers.executor() as executor, common.progress(size, "report") as advance:
+        found = reported(chosen.disk, replace(wishes, executor=executor), advance)
     if compare is not None:
         found = found.since(compare)
     if output is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -18,6 +19,7 @@ from pylogseg.cli.common import (
 )
 from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
+from pylogseg.cli.workers import Workers, parts_option, workers_option
 from pylogseg.disk.disk import open_dir
 from pylogseg.disk.tier.urls import is_tier
 from pylogseg.format.batches import CODEC_NAMES
@@ -118,6 +120,7 @@ def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
     help="From a tier: at damage restore nothing, or all but what is damaged or missing.",
 )
 @json_option
+@functools.partial(workers_option, jobs=parts_option)
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total.")
 def restore(
     source: str,
@@ -138,6 +141,7 @@ def restore(
     on_corrupt: str,
     keep_producers: bool | None,
     abort_open_transactions: bool,
+    workers: Workers,
     **table: Any,
 ) -> None:
     """Restore partitions from a backup, an exported table or tiered storage, SRC, into DST.
@@ -147,8 +151,9 @@ def restore(
     if os.path.isdir(source):
         refuse_unfinished(source)
     options: dict[str, Any] = {"topics": (*names, *topic), "partitions": partition, "dry_run": dry_run}
-    Request(source, options, as_json, quiet).run(
+    Request(source, options, as_json, quiet, workers=workers).run(
         restore_partitions,
+        takes_executor=True,
         total_bytes=_size(source),
         target=target,
         overwrite=overwrite,

@@ -9,7 +9,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.tops import print_tops, tops_row
-from pylogseg.env.executor import Threads
+from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.inspect.stats.counting import Counting, counted
 from pylogseg.inspect.stats.groups import (
     TIME_TYPES,
@@ -91,7 +91,7 @@ Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
     default=True,
     help="Drop pages from the page cache after reading (default), or keep them.",
 )
-@common.jobs_option
+@workers_option
 def stats(
     arguments: tuple[str, ...],
     topic: tuple[str, ...],
@@ -107,7 +107,7 @@ def stats(
     max_decompressed_bytes: int,
     max_bytes_per_second: int | None,
     drop_behind: bool,
-    jobs: int,
+    workers: Workers,
 ) -> None:
     """Count batches, codecs, sizes, keys and producers, and explain missing offsets."""
     if sort is not None and by is None:
@@ -121,8 +121,9 @@ def stats(
     how = Counting(since, until, max_decompressed_bytes, tops, throttle, drop_behind)
     notes: list[str] = []
     units = units_since(units_of(chosen.disk, chosen.live_partitions(), notes), since)
-    with common.progress(sum(segment.size for unit, _ in units for segment in unit.segments), "counting") as advance:
-        found = dict(counted(units, by, how, _whole, Threads(jobs), advance))
+    size = sum(segment.size for unit, _ in units for segment in unit.segments)
+    with workers.executor() as executor, common.progress(size, "counting") as advance:
+        found = dict(counted(units, by, how, _whole, executor, advance))
     groups = sorted(found.values(), key=_ORDERS[sort]) if sort else list(found.values())
     damage = False
     for group in groups:

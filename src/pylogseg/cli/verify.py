@@ -11,7 +11,6 @@ import click
 from pylogseg.cli.common import (
     decompressed_option,
     end_with_code,
-    jobs_option,
     json_option,
     print_json,
     progress,
@@ -20,8 +19,8 @@ from pylogseg.cli.common import (
     size_text,
     try_print,
 )
+from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.disk import Disk, Partition, open_dir
-from pylogseg.env.executor import Threads
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.inspect.verify import disk as verify_disk
@@ -58,7 +57,7 @@ error.
     help="What to check; each level includes those before it.",
 )
 @json_option
-@jobs_option
+@workers_option
 @decompressed_option("is not checked")
 @click.option(
     "--remote-metadata",
@@ -73,10 +72,10 @@ def verify(
     partition: tuple[int, ...],
     level: str,
     as_json: bool,
-    jobs: int,
     max_decompressed_bytes: int,
     remote_metadata: str | None,
     quiet: bool,
+    workers: Workers,
 ) -> None:
     """Check logs, indexes and small files for damage.
 
@@ -89,14 +88,14 @@ def verify(
     summary = Summary(Level[level.upper()])
     segments = [s for p in partitions for s in p.segments] + list(chosen.disk.loose)
     is_read = True
-    with progress(sum(s.size for s in segments), "verify") as advance:
+    with workers.executor() as executor, progress(sum(s.size for s in segments), "verify") as advance:
         for finding in verify_disk.verify(
             chosen.disk,
             summary,
             partitions=partitions,
             names=chosen.names,
             numbers=chosen.partitions,
-            executor=Threads(jobs),
+            executor=executor,
             limit_bytes=max_decompressed_bytes,
             on_bytes=advance,
             remote_metadata=None if remote_metadata is None else _with_remote_metadata(remote_metadata),

@@ -12,7 +12,7 @@ import shutil
 import socket as sockets
 import stat
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pylogseg.env.append_file import LocalAppendFile, storage_error
 from pylogseg.env.filesystem import Entry, LocalFiles
@@ -202,6 +202,9 @@ class LocalStorage:
         self.read_all = self._files.read_all
         self.join = self._files.join
         self.split = self._files.split
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalStorage, ()  # another process has files of its own
 
     def open_log(
         self, path: str, *, preallocate_bytes: int = 0, create: bool = True, size: int | None = None

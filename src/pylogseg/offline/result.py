@@ -117,6 +117,18 @@ class PartitionResult:
         """Mark the partition as left alone; `undone` if it should have been changed."""
         self.state, self.reason, self.remedy, self.is_undone = "left", reason, remedy, undone
 
+    def fail(self, error: PylogsegError) -> None:
+        """Mark the partition as given up."""
+        self.state, self.reason, self.error = "failed", str(error), error
+
+    def absorb(self, other: PartitionResult) -> None:
+        """Add what was noted of the partition elsewhere."""
+        self.notes += other.notes
+        self.rows += other.rows
+        self.numbers |= other.numbers
+        self.is_undone |= other.is_undone
+        self.is_locked |= other.is_locked
+
     def as_row(self) -> dict[str, Any]:
         """Fields for a JSON line."""
         return {

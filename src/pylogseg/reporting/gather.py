@@ -12,7 +12,7 @@ from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.env.executor import INLINE, Threads
 from pylogseg.env.pool import Advance
 from pylogseg.inspect.stats.groups import Unit, units_of, units_since
-from pylogseg.inspect.stats.segment import Times
+from pylogseg.inspect.stats.segment import Stats, Times
 from pylogseg.inspect.verify.disk import Summary, findings_of
 from pylogseg.inspect.verify.findings import Finding, Level
 from pylogseg.inspect.verify.segment_report import SegmentReport
@@ -115,27 +115,33 @@ def _folder(task: Task) -> str:
 
 
 def _fold(found: dict[int, Scan], number: int, scan: Scan) -> None:
-    """Keep what a segment says, and merge what its records say into that of the first one."""
+    """Keep what a segment says, and merge what its records say into that of the first one: all that has no order."""
+    first = next(iter(found.values()), None)
     found[number] = scan
-    if scan.sample is None or len(found) == 1:
+    if first is None or first.sample is None or scan.sample is None:
         return
-    first = next(iter(found.values()))
-    if first.sample is None:
-        first.sample = scan.sample
-    else:
-        first.sample.merge(scan.sample)
-    scan.sample = None
+    # In another object: that of a segment shares its lists with what its headers say.
+    together = Stats()
+    together.merge(first.sample)
+    together.merge(replace(scan.sample, tops=None))
+    first.sample, scan.sample = together, Stats(tops=scan.sample.tops)
 
 
 def _merged(key: str, scans: Iterator[Scan]) -> list[Scan]:
-    """Return what the segments of a partition say; their records together in the first one."""
-    together: dict[int, Scan] = {}
-    for number, each in enumerate(scans):
-        _fold(together, number, each)
-    first = next(iter(together.values()), None)
-    if first is not None and first.sample is not None and first.sample.tops is not None:
-        first.sample = replace(first.sample, tops=first.sample.tops.trimmed())
-    return list(together.values())
+    """Return what the segments of a partition say; their records together in the first one that has any."""
+    found: list[Scan] = []
+    holder: Scan | None = None
+    together = Stats()
+    for each in scans:
+        found.append(each)
+        if each.sample is not None:
+            holder = holder or each
+            together.merge(each.sample)
+            each.sample = Stats()
+    if holder is not None:
+        together.tops = None if together.tops is None else together.tops.trimmed()
+        holder.sample = together
+    return found
 
 
 def _tasks(units: Sequence[tuple[Unit, int]], wishes: Wishes) -> list[Task]:

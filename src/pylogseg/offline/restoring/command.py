@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Literal
 
 from pylogseg.disk.disk import Partition, open_dir
 from pylogseg.disk.target import Target, chosen_in, moving_picture
 from pylogseg.disk.tier.urls import is_tier
+from pylogseg.env.executor import INLINE, Executor, Threads
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
-from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import UNINDEXED, Look, lacking_in, refuse
 from pylogseg.inspect.verify.missing import is_asked
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
 from pylogseg.log.state import Start
 from pylogseg.offline import unfinished
-from pylogseg.offline.comparing_table import compared
 from pylogseg.offline.copying.files import check_batches, copy_folder, finish_swap, first_difference, settle
 from pylogseg.offline.moving import check_log_dir
 from pylogseg.offline.reindexing import reindex
+from pylogseg.offline.restoring import spreading
 from pylogseg.offline.restoring.adopting import Arrival, adopt, open_transactions, seen_by_clients
 from pylogseg.offline.restoring.checkpoints import all_entries, all_within, note_entries, read_checkpoints
 from pylogseg.offline.restoring.contents import Content, content_of
+from pylogseg.offline.restoring.from_table import FromTable
 from pylogseg.offline.restoring.partition import RestoreOptions, Written
-from pylogseg.offline.restoring.rows import WriteOptions, write_rows
 from pylogseg.offline.restoring.staging import Staging, sweep
-from pylogseg.offline.restoring.tables import RecordRange, Tables, is_table
+from pylogseg.offline.restoring.tables import Tables, is_table
 from pylogseg.offline.restoring.tier import FromTier, Until
 from pylogseg.offline.restoring.uploading import Upload
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
@@ -41,14 +43,9 @@ from pylogseg.reading.transaction_markers import windows_between
 from pylogseg.tables.export.notes import lacking_of
 from pylogseg.values.internal.cluster import ClusterMetadata, cluster_id_of, find_metadata
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
-from pylogseg.walker.gaps import offsets_text
 
-#: Missing ranges of offsets that are named.
-_FEW = 5
-_REMEDY = (
-    "export it with --isolation-level read_committed, or confirm by --committed that all of it was committed, or leave "
-    "out the records of transactions by --without-transactions"
-)
+#: Partitions of a log directory that are copied together.
+_TOGETHER = 64
 
 
 def restore(
@@ -70,6 +67,8 @@ def restore(
     on_corrupt: Literal["raise", "skip"] = "raise",
     dry_run: bool = False,
     target_storage: Mapping[str, Any] | None = None,
+    jobs: int = 1,
+    executor: Executor | None = None,
     on_result: Callable[[PartitionResult], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
     **table: Any,
@@ -127,6 +126,10 @@ def restore(
         Only say what would be done.
     target_storage : mapping, optional
         Options of the store of `target`.
+    jobs : int
+        Threads, each with a partition.
+    executor : Executor, optional
+        In place of threads: `pylogseg.spark.executor.SparkExecutor`, whose workers see `path` and `target`.
     on_result : callable, optional
         Called with the result of each partition, in the order of names.
     on_bytes : callable, optional
@@ -153,7 +156,7 @@ def restore(
     is_remote = "://" in into
     into = into if is_remote else checked_target(into)
     options = RestoreOptions(**table)
-    given: _FromTable | _FromLogs | FromTier
+    given: FromTable | _FromLogs | FromTier
     if tier is not None or is_tier(source):
         if committed or without_transactions or table:
             raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
@@ -163,7 +166,7 @@ def restore(
     elif until is not None or on_corrupt != "raise":
         raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
     elif comes_from_table(source):
-        given = _FromTable(Tables(source), topics, partitions, options, committed, without_transactions)
+        given = FromTable(Tables(source), topics, partitions, options, committed, without_transactions)
         given.lacking = lacking_of(source, is_asked(topics, partitions))
         if not force:
             refuse(given.lacking)
@@ -173,15 +176,17 @@ def restore(
         given = _FromLogs(source, topics, partitions, force)
         if not is_remote:
             given.refuse_inside(into)
-    how = (cluster_metadata, on_result, on_bytes, keep_producers, abort_open_transactions)
+    how = (cluster_metadata, on_result, on_bytes, keep_producers, abort_open_transactions, executor or Threads(jobs))
     if is_remote:
+        if not isinstance(how[-1], Threads):
+            raise RequestError(f"{into}: a restore into a store works on one machine, as it makes the partitions there")
         return _into_store(given, Upload(into, target_storage), overwrite, dry_run, *how)
     job = Restoring(given, into, *how)
     return job.plan(overwrite) if dry_run else job.run(overwrite)
 
 
 def _into_store(
-    given: _FromTable | _FromLogs | FromTier,
+    given: FromTable | _FromLogs | FromTier,
     upload: Upload,
     overwrite: bool,
     dry_run: bool,
@@ -225,98 +230,11 @@ def comes_from_table(path: str) -> bool:
     return is_table(path)
 
 
-class _FromTable:
-    """Records that an export wrote."""
-
-    is_marked = True  # what is written here is written in order
-    has_producers = False
-    asked = True
-    notes: Sequence[str] = ()
-    lacking: Sequence[Finding] = ()
-
-    def __init__(
-        self,
-        tables: Tables,
-        topics: Sequence[str],
-        numbers: Sequence[int],
-        options: RestoreOptions,
-        committed: bool,
-        without: bool,
-    ) -> None:
-        self._tables, self._options, self._without = tables, options, without
-        found = tables.partitions()
-        names = Target("the table", tuple(found), None, True).chosen(topics, numbers)
-        self._parts = {name: found[name] for name in names}
-        if without and (silent := [name for name, part in self._parts.items() if part.transactional is None]):
-            raise RequestError(
-                f"{silent[0]}: the table has no column isTransactional to find the records of transactions"
-            )
-        for part in self._parts.values():
-            if not (committed or without or part.is_committed) and part.transactional != 0:
-                raise RequestError(_why_undecided(part))
-        self.partitions = [self._new_result(part) for part in self._parts.values()]
-
-    def _new_result(self, part: RecordRange) -> PartitionResult:
-        left = (part.transactional or 0) if self._without else 0
-        result = PartitionResult(part.name, "", numbers={"records": part.records - left})
-        result.log_start, result.log_end = part.first_offset, part.end_offset
-        if left:
-            result.notes.append(f"{left:,} records of transactions are left out")
-        if missing := self._tables.between(part.name):
-            more = f" and {len(missing) - _FEW} more ranges" if len(missing) > _FEW else ""
-            ranges = ", ".join(offsets_text(first, end) for first, end in missing[:_FEW]) + more
-            result.notes.append(
-                f"{ranges} between two files of the table are in none: markers, what the cleaner removed, or a file is "
-                "missing (compare with what the export wrote)"
-            )
-        return result
-
-    def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
-        """Return the contents of the logs to write."""
-        parts = {name: self._parts[name] for name in names}
-        left = {name: (part.transactional or 0) if self._without else 0 for name, part in parts.items()}
-        return {n: Content(each.first_offset, each.end_offset, each.records - left[n]) for n, each in parts.items()}
-
-    def has_same(self, name: str, target: str) -> bool:
-        """Check whether a log directory has the records of a partition already, one by one."""
-        rows = self._tables.read([name], lambda size: None, without_transactions=self._without)
-        return all(is_same for _, _, is_same in compared(rows, target, self._options.timestamp_type))
-
-    def topic_id(self, name: str) -> str | None:
-        """Return None: a table has no topic ids."""
-        return None
-
-    def cluster_id(self, name: str) -> str | None:
-        """Return None, for the same reason."""
-        return None
-
-    def write(
-        self,
-        staging: Staging,
-        names: Sequence[str],
-        ids: dict[str, str],
-        on_bytes: Callable[[int], None],
-        arrivals: Mapping[str, Arrival],
-    ) -> list[Written]:
-        """Write partitions into the staging folder."""
-        restore = RestoreOptions(**{**vars(self._options), "topic_ids": ids})
-        rows = self._tables.read(names, on_bytes, without_transactions=self._without)
-        return write_rows(rows, staging, "restore", WriteOptions(staging.root, restore=restore))
-
-
-def _why_undecided(part: RecordRange) -> str:
-    if part.transactional is None:
-        return f"{part.name}: the table does not show which records were committed; {_REMEDY}"
-    return (
-        f"{part.name}: {part.transactional:,} of {part.records:,} records were part of transactions, and the table "
-        f"does not show which of those were committed; {_REMEDY}"
-    )
-
-
 class _FromLogs:
     """Partitions of a log directory, byte for byte."""
 
     has_producers = True
+    keeps_going = False
     notes: Sequence[str] = ()
 
     def __init__(self, path: str, topics: Sequence[str], numbers: Sequence[int], force: bool) -> None:
@@ -368,6 +286,23 @@ class _FromLogs:
 
     def _folder(self, name: str) -> str:
         return os.path.join(self._places[name].parent, name)
+
+    def groups(self, names: Iterable[str]) -> list[list[str]]:
+        """See `Source`: for each group the checkpoints are read."""
+        rest = iter(names)
+        return list(iter(lambda: list(islice(rest, _TOGETHER)), []))
+
+    def only(self, names: Collection[str]) -> _FromLogs:
+        """See `Source`."""
+        some = copy.copy(self)
+        some._places = {name: self._places[name] for name in names}
+        some.partitions, some.lacking = [PartitionResult(name, "") for name in names], []
+        return some
+
+    def size(self, names: Iterable[str]) -> int:
+        """See `Source`."""
+        sizes = {result.name: result.bytes_after for result in self.partitions}
+        return sum(sizes[name] for name in names)
 
     def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
         """Return what the logs will have; every batch is read."""
@@ -468,15 +403,16 @@ class Restoring:
 
     def __init__(
         self,
-        given: _FromTable | _FromLogs | FromTier,
+        given: FromTable | _FromLogs | FromTier,
         target: str,
         cluster_metadata: str | None = None,
         on_result: Callable[[PartitionResult], None] | None = None,
         on_bytes: Callable[[int], None] | None = None,
         keep_producers: bool | None = None,
         abort_open_transactions: bool = False,
+        executor: Executor = INLINE,
     ) -> None:
-        self._given, self._target = given, target
+        self._given, self._target, self._executor = given, target, executor
         self._keeps, self._aborts = keep_producers, abort_open_transactions
         self._arrivals: dict[str, Arrival] = {}
         self._known: dict[str, str] = {}  #: The ids that the target's cluster has for topics.
@@ -500,13 +436,14 @@ class Restoring:
         check_unlocked(self._target)
         sweep(self._target)  # what died after its commit began is finished first
         before = read_checkpoints(self._storage, self._target)
-        names = self._chosen(overwrite)
+        names, given = self._chosen(overwrite), self._given
         if not names:
             return self._end()
         staging = Staging(self._target)
         staging.begin()
         try:
-            done = self._given.write(staging, names, self._topic_ids(names), self._advance, self._arrivals)
+            ids = self._topic_ids(names)
+            done = spreading.write(given, staging, names, ids, self._arrivals, self._executor, self._advance)
             if done:
                 self._match_markers()
                 staging.commit(done, overwrite=True)
@@ -537,7 +474,7 @@ class Restoring:
             if result.state == "done" and (part := self._there(result)) is not None:
                 parts[result.name] = part
         found = {} if overwrite else {name: content_of(part) for name, part in parts.items()}
-        names, wanted = [], self._given.contents(found, self._arrivals)
+        names, wanted = [], spreading.contents(self._given, found, self._arrivals, self._executor)
         for result in self._result:
             if result.state != "done":
                 continue
@@ -589,7 +526,7 @@ class Restoring:
 
     def _is_there(self, result: PartitionResult, there: Content, wanted: Content) -> bool:
         """Whether a log is as it would be written, with the markers of transactions that are to be aborted."""
-        if isinstance(self._given, _FromTable):
+        if isinstance(self._given, FromTable):
             return there[:3] == wanted[:3] and self._given.has_same(result.name, self._target)
         if not self._aborts or result.name not in self._arrivals:
             return there == wanted

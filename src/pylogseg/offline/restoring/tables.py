@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -200,6 +201,25 @@ class Tables:
                 old = found.get(each.name)
                 found[each.name] = each if old is None else _joined(old, each)
         return dict(sorted(found.items()))
+
+    def groups(self, names: Iterable[str]) -> list[list[str]]:
+        """Return names of partitions in groups that have no file in common, so that each file is read for one group."""
+        group_of = {name: [name] for name in names}
+        for file in self._files:
+            mine = [group_of[each.name] for each in file.ranges if each.name in group_of]
+            for other in mine[1:]:
+                if other is not mine[0]:
+                    mine[0] += other
+                    group_of.update(dict.fromkeys(other, mine[0]))
+        return [sorted(group) for name, group in group_of.items() if name == group[0]]
+
+    def only(self, names: Collection[str]) -> Tables:
+        """Return the files that have records of some partitions."""
+        some = copy.copy(self)
+        some._files = [file for file in self._files if any(each.name in names for each in file.ranges)]
+        some.size_bytes = sum(os.path.getsize(file.path) for file in some._files)
+        del some._data
+        return some
 
     def read(
         self, names: Collection[str], on_bytes: Callable[[int], None], *, without_transactions: bool = False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -62,8 +63,16 @@ class FromTier:
     lacking: Sequence[Finding] = ()
 
     def __init__(
-        self, disk: Disk, topics: Sequence[str], numbers: Sequence[int], until: Until, *, skips_damage: bool
+        self,
+        disk: Disk,
+        topics: Sequence[str],
+        numbers: Sequence[int],
+        until: Until,
+        *,
+        skips_damage: bool,
+        keeps_going: bool = False,
     ) -> None:
+        self.keeps_going = keeps_going  #: If one partition fails, with the others.
         self.asked = bool(topics or numbers)
         self._topics, self._numbers = tuple(topics), tuple(numbers) or None
         self.notes = disk.notes  # what of the tier is left out
@@ -78,7 +87,10 @@ class FromTier:
     def _new_result(self, part: Partition) -> PartitionResult:
         result = PartitionResult(part.name, "")
         if part.error is not None:
-            raise part.error
+            if not self.keeps_going:
+                raise part.error
+            result.fail(part.error)
+            return result
         if not part.segments:
             result.leave("it has no segment")
         result.bytes_after, result.segments_after = part.size, len(part.segments)
@@ -100,6 +112,22 @@ class FromTier:
         if not (force or self._skips):
             refuse(found)
         return found
+
+    def groups(self, names: Iterable[str]) -> list[list[str]]:
+        """Return names of partitions in groups, each read by itself."""
+        return [[name] for name in names]
+
+    def only(self, names: Collection[str]) -> FromTier:
+        """Return the same of some partitions, with results of their own."""
+        some = copy.copy(self)
+        some._parts = {name: self._parts[name] for name in names}
+        some._results = {name: PartitionResult(name, "") for name in names}
+        some.partitions, some.lacking, some.notes = list(some._results.values()), (), ()
+        return some
+
+    def size(self, names: Iterable[str]) -> int:
+        """Return the bytes of partitions."""
+        return sum(self._parts[name].size for name in names)
 
     def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
         """Return what the logs will have; every batch is read."""

@@ -10,7 +10,8 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from pyspark import cloudpickle
@@ -29,7 +30,7 @@ from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.jobs.names import asked_for
-from pylogseg.spark.jobs.results import MANIFEST, row_of
+from pylogseg.spark.jobs.results import frame_of
 
 #: Notes on the input of each partition in a folder, so that another run finds nothing left to do.
 _NOTES = ".pylogseg-made-of.json"
@@ -38,7 +39,7 @@ _NOTES = ".pylogseg-made-of.json"
 class _Made(NamedTuple):
     """The result of a task for a partition, what it read, and what it wrote; None after a failure."""
 
-    row: dict[str, Any]
+    result: PartitionResult
     note: dict[str, Any]
     written: Written | None
 
@@ -67,7 +68,7 @@ def compact(spark: Any, path: str, out: str, names: Sequence[str] | None = None,
         earlier run from the same files), ``left`` (copied unchanged: its topic is not compacted) or ``failed``, with a
         reason.
     """
-    return _rewritten(spark, "compact", path, out, asked_for(names), **options)
+    return _frame(spark, offline.compact, path, out, asked_for(names), **options)
 
 
 def redact(spark: Any, path: str, out: str, names: Sequence[str] | None = None, **options: Any) -> Any:
@@ -85,35 +86,40 @@ def redact(spark: Any, path: str, out: str, names: Sequence[str] | None = None, 
     pyspark.sql.DataFrame
         As for `compact`.
     """
-    return _rewritten(spark, "redact", path, out, asked_for(names), **options)
+    return _frame(spark, offline.redact, path, out, asked_for(names), **options)
 
 
-def _rewritten(
-    spark: Any,
-    command: str,
+def _frame(spark: Any, command: Callable[..., Result], path: str, out: str, names: Sequence[str], **given: Any) -> Any:
+    executor = SparkExecutor(spark, given.pop("progress", None))
+    return frame_of(spark, rewritten(executor, command, path, out, topics=names or None, **given))
+
+
+def rewritten(
+    executor: Executor,
+    command: Callable[..., Result],
     path: str,
     out: str,
-    names: Sequence[str],
     *,
+    topics: Sequence[str] | None = None,
+    partitions: Sequence[int] | None = None,
     dry_run: bool = False,
     overwrite: bool = False,
-    progress: bool | None = None,
+    on_result: Callable[[PartitionResult], None] | None = None,
+    on_bytes: Callable[[int], None] | None = None,
     **options: Any,
-) -> Any:
+) -> Result:
+    """Let a command of `pylogseg.offline` rewrite each partition by itself, and put all of them in place in `out`."""
     place = Target.find(LocalStorage(), os.path.abspath(path))
-    chosen = [name for name in place.chosen(names) if not place.reason_to_leave(name)]
+    chosen = [name for name in place.chosen(topics or (), partitions or ()) if not place.reason_to_leave(name)]
     if not dry_run and os.path.isdir(out):
         sweep(os.path.abspath(out))  # a run that died after its commit began is finished first
-    how, notes = _how(command, options), _read_notes(out)
+    label, how, notes = f"pylogseg {command.__name__}", _how(command, options), _read_notes(out)
     sizes = {name: _size_of(os.path.join(place.parent, name)) for name in chosen}
     # overwrite writes, whatever an earlier run has made
     known = [n for n in chosen if not overwrite and n in notes and os.path.isdir(os.path.join(out, n))]
     asked = [(os.path.join(place.parent, name), notes[name], how) for name in known]
-    asked_bytes = [sizes[name] for name in known]
-    executor, label = SparkExecutor(spark, progress), f"pylogseg {command}"
-    compared = executor.map(is_made_of, asked, asked_bytes, label=label)
+    compared = executor.map(is_made_of, asked, [sizes[name] for name in known], label=label)
     same = [name for name, is_same in zip(known, compared, strict=True) if is_same]
-    rows = [_unchanged(name, os.path.join(out, name)) for name in same]
     todo = [name for name in chosen if name not in same]
     for name in todo:
         if not overwrite and os.path.exists(os.path.join(out, name)):
@@ -121,42 +127,49 @@ def _rewritten(
                 f"{os.path.join(out, name)}: it already exists, and was not made by this command from the current "
                 f"files in {os.path.join(place.parent, name)}; overwrite replaces it"
             )
-    work = functools.partial(getattr(offline, command), **options)
+    result = Result([_unchanged(name, os.path.join(out, name)) for name in same], os.path.abspath(out), dry_run)
+    work = functools.partial(command, **options)
     bytes_of = [sizes[name] for name in todo]
     if dry_run:
-        tried = executor.map(functools.partial(_tried, work=work, parent=place.parent), todo, bytes_of, label=label)
-        return spark.createDataFrame(sorted(rows + [row_of(row) for row in tried]), MANIFEST)
-    if todo:
-        rows += _into(executor, label, work, place, out, todo, bytes_of, how, overwrite)
-    return spark.createDataFrame(sorted(rows), MANIFEST)
+        tried = functools.partial(_tried, work=work, parent=place.parent)
+        result.partitions += executor.map(tried, todo, bytes_of, label=label, on_bytes=on_bytes)
+    elif todo:
+        task = functools.partial(_make, work=work, parent=place.parent, how=how)
+        spread = functools.partial(executor.map, label=label, on_bytes=on_bytes)
+        result.partitions += _into(spread, task, place, out, todo, bytes_of, overwrite)
+    result.partitions.sort(key=lambda each: each.name)
+    result.is_closed_clean = os.path.exists(os.path.join(out, FileKind.CLEAN_SHUTDOWN.value))
+    for each in result:
+        (on_result or _unheard)(each)
+    return result
+
+
+def _unheard(result: PartitionResult) -> None:
+    """Nobody asked for it."""
 
 
 def _into(
-    executor: Executor,
-    label: str,
-    work: Callable[..., Result],
+    spread: Callable[..., Iterator[_Made]],
+    task: Callable[..., _Made],
     place: Target,
     out: str,
     todo: list[str],
     sizes: list[int],
-    how: str,
     overwrite: bool,
-) -> list[tuple[Any, ...]]:
+) -> list[PartitionResult]:
     """Rewrite partitions, and put those that did not fail in place, with notes."""
     staging = Staging(os.path.abspath(out))
     staging.begin()
-    root, write_id = staging.root, staging.write_id
-    task = functools.partial(_make, work=work, parent=place.parent, root=root, write_id=write_id, how=how)
     try:
-        made = list(executor.map(task, todo, sizes, label=label))
+        made = list(spread(functools.partial(task, root=staging.root, write_id=staging.write_id), todo, sizes))
         new = {name: each.note for name, each in zip(todo, made, strict=True) if each.written is not None}
         kept = {name: note for name, note in _read_notes(out).items() if name not in todo}
-        files = {_NOTES: json.dumps({**kept, **new}).encode(), **_as_they_are(place, root)}
+        files = {_NOTES: json.dumps({**kept, **new}).encode(), **_as_they_are(place, staging.root)}
         staging.commit([each.written for each in made if each.written is not None], overwrite=overwrite, files=files)
         staging.forget()
     finally:
         staging.abort()
-    return [row_of(each.row) for each in made]
+    return [each.result for each in made]
 
 
 def _make(
@@ -164,11 +177,18 @@ def _make(
 ) -> _Made:
     into = os.path.join(Staging(root, write_id).attempt_folder(name), "into")
     note = made_of(os.path.join(parent, name), how)
-    (result,) = work(os.path.join(parent, name), into=into)
+    (result,) = work(os.path.join(parent, name), into=into, on_bytes=advance)
     failed = result.state == "failed"
-    # Paths in the result name the input or the final place, not the staging folder.
-    said = json.dumps(result.as_row(), default=str).replace(into, parent if failed else root)
-    return _Made(json.loads(said), note, None if failed else _written(os.path.join(into, name)))
+    _rename(result, into, parent if failed else root)
+    return _Made(result, note, None if failed else _written(os.path.join(into, name)))
+
+
+def _rename(result: PartitionResult, staged: str, shown: str) -> None:
+    """Name the input or the final place in a result, not the staging folder."""
+    result.path, result.reason = result.path.replace(staged, shown), result.reason.replace(staged, shown)
+    result.notes = [note.replace(staged, shown) for note in result.notes]
+    actions = result.report.actions
+    result.report.actions = [replace(each, path=each.path.replace(staged, shown)) for each in actions]
 
 
 def _as_they_are(place: Target, root: str) -> dict[str, bytes]:
@@ -187,9 +207,9 @@ def _as_they_are(place: Target, root: str) -> dict[str, bytes]:
     return found
 
 
-def _tried(name: str, advance: Advance, work: Callable[..., Result], parent: str) -> dict[str, Any]:
-    (result,) = work(os.path.join(parent, name), dry_run=True)
-    return result.as_row()
+def _tried(name: str, advance: Advance, work: Callable[..., Result], parent: str) -> PartitionResult:
+    (result,) = work(os.path.join(parent, name), dry_run=True, on_bytes=advance)
+    return result
 
 
 def _written(folder: str) -> Written:
@@ -202,9 +222,9 @@ def _size_of(folder: str) -> int:
     return sum(each.size for each in LocalStorage().list_folder(folder) if each.name.endswith(FileKind.LOG.value))
 
 
-def _how(command: str, options: dict[str, Any]) -> str:
+def _how(command: Callable[..., Result], options: dict[str, Any]) -> str:
     # Pickled, as Spark sends it: the text of a function contains its address, not its code.
-    return hashlib.sha256(cloudpickle.dumps((command, sorted(options.items())))).hexdigest()
+    return hashlib.sha256(cloudpickle.dumps((command.__name__, sorted(options.items())))).hexdigest()
 
 
 def made_of(folder: str, how: str) -> dict[str, Any]:
@@ -234,6 +254,5 @@ def _read_notes(out: str) -> dict[str, Any]:
     return found
 
 
-def _unchanged(name: str, path: str) -> tuple[Any, ...]:
-    result = PartitionResult(name, path, "unchanged", "an earlier run made it from the same files")
-    return row_of(result.as_row())
+def _unchanged(name: str, path: str) -> PartitionResult:
+    return PartitionResult(name, path, "unchanged", "an earlier run made it from the same files")

@@ -1,0 +1,71 @@
+"""One job, several executors: the same rows, messages and exit codes from threads and where all is sent as pickles."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.damaged_logs import hurt
+from helpers.every_job import READING, WRITING, partitions, told, words
+from helpers.pickled_executor import Pickled
+from helpers.shell import Done
+from helpers.shell import pylogseg as run
+from helpers.trees import contents
+
+from pylogseg.cli.workers import Workers
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Runs a command as if it had `--spark`, with pickles in its place."""
+
+    def executor(self: Workers) -> Any:
+        return contextlib.nullcontext(Pickled())
+
+    def done(*words: object) -> Done:
+        with monkeypatch.context() as patch:
+            patch.setattr(Workers, "executor", executor)
+            patch.setattr(Workers, "is_spark", True)
+            return run(*words)
+
+    return done
+
+
+@pytest.fixture(scope="module")
+def disks(examples: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A whole directory, and one with damage."""
+    root = tmp_path_factory.mktemp("disks")
+    names = ("codec-none-1", "codec-gzip-0", "txn-a-0", "txn-a-1", "timestamps-0")
+    for name in names:
+        shutil.copytree(examples / name, root / "whole" / name)
+    return {"whole": root / "whole", "damaged": hurt(root / "whole", root / "damaged")}
+
+
+@pytest.mark.parametrize("which", ["whole", "damaged"])
+@pytest.mark.parametrize("text", READING)
+def test_reading(sent: Any, disks: dict[str, Path], text: str, which: str) -> None:
+    places = {"DIR": disks[which], "OTHER": disks["whole"]}
+    assert told(sent(*words(text, **places))) == told(run(*words(text, **places)))
+
+
+@pytest.mark.parametrize("which", ["whole", "damaged"])
+@pytest.mark.parametrize("text", WRITING)
+def test_writing(sent: Any, disks: dict[str, Path], text: str, which: str, tmp_path: Path) -> None:
+    one, other = tmp_path / "one" / "out", tmp_path / "other" / "out"
+    for each in (one, other):
+        each.mkdir(parents=True)
+    there = sent(*words(text, DIR=disks[which], OUT=one))
+    here = run(*words(text, DIR=disks[which], OUT=other))
+    if "--into" in text:
+        assert (there.code, partitions(there, one)) == (here.code, partitions(here, other))
+    else:
+        assert told(there, one) == told(here, other)
+    assert files(one) == files(other)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """What lies below a folder, without what is noted of other files for the next run."""
+    return {name: data for name, data in contents(folder).items() if not name.startswith(".")}
