@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
+
+if sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
+    del sys.path[0]  # run as a file, as spark-submit does: the folders beside it are no packages of others
 
 from pylogseg.env.interrupts import held_back
 

@@ -469,7 +469,7 @@ def _folder(
     if not overwrite:
         notes.begin()
     formed = [(part, layouts.form(part)) for part in parts]
-    sizes = [sum(segment.size for segment in part.log.segments) for part in parts]
+    sizes = [part.size for part in parts]
     with _output_folder(store, overwrite) as folder:
         work = functools.partial(_export_part, folder=folder)
         for part, row in zip(

@@ -245,7 +245,7 @@ class _Search:
         """Search and print matches; return whether there are any."""
         self._begin()
         printed = 0
-        sizes = [sum(segment.size for segment in part.log.segments) for part in parts]
+        sizes = [part.size for part in parts]
         for item in executor.stream(self._search, parts, sizes, label="pylogseg grep", on_bytes=bar):
             if isinstance(item, bytes):
                 with bar.paused(sys.stdout, item.endswith(b"\n")):

@@ -253,6 +253,11 @@ class LogReader:
         """See `LogFiles`."""
         return self.log.name
 
+    @property
+    def size(self) -> int:
+        """Bytes of the segments."""
+        return sum(segment.size for segment in self.log.segments)
+
     def apart(self, on_bytes: Callable[[int], None] | None = None) -> LogReader:
         """Return a copy with its own list of gaps, for another thread; the throttle stays shared."""
         return replace(self, options=replace(self.options, gaps=[], on_bytes=on_bytes))

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pylogseg.disk.disk import open_dir
-from pylogseg.reporting.commands import line
-from pylogseg.reporting.report import Report, reported
+from pylogseg.reporting.report import Report, command_of, reported
 from pylogseg.reporting.wishes import Wishes
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.jobs.names import asked_for
@@ -61,14 +60,13 @@ def report(
     disk = open_dir(path, storage=storage, tier=tier)
     disk = disk.select(given) if given else disk
     shown = [str(each) for each in (path if isinstance(path, (list, tuple)) else [path])]
-    words = [*shown, *given, *(["--full"] if full else []), "-o", "report.html"]
     wishes = Wishes(
         full=full,
         payloads=sample,
         now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
         names=given,
         config=dict(config or {}),
-        command=line("python", "-m", "pylogseg.spark", "report", *words),
+        command=command_of(shown, given, full=full, sample=sample, config=config),
         paths=shown,
         executor=SparkExecutor(spark, progress),
     )
