@@ -20,7 +20,7 @@ from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.verify.segment_report import SegmentReport
-from pylogseg.spark.distribute import packed, shares
+from pylogseg.spark.executor import packed, shares
 
 _SAMPLE = 20_000
 
