@@ -22,6 +22,7 @@ from random import Random
 from helpers import (
     hostile_engine,
     hostile_files,
+    hostile_json,
     hostile_logs,
     hostile_messages,
     hostile_text,
@@ -44,6 +45,8 @@ TARGETS: dict[str, tuple[Target, int]] = {
     "messages": (hostile_messages.messages, 8),
     "typed": (hostile_typed.typed, 8),
     "protobuf": (hostile_typed.protobuf, 8),
+    "strings": (hostile_json.strings, 8),
+    "parts": (hostile_json.parts, 8),
     "engine": (hostile_engine.appends, 1),
 }
 #: Processor seconds that one input may take; inputs have at most 200 KB.

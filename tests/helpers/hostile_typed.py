@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from random import Random
 from typing import Any
@@ -13,6 +14,7 @@ from pylogseg._native import _typed
 from pylogseg.errors import RequestError
 from pylogseg.values.schemas.avro_program import AvroProgram
 from pylogseg.values.schemas.avro_schema import parse_avro
+from pylogseg.values.schemas.columns import Values
 from pylogseg.values.schemas.frames import FRAMES, unframed
 from pylogseg.values.schemas.proto_program import ProtoProgram
 from pylogseg.values.schemas.proto_schema import parse_proto
@@ -53,6 +55,7 @@ def typed(rng: Random) -> None:
     array = ArrowColumn(program.column).array(decoded.nodes)
     array.validate(full=True)
     assert len(array) == len(values)
+    _named(decoded)
     framed = unframed(place, size, (buffer,), rng.choice(FRAMES), {})
     assert (framed.size <= size).all() or len(framed.sources) > 1
     code, skip = np.empty(len(size), np.int64), np.empty(len(size), np.int32)
@@ -75,10 +78,15 @@ _PROTO = (
 )
 
 
+@functools.cache
+def _proto_program(recursion: int) -> ProtoProgram:
+    file = parse_proto(_PROTO)
+    return ProtoProgram(file, file.top[0], recursion)
+
+
 def protobuf(rng: Random) -> None:
     """The same of Protobuf, by one schema that has everything."""
-    file = parse_proto(_PROTO)
-    program = ProtoProgram(file, file.top[0], rng.randrange(2))
+    program = _proto_program(rng.randrange(2))
     values = []
     for _ in range(rng.randrange(1, 5)):
         out = bytearray()
@@ -100,6 +108,16 @@ def protobuf(rng: Random) -> None:
     array = ArrowColumn(program.column).array(decoded.nodes)
     array.validate(full=True)
     assert len(array) == len(values)
+    _named(decoded)
+
+
+def _named(decoded: Values) -> None:
+    """Only of values that failed a part is named; it is there in the schema, and items are not negative."""
+    bad = np.flatnonzero(decoded.status)
+    assert not set(decoded.paths(range(decoded.count))) - set(bad.tolist())
+    for path in decoded.paths(bad.tolist()).values():
+        assert path.startswith("$")
+        assert "[-" not in path
 
 
 def _schema(rng: Random, names: list[int], depth: int) -> Any:

@@ -179,6 +179,31 @@ def test_parts_without_a_type_are_as_they_were() -> None:
         _typed.json_parts(lines, ends, 500, 2, table, text, after)
 
 
+def test_members_are_found_by_their_names_in_any_order() -> None:
+    """Names that are prefixes of others, that have escapes, or lie beyond ASCII, as the schema lists them."""
+    names = ["z", "ab", "a", "", "abc", "\u00fc", 'q"', "\U0001f600", "\uffff", "a\n", "A"]
+    schema = {"type": "object", "properties": {name: {} for name in names}}
+    for is_ascii in (True, False):
+        value = {name: [number] for number, name in enumerate(reversed(names))} | {"b": [99], "abcd": [98]}
+        array, status = run(schema, [json.dumps(value, ensure_ascii=is_ascii).encode()])
+        assert status == [0]
+        assert array.to_pylist() == [
+            {name: f"[{number}]" for name, number in zip(names, range(10, -1, -1), strict=True)}
+        ]
+
+
+def test_lines_that_are_no_json_end() -> None:
+    """The kernel is given what another one has checked; it reads and writes nothing elsewhere if it is not."""
+    for raw in (b"[1}", b"[}", b"[", b'{"a', b'{"a\\u1', b"[,,,", b'["a":', b"]", b'{"a":{'):
+        for kind in (1, 2, 3):
+            table = np.array([[kind, 1, 1, 0, 0], [3, 0, 0, 0, 1]], np.int32)
+            ends, made = np.array([0, len(raw)], np.int64), np.empty(2, np.int64)
+            line, name = np.frombuffer(raw, np.uint8), np.frombuffer(b"a", np.uint8)
+            found = bytes(_typed.json_parts(line, ends, 0, 0, table, name, made))
+            assert made.tolist() == [0, len(found)]
+            assert len(found) <= 3 * len(raw) + 2
+
+
 def kind_of(schema: Any, **references: Any) -> str:
     texts = {name: json.dumps(text) for name, text in references.items()}
     return str(JsonTypes(texts, 1).field(json.dumps(schema)).type)

@@ -510,7 +510,8 @@ def json_parts(
         Bytes of a line around its value.
     parts : int32 array of shape (parts, 5)
         The first is the value itself. Kind (0 as it is, 1 object, 2 list, 3 without a type), the first part of those
-        in it and their number, and place and size of its name in `names`.
+        in it and their number, and place and size of its name in `names`; those of an object stand in the order of
+        their names, by bytes.
     made_ends : int64 array
         Filled as `ends`, for what is returned.
 

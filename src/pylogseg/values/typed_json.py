@@ -179,7 +179,7 @@ class _Parts(NamedTuple):
             if _is_any(field):
                 kind = _ANYTHING
             elif pa.types.is_struct(field.type):
-                kind, inner = _OBJECT, list(field.type)
+                kind, inner = _OBJECT, sorted(field.type, key=lambda each: each.name.encode())
             elif pa.types.is_list(field.type):
                 kind, inner = _LIST, [field.type.value_field]
             rows.append([kind, len(fields) if inner else 0, len(inner), len(names), len(name)])

@@ -284,18 +284,16 @@ static inline uint32_t pls_json_code(const uint8_t *p) {
     return code;
 }
 
-/* Whether the inside of a string is a name, whatever is escaped in it. */
-static int pls_json_is_name(const uint8_t *p, const uint8_t *end, const uint8_t *name, int64_t size) {
+/* Compare the inside of a string with a name, as memcmp does, whatever is escaped in it. */
+static int pls_json_compare_name(const uint8_t *p, const uint8_t *end, const uint8_t *name, int64_t size) {
     static const char letters[] = "bfnrt", bytes[] = "\b\f\n\r\t";
     const uint8_t *stop = name + size;
-    if (memchr(p, '\\', (size_t)(end - p)) == NULL)
-        return end - p == size && memcmp(p, name, (size_t)size) == 0;
     while (p < end) {
         uint8_t out[4] = {*p, 0, 0, 0};
-        int n = 1;
-        if (*p++ == '\\') {
+        int n = 1, i;
+        if (*p++ == '\\' && p < end) {
             const char *letter = strchr(letters, *p);
-            if (*p == 'u') {
+            if (*p == 'u' && end - p >= 5) {
                 uint32_t code = pls_json_code(p + 1);
                 p += 5;
                 if (code >> 10 == 0x36 && end - p >= 6 && p[0] == '\\' && p[1] == 'u' && pls_json_code(p + 2) >> 10 == 0x37) {
@@ -315,11 +313,29 @@ static int pls_json_is_name(const uint8_t *p, const uint8_t *end, const uint8_t 
                 p++;
             }
         }
-        if (stop - name < n || memcmp(name, out, (size_t)n) != 0)
-            return 0;
-        name += n;
+        for (i = 0; i < n; i++, name++)
+            if (name == stop || out[i] != *name)
+                return name == stop || out[i] > *name ? 1 : -1;
     }
-    return name == stop;
+    return name == stop ? 0 : -1;
+}
+
+/* The part with a name among those in a part, which are in the order of their names; -1 if there is none. */
+static int32_t pls_json_named(
+    const pls_json_part *parts, const uint8_t *names, const pls_json_part *part, const uint8_t *p, const uint8_t *end
+) {
+    int32_t low = part->first, high = part->first + part->count;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        int order = pls_json_compare_name(p, end, names + parts[middle].name, parts[middle].size);
+        if (order == 0)
+            return middle;
+        if (order > 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return -1;
 }
 
 static inline uint8_t *pls_json_plain(const uint8_t **cursor, const uint8_t *to, uint8_t *out) {
@@ -330,13 +346,15 @@ static inline uint8_t *pls_json_plain(const uint8_t **cursor, const uint8_t *to,
 }
 
 /* Write the value at *cursor; of what is in part `at` of it and has no type, a string that holds its JSON, unless it is
-   null. There must be room for three times the bytes. No deeper than the parts are. */
+   null. There must be room for three times the bytes, and two. No deeper than the parts are. */
 static uint8_t *pls_json_parts(
     const pls_json_part *parts, const uint8_t *names, int32_t at, const uint8_t **cursor, const uint8_t *end, uint8_t *out
 ) {
     const pls_json_part *part = &parts[at];
     const uint8_t *p = *cursor, *to;
     uint8_t closing = part->kind == PLS_JSON_OBJECT ? '}' : ']';
+    if (p == end)
+        return out;
     if (part->kind == PLS_JSON_ANY && *p != 'n') {
         to = pls_json_behind(p, end);
         *out++ = '"';
@@ -353,17 +371,18 @@ static uint8_t *pls_json_parts(
         return pls_json_plain(cursor, pls_json_behind(p, end), out);
     *out++ = *p++;
     while (p < end && *p != closing) {
-        int32_t in = part->first, k;
+        const uint8_t *begin = p;
+        int32_t in = part->first;
         if (closing == '}') {
             to = pls_json_behind_string(p, end);
-            for (k = 0, in = -1; k < part->count && in < 0; k++)
-                if (pls_json_is_name(p + 1, to - 1, names + parts[part->first + k].name, parts[part->first + k].size))
-                    in = part->first + k;
+            in = to - p < 2 ? -1 : pls_json_named(parts, names, part, p + 1, to - 1);
             out = pls_json_plain(&p, to + (to < end), out); /* and the colon */
         }
         out = in < 0 ? pls_json_plain(&p, pls_json_behind(p, end), out) : pls_json_parts(parts, names, in, &p, end, out);
         if (p < end && *p == ',')
             *out++ = *p++;
+        if (p == begin) /* it is no JSON */
+            break;
     }
     if (p < end)
         *out++ = *p++;
