@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +12,7 @@ from pylogseg.cli import common
 from pylogseg.disk.disk import Disk, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.text import DECODED
-from pylogseg.reading.log_reader import LogFiles, LogReader
+from pylogseg.reading.log_reader import LogReader, first_chunks, topics_of
 
 if TYPE_CHECKING:
     from pylogseg.values.decoding import Decoding, TypedBatches
@@ -101,16 +100,10 @@ def typed_of(
     decoding: Decoding, arguments: Sequence[str], readers: Sequence[LogReader], names: Sequence[str]
 ) -> TypedBatches:
     """Return what decodes columns of the selected records."""
-    from pylogseg.reading.arrow.columns import record_batches, schema
     from pylogseg.values.decoding import typed_batches
 
-    def peek(column: str) -> Iterator[Any]:
-        chunks = itertools.chain.from_iterable(reader.apart(None).chunks() for reader in readers)
-        yield from itertools.islice(record_batches(chunks, schema([column, "headers"])), 4)
-
-    logs: list[LogFiles] = [reader.log for reader in readers]
-    topics = sorted({log.segments[0].topic for log in logs if log.segments})
-    return typed_batches(decoding, whole_disk(arguments), topics, names, peek)
+    topics = topics_of(reader.log for reader in readers)
+    return typed_batches(decoding, whole_disk(arguments), topics, names, lambda: first_chunks(readers))
 
 
 def payload_text(

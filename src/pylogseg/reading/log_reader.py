@@ -304,6 +304,17 @@ class LogReader:
                 yield chunk
 
 
+def first_chunks(readers: Iterable[LogReader]) -> Iterator[Chunk]:
+    """Yield what readers read, for one that looks at the beginning: gaps are not noted, nor the bytes counted."""
+    for reader in readers:
+        yield from reader.apart().chunks()
+
+
+def topics_of(logs: Iterable[LogFiles]) -> list[str]:
+    """Return the topics of logs, sorted; those without a segment have none."""
+    return sorted({log.segments[0].topic for log in logs if log.segments})
+
+
 def has_key(columns: RecordColumns, key: bytes) -> npt.NDArray[np.intp]:
     """Return the row numbers of the records with a given key."""
     rows = np.flatnonzero(columns.key_size == len(key))

@@ -12,7 +12,6 @@ from pylogseg.format.escape import printable
 from pylogseg.format.messages.framing import HOMES
 from pylogseg.format.records import SOURCE_SHIFT, RecordColumns
 from pylogseg.inspect.stats.listing import PartitionRow
-from pylogseg.reading.arrow.columns import record_batches, schema
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.stream import read, records_of
 from pylogseg.reporting.facts import Payload
@@ -100,16 +99,13 @@ class Samples:
         for which in _WHICH:
             decoding = Decoding(columns=(which,), registry=self._schemas)
             try:
-                made = typed_batches(decoding, self._disk, [topic], (which,), self._peek)
+                made = typed_batches(decoding, self._disk, [topic], (which,), lambda: self._now)
             except PylogsegError as error:
                 if which == "value" and self._is_asked:
                     self.notes.append(f"the values of {topic} are shown as text: {error}")
             else:
                 found.update(made.decoders)
         return found
-
-    def _peek(self, which: str) -> Any:
-        return record_batches(self._now, schema([which, "headers"]))
 
 
 class _Typed(TypedText):

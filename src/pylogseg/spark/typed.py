@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -11,12 +10,13 @@ import pyarrow as pa
 
 from pylogseg.disk.disk import open_dir
 from pylogseg.reading.arrow import columns as arrow
+from pylogseg.reading.partition import Chunk
 from pylogseg.spark.logs import find_logs, naming_option
 from pylogseg.spark.options import SourceOptions
 from pylogseg.spark.plan import plan
 from pylogseg.spark.schema import columns_of
 from pylogseg.spark.task import chunks, read_task
-from pylogseg.values.decoding import PEEKED, Decoding, TypedBatches, schemas_disk, typed_batches
+from pylogseg.values.decoding import Decoding, TypedBatches, schemas_disk, typed_batches
 from pylogseg.values.schemas.store import Schemas
 
 _log = logging.getLogger("pylogseg.spark")
@@ -85,17 +85,14 @@ def typed_source(paths: Sequence[str], options: SourceOptions, *, streaming: boo
     if options.schema and len(options.decode) > 1:
         decoding = replace(decoding, schema={"value": decoding.schema})  # type: ignore[dict-item]
 
-    def peek(which: str) -> Iterator[pa.RecordBatch]:
+    def first_task() -> Iterator[Chunk]:
         first = replace(options, push_filters=False, min_partitions=0)
-        columns = [which, "headers"]
-        for task in itertools.islice(plan(paths, first), 1):
-            yield from itertools.islice(
-                arrow.record_batches(chunks(task, first, columns), arrow.schema(columns)), PEEKED
-            )
+        for task in plan(paths, first)[:1]:
+            yield from chunks(task, first, [*options.decode, "headers"])
 
     disk = open_dir(paths, storage=options.storage)
     topics = sorted({log.topic for log in find_logs(paths, options)})
-    typed = typed_batches(decoding, disk, topics, columns_of(options), peek)
+    typed = typed_batches(decoding, disk, topics, columns_of(options), first_task)
     return TypedSource(typed, list(paths), streaming)
 
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
-from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
 from pylogseg.format.scratch import Besides, Scratch
 from pylogseg.reading.arrow.columns import copies_for, record_batches
 from pylogseg.reading.arrow.columns import schema as schema_of
 from pylogseg.reading.column_names import DEFAULT_COLUMNS
 from pylogseg.reading.latest import MEMORY_BYTES
+from pylogseg.reading.log_reader import LogFiles, topics_of
 from pylogseg.reading.partition import IsolationLevel, OnCorrupt
 from pylogseg.reading.scan_reader import records_table, scanned
 from pylogseg.reading.stream import Moment, Path, Reader, read
-from pylogseg.values.decoding import Decoding, OnUndecoded, SchemaChoice, typed_reading
+from pylogseg.values.decoding import Decoding, OnUndecoded, SchemaChoice, typed_batches
 from pylogseg.values.schemas.store import Schemas
 from pylogseg.values.typed_scan import typed_table
 
@@ -113,7 +114,8 @@ def read_arrow(
         if views:
             raise RequestError("decode= cannot be combined with views=")
         decoding = Decoding.of(decode, schema=schema, registry=registry, on_undecoded=on_undecoded)
-        typed = typed_reading(decoding, path, reader, DEFAULT_COLUMNS if columns is None else columns)
+        names, logs = DEFAULT_COLUMNS if columns is None else columns, cast("Sequence[LogFiles]", reader.scope.logs)
+        typed = typed_batches(decoding, as_disk(path), topics_of(logs), names, reader.chunks)
         columns = typed.needed() if filter is None and threads == 1 else typed.names
     elif any(each is not None for each in (schema, registry, on_undecoded)):
         raise RequestError("schema=, registry= and on_undecoded= need decode='value'")

@@ -8,18 +8,18 @@ import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylogseg._native import _typed
-from pylogseg.disk.disk import Disk, as_disk, open_dir
+from pylogseg.disk.disk import Disk, open_dir
 from pylogseg.errors import CorruptionError, NotOwnError, PylogsegError, RequestError
+from pylogseg.reading.arrow.columns import record_batches, schema
 from pylogseg.reading.arrow.functions import OnError, bad_value, check_on_error
-from pylogseg.reading.log_reader import LogFiles
-from pylogseg.reading.stream import Reader
+from pylogseg.reading.partition import Chunk
 from pylogseg.values.forms import Form, in_form, with_type
 from pylogseg.values.internal.message_arrays import spans
 from pylogseg.values.internal.own_topics import JsonColumn, MessageColumn, is_own, own_columns
@@ -36,7 +36,7 @@ ON_UNDECODED = ("raw", "raise", "skip")
 #: A schema's file, its text, its id, a subject, or a subject and version: ``orders-value:2``.
 SchemaChoice = str | int | os.PathLike[str] | Schema
 #: Chunks that are looked at for a schema's id.
-PEEKED = 4
+_PEEKED = 4
 _WHICH = ("key", "value")
 _VERSION = re.compile(r"(?P<subject>.+):(?P<version>\d+)", re.DOTALL)
 _TEXT = re.compile(r'\s*([\[{"]|(syntax|message|package|import|//|/\*)\b)')
@@ -385,23 +385,14 @@ def not_decoded(log: str, which: str, offset: int, reason: str) -> CorruptionErr
     return CorruptionError(where, int(position[1]) if position else 0, f"{reason}; {remedy}", offset)
 
 
-def typed_reading(decoding: Decoding, path: Any, reader: Reader, names: Sequence[str]) -> TypedBatches:
-    """Choose the reader's schemas for what a reader reads; its first records are read if nothing else says them."""
-    from pylogseg.reading.arrow.columns import record_batches, schema
+def typed_batches(
+    decoding: Decoding, disk: Disk, topics: Sequence[str], names: Sequence[str], read: Callable[[], Iterable[Chunk]]
+) -> TypedBatches:
+    """Choose the reader's schemas for records of topics; `read` begins to read them, if nothing else says the schemas."""
 
     def peek(which: str) -> Iterator[pa.RecordBatch]:
-        yield from itertools.islice(record_batches(reader.chunks(), schema([which, "headers"])), PEEKED)
+        return itertools.islice(record_batches(read(), schema([which, "headers"])), _PEEKED)
 
-    logs = cast("Sequence[LogFiles]", reader.scope.logs)
-    topics = sorted({log.segments[0].topic for log in logs if log.segments})
-    return typed_batches(decoding, as_disk(path), topics, names, peek)
-
-
-def typed_batches(
-    decoding: Decoding, disk: Disk, topics: Sequence[str], names: Sequence[str],
-    peek: Callable[[str], Iterable[pa.RecordBatch]],
-) -> TypedBatches:  # fmt: skip
-    """Choose the reader's schemas for records of topics; `peek` gives the first ones, with a column and the headers."""
     own = _own_columns(decoding, topics, names, peek)
     if own:
         return TypedBatches(own, decoding.on_undecoded, tuple(names))

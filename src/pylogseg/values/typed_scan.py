@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,15 +11,14 @@ import pyarrow as pa
 
 from pylogseg.disk.disk import Disk
 from pylogseg.reading.arrow.columns import schema
-from pylogseg.reading.log_reader import LogFiles
+from pylogseg.reading.log_reader import LogFiles, LogReader, first_chunks, topics_of
 from pylogseg.reading.log_scan import LogScan
 from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.pruning import fields_of, filtered
 from pylogseg.reading.ranges import Task
 from pylogseg.reading.scan_reader import ALL
-from pylogseg.reading.scanning import FRAGMENT_BYTES
 from pylogseg.reading.scope import Scope
-from pylogseg.values.decoding import PEEKED, Decoding, TypedBatches, typed_batches
+from pylogseg.values.decoding import Decoding, TypedBatches, typed_batches
 from pylogseg.walker.gaps import Gap
 
 
@@ -138,16 +136,9 @@ def typed_scan(
 
     Schemas are on the disk, unless the decoding names another place.
     """
-
-    def peek(which: str) -> Iterator[pa.RecordBatch]:
-        columns = [which, "headers"]
-        scan = LogScan(logs, options, columns)
-        memory = scan.memory(columns)
-        batches = (scan.batches(task, columns, memory) for task in scan.tasks(None, FRAGMENT_BYTES))
-        yield from itertools.islice(itertools.chain.from_iterable(batches), PEEKED)
-
-    topics = sorted({log.segments[0].topic for log in logs if log.segments})
-    return TypedScan(logs, options, typed_batches(decoding, disk, topics, names, peek))
+    readers = [LogReader.of(log, (0, OPEN_END), (None, None), options) for log in logs]
+    typed = typed_batches(decoding, disk, topics_of(logs), names, lambda: first_chunks(readers))
+    return TypedScan(logs, options, typed)
 
 
 def typed_table(scope: Scope, typed: TypedBatches) -> TypedScan:
