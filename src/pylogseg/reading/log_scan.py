@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,7 +21,7 @@ from pylogseg.reading.log_ends import check_tail, consumer_end
 from pylogseg.reading.log_reader import LogFiles, range_of
 from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
 from pylogseg.reading.planned_logs import PlannedLogs
-from pylogseg.reading.pruning import Bounds, bounds_of, fields_of, matching, of_log, of_range, up_to
+from pylogseg.reading.pruning import Bounds, bounds_of, fields_of, filtered, matching, of_log, of_range, up_to
 from pylogseg.reading.range_reader import RangeReader
 from pylogseg.reading.ranges import Extent, Piece, Range, Task, cut, is_all_damage, offset_index, packed, pieces, url_of
 from pylogseg.reading.seek import largest_timestamp
@@ -40,20 +40,29 @@ _PARTS, _FINE_BYTES = 64, 64 << 10
 _HEADER_TASKS = 4
 
 
+class ColumnDecoding(Protocol):
+    """Makes typed columns of bytes: the last stage of a scan; see `values.decoding.TypedBatches`.
+
+    ``of`` is the same for some of the columns of ``schema``, and ``needed`` says which are read for them; ``is_made``
+    tells whether a column comes from bytes that are decoded.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    @property
+    def undecoded(self) -> int: ...
+    def of(self, columns: Sequence[str]) -> ColumnDecoding: ...
+    def is_made(self, column: str) -> bool: ...
+    def needed(self) -> list[str]: ...
+    def schema(self, source: pa.Schema) -> pa.Schema: ...
+    def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]: ...
+
+
 class LogScan:
     """The table of the records of logs as they were listed, up to where they ended when they were first asked for.
 
-    Parameters
-    ----------
-    logs : sequence of LogFiles
-    options : ReadOptions
-        Its `gaps` get those of all scans, each once.
-    names : sequence of str
-        The columns there are.
-    offsets, times : (int, int), (int or None, int or None)
-        Half-open ranges, as for `range_of`; times only say where to begin.
-    seen : pyarrow.Schema, optional
-        The columns that filters are about, where they are not those that are read.
+    `names` are its columns, those of `typed` where that decodes some of them. `offsets` and `times` are half-open
+    ranges, as for `range_of`; times only say where to begin. The options' `gaps` get those of all scans, each once.
     """
 
     def __init__(
@@ -63,27 +72,29 @@ class LogScan:
         names: Sequence[str],
         offsets: tuple[int, int] = (0, OPEN_END),
         times: tuple[int | None, int | None] = (None, None),
-        seen: pa.Schema | None = None,
+        typed: ColumnDecoding | None = None,
     ) -> None:
-        self._logs, self._options = list(logs), options
-        self._offsets, self._times, self._seen = offsets, times, seen
-        #: Whether a scan so far was told by headers what, read whole, has its check sums computed.
+        self._logs, self._options, self._names = list(logs), options, tuple(names)
+        self._offsets, self._times, self._typed = offsets, times, typed
+        #: Whether rows were counted by headers, without the check sums that were asked for.
         self.is_unchecked = False
-        self.schema = arrow.schema(names)
+        #: Payloads that scans so far could not decode; one that is read twice counts twice.
+        self.undecoded = 0
+        self.schema = arrow.schema(names) if typed is None else typed.schema(arrow.schema(names))
         # Guarantees are about these. They come last: a filter may name columns by number.
-        fields = self.schema if seen is None else seen
-        self._all = pa.schema([*fields, *arrow.schema([name for name in _GUARANTEED if name not in fields.names])])
+        more = arrow.schema([name for name in _GUARANTEED if name not in self.schema.names])
+        self._all = pa.schema([*self.schema, *more])
         self._ends: dict[str, int] = {}
         self._lock = threading.Lock()
         self._segments: dict[str, Segment] = {}
 
     def __reduce__(self) -> Any:
-        made = (self._logs, self._options, self.schema.names, self._offsets, self._times, self._seen)
+        made = (self._logs, self._options, self._names, self._offsets, self._times, self._typed)
         return _unpickled, (made, self._ends)
 
     @property
     def name(self) -> str:
-        """What it is, for messages."""
+        """Name for messages."""
         return f"records of {len(self._logs)} log{'' if len(self._logs) == 1 else 's'}"
 
     @functools.cached_property
@@ -108,7 +119,7 @@ class LogScan:
         StorageError
             For a log that cannot be listed, or read where it ends.
         """
-        if columns is not None and self._are_told(columns):
+        if columns is not None and self._are_told(self._read_for(columns)):
             target_bytes *= _HEADER_TASKS
         for log, bounds in self._bounded(filter):
             if log.error is not None:
@@ -210,17 +221,38 @@ class LogScan:
 
     def memory(self, columns: Sequence[str]) -> Scratch:
         """Return memory for one thread that reads these columns."""
-        return Scratch(besides=arrow.copies_for(columns), allocate=pa.allocate_buffer)
+        return Scratch(besides=arrow.copies_for(self._read_for(columns)), allocate=pa.allocate_buffer)
 
-    def batches(self, task: Task, columns: Sequence[str], memory: Scratch) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of the rows of a task in order."""
+    def _read_for(self, columns: Sequence[str]) -> Sequence[str]:
+        """The columns that are read for some of those that there are."""
+        return columns if self._typed is None else self._typed.of(columns).needed()
+
+    def batches(self, task: Task, columns: Sequence[str], memory: Scratch, filter: Any) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of the rows of a task in order; a filter may leave out rows before they are decoded."""
         how = replace(self._options, gaps=[], scratch=lambda: memory)
-        # A record batch has a length only if it has a column.
-        made = arrow.record_batches(self._chunks(task, how, columns), arrow.schema(columns or ["partition"]))
+        chunks = self._chunks(task, how, self._read_for(columns))
         try:
-            yield from made if columns else (batch.select([]) for batch in made)
+            yield from self.made(chunks, columns, filter)
         finally:
             self._add_gaps(how.gaps)
+
+    def made(self, chunks: Iterable[Chunk], columns: Sequence[str], filter: Any = None) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of the records of chunks: made, then decoded where the filter leaves rows."""
+        typed = None if self._typed is None else self._typed.of(columns)
+        names = columns if typed is None else typed.needed()
+        # A record batch has a length only if it has a column.
+        found = arrow.record_batches(chunks, arrow.schema(names or ["partition"]))
+        if typed is None:
+            yield from found if columns else (batch.select([]) for batch in found)
+            return
+        if filter is not None and not any(map(typed.is_made, fields_of([filter], self.schema.names))):
+            found = _only(found, filter)
+        try:
+            for batch in typed.batches(found):
+                yield batch.select(list(columns))
+        finally:
+            with self._lock:
+                self.undecoded += typed.undecoded
 
     def _chunks(self, task: Task, how: ReadOptions, columns: Sequence[str]) -> Iterator[Chunk]:
         logs = PlannedLogs(how.isolation_level, self._place, self._known, skips=how.on_corrupt == "skip")
@@ -261,6 +293,11 @@ class LogScan:
         found, latest = _guarantee(task), [largest_timestamp(self._segment(part)) for part in task]
         known = [time for time in latest if time is not None]
         return found & up_to(max(known)) if len(known) == len(latest) else found
+
+
+def _only(batches: Iterator[pa.RecordBatch], filter: Any) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield from filtered(pa.Table.from_batches([batch]), filter).to_batches()
 
 
 def _is_folder(log: LogFiles) -> bool:

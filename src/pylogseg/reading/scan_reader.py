@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 from pylogseg.reading.log_reader import LogFiles
-from pylogseg.reading.log_scan import LogScan
+from pylogseg.reading.log_scan import ColumnDecoding, LogScan
 from pylogseg.reading.pruning import moment
 from pylogseg.reading.scanning import FRAGMENT_BYTES, TASK_BYTES, Selection, Table, processors, scan
 from pylogseg.reading.scope import Scope
@@ -19,9 +19,10 @@ from pylogseg.reading.scope import Scope
 ALL = (*DEFAULT_COLUMNS, *BATCH_COLUMNS)
 
 
-def records_table(scope: Scope) -> LogScan:
-    """The table of all columns of a scope."""
-    return LogScan(cast("Sequence[LogFiles]", scope.logs), scope.options, ALL, scope.offsets, scope.times)
+def records_table(scope: Scope, typed: ColumnDecoding | None = None) -> LogScan:
+    """The table of a scope: of all columns, or those of what decodes some of them."""
+    names = ALL if typed is None else typed.names
+    return LogScan(cast("Sequence[LogFiles]", scope.logs), scope.options, names, scope.offsets, scope.times, typed)
 
 
 def scanned(table: Table, scope: Scope, columns: Sequence[str], filter: Any) -> Iterator[pa.RecordBatch]:

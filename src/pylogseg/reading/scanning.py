@@ -32,8 +32,9 @@ class Table(Protocol):
     ``tasks(filter, target_bytes, columns)``
         Yield what is to be read, in order; a task is about so many bytes, more where few of them are read for the
         columns. The filter only saves reading.
-    ``batches(task, columns, memory)``
-        Yield the rows of a task as record batches with these columns.
+    ``batches(task, columns, memory, filter)``
+        Yield the rows of a task as record batches with these columns. Rows that the filter, if it is not None, leaves
+        out need not be among them.
     ``memory(columns)``
         Return what one thread may use again from task to task.
     ``guarantee(task)``
@@ -49,7 +50,7 @@ class Table(Protocol):
     @property
     def name(self) -> str: ...
     def tasks(self, filter: Any, target_bytes: int, columns: Sequence[str] | None = None) -> Iterator[Any]: ...
-    def batches(self, task: Any, columns: Sequence[str], memory: Any) -> Iterator[pa.RecordBatch]: ...
+    def batches(self, task: Any, columns: Sequence[str], memory: Any, filter: Any) -> Iterator[pa.RecordBatch]: ...
     def memory(self, columns: Sequence[str]) -> Any: ...
     def guarantee(self, task: Any) -> Any: ...
     def all_match(self, task: Any, filter: Any) -> bool: ...
@@ -155,7 +156,7 @@ def _in_order(table: Table, tasks: Iterator[Any], selection: Selection, threads:
         chosen, found = _for_task(table, selection, task), False
         memory = free.pop() if free else table.memory(selection.needed)
         try:
-            for batch in table.batches(task, chosen.needed, memory):
+            for batch in table.batches(task, chosen.needed, memory, chosen.filter):
                 for part in chosen(batch):
                     found = True
                     yield part

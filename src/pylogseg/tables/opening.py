@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
 from pylogseg.reading.column_names import BATCH_COLUMNS, check_columns
-from pylogseg.reading.log_reader import logs_of
+from pylogseg.reading.log_reader import LogReader, first_chunks, logs_of, topics_of
 from pylogseg.reading.log_scan import LogScan
-from pylogseg.reading.partition import IsolationLevel, OnCorrupt, ReadOptions
+from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions
 from pylogseg.reading.stream import Path
 from pylogseg.tables.dataset import TableDataset
 from pylogseg.tables.table_scan import TABLES, table_of
@@ -128,7 +129,9 @@ def dataset(
     columns = COLUMNS if columns is None else columns
     if decode is None:
         return TableDataset(LogScan(logs, options, columns))
-    from pylogseg.values.decoding import Decoding
-    from pylogseg.values.typed_scan import typed_scan
+    from pylogseg.values.decoding import Decoding, typed_batches
 
-    return TableDataset(typed_scan(Decoding.of(decode, **given), whole, logs, options, columns))
+    readers = [LogReader.of(log, (0, OPEN_END), (None, None), options) for log in logs]
+    first = functools.partial(first_chunks, readers)
+    typed = typed_batches(Decoding.of(decode, **given), whole, topics_of(logs), columns, first)
+    return TableDataset(LogScan(logs, options, columns, typed=typed))

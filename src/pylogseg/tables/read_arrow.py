@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -17,11 +18,10 @@ from pylogseg.reading.column_names import DEFAULT_COLUMNS
 from pylogseg.reading.latest import MEMORY_BYTES
 from pylogseg.reading.log_reader import LogFiles, topics_of
 from pylogseg.reading.partition import IsolationLevel, OnCorrupt
-from pylogseg.reading.scan_reader import records_table, scanned
+from pylogseg.reading.scan_reader import ALL, records_table, scanned
 from pylogseg.reading.stream import Moment, Path, Reader, read
 from pylogseg.values.decoding import Decoding, OnUndecoded, SchemaChoice, typed_batches
 from pylogseg.values.schemas.store import Schemas
-from pylogseg.values.typed_scan import typed_table
 
 
 def read_arrow(
@@ -124,7 +124,7 @@ def read_arrow(
         if views or latest:
             raise RequestError("filter= and threads= cannot be combined with views= or latest=: filter the result")
         target = target if typed is None else typed.schema(target)
-        table = records_table(reader.scope) if typed is None else typed_table(reader.scope, typed)
+        table = records_table(reader.scope, None if typed is None else replace(typed, names=ALL))
         return pa.RecordBatchReader.from_batches(target, scanned(table, reader.scope, target.names, filter))
     found = _in_order(reader, target, views)
     if typed is None:

@@ -69,7 +69,7 @@ class StateScan:
         """Yield the only task."""
         yield self._name
 
-    def batches(self, task: str, columns: Sequence[str], memory: None) -> Iterator[pa.RecordBatch]:
+    def batches(self, task: str, columns: Sequence[str], memory: None, filter: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows, with some of the columns."""
         for batch in self._rows.to_batches():
             yield batch.select(list(columns))

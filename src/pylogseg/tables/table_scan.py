@@ -144,7 +144,7 @@ class TableScan:
         following = OPEN_END if segment.next_base is None else segment.next_base
         return known & _of_offsets(segment.base_offset, following) & (pc.field("baseOffset") >= segment.base_offset)
 
-    def batches(self, task: Places, columns: Sequence[str], memory: None) -> Iterator[pa.RecordBatch]:
+    def batches(self, task: Places, columns: Sequence[str], memory: None, filter: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task, with some of the columns."""
         wanted = chosen(self.schema, columns)
         if self._table == "partitions":

@@ -300,6 +300,10 @@ class TypedBatches:
         beside = {f"{name}{end}": name for name in self.decoders for end in ("Raw", "Error")}
         return beside.get(column, column) if self.on_undecoded == "raw" else column
 
+    def is_made(self, column: str) -> bool:
+        """Whether a column of its schema comes from bytes that are decoded."""
+        return self.source_of(column) in self.decoders
+
     def needed(self) -> list[str]:
         """The columns that have to be read."""
         more = [name for decoder in self.decoders.values() for name in decoder.needs]
@@ -320,6 +324,9 @@ class TypedBatches:
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode batch by batch."""
+        if not self.decoders:
+            yield from batches
+            return
         target: pa.Schema | None = None
         for batch in batches:
             target = target or self.schema(batch.schema)
@@ -388,7 +395,7 @@ def not_decoded(log: str, which: str, offset: int, reason: str) -> CorruptionErr
 def typed_batches(
     decoding: Decoding, disk: Disk, topics: Sequence[str], names: Sequence[str], read: Callable[[], Iterable[Chunk]]
 ) -> TypedBatches:
-    """Choose the reader's schemas for records of topics; `read` begins to read them, if nothing else says the schemas."""
+    """Choose the reader's schemas for records of topics; `read` begins to read them, if nothing else says which."""
 
     def peek(which: str) -> Iterator[pa.RecordBatch]:
         return itertools.islice(record_batches(read(), schema([which, "headers"])), _PEEKED)
