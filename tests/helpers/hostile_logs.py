@@ -23,7 +23,7 @@ from pylogseg.format.codec_error import CodecError
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import BODY_DTYPE, REASONS, RecordColumns, check_and_decode, columns_of, decode
 from pylogseg.format.scratch import COLUMN_NAMES, Copies, Scratch
-from pylogseg.reading.log_reader import LogFiles
+from pylogseg.reading.log_reader import LogFiles, ReadScope
 from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.stream import Reader
 from pylogseg.walker.gaps import Gap, GapKind
@@ -298,7 +298,7 @@ def read(rng: Random) -> None:
     offsets = rng.choice(((0, OPEN_END), (1003, 1004), (rng.randrange(2000), OPEN_END)))
     times = rng.choice(((None, None), (None, None), (1_600_000_000_010, None), (None, 1_600_000_000_010)))
     snapshots = rng.choice(({}, {1000: "1000.snapshot"}))
-    reader = Reader([LogFiles(segments, 0, snapshots)], offsets, times, rng.choice((None, 5)), options)
+    reader = Reader(ReadScope([LogFiles(segments, 0, snapshots)], offsets, times, rng.choice((None, 5)), options))
     # An index of transactions may refuse to be read in any mode; a log in none but "raise".
     with suppress(CorruptionError) if on_corrupt == "raise" else nullcontext():
         for record in reader:

@@ -170,11 +170,11 @@ def test_a_base_offset_that_is_too_high_at_the_end_of_a_window(examples, tmp_pat
         if end is not None and end <= last + 1:
             continue
         reader = pylogseg.read(folder, offset=(0, end))
-        reader._options.window_bytes = reader._options.first_window_bytes = window_bytes
+        reader.scope.options.window_bytes = reader.scope.options.first_window_bytes = window_bytes
         with pytest.raises(pylogseg.CorruptionError, match=r"base offset .* is (below|too high)"):
             list(reader)
         reader = pylogseg.read(folder, offset=(0, end), on_corrupt="skip")
-        reader._options.window_bytes = reader._options.first_window_bytes = window_bytes
+        reader.scope.options.window_bytes = reader.scope.options.first_window_bytes = window_bytes
         found = [r.offset for r in reader]
         kept = [offset for offset in kept_of(whole, base, last) if end is None or offset < end]
         assert found == kept

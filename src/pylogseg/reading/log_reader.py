@@ -212,6 +212,72 @@ def in_time(columns: RecordColumns, since: int | None, until: int | None) -> Rec
     return columns if mask.all() else columns.take(mask)
 
 
+def chunks_of(
+    log: Source,
+    offsets: tuple[int, int],
+    times: tuple[int | None, int | None],
+    options: ReadOptions,
+    chosen: Callable[[Chunk], Chunk],
+    latest: Latest | None = None,
+) -> Iterator[Chunk]:
+    """Yield the records of a log that are in half-open ranges and chosen, no chunk empty; or the last of each key."""
+
+    def read(options: ReadOptions) -> Iterator[Chunk]:
+        return map(chosen, log.chunks(*offsets, timed(options, *times)))
+
+    found = read(options) if latest is None else latest.chunks(read, options)
+    return (chunk for chunk in found if len(chunk.columns))
+
+
+class Filter(Protocol):
+    """The filter of a reader; see `pylogseg.reading.pruning.Where`."""
+
+    @property
+    def expression(self) -> Any: ...
+    def range_of(self, log: Source) -> tuple[int, int]: ...
+    def rows(self, chunk: Chunk) -> npt.NDArray[np.int64]: ...
+
+
+class ReadScope(NamedTuple):
+    """What is read, and how: the beginning of each scan."""
+
+    logs: Sequence[Source]
+    offsets: tuple[int, int]  #: Half-open, as `times`; negative ones count from the end of a log.
+    times: tuple[int | None, int | None]
+    limit: int | None  #: Most records.
+    options: ReadOptions
+    latest: Latest | None = None
+    where: Filter | None = None
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the records in the order of logs and offsets, a part of a segment at a time; no chunk is empty."""
+        left = self.limit
+        for log in self.logs if left is None or left > 0 else ():
+            for chunk in self._chunks_of(log):
+                if left is not None:
+                    if len(chunk.columns) > left:
+                        chunk = chunk._replace(columns=chunk.columns.take(slice(0, left)))
+                    left -= len(chunk.columns)
+                yield chunk
+                if left == 0:
+                    return
+
+    def _chunks_of(self, log: Source) -> Iterator[Chunk]:
+        first, end = range_of(log, self.offsets, self.times)
+        if self.where is not None:
+            wanted = self.where.range_of(log)
+            # What ends at damage is read from its start: records behind damage do not belong to it.
+            first = first if self.options.on_corrupt == "stop" else max(first, wanted[0])
+            end = min(end, wanted[1])
+        return chunks_of(log, (first, end), self.times, self.options, self._chosen, self.latest)
+
+    def _chosen(self, chunk: Chunk) -> Chunk:
+        found = chunk._replace(columns=in_time(chunk.columns, *self.times))
+        if self.where is None or not len(found.columns):
+            return found
+        return found._replace(columns=found.columns.take(self.where.rows(found)))
+
+
 @dataclass(frozen=True)
 class LogReader:
     """Reads a part of one log: a half-open range of offsets."""
@@ -296,12 +362,8 @@ class LogReader:
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the selected records; no chunk is empty."""
-        if self.latest is not None:
-            yield from self.latest.chunks(lambda options: map(self.filtered, self.read(options)), self.options)
-            return
-        for chunk in map(self.filtered, self.read()):
-            if len(chunk.columns):
-                yield chunk
+        offsets, times = (self.first_offset, self.end_offset), (self.since, self.until)
+        yield from chunks_of(self.log, offsets, times, self.options, self.filtered, self.latest)
 
 
 def first_chunks(readers: Iterable[LogReader]) -> Iterator[Chunk]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import operator
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,19 +15,23 @@ import pyarrow.compute as pc
 from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import StorageError
-from pylogseg.format.scratch import Scratch
+from pylogseg.format.scratch import Besides, Scratch
 from pylogseg.reading import header_reader
 from pylogseg.reading.arrow import columns as arrow
+from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 from pylogseg.reading.log_ends import check_tail, consumer_end
-from pylogseg.reading.log_reader import LogFiles, range_of
-from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
+from pylogseg.reading.log_reader import LogFiles, ReadScope, range_of
+from pylogseg.reading.partition import Chunk, ReadOptions
 from pylogseg.reading.planned_logs import PlannedLogs
-from pylogseg.reading.pruning import Bounds, bounds_of, fields_of, filtered, matching, of_log, of_range, up_to
+from pylogseg.reading.pruning import Bounds, bounds_of, fields_of, filtered, known_of, matching, moment, of_range, up_to
 from pylogseg.reading.range_reader import RangeReader
 from pylogseg.reading.ranges import Extent, Piece, Range, Task, cut, is_all_damage, offset_index, packed, pieces, url_of
+from pylogseg.reading.scanning import FRAGMENT_BYTES, TASK_BYTES, Selection, processors, scan
 from pylogseg.reading.seek import largest_timestamp
 from pylogseg.walker.gaps import Gap
 
+#: The columns that a filter may be about.
+_ALL_COLUMNS = (*DEFAULT_COLUMNS, *BATCH_COLUMNS)
 #: With fewer logs, bounds are looked for in each: a filter may say something else of each partition.
 _MOST_SEARCHED = 16
 #: Ranges are compared with a filter so many at a time: each costs some 20 us.
@@ -43,14 +48,13 @@ _HEADER_TASKS = 4
 class ColumnDecoding(Protocol):
     """Makes typed columns of bytes: the last stage of a scan; see `values.decoding.TypedBatches`.
 
-    ``of`` is the same for some of the columns of ``schema``, and ``needed`` says which are read for them; ``is_made``
-    tells whether a column comes from bytes that are decoded.
+    ``with_names`` is the same for other columns of records, ``of`` for some of the columns; ``needed`` says which
+    are read for them, ``is_made`` whether a column comes from bytes that are decoded.
     """
 
     @property
-    def names(self) -> tuple[str, ...]: ...
-    @property
     def undecoded(self) -> int: ...
+    def with_names(self, names: Sequence[str]) -> ColumnDecoding: ...
     def of(self, columns: Sequence[str]) -> ColumnDecoding: ...
     def is_made(self, column: str) -> bool: ...
     def needed(self) -> list[str]: ...
@@ -61,26 +65,24 @@ class ColumnDecoding(Protocol):
 class LogScan:
     """The table of the records of logs as they were listed, up to where they ended when they were first asked for.
 
-    `names` are its columns, those of `typed` where that decodes some of them. `offsets` and `times` are half-open
-    ranges, as for `range_of`; times only say where to begin. The options' `gaps` get those of all scans, each once.
+    Of a scope, times only say where to begin. Its options' `gaps` get those of all scans, each once. `names` are the
+    columns; `typed` decodes some of them.
     """
 
     def __init__(
         self,
-        logs: Sequence[LogFiles],
-        options: ReadOptions,
+        scope: ReadScope,
         names: Sequence[str],
-        offsets: tuple[int, int] = (0, OPEN_END),
-        times: tuple[int | None, int | None] = (None, None),
         typed: ColumnDecoding | None = None,
     ) -> None:
-        self._logs, self._options, self._names = list(logs), options, tuple(names)
-        self._offsets, self._times, self._typed = offsets, times, typed
+        self._scope, self._names = scope, tuple(names)
+        self._logs, self._options = cast("Sequence[LogFiles]", scope.logs), scope.options
+        self._typed = None if typed is None else typed.with_names(names)
         #: Whether rows were counted by headers, without the check sums that were asked for.
         self.is_unchecked = False
         #: Payloads that scans so far could not decode; one that is read twice counts twice.
         self.undecoded = 0
-        self.schema = arrow.schema(names) if typed is None else typed.schema(arrow.schema(names))
+        self.schema = arrow.schema(names) if self._typed is None else self._typed.schema(arrow.schema(names))
         # Guarantees are about these. They come last: a filter may name columns by number.
         more = arrow.schema([name for name in _GUARANTEED if name not in self.schema.names])
         self._all = pa.schema([*self.schema, *more])
@@ -89,8 +91,7 @@ class LogScan:
         self._segments: dict[str, Segment] = {}
 
     def __reduce__(self) -> Any:
-        made = (self._logs, self._options, self._names, self._offsets, self._times, self._typed)
-        return _unpickled, (made, self._ends)
+        return _unpickled, ((self._scope, self._names, self._typed), self._ends)
 
     @property
     def name(self) -> str:
@@ -191,7 +192,7 @@ class LogScan:
             return None
         end = self._end(log)
         is_stop = self._options.on_corrupt == "stop"
-        first, stop = range_of(log, self._offsets, self._times)
+        first, stop = range_of(log, self._scope.offsets, self._scope.times)
         first = first if is_stop else max(first, bounds.first_offset)
         end = min(end, stop, bounds.end_offset)
         return Extent(log, first, end) if first < end or is_all_damage(log.segments, end) else None
@@ -295,6 +296,65 @@ class LogScan:
         return found & up_to(max(known)) if len(known) == len(latest) else found
 
 
+def record_stream(
+    scope: ReadScope,
+    columns: Sequence[str] | None = None,
+    filter: Any = None,
+    typed: ColumnDecoding | None = None,
+    *,
+    views: bool = False,
+) -> pa.RecordBatchReader:
+    """Return the records of a scope as a stream: in one go, or by tasks where a filter or threads are worth a plan.
+
+    Raises
+    ------
+    RequestError
+        For columns that there are not, and an invalid filter.
+    """
+    target = arrow.schema(columns, views=views)
+    table = LogScan(scope, target.names, typed)
+    if scope.latest is None and (filter is not None or scope.options.threads != 1):
+        target = table.schema
+        found = _by_tasks(LogScan(scope, _ALL_COLUMNS, typed), scope, target.names, filter)
+    else:
+        besides: Besides = "views" if views else arrow.copies_for(table._read_for(target.names))
+        # Columns are copied out of the decoder's memory: it can be the same for every chunk. Views point at payloads.
+        scratch = functools.partial(Scratch, with_arena=not views, besides=besides, allocate=pa.allocate_buffer)
+        chunks = scope._replace(options=replace(scope.options, scratch=scratch)).chunks()
+        found = arrow.record_batches(chunks, target) if views else table.made(chunks, table.schema.names)
+        target = target if views else table.schema
+    return pa.RecordBatchReader.from_batches(target, found)
+
+
+def _by_tasks(table: LogScan, scope: ReadScope, columns: Sequence[str], filter: Any) -> Iterator[pa.RecordBatch]:
+    if filter is not None:
+        Selection(table.schema, (), filter)
+    whole = _in_time(filter, scope.times)
+    selection = Selection(table.schema, columns, whole)
+    threads = scope.options.threads or processors()
+    target = TASK_BYTES if threads > 1 else FRAGMENT_BYTES
+    found = scan(table, lambda: table.tasks(whole, target, selection.needed), selection, None, threads)
+    return found if scope.limit is None else _limited(found, scope.limit)
+
+
+def _in_time(filter: Any, times: tuple[int | None, int | None]) -> Any:
+    since, until = times
+    time = pc.field("timestamp")
+    found = [] if filter is None else [filter]
+    found += [] if since is None else [time >= moment(since)]
+    found += [] if until is None else [time < moment(until)]
+    return functools.reduce(operator.and_, found) if found else None
+
+
+def _limited(found: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    left = limit
+    for batch in found if limit > 0 else ():
+        yield batch.slice(0, left)
+        left -= batch.num_rows
+        if left <= 0:
+            return
+
+
 def _only(batches: Iterator[pa.RecordBatch], filter: Any) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield from filtered(pa.Table.from_batches([batch]), filter).to_batches()
@@ -302,11 +362,6 @@ def _only(batches: Iterator[pa.RecordBatch], filter: Any) -> Iterator[pa.RecordB
 
 def _is_folder(log: LogFiles) -> bool:
     return bool(log.segments) and log.path != log.segments[0].path
-
-
-def known_of(log: LogFiles) -> Any:
-    """Return what is true of all records of a log; nothing, of one without a segment."""
-    return of_log(log.segments[0].topic, log.segments[0].partition) if log.segments else pc.scalar(True)
 
 
 def _guarantee(parts: Sequence[Range]) -> Any:

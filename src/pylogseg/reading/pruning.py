@@ -16,6 +16,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
@@ -23,7 +25,10 @@ from pyarrow import acero, fs
 
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import readable
-from pylogseg.reading.partition import OPEN_END
+from pylogseg.reading.arrow import columns as arrow
+from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
+from pylogseg.reading.log_reader import LogFiles, Source
+from pylogseg.reading.partition import OPEN_END, Chunk
 from pylogseg.reading.ranges import Range
 
 _MICROSECONDS = pa.timestamp("us", tz="UTC")
@@ -34,6 +39,9 @@ _FIRST_MS, _LAST_MS = -2, 2**48
 #: first, and wherever the text leads, the answer is Arrow's.
 _NUMBERS, _TIMES = re.compile(r"\d{1,19}"), re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{3})?")
 _MOST_HINTS = 32
+#: What the filter of a reader may be about.
+_RECORDS = arrow.schema((*DEFAULT_COLUMNS, *BATCH_COLUMNS))
+_ROW = "row"
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
@@ -125,6 +133,11 @@ def up_to(timestamp_ms: int) -> Any:
     return pc.field("timestamp") <= moment(timestamp_ms)
 
 
+def known_of(log: LogFiles) -> Any:
+    """Return what is true of all records of a log; nothing, of one without a segment."""
+    return of_log(log.segments[0].topic, log.segments[0].partition) if log.segments else pc.scalar(True)
+
+
 def bounds_of(filter: Any, schema: pa.Schema, known: Any = None) -> Bounds | None:
     """Find the bounds of the records that a filter may let through; None if there are none.
 
@@ -180,6 +193,31 @@ def bounds_of(filter: Any, schema: pa.Schema, known: Any = None) -> Bounds | Non
     return found
 
 
+class Where:
+    """An expression of Arrow, on the columns of records and those about batches, as the filter of a reader."""
+
+    def __init__(self, filter: Any) -> None:
+        check_filter(filter, _RECORDS)
+        #: As it was given.
+        self.expression = filter
+        self._wanted = arrow.schema(fields_of([filter], _RECORDS.names) or ["partition"])
+
+    def range_of(self, log: Source) -> tuple[int, int]:
+        """Return the offsets of a log that matching records have; half-open, and empty if it has none."""
+        found = bounds_of(self.expression, _RECORDS, known_of(log) if isinstance(log, LogFiles) else None)
+        if found is None:
+            return 0, 0
+        since = 0 if found.since_ms is None else log.offset_of_time(found.since_ms)
+        return max(found.first_offset, since), found.end_offset
+
+    def rows(self, chunk: Chunk) -> npt.NDArray[np.int64]:
+        """Return the numbers of the matching records of a chunk."""
+        table = pa.Table.from_batches([arrow.record_batch(chunk, self._wanted)])
+        numbered = table.append_column(_ROW, pa.array(np.arange(len(chunk.columns))))
+        found: npt.NDArray[np.int64] = filtered(numbered, self.expression).column(_ROW).to_numpy()
+        return found
+
+
 def _times_in(text: str) -> Iterator[int]:
     for found in _TIMES.findall(text):
         with contextlib.suppress(ValueError):  # it stands in a string, and is no time
@@ -193,7 +231,7 @@ def moment(timestamp_ms: int) -> pa.Scalar:
 
 
 def _first_true(low: int, high: int, holds: Callable[[Sequence[int]], list[bool]], hints: Sequence[int]) -> int:
-    """Return the first number of a range where something holds that goes on holding; the last one if it never does.
+    """Bisect: return the first number of a range for which a monotone test is true, the last one if it never is.
 
     It is looked for beside the numbers that the filter's text has, then in steps that double, since most numbers are
     small for their type. `holds` is asked of several numbers at a time.

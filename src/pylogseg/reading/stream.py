@@ -7,10 +7,9 @@ import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
@@ -19,16 +18,7 @@ from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.column_names import check_columns
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
-from pylogseg.reading.log_reader import (
-    Source,
-    check_order,
-    check_times,
-    in_time,
-    logs_of,
-    range_of,
-    timed,
-    whole_number,
-)
+from pylogseg.reading.log_reader import Filter, ReadScope, Source, check_order, check_times, logs_of, whole_number
 from pylogseg.reading.partition import (
     OPEN_END,
     Chunk,
@@ -38,7 +28,6 @@ from pylogseg.reading.partition import (
     Throttle,
     small_window,
 )
-from pylogseg.reading.scope import Scope
 from pylogseg.walker.gaps import Gap
 
 #: Memory of a reader for each value of ``reuse_buffers``.
@@ -78,15 +67,6 @@ class Record(NamedTuple):
     partition: int
 
 
-class Filter(Protocol):
-    """The filter of a reader; see `pylogseg.reading.where.Where`."""
-
-    @property
-    def expression(self) -> Any: ...
-    def range_of(self, log: Source) -> tuple[int, int]: ...
-    def rows(self, chunk: Chunk) -> npt.NDArray[np.int64]: ...
-
-
 class Reader:
     """A stream of records; iterate over it for `Record`s, or over `chunks()` for columns.
 
@@ -94,73 +74,23 @@ class Reader:
     ``"stop"``, and torn or zero-filled tails always.
     """
 
-    def __init__(
-        self,
-        logs: Sequence[Source],
-        offsets: tuple[int, int],
-        times: tuple[int | None, int | None],
-        limit: int | None,
-        options: ReadOptions,
-        columns: Sequence[str] | None = None,
-        latest: Latest | None = None,
-        where: Filter | None = None,
-    ) -> None:
-        self.logs, self.columns, self._latest, self._where = logs, columns, latest, where
-        self._offsets, self._times, self._limit, self._options = offsets, times, limit, options
+    def __init__(self, scope: ReadScope, columns: Sequence[str] | None = None) -> None:
+        self.scope, self.columns = scope, columns
 
     def __repr__(self) -> str:
         """Return a short text without paths."""
-        return f"<pylogseg.Reader of {len(self.logs)} log{'' if len(self.logs) == 1 else 's'}>"
+        count = len(self.scope.logs)
+        return f"<pylogseg.Reader of {count} log{'' if count == 1 else 's'}>"
 
     @property
     def gaps(self) -> list[Gap]:
         """The gaps of the last iteration."""
-        return self._options.gaps
-
-    @property
-    def scope(self) -> Scope:
-        """What it reads, for those who read it otherwise."""
-        return Scope(self.logs, self._offsets, self._times, self._limit, self._options)
-
-    def use(self, scratch: Callable[[], Scratch]) -> None:
-        """Decode into the given memory, whatever `reuse_buffers` was."""
-        self._options.scratch = scratch
+        return self.scope.options.gaps
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the records as columns, a part of a segment at a time; empty chunks are left out."""
-        self._options.gaps.clear()
-        left = self._limit
-        for log in self.logs:
-            if left is not None and left <= 0:
-                return
-            for columns, segment in self._chunks_of(log):
-                if left is not None:
-                    columns = columns if len(columns) <= left else columns.take(slice(0, left))
-                    left -= len(columns)
-                if len(columns):
-                    yield Chunk(columns, segment)
-                if left is not None and left <= 0:
-                    return
-
-    def _chunks_of(self, log: Source) -> Iterator[Chunk]:
-        first, end = range_of(log, self._offsets, self._times)
-        where = self._where
-        if where is not None:
-            wanted = where.range_of(log)
-            # What ends at damage is read from its start: records behind damage do not belong to it.
-            first = first if self._options.on_corrupt == "stop" else max(first, wanted[0])
-            end = min(end, wanted[1])
-
-        def in_range(options: ReadOptions) -> Iterator[Chunk]:
-            for chunk in log.chunks(first, end, timed(options, *self._times)):
-                found = Chunk(in_time(chunk.columns, *self._times), chunk.segment)
-                if where is not None and len(found.columns):
-                    found = found._replace(columns=found.columns.take(where.rows(found)))
-                yield found
-
-        if self._latest is None:
-            return in_range(self._options)
-        return self._latest.chunks(in_range, self._options)
+        self.gaps.clear()
+        yield from self.scope.chunks()
 
     def __iter__(self) -> Iterator[Record]:
         for chunk in self.chunks():
@@ -168,20 +98,13 @@ class Reader:
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export the stream to Arrow; called by polars, duckdb and pyarrow."""
-        # The only import from a layer above: the interface has to be a method of the reader.
-        import pyarrow as pa
+        # Arrow takes long to import, and most readers are iterated.
+        from pylogseg.reading.log_scan import record_stream
 
-        from pylogseg.reading.arrow.columns import record_batches, schema
-        from pylogseg.reading.scan_reader import records_table, scanned
-
-        target = schema(self.columns)
-        if self._options.threads == 1:
-            found = record_batches(self.chunks(), target)
-        else:
-            self._options.gaps.clear()
-            filter = None if self._where is None else self._where.expression
-            found = scanned(records_table(self.scope), self.scope, target.names, filter)
-        return pa.RecordBatchReader.from_batches(target, found).__arrow_c_stream__(requested_schema)
+        self.gaps.clear()
+        where = self.scope.where
+        found = record_stream(self.scope, self.columns, None if where is None else where.expression)
+        return found.__arrow_c_stream__(requested_schema)
 
     def __arrow_c_schema__(self) -> object:
         """Export the schema of the stream alone, for who asks before it reads."""
@@ -356,8 +279,8 @@ def read(
 
 
 def _as(where: Any) -> Filter:
-    """A filter, from the layer that knows what an expression is."""
-    from pylogseg.reading.where import Where
+    """A filter, made where Arrow is known."""
+    from pylogseg.reading.pruning import Where
 
     return Where(where)
 
@@ -384,16 +307,8 @@ def reader_of(
     check_order(first, end)
     since, until = map(milliseconds, _pair(timestamp))
     check_times(since, until)
-    return Reader(
-        logs,
-        (0 if first is None else first, OPEN_END if end is None else end),
-        (since, until),
-        limit,
-        options,
-        columns,
-        latest,
-        where,
-    )
+    offsets = (0 if first is None else first, OPEN_END if end is None else end)
+    return Reader(ReadScope(logs, offsets, (since, until), limit, options, latest, where), columns)
 
 
 def _scratch(reuse_buffers: Any) -> Callable[[], Scratch] | None:

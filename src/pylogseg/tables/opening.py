@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
 from pylogseg.reading.column_names import BATCH_COLUMNS, check_columns
-from pylogseg.reading.log_reader import LogReader, first_chunks, logs_of, topics_of
+from pylogseg.reading.log_reader import ReadScope, logs_of, topics_of
 from pylogseg.reading.log_scan import LogScan
 from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions
 from pylogseg.reading.stream import Path
@@ -127,11 +127,11 @@ def dataset(
         return TableDataset(table_of(of, disk, partition, by_name=by_name))
     logs = logs_of(disk, partition, by_name=by_name, from_log_start=from_log_start)
     columns = COLUMNS if columns is None else columns
+    scope = ReadScope(logs, (0, OPEN_END), (None, None), None, options)
     if decode is None:
-        return TableDataset(LogScan(logs, options, columns))
+        return TableDataset(LogScan(scope, columns))
     from pylogseg.values.decoding import Decoding, typed_batches
 
-    readers = [LogReader.of(log, (0, OPEN_END), (None, None), options) for log in logs]
-    first = functools.partial(first_chunks, readers)
-    typed = typed_batches(Decoding.of(decode, **given), whole, topics_of(logs), columns, first)
-    return TableDataset(LogScan(logs, options, columns, typed=typed))
+    looked_at = scope._replace(options=replace(options, gaps=[]))
+    typed = typed_batches(Decoding.of(decode, **given), whole, topics_of(logs), columns, looked_at.chunks)
+    return TableDataset(LogScan(scope, columns, typed))

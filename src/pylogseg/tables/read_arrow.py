@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
 
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
-from pylogseg.format.scratch import Besides, Scratch
-from pylogseg.reading.arrow.columns import copies_for, record_batches
-from pylogseg.reading.arrow.columns import schema as schema_of
 from pylogseg.reading.column_names import DEFAULT_COLUMNS
 from pylogseg.reading.latest import MEMORY_BYTES
 from pylogseg.reading.log_reader import LogFiles, topics_of
+from pylogseg.reading.log_scan import record_stream
 from pylogseg.reading.partition import IsolationLevel, OnCorrupt
-from pylogseg.reading.scan_reader import ALL, records_table, scanned
-from pylogseg.reading.stream import Moment, Path, Reader, read
+from pylogseg.reading.stream import Moment, Path, read
 from pylogseg.values.decoding import Decoding, OnUndecoded, SchemaChoice, typed_batches
 from pylogseg.values.schemas.store import Schemas
 
@@ -116,24 +111,8 @@ def read_arrow(
         decoding = Decoding.of(decode, schema=schema, registry=registry, on_undecoded=on_undecoded)
         names, logs = DEFAULT_COLUMNS if columns is None else columns, cast("Sequence[LogFiles]", reader.scope.logs)
         typed = typed_batches(decoding, as_disk(path), topics_of(logs), names, reader.chunks)
-        columns = typed.needed() if filter is None and threads == 1 else typed.names
     elif any(each is not None for each in (schema, registry, on_undecoded)):
         raise RequestError("schema=, registry= and on_undecoded= need decode='value'")
-    target = schema_of(columns, views=views)
-    if filter is not None or threads != 1:
-        if views or latest:
-            raise RequestError("filter= and threads= cannot be combined with views= or latest=: filter the result")
-        target = target if typed is None else typed.schema(target)
-        table = records_table(reader.scope, None if typed is None else replace(typed, names=ALL))
-        return pa.RecordBatchReader.from_batches(target, scanned(table, reader.scope, target.names, filter))
-    found = _in_order(reader, target, views)
-    if typed is None:
-        return pa.RecordBatchReader.from_batches(target, found)
-    return pa.RecordBatchReader.from_batches(typed.schema(target), typed.batches(found))
-
-
-def _in_order(reader: Reader, target: pa.Schema, views: bool = False) -> Iterator[pa.RecordBatch]:
-    # Columns are copied out of the decoder's memory, so it can be the same for every chunk; views point at payloads.
-    besides: Besides = "views" if views else copies_for(target.names)
-    reader.use(functools.partial(Scratch, with_arena=not views, besides=besides, allocate=pa.allocate_buffer))
-    return record_batches(reader.chunks(), target)
+    if (filter is not None or threads != 1) and (views or latest):
+        raise RequestError("filter= and threads= cannot be combined with views= or latest=: filter the result")
+    return record_stream(reader.scope, columns, filter, typed, views=views)

@@ -277,6 +277,10 @@ class TypedBatches:
     def __reduce__(self) -> Any:
         return TypedBatches, (self.decoders, self.on_undecoded, self.names)
 
+    def with_names(self, names: Sequence[str]) -> TypedBatches:
+        """Return the same for other columns of records."""
+        return TypedBatches(self.decoders, self.on_undecoded, tuple(names))
+
     def of(self, columns: Sequence[str]) -> TypedBatches:
         """Return what makes some columns of its schema: only what they come from is read and decoded.
 
