@@ -128,13 +128,13 @@ def read_segments(
         options["schema"], schema = schema, None
     paths, parsed = read_options(path, options, columns)
     typed = typed_source(paths, parsed)
-    names = columns_of(parsed) if typed is None else tuple(typed.schema.names)
-    ours = spark_schema(names) if typed is None else typed_schema(typed.schema)
+    names = columns_of(parsed) if typed is None else tuple(typed.schema().names)
+    ours = spark_schema(names) if typed is None else typed_schema(typed.schema())
     gives = ours if schema is None else _compat.struct_of(schema)
     expected = [(field.name, field.dataType.simpleString()) for field in gives]
 
     def work(task: Task) -> Iterator[pa.RecordBatch]:
-        found = (read_task if typed is None else typed.read)(task, parsed, names)
+        found = read_task(task, parsed, names, typed)
         return found if batch_fn is None else _checked(map(batch_fn, found), expected)
 
     tasks = plan(paths, parsed, cores=_compat.cores_of(spark))

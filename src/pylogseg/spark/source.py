@@ -16,8 +16,9 @@ from pylogseg.spark.plan import plan
 from pylogseg.spark.pushdown import Pruning, pruning_of
 from pylogseg.spark.schema import columns_in, columns_of, options_in, spark_schema, typed_schema, with_options
 from pylogseg.spark.task import read_task
-from pylogseg.spark.typed import TypedSource, typed_source
+from pylogseg.spark.typed import typed_source
 from pylogseg.spark.worker import freeze_modules
+from pylogseg.values.decoding import TypedBatches
 
 #: Prefixes of options that are different for a batch and a stream.
 _OF_ONE = ("starting", "ending", "maxoffsets", "minoffsets", "maxtrigger")
@@ -38,7 +39,7 @@ class PylogsegSource(DataSource):
         check_names(given)
         options = parse(_of_both(given))
         typed = typed_source(paths_of(given), options) if options.decode else None
-        found = spark_schema(columns_of(options)) if typed is None else typed_schema(typed.schema)
+        found = spark_schema(columns_of(options)) if typed is None else typed_schema(typed.schema())
         return found if kept is None else with_options(found, kept)
 
     def reader(self, schema: StructType) -> Any:
@@ -51,7 +52,7 @@ class PylogsegSource(DataSource):
             _compat.warn_of_pushdown()
         paths = paths_of(given)
         typed = typed_source(paths, options)
-        columns = columns_in(schema, None if typed is None else typed.schema)
+        columns = columns_in(schema, None if typed is None else typed.schema())
         return make(paths, options, columns, typed)
 
     def streamReader(self, schema: StructType) -> Any:
@@ -60,8 +61,8 @@ class PylogsegSource(DataSource):
 
         given = self._given(schema)
         paths, options = paths_of(given), parse(given, streaming=True)
-        typed = typed_source(paths, parse(_of_both(given)), streaming=True)
-        columns = columns_in(schema, None if typed is None else typed.schema)
+        typed = typed_source(paths, parse(_of_both(given)))
+        columns = columns_in(schema, None if typed is None else typed.schema())
         return SegmentStreamReader(paths, options, columns, typed)
 
     def _given(self, schema: StructType) -> dict[str, str]:
@@ -103,7 +104,7 @@ class SegmentReader(DataSourceReader):
     """Reads segments once. It is small, because Spark sends it to every task."""
 
     def __init__(
-        self, paths: list[str], options: SourceOptions, columns: tuple[str, ...], typed: TypedSource | None = None
+        self, paths: list[str], options: SourceOptions, columns: tuple[str, ...], typed: TypedBatches | None = None
     ) -> None:
         self._paths, self._options, self._columns, self._typed = paths, options, columns, typed
 
@@ -116,8 +117,7 @@ class SegmentReader(DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task. Spark makes a partition without a value if there are none."""
-        read = read_task if self._typed is None else self._typed.read
-        yield from read(partition.value or (), self._options, self._columns)
+        yield from read_task(partition.value or (), self._options, self._columns, self._typed)
         freeze_modules()
 
 

@@ -19,8 +19,9 @@ from pylogseg.spark.logs import Ends, check_named, check_tail, find_logs, latest
 from pylogseg.spark.options import SourceOptions, TopicPartition
 from pylogseg.spark.plan import tasks_of
 from pylogseg.spark.task import read_task
-from pylogseg.spark.typed import TypedSource
+from pylogseg.spark.typed import with_new_schemas
 from pylogseg.spark.worker import freeze_modules
+from pylogseg.values.decoding import TypedBatches
 
 #: ``{"orders": {"0": 23}}``: only the next offset to read, so that a checkpoint also fits the Kafka source.
 Offsets = dict[str, dict[str, int]]
@@ -39,12 +40,12 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Options, parsed for a stream.
     columns : tuple of str
         Column names, in order.
-    typed : TypedSource, optional
+    typed : TypedBatches, optional
         What decodes some of them.
     """
 
     def __init__(
-        self, paths: list[str], options: SourceOptions, columns: tuple[str, ...], typed: TypedSource | None = None
+        self, paths: list[str], options: SourceOptions, columns: tuple[str, ...], typed: TypedBatches | None = None
     ) -> None:
         self._paths, self._options, self._columns, self._typed = paths, options, columns, typed
         self._latest: dict[TopicPartition, tuple[Any, int]] = {}
@@ -171,8 +172,8 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task."""
-        read = read_task if self._typed is None else self._typed.read
-        yield from read(partition.value or (), self._options, self._columns)
+        typed = with_new_schemas(self._typed, self._paths, self._options)
+        yield from read_task(partition.value or (), self._options, self._columns, typed)
         freeze_modules()
 
 

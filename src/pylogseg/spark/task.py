@@ -20,11 +20,14 @@ from pylogseg.reading.range_reader import RangeReader
 from pylogseg.reading.ranges import Range
 from pylogseg.spark.logs import naming_option
 from pylogseg.spark.options import SourceOptions
+from pylogseg.values.decoding import TypedBatches
 
 _log = logging.getLogger("pylogseg.spark")
 
 
-def read_task(task: Iterable[Range], options: SourceOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def read_task(
+    task: Iterable[Range], options: SourceOptions, columns: Sequence[str], typed: TypedBatches | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task.
 
     Parameters
@@ -35,6 +38,8 @@ def read_task(task: Iterable[Range], options: SourceOptions, columns: Sequence[s
         The options of the plan.
     columns : sequence of str
         Column names, in order; other columns are not decoded.
+    typed : TypedBatches, optional
+        Decodes some of them; it was chosen by the driver.
 
     Yields
     ------
@@ -48,10 +53,16 @@ def read_task(task: Iterable[Range], options: SourceOptions, columns: Sequence[s
     StorageError
         If a segment is gone and no other has its records, with ``failOnDataLoss=true``.
     """
-    target = arrow.schema(columns)
-    made = arrow.record_batches(chunks(task, options, columns), target)
+    typed = None if typed is None else typed.of(columns)
+    names = columns if typed is None else typed.needed()
+    made = of_even_size(arrow.record_batches(chunks(task, options, names), arrow.schema(names)), options.batch_rows)
     with naming_option():
-        yield from of_even_size(made, options.batch_rows)
+        if typed is None:
+            yield from made
+            return
+        yield from (batch.select(list(columns)) for batch in typed.batches(made))
+    if typed.undecoded:
+        _log.warning("%d payloads could not be decoded", typed.undecoded)
 
 
 def chunks(task: Iterable[Range], options: SourceOptions, columns: Sequence[str]) -> Iterator[Chunk]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from pylogseg.disk.disk import open_dir
-from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.partition import Chunk
-from pylogseg.spark.logs import find_logs, naming_option
+from pylogseg.spark.logs import find_logs
 from pylogseg.spark.options import SourceOptions
 from pylogseg.spark.plan import plan
 from pylogseg.spark.schema import columns_of
-from pylogseg.spark.task import chunks, read_task
+from pylogseg.spark.task import chunks
 from pylogseg.values.decoding import Decoding, TypedBatches, schemas_disk, typed_batches
 from pylogseg.values.schemas.store import Schemas
-
-_log = logging.getLogger("pylogseg.spark")
 
 
 def for_spark(kind: pa.DataType) -> pa.DataType:
@@ -37,38 +33,12 @@ def for_spark(kind: pa.DataType) -> pa.DataType:
     return pa.duration("us") if pa.types.is_duration(kind) else kind
 
 
-class TypedSource:
-    """What decodes the records of a read. It goes to every task.
-
-    Parameters
-    ----------
-    typed : TypedBatches
-        Its names are the columns of the read.
-    opens_again : bool
-        Whether each task looks for schemas by itself: those that were not there when a stream began.
-    """
-
-    def __init__(self, typed: TypedBatches, places: Sequence[str], opens_again: bool) -> None:
-        self._typed, self._places, self._opens_again = typed, places, opens_again
-
-    @property
-    def schema(self) -> pa.Schema:
-        """All columns."""
-        return self._typed.schema(arrow.schema(self._typed.names))
-
-    def read(self, task: Iterable[object], options: SourceOptions, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of the rows of a task; see `read_task`."""
-        typed = self._typed.of(columns)
-        if self._opens_again:
-            typed = typed.with_schemas(_schemas(self._places, options))
-        with naming_option():
-            for batch in typed.batches(read_task(task, options, typed.needed())):  # type: ignore[arg-type]
-                yield batch.select(list(columns))
-        if typed.undecoded:
-            _log.warning("%d payloads could not be decoded", typed.undecoded)
+def with_new_schemas(typed: TypedBatches | None, paths: Sequence[str], options: SourceOptions) -> TypedBatches | None:
+    """Return what decodes a task of a stream: also by schemas that were not there when the stream began."""
+    return None if typed is None else typed.with_schemas(_schemas(paths, options))
 
 
-def typed_source(paths: Sequence[str], options: SourceOptions, *, streaming: bool = False) -> TypedSource | None:
+def typed_source(paths: Sequence[str], options: SourceOptions) -> TypedBatches | None:
     """Choose the schemas of a read; the first records are read if nothing else says them. None without ``decode``."""
     if not options.decode:
         return None
@@ -92,8 +62,7 @@ def typed_source(paths: Sequence[str], options: SourceOptions, *, streaming: boo
 
     disk = open_dir(paths, storage=options.storage)
     topics = sorted({log.topic for log in find_logs(paths, options)})
-    typed = typed_batches(decoding, disk, topics, columns_of(options), first_task)
-    return TypedSource(typed, list(paths), streaming)
+    return typed_batches(decoding, disk, topics, columns_of(options), first_task)
 
 
 def _schemas(paths: Sequence[str], options: SourceOptions) -> Schemas:

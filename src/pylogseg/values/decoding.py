@@ -314,8 +314,9 @@ class TypedBatches:
         more += ["topic", "partition", "offset"] if self.decoders and self.on_undecoded == "raise" else []
         return [*self.names, *dict.fromkeys(name for name in more if name not in self.names)]
 
-    def schema(self, source: pa.Schema) -> pa.Schema:
-        """Return the schema of the result: `source` has the types of the other columns."""
+    def schema(self, source: pa.Schema | None = None) -> pa.Schema:
+        """Return the schema of the result: `source` has the types of the other columns, if not those of records."""
+        source = schema(self.names) if source is None else source
         fields: list[pa.Field] = []
         for name in self.names:
             if name not in self.decoders:
