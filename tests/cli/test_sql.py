@@ -30,7 +30,7 @@ import pylogseg as package
 from pylogseg.cli.sql import Waiting
 from pylogseg.errors import RequestError
 from pylogseg.format.text import payload_of
-from pylogseg.reading.log_scan import LogScan
+from pylogseg.reading.scan import LogScan
 from pylogseg.tables.sql import session
 from pylogseg.tables.sql.tables import openers
 

@@ -49,7 +49,7 @@ NARROWER = {"env": {"errors", "env"}, "testing": {"errors", "env", "testing"}}
 #: Packages of others that only these modules may import.
 EDGES = {
     "pyarrow": re.compile(
-        r"reading\.(arrow\..*|scanning|log_scan|pruning|stream)|values\.(?!schemas\.).*|tables\..*"
+        r"reading\.(arrow\..*|filters|plan|scan|stream)|values\.(?!schemas\.).*|tables\..*"
         r"|inspect\.search\.regex|server\.regex|offline\.(restoring\..*|comparing_table)|spark(\..*)?"
     ),
     "duckdb": re.compile(r"tables\.sql\..*"),

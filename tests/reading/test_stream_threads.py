@@ -14,7 +14,7 @@ from helpers.checks import begun_since
 
 import pylogseg
 from pylogseg.errors import RequestError
-from pylogseg.reading import log_scan
+from pylogseg.reading import scan as scanning
 
 COUNT, TASK_BYTES = 20_000, 64 << 10
 COLUMNS = ["partition", "offset", "timestamp", "key", "value"]
@@ -33,7 +33,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_scan, "TASK_BYTES", TASK_BYTES)
+    monkeypatch.setattr(scanning, "TASK_BYTES", TASK_BYTES)
 
 
 def stream(path: Path, **how: Any) -> pa.RecordBatchReader:

@@ -18,8 +18,7 @@ from pylogseg.format.batches import BATCH_DTYPE, BatchTable
 from pylogseg.format.layout import BATCH_HEADER, LOG_OVERHEAD
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
-from pylogseg.reading.planned_logs import PlannedLogs, Vanished
-from pylogseg.reading.ranges import Piece, Range
+from pylogseg.reading.ranges import Piece, PlannedLogs, Range, Vanished
 from pylogseg.reading.seek import largest_timestamp, position_of_offset
 
 #: Columns that say which log a record lies in: to count by them, headers suffice.

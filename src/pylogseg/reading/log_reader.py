@@ -230,7 +230,7 @@ def chunks_of(
 
 
 class Filter(Protocol):
-    """The filter of a reader; see `pylogseg.reading.pruning.Where`."""
+    """The filter of a reader; see `pylogseg.reading.plan.Where`."""
 
     @property
     def expression(self) -> Any: ...

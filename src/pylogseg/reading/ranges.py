@@ -1,28 +1,33 @@
-"""Cut logs into ranges of segments, which several threads or processes can read.
-
-This reads file names, indexes and, at the end of a log, batch headers; never a payload. A range is cut where an
-entry of the offset index says that a batch ends. That is only a hint: the offsets of a range are exact, and a reader
-checks a position before it starts there, so a wrong index costs time, never rows.
-"""
+"""Ranges of segments, which tasks read: their records, also from segments that were renamed or merged since."""
 
 from __future__ import annotations
 
-import itertools
+import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from pylogseg.disk.disk import Partition, Segment
-from pylogseg.env.filesystem import FileSystem, LocalFiles
+from pylogseg.disk.disk import Disk, Partition, Segment, beside, open_folder, uploaded_end
+from pylogseg.env.filesystem import FileSystem, FileView, LocalFiles
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.batches import BatchTable
 from pylogseg.format.files.index import OffsetIndex
+from pylogseg.format.layout import OFFSET_INDEX_ENTRY
 from pylogseg.format.names import FileKind
-from pylogseg.reading.log_reader import LogFiles
-from pylogseg.reading.seek import end_offset, first_offset_since
+from pylogseg.reading.log_reader import LogFiles, logs_of
+from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, PartitionReader, ReadOptions
+from pylogseg.reading.seek import end_offset
+from pylogseg.reading.transactions import Transactions
+from pylogseg.walker.gaps import GapKind
+from pylogseg.walker.windows import COPIED_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES
 
-#: The cost of opening a segment, in bytes that could be read in that time.
-OPEN_COST_BYTES = 64 << 10
+#: A broker renames what retention deletes, and removes it a minute later.
+_DELETED = ".deleted"
+_KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 
 class Extent(NamedTuple):
@@ -70,91 +75,199 @@ class Piece(NamedTuple):
     offset_index: OffsetIndex | None
 
 
-def is_all_damage(segments: Sequence[Segment], end: int) -> bool:
-    """Check whether a log's last segment begins at its end but has bytes, all of them damage."""
-    last = segments[-1] if segments else None
-    return last is not None and last.size > 0 and last.base_offset == end >= end_offset([last])
-
-
-def pieces(extent: Extent, since_ms: int | None = None) -> Iterator[Piece]:
-    """Yield the segments of a log that have offsets of an extent, with the positions of these."""
-    segments = extent.log.segments
-    for segment, behind in itertools.zip_longest(segments, segments[1:]):
-        following = behind.base_offset if behind is not None else -1
-        first = max(extent.first_offset, segment.base_offset)
-        end = extent.end_offset if following < 0 else min(extent.end_offset, following)
-        # The task of an empty range checks what follows it: a segment that is all damage.
-        if not segment.size or (first >= end and not (behind is None and is_all_damage(segments, extent.end_offset))):
-            continue
-        if since_ms is not None:
-            begin = first_offset_since(segment, behind, since_ms)
-            if begin is None or begin >= end:
-                continue
-            first = max(first, begin)
-        whole = first == segment.base_offset and (end == following or following < 0)
-        index = None if whole else offset_index(segment)
-        start, stop, entry = _bytes_of(segment, index, first, end)
-        name = (segment.topic, segment.partition, url_of(segment.files, segment.path))
-        yield Piece(Range(*name, segment.base_offset, following, first, end, start, stop, entry), segment, index)
-
-
-def offset_index(segment: Segment) -> OffsetIndex | None:
-    """Return the offset index of a segment; None if it is missing or contradicts itself."""
-    data = segment.companion(FileKind.OFFSET_INDEX)
-    if not data:
-        return None
-    index = OffsetIndex(data, segment.base_offset)
-    positions = index.positions.astype(np.int64)
-    offsets = index.offsets
-    is_sound = len(index) > 0 and (np.diff(positions) > 0).all() and (np.diff(offsets) > 0).all()
-    return index if is_sound and positions[0] >= 0 and positions[-1] < segment.size else None
-
-
-def _bytes_of(segment: Segment, index: OffsetIndex | None, first: int, end: int) -> tuple[int, int, int]:
-    if index is None:
-        return 0, segment.size, -1
-    entry = index.floor(first)
-    behind = int(np.searchsorted(index.offsets, end - 1))  # the first entry at or after the last offset
-    behind += behind < len(index) and int(index.offsets[behind]) < end  # its batch still belongs to the range
-    stop = int(index.positions[behind]) if behind < len(index) else segment.size
-    return entry.position, max(entry.position, stop), entry.offset if entry.position else -1
-
-
-def cut(piece: Piece, target: int, extra: int = 0) -> Iterator[Range]:
-    """Cut a piece into parts of about the same size, no larger than the target if the index allows."""
-    whole = piece.range
-    count = -(-(whole.size + extra) // target)
-    index = piece.offset_index or (offset_index(piece.segment) if count > 1 else None)
-    first, start, entry = whole.first_offset, whole.start, whole.entry_offset
-    if count > 1 and index is not None:
-        goals = whole.start + whole.size * np.arange(1, count) // count
-        slots = np.unique(np.searchsorted(index.positions.astype(np.int64), goals))
-        for slot in slots[slots < len(index)].tolist():
-            behind, position = int(index.offsets[slot]) + 1, int(index.positions[slot])
-            if first < behind < whole.end_offset:
-                yield whole._replace(
-                    first_offset=first, end_offset=behind, start=start, end=position, entry_offset=entry
-                )
-                first, start, entry = behind, position, behind - 1
-    yield whole._replace(first_offset=first, start=start, entry_offset=entry)
-
-
-def packed(ranges: Iterable[Range], target: int, max_records: int = 0) -> Iterator[Task]:
-    """Pack as many ranges into each task as fit."""
-    task: list[Range] = []
-    size = offsets = 0
-    for part in ranges:
-        more, count = part.size + OPEN_COST_BYTES, part.end_offset - part.first_offset
-        if task and (size + more > target or (max_records and offsets + count > max_records)):
-            yield tuple(task)
-            task, size, offsets = [], 0, 0
-        task.append(part)
-        size += more
-        offsets += count
-    if task:
-        yield tuple(task)
-
-
 def url_of(files: FileSystem, path: str) -> str:
     """Return a path that means the same in another process."""
     return os.path.abspath(path) if isinstance(files, LocalFiles) else files.real(path)
+
+
+class Vanished(Exception):
+    """A segment of the plan is missing, and not pending deletion either."""
+
+
+@dataclass(frozen=True)
+class PlannedSegment(Segment):
+    """A segment that was there when the plan was made."""
+
+    index: bytes | None = None  #: The entry of its offset index that a range begins at; None: the whole index is read.
+
+    def open(self) -> FileView:
+        """Open the file like `Segment.open`, also if it is pending deletion; `Vanished` if it was deleted."""
+        try:
+            return super().open()
+        except StorageError as error:
+            only_if_missing(error)
+        try:
+            return self.files.open(self.path + _DELETED, sealed=True)
+        except StorageError as error:
+            only_if_missing(error)
+            raise Vanished from error
+
+    def companion(self, kind: FileKind) -> bytes | None:
+        """Read a companion like `Segment.companion`, also if it is pending deletion."""
+        if kind is FileKind.OFFSET_INDEX and self.index is not None:
+            return self.index
+        found = super().companion(kind)
+        if found is None and kind in self.companions:
+            removed = replace(self, companions={kind: self.companions[kind] + _DELETED})
+            return super(PlannedSegment, removed).companion(kind)
+        return found
+
+
+def only_if_missing(error: StorageError) -> None:
+    """Raise an error again unless its cause is a missing file."""
+    if not isinstance(error.__cause__, FileNotFoundError):
+        raise error
+
+
+class PlannedLogs:
+    """The logs of some ranges; one thread reads each range once.
+
+    With `skips`, segments that cannot be opened are no evidence of transactions, else they are errors.
+
+    `place` returns the file system of a range's segment, and its path there. `known` are logs by folder, as they were
+    listed for the plan; others are listed when transactions are asked for.
+    """
+
+    def __init__(
+        self,
+        isolation_level: IsolationLevel,
+        place: Callable[[Range], tuple[FileSystem, str]],
+        known: Mapping[str, LogFiles] | None = None,
+        *,
+        skips: bool = False,
+    ) -> None:
+        self._isolation_level, self._place, self._skips = isolation_level, place, skips
+        self._known = {} if known is None else known
+        self._transactions: dict[str, Transactions] = {}
+
+    def segments(self, part: Range) -> list[Segment]:
+        """Return the segment of a range, in a list."""
+        files, path = self._place(part)
+        companions = {kind: beside(path, kind) for kind in _KINDS}
+        next_base = None if part.next_offset < 0 else part.next_offset
+        name = (part.topic, part.partition)
+        entry = (part.entry_offset - part.base_offset, part.start)
+        index = None if part.entry_offset < 0 else OFFSET_INDEX_ENTRY.struct.pack(*entry)
+        is_last = next_base is None and uploaded_end(files, path) is None
+        return [
+            PlannedSegment(
+                files, path, part.base_offset, part.end, -1, is_last, *name, companions, next_base, index=index
+            )
+        ]
+
+    def transactions(self, part: Range) -> Transactions | None:
+        """Return the transactions of a range's log, one object for all its ranges; None if they are not needed."""
+        if self._isolation_level != "read_committed":
+            return None
+        found = self._transactions.get(part.folder)
+        if found is None:
+            log = self._known.get(part.folder) or self.listed(part)
+            there = {} if log is None else {segment.base_offset: segment for segment in log.segments}
+            # A segment that vanished still has aborted transactions in its index.
+            there.setdefault(part.base_offset, self.segments(part)[0])
+            segments = [there[base] for base in sorted(there)]
+            snapshots = {} if log is None else log.snapshots
+            found = Transactions(segments, snapshots, part.first_offset, ends_stable=True, skips=self._skips)
+            self._transactions[part.folder] = found
+        return found
+
+    def listed(self, part: Range) -> LogFiles | None:
+        """List the log as it is now; None if the folder is missing or empty."""
+        files, path = self._place(part)
+        try:
+            disk = open_folder(files, files.split(path)[0])
+        except RequestError:
+            return None
+        except StorageError as error:
+            only_if_missing(error)
+            return None
+        return logs_of(Disk((), disk.partitions))[0] if disk.partitions else None
+
+
+def raise_lost(part: Range, message: str) -> None:
+    """Raise the StorageError for records that are gone."""
+    raise StorageError(part.path, "read", f"{message} (list the folder again to read what there is now)")
+
+
+def _no_batch(rows: BatchTable) -> npt.NDArray[np.bool_]:
+    return np.zeros(len(rows), np.bool_)
+
+
+class RangeReader:
+    """Reads the records of one range, in windows as large as it; some chunks may be empty.
+
+    The options' `gaps` get the gaps. `lost` gets the range and a message if records are gone since the plan was made:
+    it raises, or goes on without them.
+    """
+
+    def __init__(
+        self, part: Range, how: ReadOptions, logs: PlannedLogs, lost: Callable[[Range, str], None] = raise_lost
+    ) -> None:
+        # A short range is one short window, so that bytes after it are not read in vain. And no more than one: between
+        # windows, threads wait for Python's lock, which costs more than what a larger one loses in the caches.
+        window = min(WINDOW_BYTES, part.size + SMALL_WINDOW_BYTES)
+        first = window if window < WINDOW_BYTES else COPIED_WINDOW_BYTES
+        self._how = replace(how, window_bytes=window, first_window_bytes=first)
+        self._part, self._logs, self._lost_at = part, logs, lost
+
+    def __iter__(self) -> Iterator[Chunk]:
+        part, how, logs = self._part, self._how, self._logs
+        seen, transactions = part.first_offset, logs.transactions(part)
+        try:
+            for chunk in PartitionReader(
+                logs.segments(part), part.first_offset, part.end_offset, how, transactions=transactions
+            ):
+                if len(chunk.columns):
+                    seen = int(chunk.columns.offset[-1]) + 1
+                yield chunk
+        except Vanished:
+            # Retention or the cleaner removed the segment. Other segments may have its offsets now.
+            yield from self._as_it_is()
+        else:
+            is_last_of_segment = part.end_offset == part.next_offset or part.first_offset >= part.end_offset
+            if is_last_of_segment and how.on_corrupt != "skip":
+                self._check_tail()
+            if part.next_offset < 0 and seen < part.end_offset and not any(gap.is_damage for gap in how.gaps):
+                self._check_end()
+
+    def _as_it_is(self) -> Iterator[Chunk]:
+        part = self._part
+        log = self._logs.listed(part)
+        start = log.segments[0].base_offset if log is not None and log.segments else part.end_offset
+        if start > part.first_offset:
+            self._lost(part.first_offset, start, "deleted since the plan was made")
+        if log is not None and start < part.end_offset:
+            transactions = self._logs.transactions(part)
+            first = max(start, part.first_offset)
+            yield from PartitionReader(log.segments, first, part.end_offset, self._how, transactions=transactions)
+            for gap in self._how.gaps:
+                if gap.kind is GapKind.REMOVED:
+                    self._lost(gap.first_offset, gap.next_offset or part.end_offset, gap.reason)
+
+    def _check_tail(self) -> None:
+        """Check for damage between the last offset of a segment and the end of its file, like a reader of the log."""
+        how = replace(
+            self._how, isolation_level="read_uncommitted", on_corrupt="skip", gaps=[], scratch=None, batches=_no_batch
+        )
+        # From the last offset on: a batch with a wrong offset counts as before the next segment's first one.
+        segments = self._logs.segments(self._part._replace(entry_offset=-1))
+        reader = PartitionReader(segments, self._part.end_offset - 1, OPEN_END, how)
+        with contextlib.suppress(Vanished):
+            for _ in reader:
+                pass
+        for gap in how.gaps:
+            if gap.is_damage and self._how.on_corrupt == "raise":
+                raise gap.as_error()
+        self._how.gaps += how.gaps
+
+    def _check_end(self) -> None:
+        """Check for a truncation by a follower, if a log had fewer records than planned."""
+        log = self._logs.listed(self._part)
+        end = 0 if log is None else end_offset(log.segments)
+        if end < self._part.end_offset:
+            self._lost(max(end, self._part.first_offset), self._part.end_offset, "truncated since the plan was made")
+
+    def _lost(self, first: int, end: int, what: str) -> None:
+        part = self._part
+        last = min(end, part.end_offset) - 1
+        self._lost_at(part, f"offsets {first} to {last} of {part.topic}-{part.partition} are gone: {what}")

@@ -99,7 +99,7 @@ class Reader:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export the stream to Arrow; called by polars, duckdb and pyarrow."""
         # Arrow takes long to import, and most readers are iterated.
-        from pylogseg.reading.log_scan import record_stream
+        from pylogseg.reading.scan import record_stream
 
         self.gaps.clear()
         where = self.scope.where
@@ -280,7 +280,7 @@ def read(
 
 def _as(where: Any) -> Filter:
     """A filter, made where Arrow is known."""
-    from pylogseg.reading.pruning import Where
+    from pylogseg.reading.plan import Where
 
     return Where(where)
 

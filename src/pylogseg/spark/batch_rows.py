@@ -10,8 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from pylogseg.errors import StorageError
-from pylogseg.reading.planned_logs import Vanished
-from pylogseg.reading.ranges import Range, Task
+from pylogseg.reading.ranges import Range, Task, Vanished
 from pylogseg.spark.options import TO_LATEST, SourceOptions
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import planned_logs

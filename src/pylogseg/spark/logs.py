@@ -17,7 +17,8 @@ from pylogseg.format.names import FileKind
 from pylogseg.reading import log_ends
 from pylogseg.reading.log_reader import LogFiles, logs_of
 from pylogseg.reading.partition import ReadOptions
-from pylogseg.reading.ranges import Extent, is_all_damage
+from pylogseg.reading.plan import is_all_damage
+from pylogseg.reading.ranges import Extent
 from pylogseg.reading.seek import LogEnd, late_segments
 from pylogseg.spark.options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
 from pylogseg.spark.pushdown import Pruning

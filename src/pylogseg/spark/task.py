@@ -15,9 +15,7 @@ from pylogseg.errors import StorageError
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.partition import Chunk, ReadOptions
-from pylogseg.reading.planned_logs import PlannedLogs
-from pylogseg.reading.range_reader import RangeReader
-from pylogseg.reading.ranges import Range
+from pylogseg.reading.ranges import PlannedLogs, Range, RangeReader
 from pylogseg.spark.logs import naming_option
 from pylogseg.spark.options import SourceOptions
 from pylogseg.values.decoding import TypedBatches

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from pylogseg.errors import RequestError
-from pylogseg.reading.scanning import FRAGMENT_BYTES, TASK_BYTES, Columns, Selection, Table, processors, scan
+from pylogseg.reading.filters import Columns, Selection
+from pylogseg.reading.scan import FRAGMENT_BYTES, TASK_BYTES, Table, processors, scan
 
 
 class Planned(NamedTuple):

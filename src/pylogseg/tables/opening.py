@@ -10,8 +10,8 @@ from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
 from pylogseg.reading.column_names import BATCH_COLUMNS, check_columns
 from pylogseg.reading.log_reader import ReadScope, logs_of, topics_of
-from pylogseg.reading.log_scan import LogScan
 from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions
+from pylogseg.reading.scan import LogScan
 from pylogseg.reading.stream import Path
 from pylogseg.tables.dataset import TableDataset
 from pylogseg.tables.table_scan import TABLES, table_of

@@ -12,8 +12,8 @@ from pylogseg.errors import RequestError
 from pylogseg.reading.column_names import DEFAULT_COLUMNS
 from pylogseg.reading.latest import MEMORY_BYTES
 from pylogseg.reading.log_reader import LogFiles, topics_of
-from pylogseg.reading.log_scan import record_stream
 from pylogseg.reading.partition import IsolationLevel, OnCorrupt
+from pylogseg.reading.scan import record_stream
 from pylogseg.reading.stream import Moment, Path, read
 from pylogseg.values.decoding import Decoding, OnUndecoded, SchemaChoice, typed_batches
 from pylogseg.values.schemas.store import Schemas

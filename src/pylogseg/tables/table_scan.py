@@ -14,11 +14,12 @@ from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import readable
 from pylogseg.inspect.stats.listing import shown_path
+from pylogseg.reading.filters import fields_of
 from pylogseg.reading.log_reader import numbers_of, partitions_of
 from pylogseg.reading.partition import OPEN_END
-from pylogseg.reading.pruning import fields_of, matching, moment, of_log
-from pylogseg.reading.ranges import Piece, Range, cut
-from pylogseg.reading.scanning import processors
+from pylogseg.reading.plan import cut, matching, moment, of_log
+from pylogseg.reading.ranges import Piece, Range
+from pylogseg.reading.scan import processors
 from pylogseg.reading.seek import largest_timestamp
 from pylogseg.reading.vanished import open_or_gap, unreadable_gap
 from pylogseg.tables.batch_rows import BATCHES, of_gap, of_range

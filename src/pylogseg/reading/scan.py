@@ -1,11 +1,12 @@
-"""Read logs as Arrow record batches by tasks: which ranges a filter needs, and the rows of some of them."""
+"""Scan tables by tasks, and the table of records: ranges, windows, masks, columns, a filter, decoding."""
 
 from __future__ import annotations
 
 import functools
 import operator
+import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
@@ -14,35 +15,145 @@ import pyarrow.compute as pc
 
 from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileSystem
+from pylogseg.env.pool import flat_ordered
 from pylogseg.errors import StorageError
 from pylogseg.format.scratch import Besides, Scratch
 from pylogseg.reading import header_reader
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
+from pylogseg.reading.filters import Selection, fields_of, filtered
 from pylogseg.reading.log_ends import check_tail, consumer_end
 from pylogseg.reading.log_reader import LogFiles, ReadScope, range_of
 from pylogseg.reading.partition import Chunk, ReadOptions
-from pylogseg.reading.planned_logs import PlannedLogs
-from pylogseg.reading.pruning import Bounds, bounds_of, fields_of, filtered, known_of, matching, moment, of_range, up_to
-from pylogseg.reading.range_reader import RangeReader
-from pylogseg.reading.ranges import Extent, Piece, Range, Task, cut, is_all_damage, offset_index, packed, pieces, url_of
-from pylogseg.reading.scanning import FRAGMENT_BYTES, TASK_BYTES, Selection, processors, scan
+from pylogseg.reading.plan import (
+    Bounds,
+    bounded,
+    guarantee_of,
+    is_all_damage,
+    matching,
+    moment,
+    packed,
+    pieces,
+    pieces_of,
+    ranges_of,
+    up_to,
+)
+from pylogseg.reading.ranges import Extent, PlannedLogs, Range, RangeReader, Task, url_of
 from pylogseg.reading.seek import largest_timestamp
 from pylogseg.walker.gaps import Gap
 
+#: A task of several threads is about so many bytes, one window: what they read ahead is kept until its turn, and has
+#: left the processor's caches by then if it is much; and between windows a thread has to wait for Python's lock.
+TASK_BYTES = (8 << 20) - (128 << 10)
+#: Of a task that one thread reads, and of a fragment that an engine reads by itself.
+FRAGMENT_BYTES = 64 << 20
 #: The columns that a filter may be about.
 _ALL_COLUMNS = (*DEFAULT_COLUMNS, *BATCH_COLUMNS)
-#: With fewer logs, bounds are looked for in each: a filter may say something else of each partition.
-_MOST_SEARCHED = 16
-#: Ranges are compared with a filter so many at a time: each costs some 20 us.
-_COMPARED = 256
 _SURE = ("topic", "partition", "offset")
 _GUARANTEED = (*_SURE, "timestamp")
-#: What lies between the offsets of a list need not be read: ranges are cut into so many, as long as a filter leaves
-#: some of them out, and to no less than that size.
-_PARTS, _FINE_BYTES = 64, 64 << 10
 #: How many times as large a task is of which only headers are read.
 _HEADER_TASKS = 4
+
+
+class Table(Protocol):
+    """What can be scanned.
+
+    ``schema``
+        All columns.
+    ``name``
+        For messages.
+    ``tasks(filter, target_bytes, columns)``
+        Yield what is to be read, in order; a task is about so many bytes, more where few of them are read for the
+        columns. The filter only saves reading.
+    ``batches(task, columns, memory, filter)``
+        Yield the rows of a task as record batches with these columns. Rows that the filter, if it is not None, leaves
+        out need not be among them.
+    ``memory(columns)``
+        Return what one thread may use again from task to task.
+    ``guarantee(task)``
+        Return an expression that is true of all rows of a task.
+    ``all_match(task, filter)``
+        Whether a filter is surely true of all rows of a task.
+    ``files(task)``
+        Return the segments that a task reads, and about how many bytes of each.
+    """
+
+    @property
+    def schema(self) -> pa.Schema: ...
+    @property
+    def name(self) -> str: ...
+    def tasks(self, filter: Any, target_bytes: int, columns: Sequence[str] | None = None) -> Iterator[Any]: ...
+    def batches(self, task: Any, columns: Sequence[str], memory: Any, filter: Any) -> Iterator[pa.RecordBatch]: ...
+    def memory(self, columns: Sequence[str]) -> Any: ...
+    def guarantee(self, task: Any) -> Any: ...
+    def all_match(self, task: Any, filter: Any) -> bool: ...
+    def files(self, task: Any) -> Sequence[tuple[str, int]]: ...
+
+
+def scan(
+    table: Table, tasks: Callable[[], Iterator[Any]], selection: Selection, batch_rows: int | None, threads: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of tasks in order; an empty batch for a task without rows, as pyarrow's own scans do.
+
+    Parameters
+    ----------
+    table : Table
+        What is scanned.
+    tasks : callable
+        Returns the tasks; they are taken one by one, as they are needed.
+    selection : Selection
+        The rows and columns.
+    batch_rows : int, optional
+        Most rows of a batch.
+    threads : int
+        That read; with 1 only what is asked for is read, else up to two tasks a thread ahead of all but the first.
+
+    Raises
+    ------
+    CorruptionError, StorageError
+        Those of reading, in the place of the rows. The threads end then, and when the iteration ends early.
+    """
+    found = _in_order(table, tasks(), selection, threads)
+    yield from found if batch_rows is None else (part for batch in found for part in _cut(batch, batch_rows))
+
+
+def _in_order(table: Table, tasks: Iterator[Any], selection: Selection, threads: int) -> Iterator[pa.RecordBatch]:
+    # Memory of a thread while it reads a task. Engines ask for rows by one thread and then by another.
+    free: list[Any] = []
+    # Where a task has no rows: who waits for rows that do not come can stop in between.
+    nothing = pa.RecordBatch.from_pylist([], selection.schema)
+
+    def read(task: Any) -> Iterator[pa.RecordBatch]:
+        chosen, found = _for_task(table, selection, task), False
+        memory = free.pop() if free else table.memory(selection.needed)
+        try:
+            for batch in table.batches(task, chosen.needed, memory, chosen.filter):
+                for part in chosen(batch):
+                    found = True
+                    yield part
+            if not found:
+                yield nothing
+        finally:
+            free.append(memory)
+
+    # The first task is read as its rows are asked for: engines do not say that a query has a limit.
+    return flat_ordered(read, tasks, threads)
+
+
+def _for_task(table: Table, selection: Selection, task: Any) -> Selection:
+    """The selection without its filter, and without the columns that only this needs, if all rows match."""
+    if selection.filter is None or not table.all_match(task, selection.filter):
+        return selection
+    return selection.unfiltered
+
+
+def _cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+    return (batch.slice(first, rows) for first in range(0, max(batch.num_rows, 1), rows))
+
+
+def processors() -> int:
+    """How many threads can run at a time."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class ColumnDecoding(Protocol):
@@ -122,7 +233,7 @@ class LogScan:
         """
         if columns is not None and self._are_told(self._read_for(columns)):
             target_bytes *= _HEADER_TASKS
-        for log, bounds in self._bounded(filter):
+        for log, bounds in bounded(self._logs, filter, self._all):
             if log.error is not None:
                 self._unreadable(log.error)
                 continue
@@ -132,60 +243,9 @@ class LogScan:
             if self._options.on_corrupt == "stop":  # what is read ends where damage begins: before that all is read
                 yield tuple(piece.range for piece in pieces(extent))
                 continue
-            yield from packed(self._ranges(extent, bounds, filter, target_bytes), target_bytes)
-
-    def _ranges(self, extent: Extent, bounds: Bounds, filter: Any, target_bytes: int) -> list[Range]:
-        """The ranges of an extent that may have matching records."""
-        found = list(pieces(extent, bounds.since_ms))
-        if bounds.until_ms is not None:
-            found = [less for piece in found if (less := header_reader.up_to_time(piece, bounds.until_ms)) is not None]
-        self._segments.update((piece.range.path, piece.segment) for piece in found)
-        whole = [piece.range for piece in found]
-        if filter is None or not fields_of([filter], ("offset",)) or not whole:
-            return [part for piece in found for part in cut(piece, target_bytes)]
-        if not matching(~filter, [_guarantee(whole)], self._all):  # all of it matches
-            return [part for piece in found for part in cut(piece, target_bytes)]
-        return list(_joined(self._matching_ranges(found, filter), target_bytes))
-
-    def _matching_ranges(self, found: list[Piece], filter: Any) -> list[Range]:
-        """The ranges of pieces that a filter leaves, cut as finely as that leaves something out."""
-        found = [piece._replace(offset_index=piece.offset_index or offset_index(piece.segment)) for piece in found]
-        by_path = {piece.range.path: piece for piece in found}
-        parts = [piece.range for piece in found]
-        while True:
-            size = sum(part.size for part in parts)
-            fine = max(_FINE_BYTES, size // _PARTS)
-            finer = [less for part in parts for less in cut(by_path[part.path]._replace(range=part), fine)]
-            parts = self._narrowed(finer, filter)
-            if len(parts) == len(finer) or fine == _FINE_BYTES:
-                return parts
-
-    def _narrowed(self, parts: list[Range], filter: Any) -> list[Range]:
-        """The ranges that a filter leaves, found by comparing groups of them that become smaller."""
-        while True:
-            size = -(-len(parts) // _COMPARED)
-            groups = [parts[i : i + size] for i in range(0, len(parts), max(size, 1))]
-            kept = matching(filter, [_guarantee(group) for group in groups], self._all)
-            parts = [part for i in kept for part in groups[i]]
-            if size <= 1 or len(kept) == len(groups):
-                return parts
-
-    def _bounded(self, filter: Any) -> Iterator[tuple[LogFiles, Bounds]]:
-        """The logs that a filter leaves, with the bounds of matching records."""
-        logs = self._logs
-        if filter is None:
-            yield from ((log, Bounds()) for log in logs)
-            return
-        if fields_of([filter], ("topic", "partition")):
-            logs = [logs[i] for i in matching(filter, [known_of(log) for log in logs], self._all)]
-            if len(logs) <= _MOST_SEARCHED:
-                for log in logs:
-                    found = bounds_of(filter, self._all, known_of(log))
-                    if found is not None:
-                        yield log, found
-                return
-        found = bounds_of(filter, self._all)
-        yield from () if found is None else ((log, found) for log in logs)
+            found = pieces_of(extent, bounds)
+            self._segments.update((piece.range.path, piece.segment) for piece in found)
+            yield from packed(ranges_of(found, filter, self._all, target_bytes), target_bytes)
 
     def _extent(self, log: LogFiles, bounds: Bounds) -> Extent | None:
         if not log.segments:
@@ -287,11 +347,11 @@ class LogScan:
         """Check whether a filter is sure to be true of all rows of a task: one on nothing but places in the log."""
         if not {*_SURE}.issuperset(fields_of([filter], self._all.names)):
             return False
-        return not matching(~filter | filter.is_null(), [_guarantee(task)], self._all)
+        return not matching(~filter | filter.is_null(), [guarantee_of(task)], self._all)
 
     def guarantee(self, task: Task) -> Any:
         """Return what is true of all rows of a task: topic, partition, offsets, and the largest time if known."""
-        found, latest = _guarantee(task), [largest_timestamp(self._segment(part)) for part in task]
+        found, latest = guarantee_of(task), [largest_timestamp(self._segment(part)) for part in task]
         known = [time for time in latest if time is not None]
         return found & up_to(max(known)) if len(known) == len(latest) else found
 
@@ -362,26 +422,6 @@ def _only(batches: Iterator[pa.RecordBatch], filter: Any) -> Iterator[pa.RecordB
 
 def _is_folder(log: LogFiles) -> bool:
     return bool(log.segments) and log.path != log.segments[0].path
-
-
-def _guarantee(parts: Sequence[Range]) -> Any:
-    """What is true of all records of ranges that follow one another in a log."""
-    return of_range(parts[0]._replace(end_offset=max(parts[0].first_offset + 1, parts[-1].end_offset)))
-
-
-def _joined(parts: Sequence[Range], target_bytes: int) -> Iterator[Range]:
-    """Ranges that follow one another in a segment as one, up to about so many bytes."""
-    whole: Range | None = None
-    for part in parts:
-        follows = whole is not None and whole.path == part.path and whole.end_offset == part.first_offset
-        if whole is not None and follows and part.end - whole.start <= target_bytes:
-            whole = whole._replace(end_offset=part.end_offset, end=part.end)
-            continue
-        if whole is not None:
-            yield whole
-        whole = part
-    if whole is not None:
-        yield whole
 
 
 def _unpickled(made: Any, ends: dict[str, int]) -> LogScan:
