@@ -31,8 +31,8 @@ from pylogseg.cli.sql import Waiting
 from pylogseg.errors import RequestError
 from pylogseg.format.text import payload_of
 from pylogseg.reading.scan import LogScan
+from pylogseg.tables.opening import openers
 from pylogseg.tables.sql import session
-from pylogseg.tables.sql.tables import openers
 
 pytest.importorskip("duckdb")
 

@@ -32,8 +32,8 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import printable
 
 if TYPE_CHECKING:
+    from pylogseg.tables.opening import TopicOpener
     from pylogseg.tables.sql.session import Answer, Session
-    from pylogseg.tables.sql.typed import TypedTables
 
 #: Characters of a cell of a table; the other forms have all of them.
 _CELL = 100
@@ -155,16 +155,16 @@ def sql(
             raise click.UsageError("a QUERY cannot be combined with --file")
         query = _read(script)
     chosen = common.select(arguments, topic, partition)
-    typed_tables = _typed_tables(wants_schema(key_as, value_as), decode, show_secrets, arguments, typed)
+    of_topic = _of_topic(wants_schema(key_as, value_as), decode, show_secrets, arguments, typed)
     if target is not None:
         check_output(target, chosen.disk)
         check_free(target, overwrite)
     with _without_pandas():
+        from pylogseg.tables.opening import openers, without_table
         from pylogseg.tables.sql.session import Session
-        from pylogseg.tables.sql.tables import openers, without_table
     options: dict[str, Any] = {"isolation_level": isolation_level, "on_corrupt": on_corrupt}
     options["max_decompressed_bytes"] = max_decompressed_bytes
-    tables = openers(chosen.disk, chosen.partitions, bool(chosen.names), typed_tables, **options)
+    tables = openers(chosen.disk, chosen.partitions, bool(chosen.names), of_topic, **options)
     nameless = without_table(chosen.disk)
     with Session(tables, jobs=jobs, allow_files=allow_files, nameless=nameless, on_wait=Waiting()) as session:
         if query is None and sys.stdin.isatty():
@@ -183,9 +183,9 @@ def sql(
         common.end_with(damage | report_undecoded(session.undecoded))
 
 
-def _typed_tables(
+def _of_topic(
     decoded: Sequence[str], decode: bool, show_secrets: bool, arguments: Sequence[str], given: dict[str, str | None]
-) -> TypedTables | None:
+) -> TopicOpener | None:
     """Return what opens the tables of topics, where their keys or values are typed."""
     undecoded = given.pop("undecoded")
     check_unused(decoded, given, "--value-as")
@@ -200,7 +200,7 @@ def _typed_tables(
         lambda: whole_disk(arguments),
         lambda what, why: common.complain(f"note: {what}: {common.remedy(why)}"),
         own_decoding(("key", "value"), undecoded, show_secrets) if decode else None,
-    )
+    ).open
 
 
 class Waiting:

@@ -1,15 +1,18 @@
-"""`pylogseg.dataset`: what `open_dir` finds, as a dataset."""
+"""What `open_dir` finds as datasets: one table (`pylogseg.dataset`), or all by their names, as SQL has them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
-from pylogseg.disk.disk import Disk, Partition, as_disk
+from pylogseg.disk.disk import Disk, Partition, Segment, as_disk
 from pylogseg.errors import RequestError
+from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.reading.column_names import BATCH_COLUMNS, check_columns
-from pylogseg.reading.log_reader import ReadScope, logs_of, topics_of
+from pylogseg.reading.log_reader import ReadScope, logs_of, partitions_of, topics_of
 from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions
 from pylogseg.reading.scan import LogScan
 from pylogseg.reading.stream import Path
@@ -22,6 +25,21 @@ if TYPE_CHECKING:
 
 #: What engines count rows by, first: it needs no payload, and they ask for the first column where they need none.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers", *BATCH_COLUMNS)
+
+Opener = Callable[[], TableDataset]
+TopicOpener = Callable[..., TableDataset]
+
+#: Tables of `pylogseg.inside` by the topic that they come from.
+STATE = {
+    "__consumer_offsets": ("groups", "group_members", "group_offsets", "group_lags"),
+    "__share_group_state": ("share_offsets",),
+    "__transaction_state": ("transactions", "open_transactions", "producers"),
+    "_schemas": ("schemas",),
+    "__remote_log_metadata": ("remote_segments",),
+    METADATA_TOPIC: ("topics", "cluster_partitions", "configs", "brokers", "acls", "quotas", "users", "features"),
+}
+#: Tables of the whole disk.
+_OF_DISK = ("records", "batches", "segments", "partitions", "indexes")
 
 
 class RecordOptions(TypedDict, total=False):
@@ -135,3 +153,75 @@ def dataset(
     looked_at = scope._replace(options=replace(options, gaps=[]))
     typed = typed_batches(Decoding.of(decode, **given), whole, topics_of(logs), columns, looked_at.chunks)
     return TableDataset(LogScan(scope, columns, typed))
+
+
+def openers(
+    disk: Disk, partition: Sequence[int] | None, by_name: bool, of_topic: TopicOpener | None = None, **options: Any
+) -> dict[str, Opener]:
+    """Return a function for each table that opens it.
+
+    Parameters
+    ----------
+    disk : Disk
+        What is selected of a disk.
+    partition : sequence of int or None
+        Only partitions with these numbers.
+    by_name : bool
+        Whether the partitions were named: then those with a state are read too.
+    of_topic : callable, optional
+        Opens the table of a topic, from its name and what `dataset` takes, where keys or values are decoded.
+    **options
+        Of `pylogseg.dataset`, for records.
+    """
+    numbers = None if partition is None else {*partition}
+    loose = tuple(segment for segment in disk.loose if numbers is None or segment.partition in numbers)
+    there = tuple(p for p in disk.partitions if numbers is None or p.partition in numbers)
+    read = Disk((), tuple(partitions_of(disk, partition, by_name=by_name)), loose, is_named=True)
+    found: dict[str, Opener] = {}
+    for name in _OF_DISK:
+        # Partitions are listed that are not read, such as strays.
+        of = Disk((), there, is_named=True) if name == "partitions" else read
+        found[name] = functools.partial(dataset, of, of=name, **(options if name == "records" else {}))
+    topics = {topic.lower() for topic in _topics_of(read)}
+    for name in state_tables(disk):
+        # A topic of that name has its own.
+        found[f"inside_{name}" if name in topics else name] = functools.partial(dataset, disk, of=name)
+    nameless = {*without_table(read)}
+    for topic, its in _by_topic(read).items():
+        if topic not in nameless:
+            open_it = dataset if of_topic is None else functools.partial(of_topic, topic)
+            found[topic] = functools.partial(open_it, its, **options)
+    return found
+
+
+def state_tables(disk: Disk) -> list[str]:
+    """Return the tables of `pylogseg.inside` whose topic is on the disk."""
+    topics = _topics_of(disk)
+    return [name for topic, names in STATE.items() if topic in topics for name in names]
+
+
+def without_table(disk: Disk) -> list[str]:
+    """Return the topics that have no table of their own: names that SQL cannot tell from another one."""
+    topics = _topics_of(disk)
+    count = Counter(topic.lower() for topic in topics)
+    return [topic for topic in topics if count[topic.lower()] > 1 or topic.lower() in _OF_DISK]
+
+
+def _topics_of(disk: Disk) -> list[str]:
+    named = [p.topic for p in disk.partitions] + [segment.topic for segment in disk.loose]
+    return sorted({topic for topic in named if topic})
+
+
+def _by_topic(disk: Disk) -> dict[str, Disk]:
+    """Return the disk of each topic."""
+    partitions: defaultdict[str, list[Partition]] = defaultdict(list)
+    loose: defaultdict[str, list[Segment]] = defaultdict(list)
+    for each in disk.partitions:
+        partitions[each.topic].append(each)
+    for segment in disk.loose:
+        loose[segment.topic].append(segment)
+    # `get`, which adds nothing: most topics have only partitions.
+    return {
+        topic: Disk((), tuple(partitions.get(topic, ())), tuple(loose.get(topic, ())), is_named=True)
+        for topic in _topics_of(disk)
+    }
