@@ -43,7 +43,7 @@ class Readable(Protocol):
 
 
 class OpenLog:
-    """An open log as a source of a `Reader`: see `pylogseg.reading.stream.Source`.
+    """An open log as a source of a `Reader`: see `pylogseg.reading.log_reader.LogSource`.
 
     Parameters
     ----------

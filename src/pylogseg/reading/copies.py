@@ -34,7 +34,7 @@ class Good(NamedTuple):
     rows: BatchTable
 
 
-class Lost(NamedTuple):
+class NotCopied(NamedTuple):
     """Offsets without a good batch; `end_offset` is 2**63 - 1 if it is not known."""
 
     first_offset: int
@@ -51,14 +51,14 @@ class Damage:
     error : CorruptionError or StorageError
     names : list of str
         Where these batches come from.
-    lost : list of Lost
+    lost : list of NotCopied
         What no copy has intact.
     """
 
     text: str
     error: CorruptionError | StorageError
     names: list[str] = field(default_factory=list)
-    lost: list[Lost] = field(default_factory=list)
+    lost: list[NotCopied] = field(default_factory=list)
 
 
 class _Source(NamedTuple):
@@ -78,7 +78,7 @@ class _Hole(NamedTuple):
     error: CorruptionError | StorageError
 
 
-class Copies:
+class LogCopies:
     """The segments of a partition, and what else has offsets of its log.
 
     Parameters
@@ -111,7 +111,7 @@ class Copies:
         """Yield the good batches of offsets that no segment has; note in `damage` whose they are."""
         yield from self._told(damage, first, end, "")
 
-    def asked(self, first: int, end: int | None, but: str) -> tuple[list[str], list[Lost]]:
+    def asked(self, first: int, end: int | None, but: str) -> tuple[list[str], list[NotCopied]]:
         """Read what others than `but` have of offsets: return their names, and what none of them has intact."""
         damage = Damage("", CorruptionError(but, 0, ""))
         for _ in self._told(damage, first, _END if end is None else end, but):
@@ -123,14 +123,14 @@ class Copies:
         if end == _END:  # the end of the log: what lies behind all copies is not known to be missing
             end = max([source.end_offset for source in others if source.end_offset < _END], default=end)
         for name, item in self._filled(first, end, others):
-            if isinstance(item, Lost):
+            if isinstance(item, NotCopied):
                 damage.lost.append(item)
                 continue
             if name not in damage.names:
                 damage.names.append(name)
             yield item
 
-    def _filled(self, first: int, end: int, sources: Sequence[_Source]) -> Iterator[tuple[str, Good | Lost]]:
+    def _filled(self, first: int, end: int, sources: Sequence[_Source]) -> Iterator[tuple[str, Good | NotCopied]]:
         """Yield the good batches of a range, each from the first of the sources that has it, and what is lost."""
         for number, source in enumerate(sources):
             low, high = max(first, source.first_offset), min(end, source.end_offset)
@@ -145,7 +145,7 @@ class Copies:
                     yield from self._filled(max(item.first_offset, low), min(item.end_offset, high), rest)
             first = high
         if first < end:
-            yield "", Lost(first, end)
+            yield "", NotCopied(first, end)
 
     def _walked(self, source: _Source, low: int, high: int, *, is_whole: bool) -> Iterator[Good | _Hole]:
         """Yield the good batches of a source, and the holes between them.

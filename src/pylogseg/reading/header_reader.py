@@ -18,7 +18,7 @@ from pylogseg.format.batches import BATCH_DTYPE, BatchTable
 from pylogseg.format.layout import BATCH_HEADER, LOG_OVERHEAD
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
-from pylogseg.reading.ranges import Piece, PlannedLogs, Range, Vanished
+from pylogseg.reading.ranges import PlannedLogs, Range, UncutRange, Vanished
 from pylogseg.reading.seek import largest_timestamp, position_of_offset
 
 #: Columns that say which log a record lies in: to count by them, headers suffice.
@@ -140,7 +140,7 @@ def plain_batches(segment: Segment, view: FileView, first: int, end: int) -> Bat
     return BatchTable(rows[rows["last_offset"] >= first]) if is_whole and are_plain(rows, segment) else None
 
 
-def up_to_time(piece: Piece, until_ms: int) -> Piece | None:
+def up_to_time(piece: UncutRange, until_ms: int) -> UncutRange | None:
     """Return a piece without the batches at its end that a broker appended after a time; None if these are all.
 
     A producer's own times need not ascend, and a header does not tell the smallest of them: then all of it is left.

@@ -23,7 +23,7 @@ from pylogseg.reading.stable_offset import Tail
 from pylogseg.walker.gaps import Gap, kind_of
 
 
-class Source(Protocol):
+class LogSource(Protocol):
     """A log that a `Reader` reads.
 
     Records below ``log_start_offset`` are left out; negative offsets count from ``log_end_offset``. ``offset_of_time``
@@ -51,15 +51,15 @@ class LogFiles(NamedTuple):
 
     @property
     def log_end_offset(self) -> int:
-        """See `Source`."""
+        """See `LogSource`."""
         return end_offset(self.segments)
 
     def offset_of_time(self, timestamp_ms: int) -> int:
-        """See `Source`."""
+        """See `LogSource`."""
         return offset_of_time(self.segments, timestamp_ms, OPEN_END, self.log_start_offset)
 
     def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
-        """See `Source`. A log that cannot be listed is an error, or a gap from the first offset on."""
+        """See `LogSource`. A log that cannot be listed is an error, or a gap from the first offset on."""
         if self.error is None:
             yield from PartitionReader(self.segments, first_offset, end_offset, options, self.snapshots, tail=self.tail)
         elif options.on_corrupt == "raise" and not options.skip_unreadable:
@@ -168,7 +168,7 @@ def check_times(since: int | None, until: int | None) -> None:
         raise RequestError(f"the range of timestamps {since}:{until} (ms) ends before it begins")
 
 
-def range_of(log: Source, offsets: tuple[int, int], times: tuple[int | None, int | None]) -> tuple[int, int]:
+def range_of(log: LogSource, offsets: tuple[int, int], times: tuple[int | None, int | None]) -> tuple[int, int]:
     """Return the offsets of a log in a range of offsets and, by its start, a range of timestamps; both half-open.
 
     A negative offset counts from the end of the log. Timestamps need not ascend: after a record that is later than the
@@ -213,7 +213,7 @@ def in_time(columns: RecordColumns, since: int | None, until: int | None) -> Rec
 
 
 def chunks_of(
-    log: Source,
+    log: LogSource,
     offsets: tuple[int, int],
     times: tuple[int | None, int | None],
     options: ReadOptions,
@@ -234,14 +234,14 @@ class Filter(Protocol):
 
     @property
     def expression(self) -> Any: ...
-    def range_of(self, log: Source) -> tuple[int, int]: ...
+    def range_of(self, log: LogSource) -> tuple[int, int]: ...
     def rows(self, chunk: Chunk) -> npt.NDArray[np.int64]: ...
 
 
 class ReadScope(NamedTuple):
     """What is read, and how: the beginning of each scan."""
 
-    logs: Sequence[Source]
+    logs: Sequence[LogSource]
     offsets: tuple[int, int]  #: Half-open, as `times`; negative ones count from the end of a log.
     times: tuple[int | None, int | None]
     limit: int | None  #: Most records.
@@ -262,7 +262,7 @@ class ReadScope(NamedTuple):
                 if left == 0:
                     return
 
-    def _chunks_of(self, log: Source) -> Iterator[Chunk]:
+    def _chunks_of(self, log: LogSource) -> Iterator[Chunk]:
         first, end = range_of(log, self.offsets, self.times)
         if self.where is not None:
             wanted = self.where.range_of(log)

@@ -23,7 +23,7 @@ class Block(NamedTuple):
     order: npt.NDArray[np.int64]  #: Of all records, numbered piece by piece.
 
 
-class _Head:
+class _LogHead:
     """The current chunk of a log, and the position in it."""
 
     def __init__(self, chunks: Iterator[Chunk]) -> None:
@@ -49,7 +49,7 @@ def merge_by_time(logs: Sequence[Iterator[Chunk]]) -> Iterator[Block]:
     Chunks must not be empty, and stay valid until the next one is requested; so does a block. Records of a log stay in
     the order of offsets: a record counts as at least as late as all records before it.
     """
-    heads = [_Head(chunks) for chunks in logs]
+    heads = [_LogHead(chunks) for chunks in logs]
     there = [number for number, head in enumerate(heads) if head.advance()]
     starts = [(int(heads[number].times[0]), number) for number in there]
     ends = [(int(heads[number].times[-1]), number) for number in there]
@@ -72,7 +72,7 @@ def merge_by_time(logs: Sequence[Iterator[Chunk]]) -> Iterator[Block]:
             heapq.heappush(ends, (int(head.times[-1]), number))
 
 
-def _blocks(heads: list[_Head], numbers: list[int], time: int, last: int) -> Iterator[Block]:
+def _blocks(heads: list[_LogHead], numbers: list[int], time: int, last: int) -> Iterator[Block]:
     """Yield the records of some chunks up to a time, and advance their positions."""
     pieces, times, sizes = [], [], []
     for number in numbers:

@@ -30,7 +30,7 @@ _HEADER_BYTES = 61
 _Following = tuple[Span | None, int | None]
 
 
-class Checked(NamedTuple):
+class InOrder(NamedTuple):
     """The result of checking a window."""
 
     rows: BatchTable  #: Batches with good offsets.
@@ -82,7 +82,7 @@ class Order:
         self._is_first, self._trusts = True, starts_inside
         self._open: Gap | None = None
 
-    def check(self, rows: BatchTable, last: int = _NONE - 1) -> Checked:
+    def check(self, rows: BatchTable, last: int = _NONE - 1) -> InOrder:
         """Check the batches of the next window, at least one; `last` is the last requested offset."""
         found = rows.summary()
         if (
@@ -95,7 +95,7 @@ class Order:
             before = int(rows.last_offset[-2]) + 1 if len(rows) > 1 else self._expected
             if before == found.last_base_offset or before > last or not self._is_too_high(rows, before):
                 self._expected, self._is_first, self._trusts = found.last_offset + 1, False, False
-                return Checked(rows, [], found.last_offset >= last)
+                return InOrder(rows, [], found.last_offset >= last)
         return self._one_by_one(rows, last)
 
     def _is_too_high(self, rows: BatchTable, expected: int) -> bool:
@@ -130,7 +130,7 @@ class Order:
         except StorageError:  # the walk will report it
             return None, None
 
-    def _one_by_one(self, rows: BatchTable, last: int) -> Checked:
+    def _one_by_one(self, rows: BatchTable, last: int) -> InOrder:
         bases, lasts = np.where(rows.magic < 2, rows.last_offset, rows.base_offset).tolist(), rows.last_offset.tolist()
         positions, sizes = rows.position.tolist(), rows.size.tolist()
         overfull = are_overfull(rows).tolist()
@@ -151,7 +151,7 @@ class Order:
                 good.append(row)
                 self._expected, self._is_first = end + 1, False
                 if end >= last:
-                    return Checked(rows[good], gaps, True)
+                    return InOrder(rows[good], gaps, True)
                 continue
             if self._open is None or self._open.end_position != positions[row]:
                 gaps += self.finish(None)
@@ -166,7 +166,7 @@ class Order:
                     True,
                 )
             self._open = self._open._replace(end_position=positions[row] + sizes[row])
-        return Checked(rows[good], gaps, False)
+        return InOrder(rows[good], gaps, False)
 
     def _reason(self, base: int, end: int, following_of: Callable[[], _Following]) -> str | None:
         """Return why a batch is misplaced; None if it is not."""

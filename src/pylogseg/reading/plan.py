@@ -35,9 +35,9 @@ from pylogseg.reading import header_reader
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 from pylogseg.reading.filters import check_filter, fields_of, filtered
-from pylogseg.reading.log_reader import LogFiles, Source
+from pylogseg.reading.log_reader import LogFiles, LogSource
 from pylogseg.reading.partition import OPEN_END, Chunk
-from pylogseg.reading.ranges import Extent, Piece, Range, Task, url_of
+from pylogseg.reading.ranges import Extent, Range, Task, UncutRange, url_of
 from pylogseg.reading.seek import end_offset, first_offset_since
 
 #: The cost of opening a segment, in bytes that could be read in that time.
@@ -231,7 +231,7 @@ def known_of(log: LogFiles) -> Any:
     return of_log(log.segments[0].topic, log.segments[0].partition) if log.segments else pc.scalar(True)
 
 
-def pieces_of(extent: Extent, bounds: Bounds) -> list[Piece]:
+def pieces_of(extent: Extent, bounds: Bounds) -> list[UncutRange]:
     """Return the segments of a log that may have records in an extent and in bounds of times."""
     found = list(pieces(extent, bounds.since_ms))
     if bounds.until_ms is None:
@@ -245,7 +245,7 @@ def is_all_damage(segments: Sequence[Segment], end: int) -> bool:
     return last is not None and last.size > 0 and last.base_offset == end >= end_offset([last])
 
 
-def pieces(extent: Extent, since_ms: int | None = None) -> Iterator[Piece]:
+def pieces(extent: Extent, since_ms: int | None = None) -> Iterator[UncutRange]:
     """Yield the segments of a log that have offsets of an extent, with the positions of these."""
     segments = extent.log.segments
     for segment, behind in itertools.zip_longest(segments, segments[1:]):
@@ -264,7 +264,7 @@ def pieces(extent: Extent, since_ms: int | None = None) -> Iterator[Piece]:
         index = None if whole else offset_index(segment)
         start, stop, entry = _bytes_of(segment, index, first, end)
         name = (segment.topic, segment.partition, url_of(segment.files, segment.path))
-        yield Piece(Range(*name, segment.base_offset, following, first, end, start, stop, entry), segment, index)
+        yield UncutRange(Range(*name, segment.base_offset, following, first, end, start, stop, entry), segment, index)
 
 
 def offset_index(segment: Segment) -> OffsetIndex | None:
@@ -289,7 +289,7 @@ def _bytes_of(segment: Segment, index: OffsetIndex | None, first: int, end: int)
     return entry.position, max(entry.position, stop), entry.offset if entry.position else -1
 
 
-def ranges_of(found: Sequence[Piece], filter: Any, schema: pa.Schema, target_bytes: int) -> list[Range]:
+def ranges_of(found: Sequence[UncutRange], filter: Any, schema: pa.Schema, target_bytes: int) -> list[Range]:
     """Return the ranges of pieces of a log that may have matching records, of about so many bytes."""
     whole = [piece.range for piece in found]
     is_cut = filter is not None and bool(whole) and bool(fields_of([filter], ("offset",)))
@@ -298,7 +298,7 @@ def ranges_of(found: Sequence[Piece], filter: Any, schema: pa.Schema, target_byt
     return list(_joined(_matching_ranges(found, filter, schema), target_bytes))
 
 
-def _matching_ranges(pieces: Sequence[Piece], filter: Any, schema: pa.Schema) -> list[Range]:
+def _matching_ranges(pieces: Sequence[UncutRange], filter: Any, schema: pa.Schema) -> list[Range]:
     """The ranges of pieces that a filter leaves, cut as finely as that leaves something out."""
     found = [piece._replace(offset_index=piece.offset_index or offset_index(piece.segment)) for piece in pieces]
     by_path = {piece.range.path: piece for piece in found}
@@ -338,7 +338,7 @@ def _joined(parts: Sequence[Range], target_bytes: int) -> Iterator[Range]:
         yield whole
 
 
-def cut(piece: Piece, target: int, extra: int = 0) -> Iterator[Range]:
+def cut(piece: UncutRange, target: int, extra: int = 0) -> Iterator[Range]:
     """Cut a piece into parts of about the same size, no larger than the target if the index allows."""
     whole = piece.range
     count = -(-(whole.size + extra) // target)
@@ -382,7 +382,7 @@ class Where:
         self.expression = filter
         self._wanted = arrow.schema(fields_of([filter], _RECORDS.names) or ["partition"])
 
-    def range_of(self, log: Source) -> tuple[int, int]:
+    def range_of(self, log: LogSource) -> tuple[int, int]:
         """Return the offsets of a log that matching records have; half-open, and empty if it has none."""
         found = bounds_of(self.expression, _RECORDS, known_of(log) if isinstance(log, LogFiles) else None)
         if found is None:

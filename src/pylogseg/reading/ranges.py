@@ -67,7 +67,7 @@ class Range(NamedTuple):
 Task = tuple[Range, ...]
 
 
-class Piece(NamedTuple):
+class UncutRange(NamedTuple):
     """A range that may still be cut, and its segment, with the index if it was already read."""
 
     range: Range

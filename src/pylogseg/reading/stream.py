@@ -18,7 +18,7 @@ from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.column_names import check_columns
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
-from pylogseg.reading.log_reader import Filter, ReadScope, Source, check_order, check_times, logs_of, whole_number
+from pylogseg.reading.log_reader import Filter, LogSource, ReadScope, check_order, check_times, logs_of, whole_number
 from pylogseg.reading.partition import (
     OPEN_END,
     Chunk,
@@ -286,7 +286,7 @@ def _as(where: Any) -> Filter:
 
 
 def reader_of(
-    logs: Sequence[Source],
+    logs: Sequence[LogSource],
     offset: int | tuple[int | None, int | None] | None,
     timestamp: Moment | tuple[Moment | None, Moment | None] | None,
     limit: int | None,

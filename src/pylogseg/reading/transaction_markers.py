@@ -83,7 +83,7 @@ def markers_of(
             yield marker.producer_id, marker.offset, marker.kind is ControlKind.ABORT
 
 
-class Marker(NamedTuple):
+class MarkerRow(NamedTuple):
     """The end of a transaction; the epoch of its coordinator is -1 if the value is no marker's."""
 
     producer_id: int
@@ -92,7 +92,7 @@ class Marker(NamedTuple):
     coordinator_epoch: int
 
 
-def marker_rows(rows: BatchTable, window: Window) -> Iterator[Marker]:
+def marker_rows(rows: BatchTable, window: Window) -> Iterator[MarkerRow]:
     """Yield the markers among control batches of a window."""
     if not len(rows):
         return
@@ -103,7 +103,7 @@ def marker_rows(rows: BatchTable, window: Window) -> Iterator[Marker]:
         if kind.ends_transaction:
             value = columns.value(i) or b""
             epoch = END_TXN_MARKER.struct.unpack_from(value)[1] if len(value) >= END_TXN_MARKER.size else -1
-            yield Marker(producer_id, offset, kind, epoch)
+            yield MarkerRow(producer_id, offset, kind, epoch)
 
 
 def open_at(files: FileSystem, path: str | None) -> dict[int, int] | None:

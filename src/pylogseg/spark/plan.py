@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from pylogseg.reading.plan import OPEN_COST_BYTES, cut, packed, pieces
-from pylogseg.reading.ranges import Extent, Piece, Range, Task
+from pylogseg.reading.ranges import Extent, Range, Task, UncutRange
 from pylogseg.spark.logs import extents, find_logs
 from pylogseg.spark.options import SourceOptions
 from pylogseg.spark.pushdown import Pruning
@@ -64,7 +64,7 @@ def tasks_of(
     return list(packed(ranges, target, options.max_records))
 
 
-def _parts(piece: Piece, target: int, extra: int, options: SourceOptions) -> Iterator[Range]:
+def _parts(piece: UncutRange, target: int, extra: int, options: SourceOptions) -> Iterator[Range]:
     for part in cut(piece, target, extra):
         yield from _capped(part, options.max_records)
 

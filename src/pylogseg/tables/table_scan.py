@@ -18,7 +18,7 @@ from pylogseg.reading.filters import fields_of
 from pylogseg.reading.log_reader import numbers_of, partitions_of
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.plan import cut, matching, moment, of_log
-from pylogseg.reading.ranges import Piece, Range
+from pylogseg.reading.ranges import Range, UncutRange
 from pylogseg.reading.scan import processors
 from pylogseg.reading.seek import largest_timestamp
 from pylogseg.reading.vanished import open_or_gap, unreadable_gap
@@ -266,7 +266,7 @@ def _cut(place: Place, filter: Any) -> Iterator[Place]:
     name = (segment.topic, segment.partition, segment.path)
     following = -1 if segment.next_base is None else segment.next_base
     whole = Range(*name, segment.base_offset, following, 0, following if following >= 0 else OPEN_END, 0, segment.size)
-    ranges = list(cut(Piece(whole, segment, None), _FINE_BYTES))
+    ranges = list(cut(UncutRange(whole, segment, None), _FINE_BYTES))
     parts = [Place(place.partition, segment, part.first_offset, part.end_offset, part.size) for part in ranges]
     joined: list[Place] = []
     for part in _kept(filter, parts, _of_part, BATCHES):

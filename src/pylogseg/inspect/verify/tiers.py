@@ -18,7 +18,7 @@ from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, partition_folder_name
 from pylogseg.inspect.verify.findings import TIER_LINKS, Finding, Level, of_error, of_failure
 from pylogseg.inspect.verify.segment_report import SegmentReport
-from pylogseg.reading.copies import Copies
+from pylogseg.reading.copies import LogCopies
 from pylogseg.values.internal.keyed import Notes
 from pylogseg.values.internal.moment import Moment
 from pylogseg.values.internal.remote import STATES, TOPIC, remote_table
@@ -78,7 +78,7 @@ def as_uploaded(part: Partition, findings: Iterable[Finding], segment: Segment |
         elif finding.kind in _OF_BATCHES and finding.is_damage:
             uploaded = None if segment is None or finding.end_position is None else files.slice_of(segment.path)
             if uploaded is not None and segment is not None:
-                copies = copies or Copies(part)
+                copies = copies or LogCopies(part)
                 last = finding.last_offset
                 end = segment.next_base or uploaded.end_offset if last is None else last + 1
                 finding = _held(copies, finding, uploaded.upload.name, end)
@@ -87,7 +87,7 @@ def as_uploaded(part: Partition, findings: Iterable[Finding], segment: Segment |
             yield finding
 
 
-def _held(copies: Copies, finding: Finding, name: str, end: int) -> Finding:
+def _held(copies: LogCopies, finding: Finding, name: str, end: int) -> Finding:
     """Return a finding with whoever else has all of its offsets intact."""
     first = finding.offset
     if not copies.are_there or first is None or end <= first:
@@ -208,7 +208,7 @@ def check_tier(tier: Tier, chosen: Mapping[str, Partition], not_checked: list[st
         asked = None
         for upload in tier.by_partition[log.topic, log.partition, log.topic_id]:
             for finding in _objects(upload):
-                asked = asked or Copies(chosen[name])
+                asked = asked or LogCopies(chosen[name])
                 end = (finding.last_offset or 0) + 1
                 yield finding if finding.other_remedy else _held(asked, finding, upload.name, end)
             if isinstance(upload, FileUpload):

@@ -29,7 +29,7 @@ from pylogseg.offline.restoring.partition import Written
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.offline.result import PartitionResult
 from pylogseg.offline.truncating import truncate
-from pylogseg.reading.copies import Copies, Damage, Good
+from pylogseg.reading.copies import Damage, Good, LogCopies
 from pylogseg.reading.log_reader import partitions_of
 from pylogseg.reading.seek import offset_of_time
 from pylogseg.walker.gaps import offsets_text
@@ -174,7 +174,7 @@ class FromTier:
                 f"{part.name}: nothing of it lies below offset {end}: it begins at {part.log_start_offset}"
             )
         reached = noted = segments[0].base_offset
-        remade, size, copies = False, 0, Copies(part)
+        remade, size, copies = False, 0, LogCopies(part)
         for segment in segments:
             if noted < segment.base_offset:
                 filled = self._fill(copies, noted, segment.base_offset, folder, result, on_bytes)
@@ -209,7 +209,7 @@ class FromTier:
 
     def _fill(
         self,
-        copies: Copies,
+        copies: LogCopies,
         first: int,
         end: int,
         folder: str,
@@ -238,7 +238,7 @@ class FromTier:
 
     def _copy(
         self,
-        copies: Copies,
+        copies: LogCopies,
         segment: Segment,
         folder: str,
         result: PartitionResult,
@@ -368,7 +368,7 @@ def _segments_of(part: Partition, end: int) -> list[Segment]:
 def _content(part: Partition, until: int, arrival: Arrival) -> Content:
     """Return offsets and number of records of what `write` makes of a partition."""
     first, end, records, producers = part.log_start_offset, part.log_start_offset, 0, 0
-    copies, reached, digest = Copies(part), None, Digest()
+    copies, reached, digest = LogCopies(part), None, Digest()
     for segment in _segments_of(part, until):
         pieces: list[Iterable[Good | Damage]] = [copies.batches(segment)]
         if reached is not None and reached < segment.base_offset:

@@ -19,7 +19,7 @@ from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.jobs.names import asked_for
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.stores import ObjectStore
-from pylogseg.tables.export.tables import COLUMNS, ExportedPart, Part, Table, export_parts, parts_of
+from pylogseg.tables.export.tables import COLUMNS, ExportedPart, ExportPart, TableExport, export_parts, parts_of
 
 MANIFEST = (
     "topic string, `partition` int, baseOffset bigint, state string, path string, records bigint, sizeBytes bigint, "
@@ -107,7 +107,7 @@ def export(
     names, disk = asked_for(names), open_dir(path, storage=storage, tier=tier)
     logs = logs_of(disk.select(names) if names else disk, by_name=bool(names))
     into = storage if out_storage is None else out_storage
-    table = Table(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite, storage=into)
+    table = TableExport(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite, storage=into)
     executor, label = SparkExecutor(spark, progress), "pylogseg export"
     with table.opened([log.name for log in logs]):
         groups = parts_of(logs, table, options, (since, until), keep_deleted=keep_deleted)
@@ -118,7 +118,7 @@ def export(
     return spark.createDataFrame(rows + [_missing(each) for each in lacking_for(disk, readers, names)], MANIFEST)
 
 
-def _export(parts: list[Part], advance: Advance, table: Table) -> list[ExportedPart]:
+def _export(parts: list[ExportPart], advance: Advance, table: TableExport) -> list[ExportedPart]:
     return export_parts(parts, table)
 
 

@@ -54,7 +54,7 @@ _OPEN_FILES = 16
 
 
 @dataclass(frozen=True)
-class Span:
+class PartSpan:
     """A range of a log that is requested, or in the table; half-open, timestamps in ms."""
 
     first: int
@@ -62,7 +62,7 @@ class Span:
     since: int | None
     until: int | None
 
-    def joined(self, other: Span) -> Span:
+    def joined(self, other: PartSpan) -> PartSpan:
         """Return the range that covers both; RequestError if there are times between the two that are in neither."""
         for early, late in ((self, other), (other, self)):
             if early.until is not None and late.since is not None and early.until < late.since:
@@ -72,16 +72,16 @@ class Span:
                 )
         since = None if self.since is None or other.since is None else min(self.since, other.since)
         until = None if self.until is None or other.until is None else max(self.until, other.until)
-        return Span(min(self.first, other.first), max(self.end, other.end), since, until)
+        return PartSpan(min(self.first, other.first), max(self.end, other.end), since, until)
 
 
 @dataclass(frozen=True)
-class Part:
+class ExportPart:
     """The part of the table for one segment."""
 
     log: LogFiles  #: Of the segment and those after it, as far as they are needed to read it.
     segment: Segment
-    span: Span
+    span: PartSpan
     lowest: int  #: Offsets (to `highest`, half-open) that it may have, whatever the table has of it already.
     highest: int
     options: ReadOptions
@@ -105,7 +105,7 @@ class ExportedPart:
     problem: str | None = None  #: The unreadable parts.
 
 
-class Table:
+class TableExport:
     """The folder, or the place in a store, of a table while one export writes to it; it is made if it is missing.
 
     The form is ``parquet`` or ``arrow``; dates are those of the timestamps, in UTC. With `overwrite`, what earlier
@@ -205,12 +205,12 @@ class Table:
 
 def parts_of(
     logs: Iterable[LogFiles],
-    table: Table,
+    table: TableExport,
     options: ReadOptions,
     times: tuple[int | None, int | None] = (None, None),
     *,
     keep_deleted: bool = True,
-) -> list[list[Part]]:
+) -> list[list[ExportPart]]:
     """Return the parts that an export has to check; each inner list is done in its order by one `export_parts`.
 
     Under ``on_corrupt="stop"`` a list has a whole log. Times are ms, half-open. With `keep_deleted`, the table keeps
@@ -218,7 +218,7 @@ def parts_of(
     the same part of the same partition, and StorageError for a log whose folder cannot be listed.
     """
     notes = table.notes()
-    groups: list[list[Part]] = []
+    groups: list[list[ExportPart]] = []
     seen: dict[str, str] = {}
     for log in logs:
         if log.error is not None:
@@ -236,12 +236,12 @@ def parts_of(
 
 def _parts_of_log(
     log: LogFiles,
-    table: Table,
+    table: TableExport,
     notes: dict[tuple[str, int], list[int]],
     options: ReadOptions,
     times: tuple[int | None, int | None],
     keep_deleted: bool,
-) -> list[Part]:
+) -> list[ExportPart]:
     if not log.segments:
         return []
     reader, end = LogReader.of(log, (0, OPEN_END), times, options), OPEN_END
@@ -259,7 +259,7 @@ def _parts_of_log(
     if before and keep_deleted:
         newest = noted(table.store, note_name(key, before[-1]))
         lowest = max(lowest, 0 if newest is None else int(newest.get("covered", 0)))
-    parts: list[Part] = []
+    parts: list[ExportPart] = []
     bases = [segment.base_offset for segment in log.segments]
     for i, segment in enumerate(log.segments):
         following = bases[i + 1] if i + 1 < len(bases) else OPEN_END
@@ -269,10 +269,10 @@ def _parts_of_log(
         if first >= last:
             continue
         files = log if isinstance(log, _Decided) else log._replace(segments=[segment])
-        span = Span(first, last, *times)
+        span = PartSpan(first, last, *times)
         stale = [base for base in known if segment.base_offset < base < following]
         names = tuple(note_name(key, base) for base in stale)
-        parts.append(Part(files, segment, span, max(lowest, segment.base_offset), highest, options, names))
+        parts.append(ExportPart(files, segment, span, max(lowest, segment.base_offset), highest, options, names))
     if not parts:
         return []
     # What was noted beyond the end is of a log that was truncated, or of a topic that was deleted and made again.
@@ -304,7 +304,7 @@ class _Decided(LogFiles):
 
 
 def export_parts(
-    parts: Sequence[Part], table: Table, advance: Callable[[int], None] | None = None
+    parts: Sequence[ExportPart], table: TableExport, advance: Callable[[int], None] | None = None
 ) -> list[ExportedPart]:
     """Write what has changed to ``OUT/topic=NAME/date=YYYY-MM-DD/<partition>-<base offset>-<n>.parquet``.
 
@@ -325,13 +325,13 @@ def export_parts(
     return done
 
 
-def _export_part(part: Part, table: Table, advance: Callable[[int], None] | None) -> ExportedPart:
+def _export_part(part: ExportPart, table: TableExport, advance: Callable[[int], None] | None) -> ExportedPart:
     store = table.store
     before = None if table.starts_empty else noted(store, part.note)
     others = [found for name in part.superseded if (found := noted(store, name)) is not None]
     span = part.span
     for found in (before, *others):
-        span = span if found is None or "span" not in found else span.joined(Span(*found["span"]))
+        span = span if found is None or "span" not in found else span.joined(PartSpan(*found["span"]))
     span = replace(span, first=max(span.first, part.lowest), end=min(span.end, part.highest))
     if before is not None and not part.superseded and _is_same(before, span, part, store):
         return _result(part, "unchanged", _noted_files(before), before["problem"])
@@ -372,7 +372,7 @@ def _export_part(part: Part, table: Table, advance: Callable[[int], None] | None
 
 
 def _result(
-    part: Part, state: str, files: Iterable[tuple[str, int, int]] = (), problem: str | None = None
+    part: ExportPart, state: str, files: Iterable[tuple[str, int, int]] = (), problem: str | None = None
 ) -> ExportedPart:
     segment = part.segment
     return ExportedPart(segment.topic, segment.partition, segment.base_offset, state, list(files), problem)
@@ -382,8 +382,8 @@ def _noted_files(note: dict[str, Any]) -> list[tuple[str, int, int]]:
     return [(name, records, size) for name, records, size, *_ in note["files"]]
 
 
-def _is_same(before: dict[str, Any], span: Span, part: Part, store: ObjectStore) -> bool:
-    if "pending" in before or Span(*before["span"]) != span:
+def _is_same(before: dict[str, Any], span: PartSpan, part: ExportPart, store: ObjectStore) -> bool:
+    if "pending" in before or PartSpan(*before["span"]) != span:
         return False
     # Where something could not be read it depends on what was asked for then.
     if before["problem"] is not None and before["on_corrupt"] != part.options.on_corrupt:

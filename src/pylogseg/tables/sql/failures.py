@@ -26,7 +26,7 @@ _HINTS = {
 _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
-class Known(NamedTuple):
+class SqlNames(NamedTuple):
     """What there is to name.
 
     Attributes
@@ -43,14 +43,14 @@ class Known(NamedTuple):
     columns: Sequence[str]
 
 
-def explained(error: Exception, sql: str, known: Known) -> RequestError:
+def explained(error: Exception, sql: str, known: SqlNames) -> RequestError:
     """Return the error of a statement that duckdb refused."""
     said = str(error)
     first = _PREFIX.sub("", said.strip().splitlines()[0]).rstrip("!. ")
     return RequestError(f"{first}{_hint(said, sql, known)}")
 
 
-def _hint(said: str, sql: str, known: Known) -> str:
+def _hint(said: str, sql: str, known: SqlNames) -> str:
     unquoted = [name for name in known.tables if not _PLAIN.fullmatch(name) and _is_bare(name, sql)]
     if unquoted:
         return f': the name {unquoted[0]} has to be in double quotes: "{unquoted[0]}"'
@@ -65,7 +65,7 @@ def _hint(said: str, sql: str, known: Known) -> str:
     return next((hint for sign, hint in _HINTS.items() if sign in said), "")
 
 
-def _of_table(name: str, known: Known) -> str:
+def _of_table(name: str, known: SqlNames) -> str:
     same = [topic for topic in known.nameless if topic.lower() == name.strip('"').lower()]
     if same:
         return f": SQL does not tell {' and '.join(same)} apart; select from records where topic = '{same[0]}'"

@@ -19,7 +19,7 @@ import pyarrow.dataset as pads
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.tables.sql.answers import answer_schema, carried, row_limit, with_json
-from pylogseg.tables.sql.failures import Known, explained
+from pylogseg.tables.sql.failures import SqlNames, explained
 from pylogseg.tables.sql.words import with_bytes, with_offset, with_text, words_of
 from pylogseg.walker.gaps import Gap
 
@@ -46,7 +46,7 @@ _LOOK_SECONDS = 0.05
 _TELL_SECONDS = 1.0
 
 
-class Scan(NamedTuple):
+class TableReading(NamedTuple):
     """One reading of a table by a statement.
 
     Attributes
@@ -103,7 +103,7 @@ class Session:
         self._beside = 0
         self.opened: dict[str, pads.Dataset] = {}
         #: The readings of the last statement.
-        self.scans: list[Scan] = []
+        self.scans: list[TableReading] = []
         self.only_explains = False
         self._errors: list[PylogsegError] = []
         self._stop = threading.Event()
@@ -177,9 +177,9 @@ class Session:
             )
         return found
 
-    def _scans_of(self, sql: str) -> list[Scan]:
+    def _scans_of(self, sql: str) -> list[TableReading]:
         """Return the readings of the statements of a text; all tables are empty for it."""
-        found: list[Scan] = []
+        found: list[TableReading] = []
         self.only_explains = True
         try:
             for answer in self.run(sql):
@@ -210,9 +210,9 @@ class Session:
         for word in wanted:
             self.open(self._by_word[word])
 
-    def _known(self) -> Known:
+    def _known(self) -> SqlNames:
         columns = [name for table in self.opened.values() for name in table.schema.names]
-        return Known(list(self.tables), self._nameless, list(dict.fromkeys(columns)))
+        return SqlNames(list(self.tables), self._nameless, list(dict.fromkeys(columns)))
 
     def open(self, name: str) -> pads.Dataset:
         """Return a table, which statements can name from then on."""
@@ -304,7 +304,7 @@ class Session:
         """Return what duckdb reads of a table."""
         table = self.opened[name]
         wanted = table.schema.names if columns is None else [*columns]
-        self.scans.append(Scan(name, tuple(wanted), expression))
+        self.scans.append(TableReading(name, tuple(wanted), expression))
         schema = with_json(pa.schema([table.schema.field(each) for each in wanted]))
         if self.only_explains:
             return pa.RecordBatchReader.from_batches(schema, iter(()))
