@@ -291,21 +291,21 @@ class LogScan:
     def batches(self, task: Task, columns: Sequence[str], memory: Scratch, filter: Any) -> Iterator[pa.RecordBatch]:
         """Yield some columns of the rows of a task in order; a filter may leave out rows before they are decoded."""
         how = replace(self._options, gaps=[], scratch=lambda: memory)
-        chunks = self._chunks(task, how, self._read_for(columns))
-        try:
-            yield from self.made(chunks, columns, filter)
-        finally:
-            self._add_gaps(how.gaps)
-
-    def made(self, chunks: Iterable[Chunk], columns: Sequence[str], filter: Any = None) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of the records of chunks: made, then decoded where the filter leaves rows."""
         typed = None if self._typed is None else self._typed.of(columns)
         names = columns if typed is None else typed.needed()
         # A record batch has a length only if it has a column.
-        found = arrow.record_batches(chunks, arrow.schema(names or ["partition"]))
-        if typed is None:
-            yield from found if columns else (batch.select([]) for batch in found)
-            return
+        found = arrow.record_batches(self._chunks(task, how, names), arrow.schema(names or ["partition"]))
+        try:
+            if typed is not None:
+                yield from self._decoded(typed, found, columns, filter)
+            else:
+                yield from found if columns else (batch.select([]) for batch in found)
+        finally:
+            self._add_gaps(how.gaps)
+
+    def _decoded(
+        self, typed: ColumnDecoding, found: Iterator[pa.RecordBatch], columns: Sequence[str], filter: Any
+    ) -> Iterator[pa.RecordBatch]:
         if filter is not None and not any(map(typed.is_made, fields_of([filter], self.schema.names))):
             found = _only(found, filter)
         try:
@@ -364,26 +364,20 @@ def record_stream(
     *,
     views: bool = False,
 ) -> pa.RecordBatchReader:
-    """Return the records of a scope as a stream: in one go, or by tasks where a filter or threads are worth a plan.
-
-    Raises
-    ------
-    RequestError
-        For columns that there are not, and an invalid filter.
-    """
+    """Return the records of a scope as a stream: in one go, or by tasks where a filter or threads are worth a plan."""
     target = arrow.schema(columns, views=views)
-    table = LogScan(scope, target.names, typed)
+    typed = None if typed is None else typed.with_names(target.names)
+    made = target if typed is None else typed.schema()
     if scope.latest is None and (filter is not None or scope.options.threads != 1):
-        target = table.schema
-        found = _by_tasks(LogScan(scope, _ALL_COLUMNS, typed), scope, target.names, filter)
-    else:
-        besides: Besides = "views" if views else arrow.copies_for(table._read_for(target.names))
-        # Columns are copied out of the decoder's memory: it can be the same for every chunk. Views point at payloads.
-        scratch = functools.partial(Scratch, with_arena=not views, besides=besides, allocate=pa.allocate_buffer)
-        chunks = scope._replace(options=replace(scope.options, scratch=scratch)).chunks()
-        found = arrow.record_batches(chunks, target) if views else table.made(chunks, table.schema.names)
-        target = target if views else table.schema
-    return pa.RecordBatchReader.from_batches(target, found)
+        found = _by_tasks(LogScan(scope, _ALL_COLUMNS, typed), scope, made.names, filter)
+        return pa.RecordBatchReader.from_batches(made, found)
+    read = target if typed is None else arrow.schema(typed.needed())
+    besides: Besides = "views" if views else arrow.copies_for(read.names)
+    # Columns are copied out of the decoder's memory: it can be the same for every chunk. Views point at payloads.
+    scratch = functools.partial(Scratch, with_arena=not views, besides=besides, allocate=pa.allocate_buffer)
+    chunks = scope._replace(options=replace(scope.options, scratch=scratch)).chunks()
+    found = arrow.record_batches(chunks, read)
+    return pa.RecordBatchReader.from_batches(made, found if typed is None else typed.batches(found))
 
 
 def _by_tasks(table: LogScan, scope: ReadScope, columns: Sequence[str], filter: Any) -> Iterator[pa.RecordBatch]:
