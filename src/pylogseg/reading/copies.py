@@ -43,22 +43,12 @@ class NotCopied(NamedTuple):
 
 @dataclass
 class Damage:
-    """Damage of a segment, after the batches that copies have of its offsets.
-
-    Attributes
-    ----------
-    text : str
-    error : CorruptionError or StorageError
-    names : list of str
-        Where these batches come from.
-    lost : list of NotCopied
-        What no copy has intact.
-    """
+    """Damage of a segment, after the batches that copies have of its offsets."""
 
     text: str
     error: CorruptionError | StorageError
-    names: list[str] = field(default_factory=list)
-    lost: list[NotCopied] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)  #: Where these batches come from.
+    lost: list[NotCopied] = field(default_factory=list)  #: What no copy has intact.
 
 
 class _Source(NamedTuple):
@@ -79,13 +69,7 @@ class _Hole(NamedTuple):
 
 
 class LogCopies:
-    """The segments of a partition, and what else has offsets of its log.
-
-    Parameters
-    ----------
-    part : Partition
-        In a tier, or on a disk with one; of another, nothing has copies.
-    """
+    """The segments of a partition in a tier, or on a disk with one, and what else has offsets of its log."""
 
     def __init__(self, part: Partition) -> None:
         self._sources = [_of_segment(segment) for segment in part.segments]

@@ -56,22 +56,7 @@ def fields_of(expressions: Iterable[Any], names: Sequence[str]) -> list[str]:
 
 
 class Selection:
-    """Which rows and columns of a table are wanted.
-
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the table.
-    columns : sequence of str or mapping of str to expression, optional
-        What is returned; all columns by default.
-    filter : pyarrow.compute.Expression, optional
-        Only the rows for which it is true.
-
-    Raises
-    ------
-    RequestError
-        For columns that there are not, and for what is no filter on the columns.
-    """
+    """Which rows and columns of a table are wanted; RequestError for what there is not, and for what is no filter."""
 
     def __init__(self, schema: pa.Schema, columns: Columns = None, filter: Any = None) -> None:
         if filter is not None:

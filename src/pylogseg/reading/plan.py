@@ -64,19 +64,11 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 class Bounds(NamedTuple):
-    """Where the matching records of a log lie.
+    """Where the matching records of a log lie."""
 
-    Attributes
-    ----------
-    first_offset, end_offset : int
-        Half-open.
-    since_ms, until_ms : int or None
-        A timestamp at or above the one, and at or below the other.
-    """
-
-    first_offset: int = 0
+    first_offset: int = 0  #: Half-open.
     end_offset: int = OPEN_END
-    since_ms: int | None = None
+    since_ms: int | None = None  #: A timestamp at or above it, and at or below `until_ms`.
     until_ms: int | None = None
 
 
@@ -100,14 +92,7 @@ def bounded(logs: Sequence[LogFiles], filter: Any, schema: pa.Schema) -> Iterato
 def bounds_of(filter: Any, schema: pa.Schema, known: Any = None) -> Bounds | None:
     """Find the bounds of the records that a filter may let through; None if there are none.
 
-    Parameters
-    ----------
-    filter : pyarrow.compute.Expression
-        Bound to `schema` without an error.
-    schema : pyarrow.Schema
-        With ``offset`` and ``timestamp``.
-    known : pyarrow.compute.Expression, optional
-        What is true of the records, such as `of_log`.
+    `known` is true of the records, as `of_log` is; the schema has ``offset`` and ``timestamp``.
     """
 
     def may_match(guarantees: Sequence[Any]) -> list[bool]:

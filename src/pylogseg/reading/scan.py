@@ -95,23 +95,8 @@ def scan(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of tasks in order; an empty batch for a task without rows, as pyarrow's own scans do.
 
-    Parameters
-    ----------
-    table : Table
-        What is scanned.
-    tasks : callable
-        Returns the tasks; they are taken one by one, as they are needed.
-    selection : Selection
-        The rows and columns.
-    batch_rows : int, optional
-        Most rows of a batch.
-    threads : int
-        That read; with 1 only what is asked for is read, else up to two tasks a thread ahead of all but the first.
-
-    Raises
-    ------
-    CorruptionError, StorageError
-        Those of reading, in the place of the rows. The threads end then, and when the iteration ends early.
+    Tasks are taken one by one, as they are needed. One thread reads only what is asked for; several read up to two
+    tasks each ahead, of all but the first, and end with the iteration. An error comes in the place of its rows.
     """
     found = _in_order(table, tasks(), selection, threads)
     yield from found if batch_rows is None else (part for batch in found for part in _cut(batch, batch_rows))
@@ -220,16 +205,9 @@ class LogScan:
         return self._options.gaps
 
     def tasks(self, filter: Any, target_bytes: int, columns: Sequence[str] | None = None) -> Iterator[Task]:
-        """Yield what is to be read, of about so many bytes a task, by log and offset.
+        """Yield what is to be read, of about so many bytes a task, by log and offset; more where headers are enough.
 
-        Tasks are larger where headers are enough for the columns.
-
-        Raises
-        ------
-        CorruptionError
-            For damage behind the last batch of a log, with ``on_corrupt="raise"``.
-        StorageError
-            For a log that cannot be listed, or read where it ends.
+        For a log that cannot be listed, and damage behind its last batch, it raises or notes a gap.
         """
         if columns is not None and self._are_told(self._read_for(columns)):
             target_bytes *= _HEADER_TASKS

@@ -15,18 +15,10 @@ from pylogseg.reading.scan import FRAGMENT_BYTES, TASK_BYTES, Table, processors,
 
 
 class Planned(NamedTuple):
-    """What a scan would read.
+    """What a scan would read."""
 
-    Attributes
-    ----------
-    segments : int
-        That it would open.
-    size_bytes : int
-        Of them, about.
-    """
-
-    segments: int
-    size_bytes: int
+    segments: int  #: That it would open.
+    size_bytes: int  #: Of them, about.
 
 
 class TableScanner(pads.Scanner):

@@ -37,13 +37,7 @@ INDEXES = pa.schema(
 
 
 def of_indexes(segment: Segment, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the entries of the indexes of a segment.
-
-    Raises
-    ------
-    StorageError
-        If an index cannot be read.
-    """
+    """Yield the entries of the indexes of a segment; StorageError if one cannot be read."""
     where = {"topic": readable(segment.topic), "partition": segment.partition, "segment": readable(segment.name)}
     for kind, columns_of in _INDEXES.items():
         same = {**where, "index": kind.value[1:]}

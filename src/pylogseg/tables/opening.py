@@ -158,20 +158,10 @@ def dataset(
 def openers(
     disk: Disk, partition: Sequence[int] | None, by_name: bool, of_topic: TopicOpener | None = None, **options: Any
 ) -> dict[str, Opener]:
-    """Return a function for each table that opens it.
+    """Return a function for each table of a disk that opens it; `options` are those of `dataset`, for records.
 
-    Parameters
-    ----------
-    disk : Disk
-        What is selected of a disk.
-    partition : sequence of int or None
-        Only partitions with these numbers.
-    by_name : bool
-        Whether the partitions were named: then those with a state are read too.
-    of_topic : callable, optional
-        Opens the table of a topic, from its name and what `dataset` takes, where keys or values are decoded.
-    **options
-        Of `pylogseg.dataset`, for records.
+    `by_name`: the partitions were named, and those with a state are read too. `of_topic` opens the table of a topic in
+    the place of `dataset`, where keys or values are decoded.
     """
     numbers = None if partition is None else {*partition}
     loose = tuple(segment for segment in disk.loose if numbers is None or segment.partition in numbers)

@@ -16,19 +16,7 @@ _LAST_MS = (2**63 - 1) // 1000
 
 
 def record_batch(wanted: pa.Schema, count: int, same: Mapping[str, Any], columns: Mapping[str, Any]) -> pa.RecordBatch:
-    """Return rows of the wanted columns.
-
-    Parameters
-    ----------
-    wanted : pyarrow.Schema
-        Columns in the wanted order.
-    count : int
-        Number of rows.
-    same : mapping
-        Values that all rows have.
-    columns : mapping
-        Arrays or lists by name. A column that is in neither mapping is null.
-    """
+    """Return rows of the wanted columns, by name: values that all rows have, and arrays or lists; others are null."""
     if not len(wanted):  # a batch knows its number of rows only by a column
         return pa.RecordBatch.from_arrays([pa.nulls(count)], ["none"]).select([])
     arrays = []

@@ -15,14 +15,7 @@ from pylogseg.walker.gaps import Gap, GapKind
 
 
 class StateScan:
-    """One of `STATE_TABLES`, as of now; it is made when rows are first asked for, whole.
-
-    Parameters
-    ----------
-    table : str
-    disk : Disk
-        All that is known of the cluster.
-    """
+    """One of `STATE_TABLES`, as of now; it is made when rows are first asked for, whole."""
 
     def __init__(self, table: str, disk: Disk) -> None:
         self._name, self._disk = table, disk

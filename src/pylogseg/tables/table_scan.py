@@ -37,25 +37,13 @@ _FINE_BYTES = 1 << 20
 
 
 class Place(NamedTuple):
-    """A part of a disk whose rows belong together.
+    """A part of a disk whose rows belong together."""
 
-    Attributes
-    ----------
-    partition : Partition
-        Of the part; of a single file, one that has only this file.
-    segment : Segment or None
-        None for the partition as such.
-    first_offset, end_offset : int
-        Half-open: what is read of the segment.
-    size_bytes : int
-        Of what is read, about.
-    """
-
-    partition: Partition
-    segment: Segment | None = None
-    first_offset: int = 0
+    partition: Partition  #: Of the part; of a single file, one that has only this file.
+    segment: Segment | None = None  #: None for the partition as such.
+    first_offset: int = 0  #: Half-open: what is read of the segment.
     end_offset: int = OPEN_END
-    size_bytes: int = 0
+    size_bytes: int = 0  #: Of what is read, about.
 
     @property
     def listed(self) -> Segment:
@@ -68,16 +56,7 @@ Places = tuple[Place, ...]
 
 
 class TableScan:
-    """One of `TABLES`, of a disk as it was listed.
-
-    Parameters
-    ----------
-    table : {"batches", "segments", "partitions", "indexes"}
-    partitions : sequence of Partition
-        Also of single files.
-    threads : int
-        That list segments and partitions.
-    """
+    """One of `TABLES`, of a disk as it was listed; threads list segments and partitions."""
 
     def __init__(self, table: str, partitions: Sequence[Partition], threads: int) -> None:
         self._table, self._partitions, self._threads = table, list(partitions), threads
@@ -203,13 +182,7 @@ class TableScan:
 
 
 def table_of(table: str, disk: Disk, partition: int | Sequence[int] | None, *, by_name: bool) -> TableScan:
-    """Return one of `TABLES`, of the logs that `logs_of` selects; as partitions those too that are not read.
-
-    Raises
-    ------
-    RequestError
-        For another table; if there is no partition with one of these numbers, or one lies in two folders.
-    """
+    """Return one of `TABLES`, of the logs that `logs_of` selects; as partitions those too that are not read."""
     if table not in TABLES:
         raise RequestError(f"of={table!r}: must be one of {', '.join(['records', *TABLES])}")
     numbers = numbers_of(partition)

@@ -24,25 +24,10 @@ class _Spans(NamedTuple):
 
 
 def columns_from_arrow(data: Any, *, base_offset: int | None = None, timestamp_default_ms: int = -1) -> Columns:
-    """Columns to encode from Arrow data.
+    """Return columns to encode from Arrow data, read in place; RequestError for columns that cannot be records.
 
-    Parameters
-    ----------
-    data : pyarrow.Table, pyarrow.RecordBatch, or an object with the Arrow C stream or array interface
-        Column ``value`` (binary or text of any layout) is required; ``key`` likewise, ``timestamp`` (a timestamp with a
-        zone, or integers in ms), ``headers`` (list of structs of name and value, or a map) and ``offset`` (integers)
-        may be missing. The other columns of `read_arrow` are skipped; a column that no record has is refused. Read in
-        place; the result keeps the buffers alive.
-    base_offset : int, optional
-        Numbers the records consecutively. Without it they keep the column ``offset``, or start at 0 if there is none.
-    timestamp_default_ms : int
-        For null timestamps, and where there is no such column.
-
-    Raises
-    ------
-    RequestError
-        For a missing value column, one that no record has, a column of a wrong type, a null offset, or a header without
-        a name.
+    Column ``value`` is required; ``key``, ``timestamp`` (with a zone, or integers in ms), ``headers`` and ``offset``
+    may be missing, and the other columns of `read_arrow` are skipped. `base_offset` numbers the records consecutively.
     """
     table = _table(data)
     if "value" not in table.column_names:

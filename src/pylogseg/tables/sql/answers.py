@@ -51,12 +51,7 @@ def answer_schema(schema: pa.Schema, types: Sequence[Any]) -> pa.Schema:
 def row_limit(plan: str, sql: str) -> int | None:
     """Return how many rows of the one table that a query reads are enough for its answer; None if that is not known.
 
-    Parameters
-    ----------
-    plan : str
-        Of duckdb, in JSON: it names a limit, and not the rows that are passed by before.
-    sql : str
-        The query.
+    The plan of duckdb, in JSON, names a limit, not the rows that are passed by before: these are in the query.
     """
     found = None
     steps = json.loads(plan)

@@ -27,20 +27,11 @@ _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
 class SqlNames(NamedTuple):
-    """What there is to name.
-
-    Attributes
-    ----------
-    tables : sequence of str
-    nameless : sequence of str
-        Topics without a table of their own.
-    columns : sequence of str
-        Of the tables that were opened.
-    """
+    """What there is to name."""
 
     tables: Sequence[str]
-    nameless: Sequence[str]
-    columns: Sequence[str]
+    nameless: Sequence[str]  #: Topics without a table of their own.
+    columns: Sequence[str]  #: Of the tables that were opened.
 
 
 def explained(error: Exception, sql: str, known: SqlNames) -> RequestError:

@@ -22,24 +22,7 @@ _TEXT_BYTES = 64 << 20
 
 
 def write_answer(form: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], file: Any) -> int:
-    """Write an answer to a file, and return the number of its rows.
-
-    Parameters
-    ----------
-    form : str
-        ``parquet``, ``arrow`` (a file of record batches), ``csv`` or ``json`` (an object a line).
-    schema : pyarrow.Schema
-        The columns.
-    batches : iterable of pyarrow.RecordBatch
-        The rows.
-    file : binary file
-        Open for writing.
-
-    Raises
-    ------
-    RequestError
-        If the form cannot hold a column.
-    """
+    """Write an answer in a form to a file, and return the number of its rows; RequestError if a column does not fit."""
     rows = 0
     try:
         with _WRITERS[form](file, schema) as write:

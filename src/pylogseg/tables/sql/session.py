@@ -47,20 +47,11 @@ _TELL_SECONDS = 1.0
 
 
 class TableReading(NamedTuple):
-    """One reading of a table by a statement.
-
-    Attributes
-    ----------
-    table : str
-    columns : tuple of str
-        What is read besides what the filter needs.
-    filter : pyarrow.compute.Expression or None
-        What the reading leaves out by itself.
-    """
+    """One reading of a table by a statement."""
 
     table: str
-    columns: tuple[str, ...]
-    filter: Any
+    columns: tuple[str, ...]  #: What is read besides what the filter needs.
+    filter: Any  #: What the reading leaves out by itself.
 
 
 class Answer(NamedTuple):
@@ -73,19 +64,8 @@ class Answer(NamedTuple):
 class Session:
     """Runs statements over tables; one at a time, by one thread of its own, so that Ctrl-C reaches the caller.
 
-    Parameters
-    ----------
-    tables : mapping of str to callable
-        Opens a table, which happens when a statement first names it.
-    jobs : int
-        Threads of duckdb.
-    allow_files : bool
-        Whether statements may read and write files.
-    nameless : sequence of str
-        Topics that have no table of their own.
-    on_wait : callable, optional
-        Called by the thread that waits for rows of an answer: every second with the number of rows read of tables so
-        far, and with None when the wait is over.
+    `tables` opens each table when a statement first names it; `nameless` are topics without one. The thread that waits
+    for rows calls `on_wait` every second with the number of rows read so far, and with None when the wait is over.
     """
 
     def __init__(
@@ -141,12 +121,7 @@ class Session:
     def run(self, sql: str) -> Generator[Answer]:
         """Run the statements of a text one by one, and yield the answers of those that have rows.
 
-        Raises
-        ------
-        RequestError
-            If duckdb refuses a statement.
-        CorruptionError, StorageError
-            What a table raised in its reading.
+        RequestError if duckdb refuses one; what a table raised in its reading comes as it is.
         """
         for statement in self._statements(with_text(with_bytes(sql))):
             self.scans, self._rows_read = [], 0

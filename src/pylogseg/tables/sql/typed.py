@@ -19,18 +19,9 @@ from pylogseg.values.schemas.store import Schemas
 
 
 class TypedTables:
-    """Opens the tables of topics.
+    """Opens the tables of topics by `decoding`, or by `own` those that Kafka, Connect and a registry write.
 
-    Parameters
-    ----------
-    decoding : Decoding or None
-        By the schemas of a registry.
-    disk : callable
-        Returns all that is at the paths: where schemas are, unless `decoding` names a place.
-    note : callable
-        Told of a topic whose keys or values stay bytes, and why.
-    own : Decoding, optional
-        Of topics that Kafka, Connect and a registry write for themselves.
+    Schemas are on `disk`, unless `decoding` names a place; `note` is told of a topic whose keys or values stay bytes.
     """
 
     def __init__(
