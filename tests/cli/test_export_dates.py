@@ -22,7 +22,7 @@ from pylogseg.reading.partition import ReadOptions
 from pylogseg.tables.export import tables as module
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.notes import NOTES, state_of
-from pylogseg.tables.export.tables import COLUMNS, ExportedPart, Table, export_parts, parts_of
+from pylogseg.tables.export.tables import COLUMNS, ExportedPart, TableExport, export_parts, parts_of
 from pylogseg.tables.read_arrow import read_arrow
 
 DAY_MS = 86_400_000
@@ -48,7 +48,7 @@ def export(
     **how: Any,
 ) -> list[ExportedPart]:
     options = ReadOptions(**how)
-    table = Table(out, form, options.isolation_level, dry_run=dry_run, overwrite=overwrite)
+    table = TableExport(out, form, options.isolation_level, dry_run=dry_run, overwrite=overwrite)
     with table.opened():
         groups = parts_of(logs_of(pylogseg.open_dir(disk)), table, options, times, keep_deleted=keep_deleted)
         return [part for group in groups for part in export_parts(group, table, advance)]
@@ -144,7 +144,7 @@ def test_what_ends_leaves_nothing(tmp_path: Path) -> None:
         export(tmp_path / "data", tmp_path / "out", advance=advance)
     assert [path.name for path in (tmp_path / "out").rglob("*") if path.is_file()] == ["table.json"]
     with pytest.raises(RequestError, match="by date are parquet or arrow"):
-        Table(tmp_path, Form("csv"), "read_uncommitted")
+        TableExport(tmp_path, Form("csv"), "read_uncommitted")
 
 
 # ---- again, after the log has changed ----
@@ -381,7 +381,7 @@ def test_what_a_table_is_does_not_change(tmp_path: Path) -> None:
 
 def test_one_export_at_a_time(tmp_path: Path) -> None:
     make(tmp_path / "data" / "t-0", [0] * 3)
-    table = Table(tmp_path / "out", FORM, "read_uncommitted")
+    table = TableExport(tmp_path / "out", FORM, "read_uncommitted")
     with table.opened(), pytest.raises(pylogseg.StorageError, match="lock"):
         export(tmp_path / "data", tmp_path / "out")
 
@@ -410,4 +410,4 @@ def test_two_files_for_one_part(tmp_path: Path) -> None:
         make(tmp_path / folder / "t-0", [0] * 3)
     logs = [log for folder in ("a", "b") for log in logs_of(pylogseg.open_dir(tmp_path / folder))]
     with pytest.raises(RequestError, match="the same part of the same partition"):
-        parts_of(logs, Table(tmp_path / "out", FORM, "read_uncommitted"), ReadOptions())
+        parts_of(logs, TableExport(tmp_path / "out", FORM, "read_uncommitted"), ReadOptions())

@@ -38,7 +38,7 @@ from pylogseg.tables.export.notes import (
     state_of,
 )
 from pylogseg.tables.export.stores import Fingerprint, FolderStore, ObjectStore, RemoteStore, store_of
-from pylogseg.tables.export.tables import COLUMNS, Table, export_parts, parts_of
+from pylogseg.tables.export.tables import COLUMNS, TableExport, export_parts, parts_of
 from pylogseg.tables.read_arrow import read_arrow
 
 URL = "memory://lake"
@@ -90,7 +90,7 @@ def make(folder: Path, count: int, first: int = 0) -> None:
 
 def export(disk: Path, url: str = URL, **how: Any) -> list[str]:
     """Export as Spark's job does; the states."""
-    table = Table(url, Form("parquet", COLUMNS), "read_uncommitted", **how)
+    table = TableExport(url, Form("parquet", COLUMNS), "read_uncommitted", **how)
     logs = logs_of(package.open_dir(disk))
     with table.opened([log.name for log in logs]):
         groups = parts_of(logs, table, ReadOptions())

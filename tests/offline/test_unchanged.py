@@ -16,7 +16,7 @@ from pylogseg.reading.log_reader import logs_of
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.tables.export.file import Form
-from pylogseg.tables.export.tables import COLUMNS, Table, export_parts, parts_of
+from pylogseg.tables.export.tables import COLUMNS, TableExport, export_parts, parts_of
 
 OLD, NEW, NOW = b"secret!", b"-------", 1_700_000_000_000
 
@@ -74,7 +74,7 @@ def test_a_mark(what: str, tmp_path: Path) -> None:
 def test_export_after_a_value_was_blanked(tmp_path: Path) -> None:
     path, values = _made(tmp_path / "data"), []
     for _ in range(2):
-        table = Table(tmp_path / "out", Form("parquet", COLUMNS), "read_uncommitted")
+        table = TableExport(tmp_path / "out", Form("parquet", COLUMNS), "read_uncommitted")
         with table.opened():
             ((part,),) = parts_of(logs_of(pylogseg.open_dir(tmp_path / "data")), table, ReadOptions())
             (done,) = export_parts([part], table)

@@ -186,7 +186,7 @@ def test_of_an_open_log_that_is_cleaned_between_the_passes(tmp_path):
             """The first pass is over: newer records of a key come, and the older one goes."""
             log.append([(1, b"a", b"2")])
             log.engine.roll()
-            Cleaner(OffsetMap(1 << 16)).clean(log, cleanable(log, 0, 0))
+            Cleaner(OffsetMap(1 << 16)).clean(log.engine, cleanable(log.engine, 0, 0))
             return put(offsets)
 
         with pytest.MonkeyPatch.context() as patch:
