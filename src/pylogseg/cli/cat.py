@@ -101,7 +101,7 @@ def cat(
         click.get_current_context().exit(2)
 
 
-def readers_of(query: Query, chosen: common.Selection, tail: int | None = None) -> list[LogReader]:
+def readers_of(query: Query, chosen: common.Chosen, tail: int | None = None) -> list[LogReader]:
     """Return a reader for each selected log; with `tail`, of its last records."""
     readers = query.readers(chosen.logs())
     return readers if tail is None else [last_records(part, tail) for part in readers]

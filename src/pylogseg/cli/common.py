@@ -42,7 +42,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # ---- what to read ----
 
 
-class Selection(NamedTuple):
+class Chosen(NamedTuple):
     """The part of a disk that the arguments select.
 
     Attributes
@@ -117,7 +117,7 @@ def selection_options(function: F, first: str = "", last: str = "") -> F:
 
 def select(
     arguments: Sequence[str], topic: Sequence[str] = (), partition: Sequence[int] = (), *, from_log_start: bool = True
-) -> Selection:
+) -> Chosen:
     """Open the disk that the arguments of `selection_options` name.
 
     With `from_log_start`, the exit code shows if a log start offset cannot be read.
@@ -132,7 +132,7 @@ def select(
     names += topic
     report_notes(disk, from_log_start)
     disk.check_numbers(partition)
-    return Selection(disk.select(names) if names else disk, names, list(partition) or None, from_log_start)
+    return Chosen(disk.select(names) if names else disk, names, list(partition) or None, from_log_start)
 
 
 def paths_and_names(arguments: Sequence[str], *, several: bool = False) -> tuple[list[str], list[str]]:

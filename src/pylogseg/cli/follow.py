@@ -70,7 +70,7 @@ class Selector(NamedTuple):
 
 
 def follow(
-    query: Query, readers: list[LogReader], chosen: common.Selection, gaps: Gaps, selector: Selector
+    query: Query, readers: list[LogReader], chosen: common.Chosen, gaps: Gaps, selector: Selector
 ) -> Iterator[Chunk]:
     """Yield the selected records of partitions, and what is appended to them, until no partition is left."""
     if query.has_end:

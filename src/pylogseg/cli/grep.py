@@ -194,9 +194,7 @@ def _once(search: _Search, readers: Sequence[LogReader], total_bytes: int, worke
         return search.run(parts, executor, bar)
 
 
-def _follow(
-    search: _Search, query: Query, readers: list[LogReader], chosen: common.Selection, selector: Selector
-) -> bool:
+def _follow(search: _Search, query: Query, readers: list[LogReader], chosen: common.Chosen, selector: Selector) -> bool:
     gaps = Gaps()
     is_done = search.run_following(follow(query, readers, chosen, gaps, selector))
     search.damage |= gaps.damage

@@ -50,7 +50,7 @@ taken, or a broker that has the lock: serve a copy then (pylogseg copy).
 """
 
 
-class _Log(logging.Handler):
+class _Printing(logging.Handler):
     """Prints what the server warns of."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -176,7 +176,7 @@ def serve(
     trace: bool,
 ) -> None:
     """Serve log directories over Kafka's protocol: any client reads them, and nothing on the disk changes."""
-    logging.getLogger("pylogseg.server").addHandler(_Log(logging.WARNING))
+    logging.getLogger("pylogseg.server").addHandler(_Printing(logging.WARNING))
     signal.signal(signal.SIGTERM, _interrupt)
     tell, tier = common.complain if trace else None, tiers.tier_of_command()
     others = [

@@ -28,10 +28,10 @@ else:  # read limits are not passed, and Trigger.AvailableNow is one batch
     class ReadAllAvailable:  # type: ignore[no-redef]
         """No limit."""
 
-    class _Rows(int):
+    class _RowLimit(int):
         pass
 
-    ReadMaxRows = ReadMinRows = _Rows
+    ReadMaxRows = ReadMinRows = _RowLimit
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """Unused in this version."""

@@ -101,7 +101,7 @@ def extents(logs: Sequence[Partition], options: SourceOptions, pruning: Pruning 
     for log in logs:
         if pruning is not None and not pruning.keeps(log.topic, log.partition):
             continue
-        ends = Ends(log, options)
+        ends = LogEnds(log, options)
         first, end = ends.start(options.starting), ends.end(options.ending)
         if first > end:
             raise RequestError(f"{ends.name} ({log.path}) would start at {first}, after its end {end}")
@@ -131,7 +131,7 @@ def _names(keys: Iterable[TopicPartition]) -> str:
     return ", ".join(f"{topic}-{number}" for topic, number in keys)
 
 
-class Ends:
+class LogEnds:
     """Resolves the bounds of a read in one log. It looks for the end of the log once, and only if needed."""
 
     def __init__(self, log: Partition, options: SourceOptions) -> None:

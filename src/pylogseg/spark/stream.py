@@ -15,7 +15,7 @@ from pylogseg.disk.disk import Partition
 from pylogseg.errors import RequestError
 from pylogseg.reading.ranges import Extent
 from pylogseg.spark._compat import ReadAllAvailable, ReadMaxRows, ReadMinRows, SupportsTriggerAvailableNow
-from pylogseg.spark.logs import Ends, check_named, check_tail, find_logs, latest_end
+from pylogseg.spark.logs import LogEnds, check_named, check_tail, find_logs, latest_end
 from pylogseg.spark.options import SourceOptions, TopicPartition
 from pylogseg.spark.plan import tasks_of
 from pylogseg.spark.task import read_task
@@ -58,7 +58,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the start of a query without a checkpoint."""
         logs = find_logs(self._paths, self._options)
         check_named(self._options.starting, [(log.topic, log.partition) for log in logs], "starting")
-        found = {(log.topic, log.partition): Ends(log, self._options).start(self._options.starting) for log in logs}
+        found = {(log.topic, log.partition): LogEnds(log, self._options).start(self._options.starting) for log in logs}
         self._reached = found
         return as_offsets(found)
 

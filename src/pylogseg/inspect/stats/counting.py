@@ -47,12 +47,12 @@ def counted(
 
     The keys and sizes of a segment take about 64 KB: those of a group are merged where they were counted.
     """
-    outlines: dict[str, list[_Outline]] = {}
+    outlines: dict[str, list[_UnitOutline]] = {}
     parts: list[tuple[Segment, int]] = []
     keys: list[str] = []
     for unit, first in units:
         key, count = group_key(unit.name, by), len(unit.segments)
-        outlines.setdefault(key, []).append(_Outline(unit.name, count, unit.log_start_offset, unit.is_cleaned))
+        outlines.setdefault(key, []).append(_UnitOutline(unit.name, count, unit.log_start_offset, unit.is_cleaned))
         parts += [(segment, first) for segment in unit.segments]
         keys += [key] * count
     merge = functools.partial(_merged, outlines=outlines, is_whole=how.is_whole, finish=finish)
@@ -64,7 +64,7 @@ def counted(
         yield key, found[key] if key in found else merge(key, iter(()))
 
 
-class _Outline(NamedTuple):
+class _UnitOutline(NamedTuple):
     """A unit without its segments."""
 
     name: str
@@ -105,7 +105,7 @@ def _fold(found: dict[int, Stats], number: int, stats: Stats) -> None:
 def _merged(
     key: str,
     rows: Iterator[Stats],
-    outlines: dict[str, list[_Outline]],
+    outlines: dict[str, list[_UnitOutline]],
     is_whole: bool,
     finish: Callable[[Group], _Made],
 ) -> _Made:

@@ -288,19 +288,19 @@ class _FromLogs:
         return os.path.join(self._places[name].parent, name)
 
     def groups(self, names: Iterable[str]) -> list[list[str]]:
-        """See `Source`: for each group the checkpoints are read."""
+        """See `Restorable`: for each group the checkpoints are read."""
         rest = iter(names)
         return list(iter(lambda: list(islice(rest, _TOGETHER)), []))
 
     def only(self, names: Collection[str]) -> _FromLogs:
-        """See `Source`."""
+        """See `Restorable`."""
         some = copy.copy(self)
         some._places = {name: self._places[name] for name in names}
         some.partitions, some.lacking = [PartitionResult(name, "") for name in names], []
         return some
 
     def size(self, names: Iterable[str]) -> int:
-        """See `Source`."""
+        """See `Restorable`."""
         sizes = {result.name: result.bytes_after for result in self.partitions}
         return sum(sizes[name] for name in names)
 

@@ -74,18 +74,18 @@ class FromTable:
         return result
 
     def groups(self, names: Iterable[str]) -> list[list[str]]:
-        """See `Source`."""
+        """See `Restorable`."""
         return self._tables.groups(names)
 
     def only(self, names: Collection[str]) -> FromTable:
-        """See `Source`."""
+        """See `Restorable`."""
         some = copy.copy(self)
         some._tables, some._parts = self._tables.only(names), {name: self._parts[name] for name in names}
         some.partitions, some.lacking = [PartitionResult(name, "") for name in names], ()
         return some
 
     def size(self, names: Iterable[str]) -> int:
-        """See `Source`."""
+        """See `Restorable`."""
         return self._tables.only([*names]).size_bytes
 
     def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:

@@ -18,7 +18,7 @@ from pylogseg.offline.result import PartitionResult
 Arrivals = Mapping[str, Arrival]
 
 
-class Source(Protocol):
+class Restorable(Protocol):
     """Where partitions come from."""
 
     keeps_going: bool  #: If a partition fails, with the others.
@@ -43,7 +43,7 @@ class _Made(NamedTuple):
     error: PylogsegError | None
 
 
-def contents(given: Source, names: Iterable[str], arrivals: Arrivals, executor: Executor) -> dict[str, Content]:
+def contents(given: Restorable, names: Iterable[str], arrivals: Arrivals, executor: Executor) -> dict[str, Content]:
     """Return what the logs will have; not of what cannot be read."""
     found: dict[str, Content] = {}
     for value in _spread(given, names, arrivals, _contents, executor, None):
@@ -52,7 +52,7 @@ def contents(given: Source, names: Iterable[str], arrivals: Arrivals, executor: 
 
 
 def write(
-    given: Source,
+    given: Restorable,
     staging: Staging,
     names: Sequence[str],
     ids: dict[str, str],
@@ -76,7 +76,7 @@ def _write(part: tuple[Any, Arrivals], advance: Advance, place: tuple[str, str],
     return _tried(given, lambda: given.write(Staging(*place), names, ids, advance, arrivals))
 
 
-def _tried(given: Source, work: Callable[[], Any]) -> _Made:
+def _tried(given: Restorable, work: Callable[[], Any]) -> _Made:
     try:
         return _Made(work(), given.partitions, None)
     except PylogsegError as error:
@@ -86,7 +86,7 @@ def _tried(given: Source, work: Callable[[], Any]) -> _Made:
 
 
 def _spread(
-    given: Source,
+    given: Restorable,
     names: Iterable[str],
     arrivals: Arrivals,
     work: Callable[[tuple[Any, Arrivals], Advance], _Made],

@@ -36,7 +36,7 @@ from pylogseg.spark.jobs.results import frame_of
 _NOTES = ".pylogseg-made-of.json"
 
 
-class _Made(NamedTuple):
+class _Rewritten(NamedTuple):
     """The result of a task for a partition, what it read, and what it wrote; None after a failure."""
 
     result: PartitionResult
@@ -149,8 +149,8 @@ def _unheard(result: PartitionResult) -> None:
 
 
 def _into(
-    spread: Callable[..., Iterator[_Made]],
-    task: Callable[..., _Made],
+    spread: Callable[..., Iterator[_Rewritten]],
+    task: Callable[..., _Rewritten],
     place: Target,
     out: str,
     todo: list[str],
@@ -174,13 +174,13 @@ def _into(
 
 def _make(
     name: str, advance: Advance, *, work: Callable[..., Result], parent: str, root: str, write_id: str, how: str
-) -> _Made:
+) -> _Rewritten:
     into = os.path.join(Staging(root, write_id).attempt_folder(name), "into")
     note = made_of(os.path.join(parent, name), how)
     (result,) = work(os.path.join(parent, name), into=into, on_bytes=advance)
     failed = result.state == "failed"
     _rename(result, into, parent if failed else root)
-    return _Made(result, note, None if failed else _written(os.path.join(into, name)))
+    return _Rewritten(result, note, None if failed else _written(os.path.join(into, name)))
 
 
 def _rename(result: PartitionResult, staged: str, shown: str) -> None:
