@@ -52,7 +52,7 @@ class Damage:
 
 
 class _Source(NamedTuple):
-    """What has a range of a log's offsets."""
+    """A file or object with a range of a log's offsets."""
 
     name: str  #: Of the file or object.
     first_offset: int

@@ -37,7 +37,7 @@ _APPEND_TIME = 8
 
 @dataclass(frozen=True)
 class HeaderColumns:
-    """What `RecordColumns` has of records whose bodies were not read."""
+    """Stands for `RecordColumns` of records whose bodies were not read."""
 
     batches: BatchTable
     first: int

@@ -1,4 +1,4 @@
-"""Where a consumer stops reading a log, and what lies behind."""
+"""Find the offset at which a consumer stops reading a log, and damage behind it."""
 
 from __future__ import annotations
 

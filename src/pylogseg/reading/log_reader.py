@@ -239,7 +239,7 @@ class Filter(Protocol):
 
 
 class ReadScope(NamedTuple):
-    """What is read, and how: the beginning of each scan."""
+    """The logs, ranges and options of a read: the beginning of each scan."""
 
     logs: Sequence[LogSource]
     offsets: tuple[int, int]  #: Half-open, as `times`; negative ones count from the end of a log.

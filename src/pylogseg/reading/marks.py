@@ -1,4 +1,4 @@
-"""Whether a segment is as an earlier run saw it: by what it has, never by size and time alone."""
+"""Compare a segment with how an earlier run saw it: by what it has, never by size and time alone."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 class Bounds(NamedTuple):
-    """Where the matching records of a log lie."""
+    """Ranges of offsets and times that matching records of a log lie in."""
 
     first_offset: int = 0  #: Half-open.
     end_offset: int = OPEN_END

@@ -56,7 +56,7 @@ _HEADER_TASKS = 4
 
 
 class Table(Protocol):
-    """What can be scanned.
+    """A table that can be scanned.
 
     ``schema``
         All columns.
@@ -137,7 +137,7 @@ def _cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def processors() -> int:
-    """How many threads can run at a time."""
+    """Return the number of threads that can run at a time."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -236,7 +236,7 @@ class LogScan:
         return Extent(log, first, end) if first < end or is_all_damage(log.segments, end) else None
 
     def _end(self, log: LogFiles) -> int:
-        """Where a log ended when it was first asked for."""
+        """Return the end offset of a log when it was first asked for."""
         found = self._ends.get(log.path)
         if found is None:
             end = consumer_end(log, self._options.isolation_level, skips=self._options.on_corrupt == "skip")

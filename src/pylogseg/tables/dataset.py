@@ -15,7 +15,7 @@ from pylogseg.reading.scan import FRAGMENT_BYTES, TASK_BYTES, Table, processors,
 
 
 class Planned(NamedTuple):
-    """What a scan would read."""
+    """Segments and bytes that a scan would read."""
 
     segments: int  #: That it would open.
     size_bytes: int  #: Of them, about.

@@ -1,4 +1,4 @@
-"""What `open_dir` finds as datasets: one table (`pylogseg.dataset`), or all by their names, as SQL has them."""
+"""Open datasets of what `open_dir` finds: one table (`pylogseg.dataset`), or all by their names, as SQL has them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OF_DISK = ("records", "batches", "segments", "partitions", "indexes")
 
 
 class RecordOptions(TypedDict, total=False):
-    """What `dataset` takes by name for records."""
+    """Options of `dataset` for records."""
 
     isolation_level: IsolationLevel
     on_corrupt: OnCorrupt

@@ -117,7 +117,7 @@ class _Recorder(pads.Dataset):
         return iter(())
 
     def to_table(self, filter: Any = None, **_: Any) -> pa.Table:
-        """What older polars asks."""
+        """Called by older polars."""
         self.filter_asked_for = filter
         return self._columns.empty_table()
 

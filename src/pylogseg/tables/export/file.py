@@ -64,7 +64,7 @@ class Form:
 
     @property
     def is_table(self) -> bool:
-        """Whether the files have typed columns."""
+        """True for forms with typed columns."""
         return self.name in ("parquet", "arrow")
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What is noted of an export beside its files: whether it ended, and what its parts have.
+"""Notes of an export beside its files: whether it ended, and what its parts have.
 
 An object ``_pylogseg/table.json`` says that a run writes, and last that all of it is there: who finds the first knows
 that parts may be missing.

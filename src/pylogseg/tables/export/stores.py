@@ -1,4 +1,4 @@
-"""Where files of an export lie: a folder of this machine, or a store that fsspec knows.
+"""The place of an export: a folder of this machine, or a store that fsspec knows.
 
 An object appears whole under its name or not at all, there as here.
 """

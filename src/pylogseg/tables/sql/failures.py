@@ -1,4 +1,4 @@
-"""What duckdb refuses, in one line, with the table or column that was probably meant."""
+"""Errors of duckdb in one line, with the table or column that was probably meant."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
 class SqlNames(NamedTuple):
-    """What there is to name."""
+    """Names that a statement can have."""
 
     tables: Sequence[str]
     nameless: Sequence[str]  #: Topics without a table of their own.

@@ -104,17 +104,17 @@ class Session:
 
     @property
     def gaps(self) -> list[Gap]:
-        """What the readings so far found that is no good batch."""
+        """The gaps that the readings so far found."""
         return [gap for table in self.opened.values() for gap in table.gaps]
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether a reading so far counted by the headers of batches."""
+        """True if a reading so far counted by the headers of batches."""
         return any(table.is_unchecked for table in self.opened.values())
 
     @property
     def undecoded(self) -> int:
-        """How many payloads the readings so far could not decode; not those behind the last row that was asked for."""
+        """Number of payloads that readings so far could not decode; not those behind the last row asked for."""
         count: int = sum(table.undecoded for table in self.opened.values())
         return count - self._beside
 
