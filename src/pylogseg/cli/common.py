@@ -43,24 +43,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Chosen(NamedTuple):
-    """The part of a disk that the arguments select.
+    """The part of a disk that the arguments select."""
 
-    Attributes
-    ----------
-    disk : Disk
-        Only what the names select.
-    names : list of str
-        Topics, partitions and patterns; empty if all.
-    partitions : list of int or None
-        From ``--partition``.
-    from_log_start : bool
-        Whether to begin at the log start offsets, and not at the first records.
-    """
-
-    disk: Disk
-    names: list[str]
-    partitions: list[int] | None
-    from_log_start: bool = True
+    disk: Disk  #: Only what the names select.
+    names: list[str]  #: Topics, partitions and patterns; empty if all.
+    partitions: list[int] | None  #: From ``--partition``.
+    from_log_start: bool = True  #: Begin at the log start offsets, and not at the first records.
 
     @property
     def size(self) -> int:
@@ -121,11 +109,6 @@ def select(
     """Open the disk that the arguments of `selection_options` name.
 
     With `from_log_start`, the exit code shows if a log start offset cannot be read.
-
-    Raises
-    ------
-    RequestError
-        If there is no path, or a name selects nothing.
     """
     paths, names = paths_and_names(arguments)
     disk = open_dir(paths, tier=tier_of_command())
@@ -175,11 +158,6 @@ def split_arguments(arguments: Sequence[str]) -> tuple[list[str], list[str], lis
 
     The first argument that exists is a path, and so is one with a slash, a URL, ``.`` or ``..``. Any other word is a
     name, or may be either if a file or folder here has that name too.
-
-    Raises
-    ------
-    RequestError
-        If there is no path, an argument is empty, or one with a slash does not exist.
     """
     paths: list[str] = []
     names: list[str] = []
@@ -272,13 +250,9 @@ _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "
 
 def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = False) -> int:
     """Return milliseconds since 1970 from ``2h`` (ago; also s, m, d, w), ISO 8601 with a zone, or milliseconds.
-    "Now" and "ago" are relative to `now_ms`, by default the clock's time. A fraction of a millisecond counts as a whole
-    one, so that ranges of records begin and end where they are said to; with `rounds_down` it is left out.
 
-    Raises
-    ------
-    RequestError
-        For anything else; also for an ISO time without a zone, which is ambiguous.
+    A fraction of a millisecond counts as a whole one, so that ranges of records begin and end where they are said to;
+    with `rounds_down` it is left out.
     """
     text = text.strip()
     if re.fullmatch(r"-?\d+", text):
@@ -431,17 +405,7 @@ def is_terminal(stream: Any) -> bool:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Iterable[str] = ()) -> None:
-    """Print a table: with rich on a terminal, as plain aligned columns elsewhere.
-
-    Parameters
-    ----------
-    columns : sequence of str
-        Headings.
-    rows : sequence of sequences
-        Values; None is shown as ``-``.
-    right : iterable of str
-        Headings of right-aligned columns.
-    """
+    """Print a table, with rich on a terminal: None as ``-``, the columns in `right` to the right."""
     texts = [["-" if value is None else str(value) for value in row] for row in rows]
     to_right = set(right)
     if is_terminal(sys.stdout):
@@ -514,10 +478,7 @@ def time_text(timestamp_ms: int | None) -> str | None:
 def progress(total_bytes: int, label: str) -> Iterator[Callable[[int], None]]:
     """Show a progress bar on stderr if that is a terminal and the total is not 0.
 
-    Yields
-    ------
-    callable
-        Call it with the bytes done since the last call, from any thread.
+    Yields what is called with the bytes done since the last call, from any thread.
     """
     if not total_bytes or not is_terminal(sys.stderr):
         yield lambda size: None

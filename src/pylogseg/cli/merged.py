@@ -48,13 +48,7 @@ def print_merged(text: RecordText, readers: list[LogReader], limit: int | None, 
 
 
 def _allow_files(count: int, needed: int) -> None:
-    """Raise the limit of open files if the partitions need more at the same time.
-
-    Raises
-    ------
-    RequestError
-        If the limit cannot be raised so far. Nothing was printed yet.
-    """
+    """Raise the limit of open files if the partitions need more at the same time."""
     try:
         import resource
     except ImportError:  # Windows, which has no such limit

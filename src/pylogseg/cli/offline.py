@@ -142,22 +142,9 @@ class Request(NamedTuple):
     ) -> None:
         """Run a command of `pylogseg.offline`, print its result, and end with its exit code.
 
-        Parameters
-        ----------
-        command : callable
-            Takes the path, the shared options as keywords, and `own`.
-        columns : mapping of str to str, optional
-            Headings of columns by names in `PartitionResult.numbers`.
-        nothing : str
-            A line for a result without a change.
-        passes : int
-            Roughly how often the command goes through the bytes of a log, for the progress bar.
-        total_bytes : int, optional
-            Bytes of those logs, if the caller knows better.
-        takes_executor : bool
-            Whether the command has a parameter ``executor``; else Spark gets a partition of a copy at a time.
-        **own
-            The command's own arguments.
+        `columns` are headings by names in `PartitionResult.numbers`, `nothing` a line for a result without a change.
+        `passes` is how often the command goes through the bytes of a log, for the bar; `total_bytes` are these, if the
+        caller knows better. Without a parameter ``executor`` of the command, Spark gets one partition at a time.
         """
         name = click.get_current_context().info_name or "work"
         copies = self.options.get("into") is not None and not self.options["dry_run"]

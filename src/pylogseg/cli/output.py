@@ -30,17 +30,7 @@ _SLICE_RECORDS = 1 << 12
 
 
 class RecordText:
-    """Turns records into text, in the same format for the whole output.
-
-    Parameters
-    ----------
-    template : str or None
-        In kcat's syntax; else JSON lines or CSV.
-    as_csv : bool
-    key_as, value_as : str
-    fields : sequence of str
-        Fields of JSON lines and CSV.
-    """
+    """Turns records into text: by a template in kcat's syntax, as CSV, or as JSON lines."""
 
     def __init__(self, template: str | None, as_csv: bool, key_as: str, value_as: str, fields: tuple[str, ...]) -> None:
         self._template, self._csv, self._styles, self._fields = template, as_csv, (key_as, value_as), fields

@@ -25,19 +25,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class OffsetRange(NamedTuple):
-    """A range of offsets as given on the command line.
+    """A range of offsets as given on the command line."""
 
-    Attributes
-    ----------
-    first, end : int or None
-        Half-open; None is open. A negative one counts from the log end offset of each partition.
-    at_most : int or None
-        Instead of an end: this many offsets from the first.
-    """
-
-    first: int | None = None
+    first: int | None = None  #: Half-open with `end`; None is open, a negative one counts from the log end offset.
     end: int | None = None
-    at_most: int | None = None
+    at_most: int | None = None  #: Instead of an end: this many offsets from the first.
 
     def of(self, log: LogFiles) -> tuple[int, int]:
         """Return the range in one log."""

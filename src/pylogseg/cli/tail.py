@@ -50,20 +50,7 @@ def _last_offsets(reader: LogReader, count: int) -> npt.NDArray[np.int64]:
 
 
 class Followed:
-    """A partition that is polled for new records.
-
-    Parameters
-    ----------
-    reader : LogReader
-        A reader without an end.
-    partition : Partition
-        Its folder, which is listed again for each poll.
-
-    Attributes
-    ----------
-    is_gone : bool
-        Whether the folder was removed.
-    """
+    """A partition that is polled for new records, by a reader without an end; each poll lists its folder again."""
 
     def __init__(self, reader: LogReader, partition: Partition) -> None:
         self.reader = replace(reader, log=reader.log._replace(tail=Tail()))
@@ -111,17 +98,9 @@ class Followed:
 
 
 class Following:
-    """Partitions that are followed together; some may appear, others may be removed.
+    """Partitions that are followed together; some may appear in the log directories, others may be removed.
 
-    Parameters
-    ----------
-    parts : list of Followed
-    log_dirs : sequence of LogDir
-        Log directories in which partitions may appear.
-    appeared : callable
-        Returns the partitions to follow; called when folders have appeared.
-    report : callable
-        Gets a line for each partition that was removed.
+    `appeared` returns the partitions to follow when folders have appeared; `report` gets a line for each removed one.
     """
 
     def __init__(

@@ -43,11 +43,6 @@ def _read_batches(
     """Yield the batch headers of a task as rows; payloads are read only with ``checkCrc``.
 
     `bounds` are the first offset of the read and its end, by folder.
-
-    Raises
-    ------
-    StorageError
-        If a segment was deleted.
     """
     logs = planned_logs(options)
     to_log_end = options.ending == TO_LATEST and not options.at_high_watermark

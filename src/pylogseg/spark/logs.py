@@ -31,15 +31,7 @@ _log = logging.getLogger("pylogseg.spark")
 
 
 def find_logs(paths: Sequence[str], options: SourceOptions) -> list[Partition]:
-    """Return the partitions under paths that the options select, by topic and number.
-
-    Raises
-    ------
-    RequestError
-        If a named topic or partition does not exist, or a partition is in two folders.
-    StorageError
-        If a folder cannot be listed.
-    """
+    """Return the partitions under paths that the options select, by topic and number; named ones must exist."""
     disk = open_dir(paths, storage=options.storage, tier=options.tier)
     logs = [log for log in disk.partitions if not log.state] or list(disk.partitions)
     logs += [_of_file(segment) for segment in disk.loose]
@@ -88,11 +80,8 @@ def _require(there: set[str], names: Iterable[str], option: str) -> None:
 def extents(logs: Sequence[Partition], options: SourceOptions, pruning: Pruning | None = None) -> list[Extent]:
     """Return the range of offsets of a batch read for each log; empty ones are left out.
 
-    Raises
-    ------
-    RequestError
-        If bounds do not name the partitions that are read; if ``failOnDataLoss`` is set and they are outside a log; if
-        a start is after its end.
+    Raises RequestError for bounds that do not name the partitions that are read, and with ``failOnDataLoss`` for those
+    outside a log.
     """
     keys = [(log.topic, log.partition) for log in logs]
     check_named(options.starting, keys, "starting")

@@ -16,23 +16,13 @@ _MILLISECOND = datetime.timedelta(milliseconds=1)
 
 @dataclass(frozen=True)
 class Pruning:
-    """Bounds of matching rows, derived from filters.
+    """Bounds of matching rows, derived from filters."""
 
-    Attributes
-    ----------
-    topics, partitions : frozenset or None
-        The values that match; None if all do.
-    first_offset, end_offset : int
-        The range of offsets that match, half-open.
-    since_ms : int or None
-        The lowest timestamp that matches. There is no upper bound: only the greatest timestamp of a batch is known.
-    """
-
-    topics: frozenset[str] | None = None
+    topics: frozenset[str] | None = None  #: That match, as the partitions; None if all do.
     partitions: frozenset[int] | None = None
-    first_offset: int = 0
+    first_offset: int = 0  #: Of the range of offsets that match, half-open.
     end_offset: int = 2**63
-    since_ms: int | None = None
+    since_ms: int | None = None  #: The lowest timestamp; of a batch only the greatest is known.
 
     def keeps(self, topic: str, partition: int) -> bool:
         """Check whether a partition may have matching rows."""

@@ -46,13 +46,7 @@ _TYPES: dict[pa.DataType, DataType] = {
 
 
 def columns_of(options: SourceOptions) -> tuple[str, ...]:
-    """Return the columns that options select, in order.
-
-    Raises
-    ------
-    RequestError
-        For an unknown name in option ``columns``.
-    """
+    """Return the columns that options select, in order."""
     known = (*RECORD_COLUMNS, *HEADERS, *METADATA_COLUMNS)
     if not options.columns:
         headers = HEADERS if options.include_headers else ()
@@ -102,17 +96,7 @@ def typed_schema(schema: pa.Schema) -> StructType:
 def columns_in(schema: StructType, typed: pa.Schema | None = None) -> tuple[str, ...]:
     """Return the columns of a schema of a user or a catalog: some of the source's, in any order.
 
-    Parameters
-    ----------
-    schema : StructType
-        That of the query.
-    typed : pyarrow.Schema, optional
-        All columns, where some of them are typed.
-
-    Raises
-    ------
-    RequestError
-        If a column is unknown or has another type.
+    `typed` has all columns, where some of them are typed.
     """
     names = tuple(schema.fieldNames())
     if typed is None:

@@ -193,14 +193,9 @@ def of_offsets(offsets: Offsets) -> dict[TopicPartition, int]:
 def limited(
     first: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int
 ) -> dict[TopicPartition, int]:
-    """Return the ends of a batch of about this many offsets, shared in proportion to what partitions have left.
+    """Return the ends of a batch of about so many offsets (0: all), shared in proportion to what partitions have left.
 
-    Parameters
-    ----------
-    first, latest : mapping of (topic, partition) to int
-        The range of new offsets, half-open.
-    most : int
-        The number of offsets; 0 for no limit. A share below one counts as one, so that no partition starves.
+    A share below one counts as one, so that no partition starves.
     """
     left = {key: end - first[key] for key, end in latest.items() if end > first[key]}
     total = sum(left.values())

@@ -26,30 +26,9 @@ _log = logging.getLogger("pylogseg.spark")
 def read_task(
     task: Iterable[Range], options: SourceOptions, columns: Sequence[str], typed: TypedBatches | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task.
+    """Yield the rows of a task, whose ranges are ordered, in batches of about ``batchRows``, at most twice as many.
 
-    Parameters
-    ----------
-    task : iterable of Range
-        Ordered by partition and offset.
-    options : SourceOptions
-        The options of the plan.
-    columns : sequence of str
-        Column names, in order; other columns are not decoded.
-    typed : TypedBatches, optional
-        Decodes some of them; it was chosen by the driver.
-
-    Yields
-    ------
-    pyarrow.RecordBatch
-        Batches of about ``batchRows`` rows, at most twice as many; they own their memory.
-
-    Raises
-    ------
-    CorruptionError
-        At damage with ``onCorrupt=raise``.
-    StorageError
-        If a segment is gone and no other has its records, with ``failOnDataLoss=true``.
+    Other columns are not decoded; `typed` decodes some of them, as the driver chose.
     """
     typed = None if typed is None else typed.of(columns)
     names = columns if typed is None else typed.needed()

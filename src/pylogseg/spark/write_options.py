@@ -20,13 +20,7 @@ _OF_SPARK = re.compile(r"path|paths|serialization\.format|provider|__.*")
 
 
 def parse_write(given: Mapping[str, Any], *, takes_urls: bool = False) -> WriteOptions:
-    """Parse the options of a write; names in any case. The path may be a URL if that is said.
-
-    Raises
-    ------
-    RequestError
-        For an invalid value or an unknown name.
-    """
+    """Parse the options of a write; names in any case. The path may be a URL if that is said."""
     texts = {str(name).lower(): value if isinstance(value, str) else json.dumps(value) for name, value in given.items()}
     values = {name: _read(texts, name, make) for name, make in _OPTIONS.items() if name.lower() in texts}
     known = {name.lower(): name for name in _OPTIONS}
@@ -41,20 +35,7 @@ def parse_write(given: Mapping[str, Any], *, takes_urls: bool = False) -> WriteO
 
 
 def check_columns(names: Mapping[str, str], options: WriteOptions) -> None:
-    """Check the columns of the rows before anything is written.
-
-    Parameters
-    ----------
-    names : mapping of str to str
-        Types by name, as Spark writes them (``bigint``); other columns are skipped.
-    options : WriteOptions
-        Options of the write.
-
-    Raises
-    ------
-    RequestError
-        For a column that is missing or has another type.
-    """
+    """Check the columns of the rows, by Spark's names of types (``bigint``), before anything is written."""
     for name, kinds in COLUMNS.items():
         if name in names and names[name] not in kinds:
             raise RequestError(f"column {name} must be {' or '.join(kinds)}, not {names[name]}")

@@ -23,15 +23,7 @@ class TaskWrote(WriterCommitMessage):
 
 
 class PartitionsWriter(DataSourceArrowWriter):
-    """Writes the rows of each task to a staging folder, and puts them in place when all tasks are done.
-
-    Parameters
-    ----------
-    options : WriteOptions
-        Options of the write.
-    overwrite : bool
-        Whether existing partitions are replaced.
-    """
+    """Writes the rows of each task to a staging folder, and puts them in place when all tasks are done."""
 
     def __init__(self, options: WriteOptions, overwrite: bool) -> None:
         self._options, self._overwrite = options, overwrite
