@@ -1,7 +1,7 @@
 """The examples in the documents: found, run, compared, and on request brought up to date.
 
-``python tests/documents.py`` runs the commands of all console blocks and writes what they print now below them; look at
-the difference before you commit it.
+``python tests/documents.py`` runs the commands of all console blocks, writes what they print now below them, and makes
+the tables of columns anew; look at the difference before you commit it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from typing import NamedTuple
 
 from conftest import GOLDEN, unpack
 
+from pylogseg.disk.columns import LISTED_SEGMENTS, TABLES, markdown
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 #: Its commands run one after the other, section by section, on directories of their own.
 RECIPES = ROOT / "docs" / "operators.md"
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_COLUMNS = re.compile(r"(<!-- columns of ([\w ]+) -->)\n.*?<!-- end -->", re.DOTALL)
 _COMMAND = "$ "
 _OF_SEGMENTS = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
 
@@ -213,6 +216,12 @@ def resize(folder: Path, info: os.statvfs_result) -> None:
     subprocess.run(["mount", "-o", f"remount,size={size}", str(folder)], check=True)
 
 
+def with_columns(text: str) -> str:
+    """The text of a page with its tables of columns made from the declarations."""
+    declared = TABLES | {"spark segments": LISTED_SEGMENTS}
+    return _COLUMNS.sub(lambda match: f"{match[1]}\n\n{markdown(declared[match[2]])}\n<!-- end -->", text)
+
+
 def recipes() -> Iterator[tuple[str, list[Command]]]:
     """The sections of the operator's guide that have commands: heading, commands."""
     text = RECIPES.read_text(encoding="utf-8")
@@ -243,8 +252,8 @@ def run(command: str, root: Path) -> str:
 
 
 def updated(page: Path, root: Path) -> str:
-    """The text of a page with what its commands print now."""
-    return refreshed(page.read_text(encoding="utf-8"), root)
+    """The text of a page with its tables of columns, and with what its commands print now."""
+    return refreshed(with_columns(page.read_text(encoding="utf-8")), root)
 
 
 def refreshed(text: str, root: Path, *, all_of_them: bool = False) -> str:

@@ -122,7 +122,7 @@ def test_ranges(examples: Path, tmp_path: Path) -> None:
     table = ds.dataset(tmp_path, partitioning="hive").to_table()
     assert sorted(table["offset"].to_pylist()) == list(range(150, 300))
     assert [row["path"] for row in done.rows] == list(map(str, files(tmp_path)))
-    assert [row["sizeBytes"] for row in done.rows] == [path.stat().st_size for path in files(tmp_path)]
+    assert [row["size"] for row in done.rows] == [path.stat().st_size for path in files(tmp_path)]
 
 
 def test_read_committed(examples: Path, tmp_path: Path) -> None:

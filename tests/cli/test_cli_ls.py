@@ -25,7 +25,7 @@ def test_partitions(examples: Path) -> None:
         records = list(package.read(p.path, from_log_start=False, control=True))
         assert row["state"] == "live"
         assert row["segments"] == len(list(Path(p.path).glob("*.log")))
-        assert row["sizeBytes"] == sum(path.stat().st_size for path in Path(p.path).glob("*.log"))
+        assert row["size"] == sum(path.stat().st_size for path in Path(p.path).glob("*.log"))
         assert row["logEndOffset"] >= records[-1].offset + 1
         assert row["logStartOffset"] == {"del-records": 123, "ret-bytes": 288}.get(p.topic, 0)
         assert row["firstTimestamp"] == next(r.timestamp for r in records if r.timestamp >= 0)
@@ -43,7 +43,7 @@ def test_segments(examples: Path) -> None:
     for row, segment in zip(rows, segments, strict=True):
         found = package.scan(Path(segment.path).read_bytes()).batches
         timestamps = [r.timestamp for r in package.read(segment.path, control=True) if r.timestamp >= 0]
-        assert row["endOffset"] == (int(found.last_offset.max()) + 1 if len(found) else segment.base_offset)
+        assert row["nextOffset"] == (int(found.last_offset.max()) + 1 if len(found) else segment.base_offset)
         assert row["largestTimestamp"] == (int(found.max_timestamp.max()) if timestamps else None)
         assert row["firstTimestamp"] == (timestamps[0] if timestamps else None)
         assert row["state"] == ("active" if segment.is_last else "sealed")
@@ -126,7 +126,7 @@ def test_a_narrow_terminal_cuts_nothing(examples: Path) -> None:
 def test_a_file(examples: Path) -> None:
     path = next((examples / "txn-b-0").glob("*.log"))
     (row,) = pylogseg("ls", path, "--json").rows
-    assert (row["topic"], row["endOffset"]) == ("txn-b", 11)
+    assert (row["topic"], row["nextOffset"]) == ("txn-b", 11)
 
 
 def test_what_came_from_a_url_is_shown_as_one(examples: Path) -> None:

@@ -31,7 +31,7 @@ def test_counts(examples: Path) -> None:
     sizes = [len(r.key or b"") + len(r.value or b"") for r in records]
     keys = [r.key for r in records if r.key is not None]
     assert row["partitions"] == len(disk.partitions)
-    assert row["sizeBytes"] == sum(path.stat().st_size for path in examples.rglob("*.log"))
+    assert row["size"] == sum(path.stat().st_size for path in examples.rglob("*.log"))
     assert row["records"] == len(records)
     assert sum(row["controlRecords"].values()) == len(control) - len(records) == row["missingOffsets"]["markers"]
     assert row["nullKeys"] == len(records) - len(keys)
@@ -58,7 +58,7 @@ def test_batches(examples: Path) -> None:
     assert {name: codec["batches"] for name, codec in row["codecs"].items()} == {
         names[n]: codecs[n] for n in sorted(codecs)
     }
-    assert sum(codec["storedBytes"] for codec in row["codecs"].values()) == row["sizeBytes"]
+    assert sum(codec["storedBytes"] for codec in row["codecs"].values()) == row["size"]
     assert row["producers"] == len({p for batches in found for p in batches.producer_id.tolist() if p >= 0})
     assert row["codecs"]["none"]["ratio"] == 1.0
     assert row["transactionalBatches"] == sum(int(batches.is_transactional.sum()) for batches in found)
@@ -138,7 +138,7 @@ def test_groups(examples: Path) -> None:
     for by, count in (("topic", 18), ("partition", 19)):
         rows = pylogseg("stats", examples, "--by", by, "--json").rows
         assert len(rows) == count
-        for field in ("records", "batches", "segments", "sizeBytes", "tombstones", "headers"):
+        for field in ("records", "batches", "segments", "size", "tombstones", "headers"):
             assert sum(row[field] for row in rows) == whole[field]
         table = pylogseg("stats", examples, "--by", by).text.splitlines()
         assert len(table) == count + 2

@@ -72,7 +72,7 @@ def test_what_is_there_stays(examples: Path, tmp_path: Path) -> None:
     assert "CRC mismatch" in done.err
     expected = [r.offset for r in package.read(folder, on_corrupt="skip")]
     assert [row["offset"] for row in rows_of(out)] == expected
-    assert done.rows == [{"path": str(out), "records": len(expected), "sizeBytes": out.stat().st_size}]
+    assert done.rows == [{"path": str(out), "records": len(expected), "size": out.stat().st_size}]
     assert {path.name for path in tmp_path.iterdir()} == {"a.parquet", "codec-none-1"}
 
 

@@ -567,7 +567,7 @@ def test_explain(dead: Path) -> None:
     rows = asked(dead, "select value from orders where partition = 1 and offset < 5", "--explain")
     (row,) = rows
     assert (row["table"], row["segments"], row["allSegments"]) == ("orders", 1, 2)
-    assert 0 < row["sizeBytes"] < row["allBytes"]
+    assert 0 < row["readBytes"] < row["allBytes"]
     assert row["columns"] == ["value"]
     assert "offset < 5" in row["filter"]
     done = pylogseg("sql", dead, "select 1", "--explain", "-O", "csv")
@@ -583,8 +583,8 @@ def test_views_are_lazy(dead: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Segment, "open", refuse)
     assert asked(dead, "select 1 as n") == [{"n": 1}]
-    assert asked(dead, "select count(*) as n, sum(sizeBytes) > 0 as b from segments") == [{"n": 5, "b": True}]
-    assert len(asked(dead, "select topic, segments, sizeBytes from partitions")) == 4
+    assert asked(dead, "select count(*) as n, sum(size) > 0 as b from segments") == [{"n": 5, "b": True}]
+    assert len(asked(dead, "select topic, segments, size from partitions")) == 4
     assert len(asked(dead, "describe orders")) == 17
     assert len(asked(dead, "show tables")) >= 8
     assert "opened" in pylogseg("sql", dead, "select count(*) from orders").err

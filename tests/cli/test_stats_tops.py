@@ -36,7 +36,7 @@ def test_what_was_appended_in_a_range_of_time(since: int | None, until: int | No
     for name in ("codec-none", "codec-zstd", "txn-a", "timestamps", "del-records", "cmp-txn"):
         held = [b for b in batches(examples, name) if b[0] >= (since or -1) and b[0] < (until or 2**63)]
         assert rows[name]["batches"] == len(held)
-        assert rows[name]["sizeBytes"] == sum(size for _, size, _ in held)
+        assert rows[name]["size"] == sum(size for _, size, _ in held)
         assert rows[name]["records"] == sum(count for *_, count in held)
         assert "missingOffsets" not in rows[name]
 
@@ -55,8 +55,8 @@ def test_lines_are_sorted(examples: Path) -> None:
 
     rows = {row["name"]: row for row in pylogseg("stats", examples, "--by", "topic", "--json").rows}
     assert names("--sort", "name") == sorted(rows)
-    assert [rows[name]["sizeBytes"] for name in names("--sort", "size")] == sorted(
-        (row["sizeBytes"] for row in rows.values()), reverse=True
+    assert [rows[name]["size"] for name in names("--sort", "size")] == sorted(
+        (row["size"] for row in rows.values()), reverse=True
     )
     by_records = names("--sort", "records", "--since", "1")
     assert [rows[name]["records"] for name in by_records[:5]] == [505] * 5
@@ -86,16 +86,14 @@ def test_top_keys_and_largest_records(jobs: int, examples: Path) -> None:
     assert sorted((r["records"] for r in row["topKeysByRecords"]), reverse=True) == [
         n for _, n in counts.most_common(7)
     ]
-    assert sorted((r["sizeBytes"] for r in row["topKeysByBytes"]), reverse=True) == [n for _, n in sizes.most_common(7)]
+    assert sorted((r["size"] for r in row["topKeysByBytes"]), reverse=True) == [n for _, n in sizes.most_common(7)]
     for found in row["topKeysByRecords"]:
         assert counts[found["key"].encode()] == found["records"]
     for found in row["topKeysByBytes"]:
-        assert sizes[found["key"].encode()] == found["sizeBytes"]
+        assert sizes[found["key"].encode()] == found["size"]
     assert row["topKeysByRecordsMissed"] == row["topKeysByBytesMissed"] == 0
     by_size = sorted(records, key=lambda r: -(len(r.key or b"") + len(r.value or b"")))
-    assert [found["sizeBytes"] for found in row["largest"]] == [
-        len(r.key or b"") + len(r.value or b"") for r in by_size[:9]
-    ]
+    assert [found["size"] for found in row["largest"]] == [len(r.key or b"") + len(r.value or b"") for r in by_size[:9]]
     known = {(f"{r.topic}-{r.partition}", r.offset): r for r in records}
     for found in row["largest"]:
         record = known[found["partition"], found["offset"]]

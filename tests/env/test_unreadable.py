@@ -145,7 +145,7 @@ def found(name: str, done: Any) -> int:
     if name == "diff":
         return done.rows[-1]["recordsA"]
     if name.startswith("ls"):
-        return sum((row.get("logEndOffset") or row.get("endOffset") or 0) for row in done.rows)
+        return sum((row.get("logEndOffset") or row.get("nextOffset") or 0) for row in done.rows)
     return len(done.out.splitlines()) - (name == "cat-csv")
 
 

@@ -133,7 +133,7 @@ def test_replicas_that_begin_and_end_elsewhere(tmp_path):
     (b / f"{0:020}.log").rename(b / f"{10:020}.log")
     assert shell("diff", a, b).code == 1
     done = shell("diff", a, b, "--common", "--json")
-    assert (done.code, done.rows[0]["firstOffset"], done.rows[0]["endOffset"]) == (0, 10, 40)
+    assert (done.code, done.rows[0]["firstOffset"], done.rows[0]["nextOffset"]) == (0, 10, 40)
     assert shell("diff", a, b, "--offset", "12:30").code == 0
     assert shell("diff", a, b, "--offset", "5:+20").code == 1
 

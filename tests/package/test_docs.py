@@ -18,7 +18,9 @@ import pytest
 import pylogseg
 from pylogseg.cli import shell
 from pylogseg.config import LogConfig, kafka_name
+from pylogseg.disk import columns
 from pylogseg.owned.manager.settings import BrokerSettings
+from pylogseg.values.internal.inside import STATE_TABLES
 
 ROOT = documents.ROOT
 PAGES = documents.PAGES
@@ -90,6 +92,25 @@ def test_recipe(title: str, commands: list[documents.Command], tmp_path: Path) -
 def test_docstrings(name: str, root: Path) -> None:
     results = doctest.testmod(importlib.import_module(name))
     assert not results.failed
+
+
+def test_tables_of_columns() -> None:
+    """They say what `pylogseg.disk.columns` declares; `python tests/documents.py` makes them."""
+    texts = [page.read_text(encoding="utf-8") for page in PAGES]
+    assert [documents.with_columns(text) for text in texts] == texts
+    for name in (*columns.TABLES, "spark segments"):
+        assert sum(f"<!-- columns of {name} -->" in text for text in texts) == 1
+
+
+def test_tables_of_a_clusters_state() -> None:
+    """They list the columns in the order of the schemas, but where another table's are named."""
+    text, checked = (ROOT / "docs" / "inside.md").read_text(encoding="utf-8"), 0
+    for name, listed in re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE):
+        if name in STATE_TABLES and not listed.startswith("as "):
+            checked += 1
+            words = re.sub(r"\([^)]*\)", "", listed).partition(";")[0].split(",")
+            assert [word.strip() for word in words] == STATE_TABLES[name].names
+    assert checked == 13
 
 
 def test_documents_module() -> None:

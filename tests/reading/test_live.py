@@ -128,7 +128,7 @@ def test_retention_between_listing_and_opening(tmp_path, isolation_level, rename
     (partition,) = disk.partitions
     row = partition_row(partition)
     assert (row.log_end_offset, row.first_timestamp) == (9, 1_000_006)
-    assert [segment_row(segment).size_bytes > 0 for segment in partition.segments] == [False, False, True]
+    assert [segment_row(segment).size > 0 for segment in partition.segments] == [False, False, True]
     summary = Summary(Level.INDEXES)
     findings = list(verify(disk, summary))
     assert summary.damaged == 0
@@ -176,7 +176,7 @@ def test_a_listing_from_before_a_truncation(tmp_path):
     (partition,) = disk.partitions
     row = partition_row(partition)
     assert (row.log_end_offset, row.first_timestamp) == (3, 1_000_000)
-    assert [segment_row(segment).size_bytes > 0 for segment in partition.segments] == [True, False, False]
+    assert [segment_row(segment).size > 0 for segment in partition.segments] == [True, False, False]
     assert [segment_stats(segment).records for segment in partition.segments] == [3, 0, 0]
     summary = Summary(Level.INDEXES)
     findings = list(verify(disk, summary))

@@ -90,16 +90,16 @@ def compare(opened: Opened, disk: list[Path], tmp_path: Path) -> None:
     listed = [row for row in pylogseg("ls", *disk, "--json").rows if row["state"] == "live"]
     seen = [row for row in opened.rows("Partitions") if row["State"] == "live"]
     titles = ("Partition", "Start", "End", "Size", "On disk", "First", "Newest")
-    fields = ("logStartOffset", "logEndOffset", "sizeBytes", "diskBytes", "firstTimestamp", "newestTimestamp")
+    fields = ("logStartOffset", "logEndOffset", "size", "diskBytes", "firstTimestamp", "newestTimestamp")
     # Several disks may have a replica each.
     assert Counter(numbers(row, *titles) for row in seen) == Counter(
         (f"{row['topic']}-{row['partition']}", *numbers(row, *fields)) for row in listed
     )
     assert tiles["Partitions"] == len(listed)
-    assert tiles["Size"] == sum(row["sizeBytes"] for row in listed)
+    assert tiles["Size"] == sum(row["size"] for row in listed)
     topics = {row["Topic"]: row for row in opened.rows("Topics")}
     assert {name: row["Size"] for name, row in topics.items()} == {
-        name: sum(row["sizeBytes"] for row in listed if row["topic"] == name) for name in topics
+        name: sum(row["size"] for row in listed if row["topic"] == name) for name in topics
     }
 
     counted = pylogseg("stats", *disk, "--by", "partition", "--json")

@@ -93,7 +93,7 @@ def test_search_of_a_table(opened: Opened, file: Path) -> None:
 
 def test_sort(opened: Opened, file: Path, facts: dict[str, Any]) -> None:
     opened.go(file)
-    by_size = sorted((topic["sizeBytes"] for topic in facts["topics"]), reverse=True)
+    by_size = sorted((topic["size"] for topic in facts["topics"]), reverse=True)
     assert names(opened, "Topics", "Size") == by_size
     head = opened.page.locator("#part-topics thead th", has_text="Topic")
     head.get_by_role("button").press("Enter")
@@ -168,13 +168,13 @@ def test_hints(opened: Opened, file: Path, facts: dict[str, Any]) -> None:
     chart.locator("rect.segment").first.hover()
     first = partition["segments"][0]
     assert first["name"] in tip.inner_text()
-    assert f"{first['sizeBytes']:,} bytes" in tip.inner_text()
+    assert f"{first['size']:,} bytes" in tip.inner_text()
     opened.page.get_by_role("radio", name="Offset").check(force=True)
     chart.focus()
     for segment in partition["segments"]:
         chart.press("ArrowRight")
         assert segment["name"] in tip.inner_text()
-        assert f"{segment['baseOffset']:,} to {segment['endOffset']:,}" in tip.inner_text()
+        assert f"{segment['baseOffset']:,} to {segment['nextOffset']:,}" in tip.inner_text()
     chart.press("Escape")
     assert not tip.is_visible()
     assert tip.get_attribute("aria-live") == "polite"

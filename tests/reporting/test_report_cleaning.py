@@ -110,10 +110,10 @@ def test_what_is_assumed(examples: Path, given: str) -> None:
     assert sources["retention.ms"] == ("set" if "retention.ms" in config else "assumed")
     is_known = given == "both"
     assert plain.cleaning.retention_now.is_assumed == (not is_known)
-    assert plain.cleaning.retention_now.bytes == plain.size_bytes
-    assert found.topics[1].freed_now == (plain.size_bytes if is_known else None)
+    assert plain.cleaning.retention_now.bytes == plain.size
+    assert found.topics[1].freed_now == (plain.size if is_known else None)
     week = round(plain.growth.bytes_per_day * 7)
-    assert plain.cleaning.size_in_a_week == (0 if is_known else plain.size_bytes) + week
+    assert plain.cleaning.size_in_a_week == (0 if is_known else plain.size) + week
 
 
 @pytest.mark.parametrize("name", [name for name in BROKERS if "compact" in name])
@@ -121,7 +121,7 @@ def test_no_more_than_there_is(golden: Path, name: str) -> None:
     """In a week, with bytes that come, nothing frees more than lies there now."""
     config = {"cleanup.policy": "compact,delete", "retention.ms": str(40 * 7 * _DAY_MS)}
     facts = pylogseg.report(golden / name / "data1", full=True, config=config).facts
-    freed = [(each.cleaning.retention_in_a_week, each.cleaning.compaction_in_a_week, each.size_bytes)
+    freed = [(each.cleaning.retention_in_a_week, each.cleaning.compaction_in_a_week, each.size)
              for each in facts.partitions if each.cleaning]  # fmt: skip
     assert all((by_time.bytes or 0) + (by_key.bytes or 0) <= size for by_time, by_key, size in freed)
     assert sum(by_key.bytes or 0 for _, by_key, _ in freed) > 0
@@ -157,8 +157,8 @@ def test_in_a_week(tmp_path: Path) -> None:
     report = pylogseg.report(tmp_path / "kafka" / "t-0", now_ms=now, full=True)
     (part,) = report.facts.partitions
     growth = part.growth
-    assert growth.last_week_bytes == part.size_bytes
-    assert abs(growth.bytes_per_day - part.size_bytes * 24 / 100) < 1
-    assert sum(growth.hours.bytes) == sum(growth.days.bytes) == part.size_bytes
+    assert growth.last_week_bytes == part.size
+    assert abs(growth.bytes_per_day - part.size * 24 / 100) < 1
+    assert sum(growth.hours.bytes) == sum(growth.days.bytes) == part.size
     assert len(growth.hours.starts) == 100
     assert growth.last_day_bytes < growth.last_week_bytes

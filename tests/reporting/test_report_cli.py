@@ -55,7 +55,7 @@ def test_page_and_tables(log_dir: Path, tmp_path: Path) -> None:
     ]
     with open(folder / "segments.csv", newline="") as file:
         segments = list(csv.DictReader(file))
-    assert sum(int(row["sizeBytes"]) for row in segments) == found["scope"]["sizeBytes"]
+    assert sum(int(row["size"]) for row in segments) == found["scope"]["size"]
     again = pylogseg("report", log_dir, "-o", page)
     assert again.code == 2
     assert "--overwrite" in again.err
@@ -94,7 +94,7 @@ def test_times(log_dir: Path) -> None:
         assert found["scope"]["sinceMs"] == since
         assert any("bounds of time" in each for each in found["scope"]["notChecked"])
         (row,) = pylogseg("stats", log_dir, "--since", since, "--until", until, "--json").rows
-        assert sum(sum(each["series"]["bytes"]) for each in found["partitions"]) == row["sizeBytes"]
+        assert sum(sum(each["series"]["bytes"]) for each in found["partitions"]) == row["size"]
 
 
 def test_names(log_dir: Path) -> None:

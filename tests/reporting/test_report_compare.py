@@ -69,7 +69,7 @@ def change(log_dir: Path) -> None:
 
 
 def places(found: dict[str, Any]) -> dict[str, tuple[Any, ...]]:
-    return {p["name"]: (p["logStartOffset"], p["logEndOffset"], p["sizeBytes"]) for p in found["partitions"]}
+    return {p["name"]: (p["logStartOffset"], p["logEndOffset"], p["size"]) for p in found["partitions"]}
 
 
 def test_what_changed(log_dir: Path, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_groups_settings_and_replicas(golden: Path, tmp_path: Path) -> None:
 
 
 def gone(**other: Any) -> dict[str, Any]:
-    row = {"name": "x-0", "state": "live", "disk": "d", "logStartOffset": 0, "logEndOffset": 1, "sizeBytes": 2}
+    row = {"name": "x-0", "state": "live", "disk": "d", "logStartOffset": 0, "logEndOffset": 1, "size": 2}
     return row | other
 
 
@@ -171,7 +171,7 @@ def gone(**other: Any) -> dict[str, Any]:
         (lambda found: {name: value for name, value in found.items() if name != "findings"}, "findings"),
         (lambda found: found | {"partitions": [7]}, "no JSON of a report"),
         (lambda found: found | {"partitions": [{"name": "x-0", "state": "live"}]}, "no JSON of a report"),
-        (lambda found: found | {"scope": {"sizeBytes": "many"}}, "no JSON of a report"),
+        (lambda found: found | {"scope": {"size": "many"}}, "no JSON of a report"),
         (lambda found: found | {"groups": {"a": 1}}, "no JSON of a report"),
         (lambda found: found | {"madeMs": NOW + 1}, "not made before"),
         (lambda found: found | {"madeMs": -(10**30)}, "not made before"),

@@ -40,7 +40,7 @@ def same_counts(path: Path, found: Row, *, is_full: bool) -> int:
     mine = {each["name"]: each for each in found["partitions"]}
     for row in rows:
         part = mine[row["name"]]
-        counted = {name: part[name] for name in ("records", "batches", "controlBatches", "emptyBatches", "sizeBytes")}
+        counted = {name: part[name] for name in ("records", "batches", "controlBatches", "emptyBatches", "size")}
         assert counted == {name: row[name] for name in counted}, row["name"]
         missing = row["missingOffsets"]
         assert part["missing"]["isAll"]
@@ -62,7 +62,7 @@ def same_list(path: Path, found: Row) -> int:
     """Compare partitions with `ls`; return how many."""
     rows = pylogseg("ls", path, "--json").rows
     mine = {each["path"]: each for each in found["partitions"]}
-    names = ("state", "sizeBytes", "diskBytes", "firstTimestamp", "newestTimestamp", "logStartOffset", "logEndOffset")
+    names = ("state", "size", "diskBytes", "firstTimestamp", "newestTimestamp", "logStartOffset", "logEndOffset")
     for row in rows:
         assert {name: mine[row["path"]][name] for name in names} == {name: row[name] for name in names}
     assert len(mine) == len(rows)
@@ -72,7 +72,7 @@ def same_list(path: Path, found: Row) -> int:
 def same_segments(path: Path, found: Row) -> int:
     """Compare the segments of the partitions that were scanned with `ls -l`; return how many."""
     rows = {row["path"]: row for row in pylogseg("ls", path, "-l", "--json").rows}
-    names = ("state", "baseOffset", "endOffset", "sizeBytes", "firstTimestamp", "largestTimestamp", "companions")
+    names = ("state", "baseOffset", "nextOffset", "size", "firstTimestamp", "largestTimestamp", "companions")
     seen = 0
     for part in found["partitions"]:
         for segment in part["segments"]:
@@ -213,12 +213,12 @@ def test_totals(golden: Path) -> None:
     live = [each for each in found["partitions"] if each["state"] == "live"]
     for topic in found["topics"]:
         own = [each for each in live if each["topic"] == topic["name"]]
-        for name in ("sizeBytes", "diskBytes", "records", "batches"):
+        for name in ("size", "diskBytes", "records", "batches"):
             assert topic[name] == sum(each[name] for each in own), (topic["name"], name)
         assert sum(topic["series"]["records"]) == sum(sum(each["series"]["records"]) for each in own)
     for disk in found["disks"]:
         own = [each for each in found["partitions"] if each["disk"] == disk["path"]]
-        assert disk["sizeBytes"] == sum(each["sizeBytes"] for each in own) > 0
+        assert disk["size"] == sum(each["size"] for each in own) > 0
     assert sum(topic["records"] for topic in found["topics"]) == sum(each["records"] for each in live) > 0
 
 
@@ -229,7 +229,7 @@ def test_series(golden: Path) -> None:
         for part in package.report(path, full=full).facts.partitions:
             series = part.series
             assert sum(series.records) + series.untimed == part.records
-            assert sum(series.bytes) <= part.size_bytes
+            assert sum(series.bytes) <= part.size
             assert list(series.starts) == sorted(set(series.starts))
             assert all(start % series.step_ms == 0 for start in series.starts)
 

@@ -42,11 +42,11 @@ def test_sampled_headers(many_batches: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert part.read == "some"
     assert [each.read for each in part.segments] == ["some", "some"]
     # What indexes say is exact, what is counted is near.
-    assert (part.log_end_offset, part.size_bytes) == (6000, whole.size_bytes)
+    assert (part.log_end_offset, part.size) == (6000, whole.size)
     assert whole.records == 6000
     assert abs((part.records or 0) - 6000) < 300
     assert part.series.is_estimate
-    assert abs(sum(part.series.bytes) - part.size_bytes) < part.size_bytes * 0.01
+    assert abs(sum(part.series.bytes) - part.size) < part.size * 0.01
     near = np.interp(whole.series.starts, part.series.starts, np.cumsum(part.series.records))
     assert np.abs(near - np.cumsum(whole.series.records)).max() < 600
     # Nothing is claimed about offsets between the headers.
@@ -137,7 +137,7 @@ def test_only_the_largest_are_sampled(examples: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(gather, "MOST_SAMPLED", 2)
     found = pylogseg.report(examples).facts
     sampled = {each.name for each in found.partitions if each.sample is not None and each.magics == (2,)}
-    assert sampled == {each.name for each in sorted(found.partitions, key=lambda each: -each.size_bytes)[:2]}
+    assert sampled == {each.name for each in sorted(found.partitions, key=lambda each: -each.size)[:2]}
     assert found.partitions
     assert all(each.records is not None for each in found.partitions)
     decoded = sum(each.sample is not None for each in found.partitions)  # those of legacy formats are read whole

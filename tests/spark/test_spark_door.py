@@ -43,12 +43,12 @@ def test_segments_and_batches(spark, log):
     names = sorted(path.name for path in log.rglob("*.log"))
     segments = pylogseg.spark.segments(spark, log).orderBy("baseOffset").collect()
     assert [row.segment for row in segments] == names
-    assert [row.nextOffset for row in segments] == [row.baseOffset for row in segments[1:]] + [None]
-    assert [row.isActive for row in segments] == [False] * (len(names) - 1) + [True]
+    assert [row.nextSegmentBaseOffset for row in segments] == [row.baseOffset for row in segments[1:]] + [None]
+    assert [row.state for row in segments] == ["sealed"] * (len(names) - 1) + ["active"]
     assert all(row.indexEntries > 1 for row in segments[:-1])
     batches = pylogseg.spark.batches(spark, log, rangeBytes=20_000)
-    (row,) = batches.selectExpr("sum(count) AS n", "sum(sizeBytes) AS size", "count(problem) AS bad").collect()
-    assert (row.n, row.size, row.bad) == (5000, sum(row.sizeBytes for row in segments), 0)
+    (row,) = batches.selectExpr("sum(count) AS n", "sum(size) AS size", "count(problem) AS bad").collect()
+    assert (row.n, row.size, row.bad) == (5000, sum(row.size for row in segments), 0)
 
 
 def test_a_file_that_vanishes_between_plan_and_read(spark, log, tmp_path):

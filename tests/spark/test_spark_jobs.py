@@ -148,7 +148,7 @@ def test_export_to_a_store(spark: Any, examples: Path, tmp_path: Path) -> None:
     jobs.export(spark, examples, str(tmp_path / "near"), names, isolation_level="read_committed")
     written = jobs.export(spark, examples, url, names, **how).collect()
     assert {row.state for row in written} == {"written"}
-    files = {row.path.removeprefix("local://"): row.sizeBytes for row in written}
+    files = {row.path.removeprefix("local://"): row.size for row in written}
     assert {path: os.path.getsize(path) for path in files} == files
     near = {path.relative_to(tmp_path / "near"): path.read_bytes() for path in (tmp_path / "near").rglob("*.parquet")}
     assert {Path(path).relative_to(tmp_path / "far"): Path(path).read_bytes() for path in files} == near

@@ -209,7 +209,7 @@ def test_each_damaged_batch_is_a_row(tmp_path, start, cut):
             (gap.path.rpartition("/")[2], gap.position) for gap in reader.gaps
         ]
         for name, position in hit:
-            assert any(row["segment"] == name and 0 <= position - row["position"] < row["sizeBytes"] for row in told)
+            assert any(row["segment"] == name and 0 <= position - row["position"] < row["size"] for row in told)
 
 
 @pytest.mark.parametrize("number", [1, -1])

@@ -63,7 +63,7 @@ def test_batches_as_dump(examples: Path) -> None:
         printed = [row for row in pylogseg("dump", segment.path, "--json").rows if row["type"] == "batch"]
         made = rows(Path(segment.path), "batches")
         assert [(r["position"], r["size"], r["lastOffset"], r["codec"]) for r in printed] == [
-            (r["position"], r["sizeBytes"], r["lastOffset"], r["codec"]) for r in made
+            (r["position"], r["size"], r["lastOffset"], r["codec"]) for r in made
         ]
         for row, there in zip(printed, made, strict=True):
             assert row["maxTimestamp"] == there["maxTimestamp"]
@@ -148,7 +148,7 @@ def test_parts_and_copies(broken: Path, of: str) -> None:
     for fragment in table.get_fragments():
         assert fragment.to_table(filter=fragment.partition_expression).num_rows == fragment.count_rows()
     for name in table.schema.names:
-        assert table.to_table(columns=[name]).column(name) == whole.column(name) or name in ("sizeBytes",)
+        assert table.to_table(columns=[name]).column(name) == whole.column(name) or name in ("size",)
 
 
 def test_damage_is_a_row(broken: Path) -> None:
@@ -188,7 +188,7 @@ def test_lists_are_lazy(examples: Path, monkeypatch: pytest.MonkeyPatch) -> None
         raise AssertionError("opened")
 
     monkeypatch.setattr(Segment, "open", refuse)
-    assert len(rows(examples, "segments", columns=["topic", "sizeBytes", "companions", "modified", "state"])) == 70
+    assert len(rows(examples, "segments", columns=["topic", "size", "companions", "modified", "state"])) == 70
     assert len(rows(examples, "partitions", columns=["topic", "segments", "diskBytes", "logStartOffset"])) == 19
     assert rows(examples, "batches", filter=pc.field("topic") == "nobody") == []
     assert rows(examples, "batches", filter=pc.field("lastOffset") < 0) == []

@@ -22,7 +22,7 @@ def expected(folder: Path, offset: int, end: int) -> Lag:
     first = max(offset, start)
     records = list(pylogseg.read(folder, offset=(first, max(first, end))))
     batches = pylogseg.dataset(folder, of="batches").to_table().to_pylist()
-    size = sum(row["sizeBytes"] for row in batches if row["lastOffset"] >= first and row["baseOffset"] < end)
+    size = sum(row["size"] for row in batches if row["lastOffset"] >= first and row["baseOffset"] < end)
     ms = records[-1].timestamp - records[0].timestamp if records else None
     return Lag(len(records), size, ms)
 

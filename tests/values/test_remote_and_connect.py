@@ -69,7 +69,7 @@ def test_states_of_segments(tmp_path: Path) -> None:
         (30, "COPY_SEGMENT_STARTED", 1, None),
         (40, "COPY_SEGMENT_FINISHED", 1, None),
     ]
-    assert (rows[0]["topic"], rows[0]["sizeBytes"], rows[0]["leaderEpochs"]) == (
+    assert (rows[0]["topic"], rows[0]["size"], rows[0]["leaderEpochs"]) == (
         "t",
         100,
         [{"leaderEpoch": 3, "offset": 0}],

@@ -595,7 +595,7 @@ def _print(done: _Done, out: str, as_json: bool) -> None:
     )
     if as_json:
         for row in rows:
-            common.print_json({"path": row.path, "records": row.records, "sizeBytes": row.size_bytes})
+            common.print_json({"path": row.path, "records": row.records, "size": row.size_bytes})
         if empty:
             common.complain(f"note: {empty}")
         return

@@ -18,7 +18,9 @@ from pylogseg.inspect.stats.listing import (
     bytes_on_disk,
     companions_of,
     gaps_between,
+    partition_fields,
     partition_row,
+    segment_fields,
     segment_row,
     shown_path,
     state_of,
@@ -27,6 +29,8 @@ from pylogseg.walker.gaps import offsets_text
 
 #: Name at most this many missing segments.
 _NAMED = 5
+#: Fields that few rows have.
+_RARE = ("missingSegments", "error")
 
 _EPILOG = """\b
 Examples:
@@ -34,7 +38,7 @@ Examples:
   pylogseg ls /data/kafka 'orders*' -l      segments of some topics
   pylogseg ls /data/kafka --all             also files that await deletion
   pylogseg ls /data/kafka --by topic --sort size   the largest topics first
-  pylogseg ls /data/kafka --json | jq .sizeBytes
+  pylogseg ls /data/kafka --json | jq .size
 
 \b
 START and END are the log start offset and the log end offset: END is one above
@@ -123,7 +127,7 @@ def _print_topics(partitions: list[Partition], sort: str, as_json: bool) -> None
         return
     total = _topic_row("TOTAL", partitions)
     table = [
-        (row["topic"], row["partitions"], row["segments"], *map(common.size_text, (row["sizeBytes"], row["diskBytes"])))
+        (row["topic"], row["partitions"], row["segments"], *map(common.size_text, (row["size"], row["diskBytes"])))
         for row in [*rows, total]
     ]
     heads = ["TOPIC", "PARTITIONS", "SEGMENTS", "SIZE", "ON DISK"]
@@ -135,7 +139,7 @@ def _topic_row(name: str, partitions: list[Partition]) -> dict[str, Any]:
         "topic": name,
         "partitions": len(partitions),
         "segments": sum(len(p.segments) for p in partitions),
-        "sizeBytes": sum(p.size for p in partitions),
+        "size": sum(p.size for p in partitions),
         "diskBytes": sum(map(bytes_on_disk, partitions)),
     }
 
@@ -204,39 +208,27 @@ def _total(partitions: list[Partition], rows: list[PartitionRow]) -> tuple[Any, 
 
 
 def _partition_json(partition: Partition, row: PartitionRow, everything: bool) -> dict[str, Any]:
-    fields: dict[str, Any] = {
-        "topic": partition.topic or None,
-        "partition": partition.partition if partition.partition >= 0 else None,
-        "state": state_of(partition),
-        "path": shown_path(partition.files, partition.path),
-        "segments": len(partition.segments),
-        "logStartOffset": row.log_start_offset,
-        "logEndOffset": row.log_end_offset,
-        "sizeBytes": partition.size,
-        "diskBytes": bytes_on_disk(partition),
-        "firstTimestamp": row.first_timestamp,
-        "newestTimestamp": row.newest_timestamp,
-    }
-    if row.missing:
-        fields["missingSegments"] = list(row.missing)
-    if partition.error is not None:
-        fields |= dict.fromkeys(("segments", "logStartOffset", "logEndOffset", "sizeBytes", "diskBytes"))
-        fields["error"] = str(partition.error)
-    elif row.error is not None:
-        fields["error"] = str(row.error)
+    fields = _shown(partition_fields(partition, row))
     if everything:
         fields["leftovers"] = [
-            {"path": shown_path(partition.files, other.path), "suffix": other.name.suffix, "sizeBytes": other.size}
+            {"path": shown_path(partition.files, other.path), "suffix": other.name.suffix, "size": other.size}
             for other in partition.others
             if not other.name.is_live
         ]
     return fields
 
 
+def _shown(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields as JSON has them: null for a name that says no topic, and only what is wrong of what may be."""
+    fields["topic"] = fields["topic"] or None
+    fields["partition"] = fields["partition"] if fields["partition"] >= 0 else None
+    return {name: value for name, value in fields.items() if name not in _RARE or value is not None}
+
+
 def _print_segments(rows: list[tuple[Segment, SegmentRow]], as_json: bool) -> None:
     if as_json:
         for segment, row in rows:
-            common.print_json(_segment_json(segment, row))
+            common.print_json(_shown(segment_fields(segment, row)))
         return
     columns = ["PARTITION", "SEGMENT", "STATE", "BASE", "END", "SIZE", "INDEXES", "FIRST TIME", "LARGEST TIME"]
     table: list[tuple[Any, ...]] = [
@@ -245,8 +237,8 @@ def _print_segments(rows: list[tuple[Segment, SegmentRow]], as_json: bool) -> No
             s.name,
             "active" if s.is_last else "sealed",
             row.base_offset,
-            row.end_offset,
-            common.size_text(row.size_bytes),
+            row.next_offset,
+            common.size_text(row.size),
             ",".join(companions_of(s)) or None,
             common.time_text(row.first_timestamp),
             common.time_text(row.largest_timestamp),
@@ -254,26 +246,9 @@ def _print_segments(rows: list[tuple[Segment, SegmentRow]], as_json: bool) -> No
         for s, row in rows
     ]
     if len(rows) > 1:
-        size = common.size_text(sum(row.size_bytes for _, row in rows))
+        size = common.size_text(sum(row.size for _, row in rows))
         table.append(("TOTAL", f"of {len(rows):,}", *[None] * 3, size, *[None] * 3))
     common.print_table(columns, table, right=["BASE", "END", "SIZE"])
-
-
-def _segment_json(segment: Segment, row: SegmentRow) -> dict[str, Any]:
-    return {
-        "topic": segment.topic or None,
-        "partition": segment.partition if segment.partition >= 0 else None,
-        "path": shown_path(segment.files, row.path),
-        "state": "active" if segment.is_last else "sealed",
-        "baseOffset": row.base_offset,
-        "endOffset": row.end_offset,
-        "sizeBytes": row.size_bytes,
-        "modified": row.modified_ms,
-        "firstTimestamp": row.first_timestamp,
-        "largestTimestamp": row.largest_timestamp,
-        "companions": companions_of(segment),
-        **({} if row.error is None else {"error": str(row.error)}),
-    }
 
 
 def _print_leftovers(partitions: list[Partition]) -> None:

@@ -245,7 +245,7 @@ def explain_query(session: Session, query: str, form: str, target: Path | None) 
         (
             row["table"],
             f"{row['segments']:,} of {row['allSegments']:,}",
-            f"{common.size_text(row['sizeBytes'])} of {common.size_text(row['allBytes'])}",
+            f"{common.size_text(row['readBytes'])} of {common.size_text(row['allBytes'])}",
             ", ".join(row["columns"]),
             row["filter"],
         )

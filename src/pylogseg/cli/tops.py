@@ -28,7 +28,7 @@ def tops_row(group: Group, limit_bytes: int) -> dict[str, Any]:
     if tops.key_count:
         for name, unit, by in (
             ("topKeysByRecords", "records", tops.by_records),
-            ("topKeysByBytes", "sizeBytes", tops.by_bytes),
+            ("topKeysByBytes", "size", tops.by_bytes),
         ):
             row[name] = [{"key": _key(record), unit: weight} for record, weight in tops.keys(by, limit_bytes)]
             row[f"{name}Missed"] = by.missed
@@ -37,7 +37,7 @@ def tops_row(group: Group, limit_bytes: int) -> dict[str, Any]:
             {
                 "partition": _name(segment),
                 "offset": offset,
-                "sizeBytes": size,
+                "size": size,
                 "keyBytes": None if record is None else record.key_bytes,
                 "valueBytes": None if record is None else record.value_bytes,
                 "timestamp": None if record is None else record.timestamp,

@@ -118,7 +118,7 @@ class Difference:
             "extra": self.extra,
             "changed": self.changed,
             "firstOffset": self.compared[0],
-            "endOffset": self.compared[1],
+            "nextOffset": self.compared[1],
             "logStartA": self.log_starts[0],
             "logStartB": self.log_starts[1],
             "ranges": [

@@ -238,7 +238,7 @@ class Assembly:
         opened = [p.first_txn_offset for p in producers if p.first_txn_offset >= 0]
         shape = LogShape(
             [
-                Piece(each.base_offset, each.size_bytes, _time_of(each.largest_timestamp, each.modified_ms))
+                Piece(each.base_offset, each.size, _time_of(each.largest_timestamp, each.modified_ms))
                 for each in fold.segments
             ],
             row.log_start_offset,
@@ -376,7 +376,7 @@ class Assembly:
 
         def rank(at: int) -> tuple[int, int, int]:
             fact = self._partitions[at].fact
-            return -count(fact.path, "damage"), -count(fact.path, "notice"), -fact.size_bytes
+            return -count(fact.path, "damage"), -count(fact.path, "notice"), -fact.size
 
         kept = sorted(range(len(self._partitions)), key=rank)[:MOST_PARTITIONS]
         return [self._partitions[at] for at in sorted(kept)]

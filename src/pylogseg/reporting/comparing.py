@@ -91,8 +91,8 @@ class _Comparison:
             source=printable(source),
             command=before["command"],
             verdict=before["verdict"],
-            size_before=int(before["scope"]["sizeBytes"]),
-            size_after=int(after["scope"]["sizeBytes"]),
+            size_before=int(before["scope"]["size"]),
+            size_after=int(after["scope"]["size"]),
             partitions=self._listed(partitions),
             partitions_same=same,
             findings=self._listed(findings),
@@ -145,7 +145,7 @@ class _Comparison:
 
     def _partition(self, old: _Row | None, new: _Row | None) -> PartitionChange | None:
         one = new or old or {}
-        start, end, size = (_pair(old, new, name) for name in ("logStartOffset", "logEndOffset", "sizeBytes"))
+        start, end, size = (_pair(old, new, name) for name in ("logStartOffset", "logEndOffset", "size"))
         what = "new" if old is None else "gone" if new is None else _moved(end, _pair(old, new, "topicId"))
         if what == "moved" and all(before == after for before, after in (start, end, size)):
             return None

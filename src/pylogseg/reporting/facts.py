@@ -55,7 +55,7 @@ class Scope:
     partitions: int  #: Whose segments were looked at: not those that await deletion, move here, or are strays.
     partitions_sampled: int  #: Of which records were decoded: with ``full`` those that are not empty, else the largest.
     segments: int
-    size_bytes: int  #: Of the segments.
+    size: int  #: Of the segments.
     segments_with_all_headers: int  #: Every batch header of them was read.
     segments_with_some_headers: int  #: So many headers that the rest was estimated.
     segments_read_whole: int  #: Every byte of them was read.
@@ -177,8 +177,8 @@ class SegmentFact:
     name: str
     state: str  #: ``sealed``, ``active``, or a suffix that is left over: ``deleted``, ``cleaned``, ``swap``.
     base_offset: int
-    end_offset: int | None
-    size_bytes: int
+    next_offset: int | None
+    size: int
     modified_ms: int
     first_timestamp: int | None
     largest_timestamp: int | None
@@ -326,7 +326,7 @@ class PartitionFact:
     disk: str  #: `DiskFact.path`, or the folder that it lies in.
     log_start_offset: int | None
     log_end_offset: int | None
-    size_bytes: int
+    size: int
     disk_bytes: int
     first_timestamp: int | None
     newest_timestamp: int | None
@@ -368,7 +368,7 @@ class PartitionInBrief:
     topic_id: str | None
     log_start_offset: int | None
     log_end_offset: int | None
-    size_bytes: int
+    size: int
 
 
 @dataclass(frozen=True)
@@ -378,7 +378,7 @@ class TopicFact:
     name: str
     partitions: int
     segments: int
-    size_bytes: int
+    size: int
     disk_bytes: int
     batches: int | None
     records: int | None
@@ -404,7 +404,7 @@ class DiskFact:
     path: str
     partitions: int
     segments: int
-    size_bytes: int
+    size: int
     disk_bytes: int
     free_bytes: int | None  #: Of the file system; None if it is not local.
     total_bytes: int | None

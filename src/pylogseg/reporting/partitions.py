@@ -72,9 +72,9 @@ class Fold:
     def add(self, segment: Segment, scan: Scan) -> None:
         """Add the next segment."""
         self._offsets.add(scan.stats if not scan.is_estimate else _without_holes(scan.stats))
-        self.has_batches |= scan.row.size_bytes > 0
+        self.has_batches |= scan.row.size > 0
         if scan.sample is not None:
-            self.is_sampled |= scan.row.size_bytes > 0
+            self.is_sampled |= scan.row.size > 0
             self.sample.merge(scan.sample)
         self.stats.merge(scan.stats)
         self.series.merge(scan.series)
@@ -160,8 +160,8 @@ def _segment_fact(segment: Segment, scan: Scan) -> SegmentFact:
         name=printable(segment.name),
         state="active" if segment.is_last else "sealed",
         base_offset=row.base_offset,
-        end_offset=row.end_offset,
-        size_bytes=row.size_bytes,
+        next_offset=row.next_offset,
+        size=row.size,
         modified_ms=row.modified_ms,
         first_timestamp=row.first_timestamp,
         largest_timestamp=row.largest_timestamp,
@@ -183,8 +183,8 @@ def left_over(others: Iterable[OtherFile]) -> list[SegmentFact]:
             name=printable(other.path.rsplit("/", 1)[-1]),
             state=other.name.suffix[1:],
             base_offset=other.name.offset or 0,
-            end_offset=None,
-            size_bytes=other.size,
+            next_offset=None,
+            size=other.size,
             modified_ms=0,
             first_timestamp=None,
             largest_timestamp=None,
@@ -221,8 +221,8 @@ def _joined(group: Sequence[SegmentFact]) -> SegmentFact:
         first,
         name=f"{len(group)} segments",
         state="merged",
-        end_offset=last.end_offset,
-        size_bytes=sum(each.size_bytes for each in group),
+        next_offset=last.next_offset,
+        size=sum(each.size for each in group),
         modified_ms=max(each.modified_ms for each in group),
         first_timestamp=min(starts, default=None),
         largest_timestamp=max(largest, default=None),
@@ -378,7 +378,7 @@ def partition_row_of(partition: Partition, scans: Fold | None) -> PartitionRow:
         return partition_row(partition)
     first = next((each.first_timestamp for each in scans.segments if each.first_timestamp is not None), None)
     newest = next((each.largest_timestamp for each in scans.segments[::-1] if each.largest_timestamp is not None), None)
-    ends = [each.end_offset for each in scans.segments if not each.is_gone]
+    ends = [each.next_offset for each in scans.segments if not each.is_gone]
     if not ends or None in ends or any(each.error for each in scans.segments):
         return partition_row(partition)
     start = partition.log_start_offset
@@ -393,8 +393,8 @@ def unscanned_fact(partition: Partition, disk: str, now_ms: int) -> PartitionFac
             name=printable(s.name),
             state="active" if s.is_last else "sealed",
             base_offset=s.base_offset,
-            end_offset=s.next_base,
-            size_bytes=s.size,
+            next_offset=s.next_base,
+            size=s.size,
             modified_ms=s.modified_ms,
             first_timestamp=None,
             largest_timestamp=None,
@@ -440,7 +440,7 @@ def blank_fact(
         disk=disk,
         log_start_offset=None if partition.error else row.log_start_offset,
         log_end_offset=None if partition.error else row.log_end_offset,
-        size_bytes=partition.size,
+        size=partition.size,
         disk_bytes=bytes_on_disk(partition),
         first_timestamp=row.first_timestamp,
         newest_timestamp=row.newest_timestamp,

@@ -256,7 +256,7 @@ def _by_headers(task: Task, row: SegmentRow, found: _Found, check: SegmentCheck)
 
 def segment_size(task: Task, row: SegmentRow, rows: BatchTable) -> int:
     """Return the size of a segment, or of its batches in the range of time, as `segment_stats` counts it."""
-    return row.size_bytes if task.times is None else int(rows.size.sum(dtype=np.int64))
+    return row.size if task.times is None else int(rows.size.sum(dtype=np.int64))
 
 
 def _scale(
@@ -271,13 +271,13 @@ def _scale(
     """Make the counts of some headers those of all; what is missing between them is not known."""
     read = max(1, len(rows))
     stats.batches, stats.records = round(float(weights.sum())), int(counts.sum())
-    stats.size_bytes = int(sizes.sum()) if is_part else row.size_bytes
+    stats.size_bytes = int(sizes.sum()) if is_part else row.size
     for name, mask in (("control_batches", rows.is_control), ("transactional_batches", rows.is_transactional)):
         setattr(stats, name, round(float(weights[mask].sum())))
     stats.empty, stats.control, stats.unlisted, stats.left_out = [], [], 0, 0
     stats.control_records = stats.control_batches
-    if row.end_offset is not None:
-        stats.end_offset = max(stats.end_offset, row.end_offset)
+    if row.next_offset is not None:
+        stats.end_offset = max(stats.end_offset, row.next_offset)
     factor = stats.batches / read
     for codec in stats.codecs.values():
         for name, value in vars(codec).items():
@@ -385,10 +385,10 @@ def _by_name(task: Task, row: SegmentRow) -> Scan:
         segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(Level.HEADERS)
     )
     report.is_sampled, report.first_offset = True, segment.base_offset
-    if row.end_offset is not None:
-        report.next_offset, report.end_position = row.end_offset, row.size_bytes
+    if row.next_offset is not None:
+        report.next_offset, report.end_position = row.next_offset, row.size
     result = Scan(row, report, "names", is_estimate=True, grown=Grown(task.now_ms))
-    result.stats = Stats(segments=1, size_bytes=row.size_bytes, base_offset=segment.base_offset)
+    result.stats = Stats(segments=1, size_bytes=row.size, base_offset=segment.base_offset)
     return result
 
 

@@ -23,7 +23,7 @@ class Reading:
     logs: int = 0  #: That are not empty: partitions, and files named by themselves.
     sampled: int = 0  #: Logs of which records were decoded.
     segments: int = 0
-    size_bytes: int = 0
+    size: int = 0
     ways: Counter[str] = field(default_factory=Counter)
     headers: int = 0
     records: int = 0
@@ -35,7 +35,7 @@ class Reading:
     def add(self, segment: Segment, scan: Scan) -> None:
         """Add a segment."""
         self.segments += 1
-        self.size_bytes += scan.row.size_bytes
+        self.size += scan.row.size
         self.ways[scan.read] += 1
         self.headers += scan.headers
         self.undecided += scan.report.undecided[: max(0, _MOST_NOTES - len(self.undecided))]
@@ -71,7 +71,7 @@ def scope_fact(reading: Reading, wishes: Wishes, summary: Summary, aggregated: s
     left = []
     if not wishes.full and ways["headers"] + ways["some"]:
         left.append(
-            f"checksums and records of the other batches: {max(0, reading.size_bytes - reading.decoded_bytes):,} bytes "
+            f"checksums and records of the other batches: {max(0, reading.size - reading.decoded_bytes):,} bytes "
             "(--full reads them)"
         )
         left.append("whether transaction indexes agree with the markers in the log (--full)")
@@ -92,7 +92,7 @@ def scope_fact(reading: Reading, wishes: Wishes, summary: Summary, aggregated: s
         partitions=reading.partitions,
         partitions_sampled=reading.sampled,
         segments=reading.segments,
-        size_bytes=reading.size_bytes,
+        size=reading.size,
         segments_with_all_headers=ways["headers"],
         segments_with_some_headers=ways["some"],
         segments_read_whole=ways["all"],

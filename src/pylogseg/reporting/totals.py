@@ -34,7 +34,7 @@ class _Sum:
     series: Times = field(default_factory=Times)
     partitions: int = 0
     segments: int = 0
-    size_bytes: int = 0
+    size: int = 0
     disk_bytes: int = 0
     batches: int = 0
     records: int = 0
@@ -56,7 +56,7 @@ class _Sum:
     def add(self, fact: PartitionFact, fold: Fold | None) -> None:
         self.partitions += 1
         self.segments += sum(each.merged for each in fact.segments if each.state in ("sealed", "active", "merged"))
-        self.size_bytes += fact.size_bytes
+        self.size += fact.size
         self.disk_bytes += fact.disk_bytes
         self.paths.append(fact.path)
         if fact.batches is None or fact.records is None:
@@ -131,7 +131,7 @@ class Totals:
             name=name,
             partitions=found.partitions,
             segments=found.segments,
-            size_bytes=found.size_bytes,
+            size=found.size,
             disk_bytes=found.disk_bytes,
             batches=found.batches if found.is_counted else None,
             records=found.records if found.is_counted else None,
@@ -166,7 +166,7 @@ class Totals:
             path=printable(path if log_dir is None else shown_path(log_dir.files, path)),
             partitions=found.partitions,
             segments=found.segments,
-            size_bytes=found.size_bytes,
+            size=found.size,
             disk_bytes=found.disk_bytes,
             free_bytes=None if usage is None else usage[0],
             total_bytes=None if usage is None else usage[1],

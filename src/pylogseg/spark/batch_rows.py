@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from pylogseg.disk import columns
 from pylogseg.errors import StorageError
 from pylogseg.reading.ranges import Range, Task, Vanished
 from pylogseg.spark.options import TO_LATEST, SourceOptions
@@ -19,12 +20,7 @@ from pylogseg.tables.batch_rows import BATCHES, of_range
 BatchReader = Callable[[Task], Iterator[pa.RecordBatch]]
 
 #: Schema of `pylogseg.spark.batches`. A range without a good batch has a `problem`, and null in unknown columns.
-BATCH_SCHEMA = (
-    "topic string, `partition` int, segment string, position bigint, sizeBytes bigint, baseOffset bigint, "
-    "lastOffset bigint, count int, magic int, codec string, timestampType int, maxTimestamp timestamp, "
-    "leaderEpoch int, producerId bigint, producerEpoch smallint, baseSequence int, isTransactional boolean, "
-    "isControl boolean, problem string"
-)
+BATCH_SCHEMA = columns.spark_ddl(columns.BATCHES)
 
 
 def plan_batches(paths: Sequence[str], options: SourceOptions, *, cores: int = 0) -> tuple[list[Task], BatchReader]:

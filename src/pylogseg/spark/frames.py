@@ -10,9 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from pylogseg.disk.columns import LISTED_SEGMENTS, spark_ddl
 from pylogseg.errors import RequestError
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.names import FileKind
+from pylogseg.inspect.stats.listing import segment_fields
 from pylogseg.reading.ranges import Task, url_of
 from pylogseg.spark import _compat
 from pylogseg.spark.batch_rows import BATCH_SCHEMA, plan_batches
@@ -29,12 +31,6 @@ Path = str | os.PathLike[str]
 Paths = Path | Sequence[Path]
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _Work = Callable[[Task], Iterator[pa.RecordBatch]]
-
-#: Columns of `segments`.
-SEGMENT_SCHEMA = (
-    "topic string, `partition` int, segment string, path string, baseOffset bigint, nextOffset bigint, "
-    "sizeBytes bigint, modified timestamp, maxTimestamp timestamp, indexEntries int, isActive boolean"
-)
 
 
 def read(spark: Any, path: Paths, **options: Any) -> Any:
@@ -202,7 +198,7 @@ def segments(spark: Any, path: Paths, **options: Any) -> Any:
     Returns
     -------
     pyspark.sql.DataFrame
-        `nextOffset` is null for an active segment; `maxTimestamp` comes from the time index.
+        `nextSegmentBaseOffset` is null for the last segment; `largestTimestamp` comes from the time index.
     """
     paths, parsed = read_options(path, options, None)
     rows = []
@@ -212,12 +208,15 @@ def segments(spark: Any, path: Paths, **options: Any) -> Any:
             entries = segment.companion(FileKind.OFFSET_INDEX)
             latest = times[len(times) - 1].timestamp if len(times) else -1
             following = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else None
-            rows.append((
-                segment.topic, segment.partition, segment.name, url_of(segment.files, segment.path),
-                segment.base_offset, following, segment.size, _moment(segment.modified_ms), _moment(latest),
-                None if entries is None else len(OffsetIndex(entries, segment.base_offset)), segment.is_last,
-            ))  # fmt: skip
-    return spark.createDataFrame(rows, SEGMENT_SCHEMA)
+            found = segment_fields(segment, None) | {
+                "path": url_of(segment.files, segment.path),
+                "modified": _moment(segment.modified_ms),
+                "largestTimestamp": _moment(latest),
+                "nextSegmentBaseOffset": following,
+                "indexEntries": None if entries is None else len(OffsetIndex(entries, segment.base_offset)),
+            }
+            rows.append(tuple(found[column.name] for column in LISTED_SEGMENTS))
+    return spark.createDataFrame(rows, spark_ddl(LISTED_SEGMENTS))
 
 
 def read_options(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pylogseg.disk import columns
 from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileView
 from pylogseg.format.batches import CODEC_NAMES, BatchTable
@@ -14,36 +15,13 @@ from pylogseg.format.escape import readable
 from pylogseg.reading.header_reader import plain_batches
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.seek import position_of_offset
-from pylogseg.tables.rows import TIMESTAMP, record_batch
+from pylogseg.tables.rows import arrow_schema, record_batch
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import walk
 
 _CODECS = pa.array([*CODEC_NAMES, None, None, None])
 
-#: A stretch of bytes without a good batch has a `problem`, and nulls for what is not known of it.
-BATCHES = pa.schema(
-    {
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "segment": pa.string(),
-        "position": pa.int64(),
-        "sizeBytes": pa.int64(),
-        "baseOffset": pa.int64(),
-        "lastOffset": pa.int64(),
-        "count": pa.int32(),
-        "magic": pa.int32(),
-        "codec": pa.string(),
-        "timestampType": pa.int32(),
-        "maxTimestamp": TIMESTAMP,
-        "leaderEpoch": pa.int32(),
-        "producerId": pa.int64(),
-        "producerEpoch": pa.int16(),
-        "baseSequence": pa.int32(),
-        "isTransactional": pa.bool_(),
-        "isControl": pa.bool_(),
-        "problem": pa.string(),
-    }
-)
+BATCHES = arrow_schema(columns.BATCHES)
 
 
 def of_range(
@@ -91,9 +69,9 @@ def _is_in(gap: Gap, first_offset: int, end_offset: int, begins: bool, ends: boo
 
 def of_batches(segment: Segment, rows: BatchTable, wanted: pa.Schema = BATCHES) -> pa.RecordBatch:
     """Return a row for each batch."""
-    columns = {
+    found = {
         "position": rows.position,
-        "sizeBytes": rows.size,
+        "size": rows.size,
         "baseOffset": rows.base_offset,
         "lastOffset": rows.last_offset,
         "count": rows.count,
@@ -108,14 +86,14 @@ def of_batches(segment: Segment, rows: BatchTable, wanted: pa.Schema = BATCHES) 
         "isTransactional": rows.is_transactional,
         "isControl": rows.is_control,
     }
-    return record_batch(wanted, len(rows), _where(segment), columns)
+    return record_batch(wanted, len(rows), _where(segment), found)
 
 
 def of_gap(segment: Segment, gap: Gap, wanted: pa.Schema = BATCHES) -> pa.RecordBatch:
     """Return the row of a stretch of bytes that is no good batch."""
     same = {
         "position": gap.position,
-        "sizeBytes": gap.end_position - gap.position,
+        "size": gap.end_position - gap.position,
         "baseOffset": gap.first_offset,
         "problem": f"{gap.kind.value}: {gap.reason}",
     }

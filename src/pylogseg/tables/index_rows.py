@@ -8,32 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pylogseg.disk import columns
 from pylogseg.disk.disk import Segment
 from pylogseg.errors import CorruptionError
 from pylogseg.format.escape import readable
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind
-from pylogseg.tables.rows import TIMESTAMP, record_batch
+from pylogseg.tables.rows import arrow_schema, record_batch
 
-#: A row for each entry. Where a file is damaged, `problem` says why, and what is not known is null.
-INDEXES = pa.schema(
-    {
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "segment": pa.string(),
-        "index": pa.string(),
-        "slot": pa.int32(),
-        "offset": pa.int64(),
-        "position": pa.int64(),
-        "timestamp": TIMESTAMP,
-        "producerId": pa.int64(),
-        "firstOffset": pa.int64(),
-        "lastOffset": pa.int64(),
-        "lastStableOffset": pa.int64(),
-        "problem": pa.string(),
-    }
-)
+INDEXES = arrow_schema(columns.INDEXES)
 
 
 def of_indexes(segment: Segment, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -45,13 +29,13 @@ def of_indexes(segment: Segment, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
             data = segment.companion(kind)
             if data is None:
                 continue
-            columns, odd_bytes = columns_of(data, segment.base_offset, segment.companions[kind])
+            found, odd_bytes = columns_of(data, segment.base_offset, segment.companions[kind])
         except CorruptionError as error:
             yield record_batch(wanted, 1, {**same, "problem": readable(str(error))}, {})
             continue
-        count = len(columns["offset"] if "offset" in columns else columns["lastOffset"])
+        count = len(found["offset"] if "offset" in found else found["lastOffset"])
         if count:
-            yield record_batch(wanted, count, same, {"slot": np.arange(count, dtype=np.int32), **columns})
+            yield record_batch(wanted, count, same, {"slot": np.arange(count, dtype=np.int32), **found})
         if odd_bytes:
             yield record_batch(wanted, 1, {**same, "problem": f"{odd_bytes} bytes after the last whole entry"}, {})
 
@@ -68,9 +52,9 @@ def _of_time_index(data: bytes, base_offset: int, path: str) -> tuple[dict[str, 
 
 def _of_txn_index(data: bytes, base_offset: int, path: str) -> tuple[dict[str, Any], int]:
     index = TxnIndex(data, path)
-    columns = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
+    names = ("producerId", "firstOffset", "lastOffset", "lastStableOffset")
     values: list[Any] = [list(column) for column in zip(*index, strict=True)] or [[], [], [], []]
-    return dict(zip(columns, values, strict=True)), index.odd_bytes
+    return dict(zip(names, values, strict=True)), index.odd_bytes
 
 
 _INDEXES: dict[FileKind, Callable[[bytes, int, str], tuple[dict[str, Any], int]]] = {

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pylogseg.disk.columns import ColumnType, TableColumn
+
 #: Timestamps, as in the columns of records.
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+_TYPES: dict[ColumnType, pa.DataType] = {
+    "string": pa.string(),
+    "bool": pa.bool_(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "timestamp": TIMESTAMP,
+    "list<int64>": pa.list_(pa.int64()),
+    "list<string>": pa.list_(pa.string()),
+}
 #: The last millisecond that a timestamp in microseconds can hold.
 _LAST_MS = (2**63 - 1) // 1000
+
+
+def arrow_schema(columns: Iterable[TableColumn]) -> pa.Schema:
+    """Return columns as an Arrow schema."""
+    return pa.schema([(column.name, _TYPES[column.type]) for column in columns])
 
 
 def record_batch(wanted: pa.Schema, count: int, same: Mapping[str, Any], columns: Mapping[str, Any]) -> pa.RecordBatch:

@@ -158,7 +158,7 @@ def stats_row(group: Group) -> dict[str, Any]:
         "name": group.name,
         "partitions": group.partitions,
         "segments": stats.segments,
-        "sizeBytes": stats.size_bytes,
+        "size": stats.size_bytes,
         "batches": stats.batches,
         "emptyBatches": stats.empty_batches,
         "controlBatches": stats.control_batches,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -26,8 +27,8 @@ class SegmentRow:
 
     path: str
     base_offset: int  #: From the file's name.
-    end_offset: int | None  #: After the last whole batch.
-    size_bytes: int
+    next_offset: int | None  #: After the last whole batch.
+    size: int
     modified_ms: int
     first_timestamp: int | None  #: Of the first record that has one; None if no record has one.
     largest_timestamp: int | None  #: The largest in any header.
@@ -107,6 +108,46 @@ def partition_row(partition: Partition, advance: Advance | None = None) -> Parti
     return PartitionRow(start, max(start, end_offset(segments)), first, newest, None, missing_segments(partition))
 
 
+def partition_fields(partition: Partition, row: PartitionRow | None) -> dict[str, Any]:
+    """Return the columns `PARTITIONS` of a partition; without a row, those that need one are null."""
+    known = partition.error is None
+    error = partition.error or (None if row is None else row.error)
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "state": state_of(partition),
+        "path": shown_path(partition.files, partition.path),
+        "segments": len(partition.segments) if known else None,
+        "logStartOffset": partition.log_start_offset if known else None,
+        "logEndOffset": row.log_end_offset if row is not None and known else None,
+        "size": partition.size if known else None,
+        "diskBytes": bytes_on_disk(partition) if known else None,
+        "firstTimestamp": None if row is None else row.first_timestamp,
+        "newestTimestamp": None if row is None else row.newest_timestamp,
+        "missingSegments": list(row.missing) if row is not None and row.missing else None,
+        "error": None if error is None else str(error),
+    }
+
+
+def segment_fields(segment: Segment, row: SegmentRow | None) -> dict[str, Any]:
+    """Return the columns `SEGMENTS` of a segment; without a row, those that need one are null."""
+    return {
+        "topic": segment.topic,
+        "partition": segment.partition,
+        "segment": segment.name,
+        "path": shown_path(segment.files, segment.path),
+        "state": "active" if segment.is_last else "sealed",
+        "baseOffset": segment.base_offset,
+        "nextOffset": None if row is None else row.next_offset,
+        "size": segment.size if row is None else row.size,
+        "modified": segment.modified_ms,
+        "firstTimestamp": None if row is None else row.first_timestamp,
+        "largestTimestamp": None if row is None else row.largest_timestamp,
+        "companions": companions_of(segment),
+        "error": None if row is None or row.error is None else str(row.error),
+    }
+
+
 def missing_segments(partition: Partition) -> tuple[int, ...]:
     """Return the base offsets of segments that have indexes but no log, not even one that is pending deletion."""
     names = [other.name for other in partition.others]
@@ -118,7 +159,7 @@ def missing_segments(partition: Partition) -> tuple[int, ...]:
 
 def gaps_between(rows: Sequence[SegmentRow]) -> list[tuple[int, int]]:
     """Return the half-open ranges of offsets between a partition's segments."""
-    pairs = ((before.end_offset, after.base_offset) for before, after in itertools.pairwise(rows))
+    pairs = ((before.next_offset, after.base_offset) for before, after in itertools.pairwise(rows))
     return [(end, base) for end, base in pairs if end is not None and end < base]
 
 

@@ -366,7 +366,7 @@ def _row(
     pairs = [
         ("start offset", first, segment.start_offset),
         ("end offset", last, segment.end_offset),
-        ("size", row["sizeBytes"], upload.size),
+        ("size", row["size"], upload.size),
         ("leader epochs", {e["leaderEpoch"]: e["offset"] for e in row["leaderEpochs"]}, dict(segment.leader_epochs)),
     ]
     for field, expected, found in pairs:

@@ -172,7 +172,7 @@ function damageMaps(partition, list) {
     );
     const end = Math.max(
       1,
-      segment ? segment.sizeBytes : 0,
+      segment ? segment.size : 0,
       ...found.map((each) => each.endPosition || each.position + 1),
     );
     const parts = found.map((each) => ({

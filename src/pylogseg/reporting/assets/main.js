@@ -177,7 +177,7 @@ function searchBox() {
             .map((each) => [`topic/${encodeURIComponent(each.name)}`, each.name, plural(each.partitions, "partition")]),
           ...facts.partitions
             .filter((each) => fit(each.name))
-            .map((each) => [each.anchor, each.name, sizeText(each.sizeBytes)]),
+            .map((each) => [each.anchor, each.name, sizeText(each.size)]),
           ...facts.namesNotListed
             .filter(fit)
             .map((name) => [encodeURIComponent(name), name, "on the disk, not in this report"]),

@@ -83,7 +83,7 @@ const topicColumns = () => [
   ),
   columnOf.count("Partitions", (row) => row.partitions),
   columnOf.count("Segments", (row) => row.segments),
-  columnOf.size("Size", (row) => row.sizeBytes),
+  columnOf.size("Size", (row) => row.size),
   columnOf.count("Records", (row) => row.records),
   columnOf.size("Last day", (row) => row.growth.lastDayBytes),
   columnOf.time("Newest", (row) => row.newestTimestamp),
@@ -113,7 +113,7 @@ const partitionColumns = () => [
   columnOf.count("Segments", (row) => segmentCount(row)),
   columnOf.count("Start", (row) => row.logStartOffset),
   columnOf.count("End", (row) => row.logEndOffset),
-  columnOf.size("Size", (row) => row.sizeBytes),
+  columnOf.size("Size", (row) => row.size),
   columnOf.size("On disk", (row) => row.diskBytes),
   columnOf.count("Records", (row) => row.records),
   columnOf.time("First", (row) => row.firstTimestamp),
@@ -137,15 +137,15 @@ const partitionTable = (rows, caption) =>
 function topicBars(topics) {
   const largest = topics
     .slice()
-    .sort((a, b) => b.sizeBytes - a.sizeBytes)
+    .sort((a, b) => b.size - a.size)
     .slice(0, MOST_BARS);
   return barList(
     topics.length > MOST_BARS ? `Sizes of the ${MOST_BARS} largest topics` : "Sizes by topic",
     largest.map((each) => ({
       link: topicLink(each.name),
-      value: each.sizeBytes,
-      title: plural(each.sizeBytes, "byte"),
-      shown: size(each.sizeBytes),
+      value: each.size,
+      title: plural(each.size, "byte"),
+      shown: size(each.size),
     })),
   );
 }
@@ -157,9 +157,9 @@ function diskPart(disks) {
       "Segments by disk",
       disks.map((each) => ({
         link: code(each.path),
-        value: each.sizeBytes,
-        title: plural(each.sizeBytes, "byte"),
-        shown: size(each.sizeBytes),
+        value: each.size,
+        title: plural(each.size, "byte"),
+        shown: size(each.size),
       })),
     ),
     table({
@@ -174,7 +174,7 @@ function diskPart(disks) {
         ),
         columnOf.count("Partitions", (row) => row.partitions),
         columnOf.count("Segments", (row) => row.segments),
-        columnOf.size("Segments' size", (row) => row.sizeBytes),
+        columnOf.size("Segments' size", (row) => row.size),
         columnOf.size("All files", (row) => row.diskBytes),
         columnOf.size("Free", (row) => row.freeBytes),
         columnOf.size("Of", (row) => row.totalBytes),
@@ -450,7 +450,7 @@ function overview() {
       h("span", null, raw(facts.verdict)),
     ),
     tiles(
-      tile("Size", size(scope.sizeBytes)),
+      tile("Size", size(scope.size)),
       tile("Topics", count(facts.topics.length)),
       tile("Partitions", count(scope.partitions)),
       tile("Segments", count(scope.segments)),
@@ -542,7 +542,7 @@ function topicPage(name) {
     h("div.title", null, h("p.kind", null, "Topic"), h("h1", { tabindex: -1 }, raw(name))),
     topic
       ? tiles(
-          tile("Size", size(topic.sizeBytes), "on disk ", size(topic.diskBytes)),
+          tile("Size", size(topic.size), "on disk ", size(topic.diskBytes)),
           tile("Partitions", count(topic.partitions)),
           tile("Segments", count(topic.segments)),
           tile("Records", count(topic.records)),
@@ -573,13 +573,13 @@ function topicPage(name) {
             "Sizes by partition",
             partitions
               .slice()
-              .sort((a, b) => b.sizeBytes - a.sizeBytes)
+              .sort((a, b) => b.size - a.size)
               .slice(0, MOST_BARS)
               .map((each) => ({
                 link: partitionLink(each),
-                value: each.sizeBytes,
-                title: plural(each.sizeBytes, "byte"),
-                shown: size(each.sizeBytes),
+                value: each.size,
+                title: plural(each.size, "byte"),
+                shown: size(each.size),
               })),
           )
         : null,

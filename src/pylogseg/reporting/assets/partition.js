@@ -438,7 +438,7 @@ function partitionPage(partition) {
       : null,
     tiles(
       tile("State", partition.state),
-      tile("Size", size(partition.sizeBytes), "on disk ", size(partition.diskBytes)),
+      tile("Size", size(partition.size), "on disk ", size(partition.diskBytes)),
       tile(
         "Records",
         [estimate, count(partition.records)],

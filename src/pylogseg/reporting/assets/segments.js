@@ -3,10 +3,10 @@
 const CODECS = ["none", "gzip", "snappy", "lz4", "zstd"];
 const LEFTOVER = new Set(["deleted", "cleaned", "swap"]);
 
-function codecOf({ codecs, sizeBytes }) {
+function codecOf({ codecs, size }) {
   if (codecs.length > 1) return "mixed";
   if (CODECS.includes(codecs[0])) return codecs[0];
-  return sizeBytes ? "unknown" : "empty";
+  return size ? "unknown" : "empty";
 }
 
 const kindOf = (segment) =>
@@ -17,8 +17,8 @@ function segmentTip(each) {
   return [
     h("b", null, raw(each.name)),
     line("state", each.damage ? `${each.state}, ${each.damage} damage` : each.state),
-    line("size", plural(each.sizeBytes, "byte")),
-    line("offsets", `${countText(each.baseOffset)} to ${known(each.endOffset) ? countText(each.endOffset) : "?"}`),
+    line("size", plural(each.size, "byte")),
+    line("offsets", `${countText(each.baseOffset)} to ${known(each.nextOffset) ? countText(each.nextOffset) : "?"}`),
     line("codec", each.codecs.join(", ") || null),
     known(each.firstTimestamp)
       ? line("times", `${timeText(each.firstTimestamp)} to ${timeText(each.largestTimestamp)}`)
@@ -46,9 +46,9 @@ function segmentChart(segments, zoom) {
             known(each.largestTimestamp) ? Math.max(each.largestTimestamp, each.firstTimestamp) : each.firstTimestamp,
           ];
         if (way === "offset")
-          return [each, each.baseOffset, known(each.endOffset) ? each.endOffset : each.baseOffset + 1];
+          return [each, each.baseOffset, known(each.nextOffset) ? each.nextOffset : each.baseOffset + 1];
         const from = sum;
-        return [each, from, (sum += each.sizeBytes)];
+        return [each, from, (sum += each.size)];
       })
       .filter(([, from]) => known(from));
   }
@@ -162,8 +162,8 @@ function segmentPart(partition, zoom) {
         ],
       ),
       columnOf.count("Base offset", (row) => row.baseOffset),
-      columnOf.count("End offset", (row) => row.endOffset),
-      columnOf.size("Size", (row) => row.sizeBytes),
+      columnOf.count("End offset", (row) => row.nextOffset),
+      columnOf.size("Size", (row) => row.size),
       columnOf.count("Records", (row) => row.records),
       columnOf.count("Batches", (row) => row.batches),
       columnOf.time("First time", (row) => row.firstTimestamp),

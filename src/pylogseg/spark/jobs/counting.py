@@ -21,7 +21,7 @@ from pylogseg.spark.jobs.names import asked_for
 
 #: Schema by partition, topic or all; ``detail`` is the row of ``pylogseg stats --json`` with codecs, percentiles.
 COUNTS = (
-    "name string, partitions int, segments int, sizeBytes bigint, batches bigint, records bigint, tombstones bigint, "
+    "name string, partitions int, segments int, size bigint, batches bigint, records bigint, tombstones bigint, "
     "nullKeys bigint, distinctKeys bigint, headers bigint, producers int, firstTime timestamp, lastTime timestamp, "
     "dirtyRatio double, missingMarkers bigint, missingBelowStart bigint, missingCompaction bigint, "
     "missingDamage bigint, missingUnexplained bigint, detail string"

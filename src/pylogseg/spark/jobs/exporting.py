@@ -22,7 +22,7 @@ from pylogseg.tables.export.stores import ObjectStore
 from pylogseg.tables.export.tables import COLUMNS, ExportedPart, ExportPart, TableExport, export_parts, parts_of
 
 MANIFEST = (
-    "topic string, `partition` int, baseOffset bigint, state string, path string, records bigint, sizeBytes bigint, "
+    "topic string, `partition` int, baseOffset bigint, state string, path string, records bigint, size bigint, "
     "problem string"
 )
 

@@ -30,8 +30,8 @@ from pylogseg.tables.export.notes import lacking_of, refuse_unfinished
 _log = logging.getLogger("pylogseg.spark")
 
 MANIFEST = (
-    "topic string, `partition` int, state string, path string, firstOffset bigint, endOffset bigint, records bigint, "
-    "segments int, sizeBytes bigint"
+    "topic string, `partition` int, state string, path string, firstOffset bigint, nextOffset bigint, records bigint, "
+    "segments int, size bigint"
 )
 _REMEDY = (
     "export it read_committed, or confirm by committed (--committed) that all of it was committed, or leave out the "

@@ -144,7 +144,7 @@ class Session:
                     "table": scan.table,
                     "segments": read.segments,
                     "allSegments": there.segments,
-                    "sizeBytes": read.size_bytes,
+                    "readBytes": read.size_bytes,
                     "allBytes": there.size_bytes,
                     "columns": list(scan.columns),
                     "filter": None if scan.filter is None else _shown(scan.filter),
