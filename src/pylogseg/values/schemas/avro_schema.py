@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping
@@ -229,12 +230,19 @@ def fingerprint(text: str) -> int | None:
         raw = _canonical(bounded_json.loads(text), "").encode()
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    state = _EMPTY_CRC
+    state, table = _EMPTY_CRC, _crc_table()
     for byte in raw:
-        state ^= byte
-        for _ in range(8):
-            state = (state >> 1) ^ (_EMPTY_CRC if state & 1 else 0)
+        state = (state >> 8) ^ table[(state ^ byte) & 255]
     return state - (1 << 64) if state >> 63 else state
+
+
+@functools.cache
+def _crc_table() -> list[int]:
+    """What each byte adds: a schema of a stranger may have megabytes."""
+    table = list(range(256))
+    for _ in range(8):
+        table = [(state >> 1) ^ (_EMPTY_CRC if state & 1 else 0) for state in table]
+    return table
 
 
 def _canonical(given: Any, namespace: str) -> str:
