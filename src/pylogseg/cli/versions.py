@@ -29,6 +29,7 @@ _PACKAGES = (
     "pyspark",
     "pandas",
     "cryptography",
+    "pycryptodome",
 )
 
 
