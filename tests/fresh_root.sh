@@ -27,7 +27,7 @@ if [ -n "${FRESH_ROOT_CA:-}" ]; then
   chroot "$root" update-ca-certificates > /dev/null
   settings+=(PIP_CERT=/etc/ssl/certs/ca-certificates.crt)
 fi
-git clone -q "$checkout" "$root/root/pylogseg"
+git clone -q "$checkout" "$root/opt/pylogseg"
 
 export root
 for each in "${commands[@]}"; do
@@ -36,6 +36,6 @@ for each in "${commands[@]}"; do
   unshare --mount --pid --fork bash -euc '
     mount --bind /dev "$root/dev"; mount -t proc proc "$root/proc"; mount -t sysfs sysfs "$root/sys"
     mount -t tmpfs tmpfs "$root/dev/shm" 2>/dev/null || true
-    exec chroot "$root" env -i "${@:2}" bash -c "cd /root/pylogseg && $1"' _ "$each" "${settings[@]}"
+    exec chroot "$root" env -i "${@:2}" bash -c "cd /opt/pylogseg && $1"' _ "$each" "${settings[@]}"
   echo "== $suite: $each took $((SECONDS - begun)) s"
 done
