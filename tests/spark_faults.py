@@ -45,7 +45,7 @@ from helpers.tiers import Uploader
 
 import pylogseg
 import pylogseg.spark
-from pylogseg.offline.restoring.staging import FORGOTTEN_MS, sweep
+from pylogseg.offline.restoring.staging import FORGOTTEN_MS, finish_commits
 from pylogseg.spark import jobs
 from pylogseg.spark._compat import cause_of
 from pylogseg.tables.read_arrow import read_arrow
@@ -282,7 +282,7 @@ def write_again(spark: Any, root: Path, scratch: Path) -> None:
     ordered(spark, root).write.format("pylogseg").mode("append").save(str(target))
     assert list(target.glob("*-delete")), "what another write has begun is not ours to remove yet"
     later = time.time_ns() // 1_000_000 + FORGOTTEN_MS + 60_000
-    sweep(str(target), now_ms=lambda: later)
+    finish_commits(str(target), now_ms=lambda: later)
     same(root, target)
 
 

@@ -24,11 +24,11 @@ from helpers.shell import damaged, environment, process, pylogseg
 
 import pylogseg as package
 from pylogseg.disk.disk import open_dir
+from pylogseg.env.beside import unfinished
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.stream import logs_of
 from pylogseg.tables.export import file as export_module
 from pylogseg.tables.export.file import Form, export_part
-from pylogseg.tables.export.unfinished import unfinished
 
 
 def files(out: Path) -> list[Path]:
@@ -265,9 +265,9 @@ def test_an_overwrite_that_fails_changes_nothing(examples, tmp_path):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from pylogseg.tables.export.unfinished import create, create_folder, unfinished
+from pylogseg.env.beside import create, unfinished
 out = Path(sys.argv[1])
-create_folder(out / unfinished())
+(out / unfinished()).mkdir(parents=True)
 folder = out / "topic=txn-a" / "partition=0"
 folder.mkdir(parents=True)
 create(folder / unfinished("0.parquet")).write(b"half")

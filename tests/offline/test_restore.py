@@ -15,7 +15,7 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.inspect.verify.disk import Level, Summary, verify
 from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions, Written
-from pylogseg.offline.restoring.staging import FORGOTTEN_MS, Staging, sweep
+from pylogseg.offline.restoring.staging import FORGOTTEN_MS, Staging, finish_commits
 from pylogseg.tables.read_arrow import read_arrow
 
 COLUMNS = ["key", "value", "offset", "timestamp", "timestampType", "headers"]
@@ -231,7 +231,7 @@ def test_a_crash_at_any_rename(tmp_path: Path, overwrite: bool) -> None:
         except Dies:
             moves += 1
         planned = (Path(staging.folder) / "commit.json").exists()
-        swept = sweep(str(root))
+        swept = finish_commits(str(root))
         assert bool(swept) == planned
         got = (
             {p.name: len(read_arrow(p.path).read_all()) for p in pylogseg.open_dir(root).topics.get("t", [])}
@@ -249,8 +249,8 @@ def test_what_is_forgotten_goes(tmp_path: Path) -> None:
     staging.begin()
     written(staging, "0", "t", 0, table(0, 5))
     now = Path(staging.folder).stat().st_mtime_ns // 1_000_000
-    assert sweep(str(tmp_path), now_ms=lambda: now + FORGOTTEN_MS - 60_000) == []
-    assert sweep(str(tmp_path), now_ms=lambda: now + FORGOTTEN_MS + 60_000) == [staging.folder]
+    assert finish_commits(str(tmp_path), now_ms=lambda: now + FORGOTTEN_MS - 60_000) == []
+    assert finish_commits(str(tmp_path), now_ms=lambda: now + FORGOTTEN_MS + 60_000) == [staging.folder]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -34,6 +34,7 @@ from pylogseg.cli.typed import (
     wants_schema,
 )
 from pylogseg.cli.workers import Workers, workers_option
+from pylogseg.env.beside import sweep
 from pylogseg.env.executor import Executor
 from pylogseg.env.pool import Advance
 from pylogseg.errors import NotOwnError, RequestError
@@ -54,7 +55,6 @@ from pylogseg.tables.export.file import (
 )
 from pylogseg.tables.export.notes import locked, note_log, said_of, writing
 from pylogseg.tables.export.stores import FolderStore, ObjectStore, store_of
-from pylogseg.tables.export.unfinished import sweep
 from pylogseg.walker.gaps import GapKind
 
 if TYPE_CHECKING:

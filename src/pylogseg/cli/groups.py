@@ -12,8 +12,8 @@ from pylogseg.cli import common
 from pylogseg.cli.inside import Columns, Row, assignment_text, inside_options, opened, print_rows, report, rows_of
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.disk.disk import open_dir
+from pylogseg.env.beside import whole
 from pylogseg.errors import RequestError
-from pylogseg.tables.export.unfinished import whole
 from pylogseg.values.internal.groups import TOPIC
 from pylogseg.values.internal.inside import Inside, inside
 

@@ -286,7 +286,7 @@ def _read(script: str) -> str:
 
 def _write_file(answers: Iterator[Answer], form: str, target: Path) -> None:
     """Write the answer of a query to a file, which appears under its name when it is whole."""
-    from pylogseg.tables.export.unfinished import whole
+    from pylogseg.env.beside import whole
     from pylogseg.tables.sql.forms import write_answer
 
     found = 0

@@ -345,3 +345,16 @@ def _entry(name: str, status: os.stat_result) -> Entry:
     kind = stat.S_IFMT(status.st_mode)
     size = status.st_size if kind == stat.S_IFREG else 0
     return Entry(name, kind == stat.S_IFDIR, size, status.st_mtime_ns // 1_000_000)
+
+
+def is_within(path: str, folder: str) -> bool:
+    """Check whether a path lies in a folder, or is it, by their real paths."""
+    real, above = os.path.realpath(path), os.path.realpath(folder)
+    return os.path.commonpath([real, above]) == above
+
+
+def is_same_folder(path: str, other: str) -> bool:
+    """Check whether two paths are one folder, also by a link or a mount."""
+    if os.path.exists(path) and os.path.exists(other):
+        return os.path.samefile(path, other)
+    return os.path.realpath(path) == os.path.realpath(other)

@@ -11,7 +11,7 @@ from pylogseg.env.append_file import storage_error
 from pylogseg.env.handles import open_descriptor
 from pylogseg.errors import StorageError
 
-_NAME = ".lock"
+LOCK_NAME = ".lock"
 # The system does not refuse a second lock to the process that has the first.
 _taken: set[tuple[int, int]] = set()
 _taken_lock = threading.Lock()
@@ -38,7 +38,7 @@ class FolderLock:
     """
 
     def __init__(self, folder: str) -> None:
-        self.path = os.path.join(folder, _NAME)
+        self.path = os.path.join(folder, LOCK_NAME)
         status = self._folder_status(folder)
         self._key = (status.st_dev, status.st_ino)
         with _taken_lock:
@@ -88,7 +88,7 @@ class FolderLock:
 
 def check_unlocked(folder: str) -> None:
     """Raise as `FolderLock` if somebody has the lock of a folder, without changing the disk."""
-    path = os.path.join(folder, _NAME)
+    path = os.path.join(folder, LOCK_NAME)
     try:
         status = os.stat(folder)
         with _taken_lock:

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 
 from pylogseg.env.filesystem import Entry, LocalFiles, check_small
 from pylogseg.env.handles import DEFAULT_LIMIT, LINKED, NO_FILE, Handles
+from pylogseg.env.locks import LOCK_NAME
 from pylogseg.env.overlay_files import COPIED_BYTES, File, OverlayAppendFile, OverlayMappedFile, Read, read_disk
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile
 from pylogseg.errors import StorageError
@@ -191,7 +192,7 @@ class OverlayStorage:
 
     def lock(self, folder: str) -> Lock:
         """Keep other users of this object out; nothing is taken on the disk, since nothing is written there."""
-        path = self.join(folder, ".lock")
+        path = self.join(folder, LOCK_NAME)
         key = os.path.abspath(folder)
         self._folder(folder, "lock")
         if key in self._locked:

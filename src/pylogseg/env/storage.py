@@ -22,7 +22,17 @@ from pylogseg.env.mapped_file import LocalMappedFile
 from pylogseg.env.positions import Data, write_at
 from pylogseg.errors import StorageError
 
-__all__ = ["AppendFile", "Data", "Entry", "LocalStorage", "Lock", "MappedFile", "Storage", "check_no_link"]
+__all__ = [
+    "AppendFile",
+    "Data",
+    "Entry",
+    "LocalStorage",
+    "Lock",
+    "MappedFile",
+    "Storage",
+    "check_no_link",
+    "make_folder",
+]
 
 _Result = TypeVar("_Result")
 
@@ -296,6 +306,17 @@ class LocalStorage:
 
     def lock(self, folder: str) -> Lock:
         return FolderLock(folder)
+
+
+def make_folder(storage: Storage, path: str) -> None:
+    """Create a folder with its parents, durably."""
+    if storage.exists(path):
+        return
+    above, name = storage.split(path)
+    if name:
+        make_folder(storage, above)
+    storage.make_folder(path)
+    storage.sync_folder(above)
 
 
 def check_no_link(folder: str) -> None:

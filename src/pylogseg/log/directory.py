@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable, Set
 from typing import Protocol
 
-from pylogseg.env.storage import Storage
+from pylogseg.env.storage import Storage, make_folder
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.escape import printable
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
@@ -345,14 +345,3 @@ def partition_of(name: str) -> Key:
     except RequestError as error:
         raise RequestError(f"{name!r} is not a valid partition folder: {error}") from None
     return folder.topic, folder.partition
-
-
-def make_folder(storage: Storage, path: str) -> None:
-    """Create a folder with its parents, durably."""
-    if storage.exists(path):
-        return
-    above, name = storage.split(path)
-    if name:
-        make_folder(storage, above)
-    storage.make_folder(path)
-    storage.sync_folder(above)

@@ -16,7 +16,7 @@ import os
 from typing import Protocol
 
 from pylogseg.env.filesystem import Readable
-from pylogseg.env.storage import Storage
+from pylogseg.env.storage import Storage, make_folder
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.log.recovery_report import Action
 
@@ -84,7 +84,7 @@ class FolderKeeper:
         return name
 
     def _copy(self, file: Readable, start: int, end: int, folder: str, target: str) -> None:
-        self._make(folder)
+        make_folder(self._storage, folder)
         part = f"{target}.part"
         copy = self._storage.open_log(part)
         try:
@@ -100,16 +100,6 @@ class FolderKeeper:
         copy.close()
         self._storage.rename(part, target)
         self._storage.sync_folder(folder)
-
-    def _make(self, folder: str) -> None:
-        """Create a folder and its missing parents, durably."""
-        missing = []
-        while not self._storage.exists(folder):
-            missing.append(folder)
-            folder = self._storage.split(folder)[0]
-        for each in reversed(missing):
-            self._storage.make_folder(each)
-            self._storage.sync_folder(self._storage.split(each)[0])
 
     def _list(self, folder: str, line: str) -> None:
         path = self._storage.join(folder, LIST_NAME)

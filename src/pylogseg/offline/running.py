@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 
 from pylogseg.disk.target import Target, chosen_in, marked_epoch, moving_picture, refuse_if_locked, sizes_in
+from pylogseg.env.beside import check_free
 from pylogseg.env.filesystem import Entry
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.pool import Advance, map_ordered
@@ -32,7 +33,6 @@ from pylogseg.offline.partition import Part
 from pylogseg.offline.restoring.checkpoints import read_checkpoints
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes, is_full, is_of_disk, merged
 from pylogseg.offline.settings import Settings
-from pylogseg.offline.unfinished import check_free
 from pylogseg.values.internal.cluster import FOLDER, metadata_beside
 
 _log = logging.getLogger(__name__)

@@ -12,9 +12,9 @@ from pylogseg.config import LogConfig, LogSettings
 from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import Scheduler, ThreadScheduler
-from pylogseg.env.storage import LocalStorage, Storage
+from pylogseg.env.storage import LocalStorage, Storage, make_folder
 from pylogseg.errors import RequestError
-from pylogseg.log.directory import LogDirectory, make_folder, partition_of
+from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.log.indexes import LEAST_INDEX_BYTES
 from pylogseg.log.log import Log
 from pylogseg.log.recovery import LoadHooks

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pylogseg.disk.disk import Disk, Partition, as_disk
+from pylogseg.env.beside import whole
 from pylogseg.env.executor import Threads
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import json_line
@@ -26,7 +27,6 @@ from pylogseg.reporting.gather import gather
 from pylogseg.reporting.page import page
 from pylogseg.reporting.tables import write_tables
 from pylogseg.reporting.wishes import Wishes
-from pylogseg.tables.export.unfinished import whole
 
 #: In a URL, the name and the password.
 _LOGIN = re.compile(r"(?<=//).*@", re.DOTALL)

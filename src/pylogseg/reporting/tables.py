@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pylogseg.env.beside import whole
 from pylogseg.reporting.facts import Facts, to_json
-from pylogseg.tables.export.unfinished import whole
 
 #: Columns that come before those of a row which belongs to a partition.
 _OWNER = ("name", "disk", "state")

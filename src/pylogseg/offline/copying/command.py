@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pylogseg.disk.target import Target, chosen_in, sizes_in
+from pylogseg.env.beside import NewFolder, check_free
+from pylogseg.env.filesystem import is_within
 from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
@@ -17,7 +19,6 @@ from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_off
 from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, FileKind, parse_file_name, parse_partition_folder
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import Look, lacking_in
-from pylogseg.offline import unfinished
 from pylogseg.offline.copying.partition import Changed, PartitionCopier, PartitionCopy
 from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, within
 
@@ -139,8 +140,8 @@ def copy(
     if len(places) == 1:
         job = _Copy(disk, *chosen[0], into, on_partition, found)
         return job.plan() if dry_run else job.run(jobs, on_bytes)
-    unfinished.check_free(disk, into)
-    if isinstance(disk, LocalStorage) and unfinished.is_within(into, os.fspath(source)):
+    check_free(disk, into)
+    if isinstance(disk, LocalStorage) and is_within(into, os.fspath(source)):
         raise RequestError(f"{into} lies in {source}, which is copied: name a folder outside of it")
     result, failed = Copied(os.fspath(source), into, dry_run=dry_run, is_marked_clean=True), list[PylogsegError]()
     result.lacking = found
@@ -148,7 +149,7 @@ def copy(
         try:
             if place.error is not None:
                 raise place.error
-            of_place = [finding for finding in found if unfinished.is_within(finding.path, place.parent)]
+            of_place = [finding for finding in found if is_within(finding.path, place.parent)]
             job = _Copy(disk, place, names, disk.join(into, os.path.basename(place.parent)), on_partition, of_place)
             done = job.plan() if dry_run else job.run(jobs, on_bytes)
         except PylogsegError as error:
@@ -176,11 +177,8 @@ class _Copy:
         self._storage, self._place, self._names, self._on_partition = storage, place, names, on_partition
         self._result = Copied(place.parent, target, lacking=lacking)
         self._errors: list[StorageError | CorruptionError] = []
-        self._target = os.path.abspath(target) if isinstance(storage, LocalStorage) else target
-        above, name = storage.split(self._target)
-        self._unfinished = storage.join(above, f".{name}.pylogseg-unfinished")
-        unfinished.check_replaceable(storage, self._target)
-        if isinstance(storage, LocalStorage) and place.log_dir and unfinished.is_within(target, place.log_dir):
+        self._new = NewFolder(storage, target)
+        if isinstance(storage, LocalStorage) and place.log_dir and is_within(target, place.log_dir):
             raise RequestError(f"{target} lies in {place.parent}, which is copied: name a folder outside of it")
 
     def plan(self) -> Copied:
@@ -198,16 +196,13 @@ class _Copy:
 
     def run(self, jobs: int, on_bytes: Callable[[int], None] | None) -> Copied:
         """Copy, and give the copy its name."""
-        storage = self._storage
-        lock = unfinished.begin(storage, self._unfinished)
         try:
-            self._copy_all(jobs, on_bytes)
-            lock.release()
-            unfinished.put_in_place(storage, self._unfinished, self._target)
+            with self._new.locked():
+                self._copy_all(jobs, on_bytes)
+            self._new.finish()
         except BaseException:
-            lock.release()
             with contextlib.suppress(StorageError):
-                storage.remove_folder(self._unfinished)
+                self._new.discard()
             raise
         return self._result
 
@@ -223,7 +218,7 @@ class _Copy:
         for kind, offsets in checkpoints.items():
             self._write_checkpoint(kind, offsets)
         self._copy_small_files(marker)
-        self._storage.sync_folder(self._unfinished)
+        self._storage.sync_folder(self._new.beside)
 
     def _row(self, name: str) -> PartitionCopy:
         row = PartitionCopy(
@@ -244,7 +239,7 @@ class _Copy:
     def _copy(self, name: str, advance: Advance) -> PartitionCopy:
         row = self._row(name)
         if row.state != "left":
-            target = self._storage.join(self._unfinished, name)
+            target = self._storage.join(self._new.beside, name)
             try:
                 row = PartitionCopier(self._storage, row.source, target, advance).run()
             except (StorageError, CorruptionError) as error:
@@ -285,7 +280,7 @@ class _Copy:
                 )
         if kept:
             ordered = {key: kept[key] for key in offsets if key in kept}
-            path = self._storage.join(self._unfinished, kind.value)
+            path = self._storage.join(self._new.beside, kind.value)
             self._storage.write_synced(path, encode_offset_checkpoint(ordered))
 
     def _copied(self) -> Iterable[PartitionCopy]:
@@ -315,11 +310,11 @@ class _Copy:
         for name in _AS_THEY_ARE:
             data = self._small_file(storage.join(log_dir, name))
             if data is not None:
-                storage.write_synced(storage.join(self._unfinished, name), data)
+                storage.write_synced(storage.join(self._new.beside, name), data)
         result = self._result
         is_whole = not (result.unread or result.lacking or any(row.cut_bytes or row.is_damaged for row in result))
         if marker is not None and self._marker() == marker and is_whole:
-            storage.write_synced(storage.join(self._unfinished, FileKind.CLEAN_SHUTDOWN.value), marker)
+            storage.write_synced(storage.join(self._new.beside, FileKind.CLEAN_SHUTDOWN.value), marker)
             self._result.is_marked_clean = True
 
 

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 
 from pylogseg.disk.target import Target
+from pylogseg.env.beside import NewFolder
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.names import FileKind, parse_partition_folder
-from pylogseg.offline import unfinished
 from pylogseg.offline.copying.files import copy_folder
 from pylogseg.offline.restoring.checkpoints import read_checkpoints
 
 _AS_THEY_ARE = (FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN)
 
 
-class Destination:
+class Destination(NewFolder):
     """A log directory that is being made beside its later place, which must be missing or an empty folder."""
-
-    def __init__(self, storage: Storage, path: str) -> None:
-        self._storage = storage
-        self.path = os.path.abspath(path) if isinstance(storage, LocalStorage) else path
-        above, name = storage.split(self.path)
-        self.unfinished = storage.join(above, f".{name}.pylogseg-unfinished")
-        self._is_ours = False
-        unfinished.check_replaceable(storage, self.path)
 
     def copy(self, place: Target, names: Sequence[str], on_bytes: Callable[[int], None]) -> Target:
         """Copy partitions with what the log directory knows of them; return where they are now.
@@ -35,19 +26,15 @@ class Destination:
         """
         storage = self._storage
         _check_unlocked(storage, place.parent)
-        lock = unfinished.begin(storage, self.unfinished)
-        self._is_ours = True
-        try:
+        with self.locked():
             for name in names:
-                copy_folder(storage, storage.join(place.parent, name), storage.join(self.unfinished, name), on_bytes)
+                copy_folder(storage, storage.join(place.parent, name), storage.join(self.beside, name), on_bytes)
             if place.log_dir is not None:
                 self._copy_checkpoints(place.log_dir, names)
-            storage.sync_folder(self.unfinished)
+            storage.sync_folder(self.beside)
             _check_unlocked(storage, place.parent)
-        finally:
-            lock.release()
         is_log_dir = place.log_dir is not None or all(parse_partition_folder(name) for name in names)
-        return Target(self.unfinished, tuple(names), self.unfinished if is_log_dir else None, place.is_whole)
+        return Target(self.beside, tuple(names), self.beside if is_log_dir else None, place.is_whole)
 
     def _copy_checkpoints(self, log_dir: str, names: Sequence[str]) -> None:
         storage = self._storage
@@ -55,25 +42,16 @@ class Destination:
         for kind, entries in read_checkpoints(storage, log_dir).items():
             offsets = {key: at for key, at in entries.items() if key in chosen}
             if offsets:
-                path = storage.join(self.unfinished, kind.value)
+                path = storage.join(self.beside, kind.value)
                 storage.write_synced(path, encode_offset_checkpoint(offsets))
         for kind in _AS_THEY_ARE:
             path = storage.join(log_dir, kind.value)
             if storage.exists(path):
-                storage.write_synced(storage.join(self.unfinished, kind.value), storage.read_all(path))
-
-    def finish(self) -> None:
-        """Give it its name."""
-        unfinished.put_in_place(self._storage, self.unfinished, self.path)
-
-    def discard(self) -> None:
-        """Remove what was made."""
-        if self._is_ours:
-            self._storage.remove_folder(self.unfinished)
+                storage.write_synced(storage.join(self.beside, kind.value), storage.read_all(path))
 
     def shown(self, text: str) -> str:
         """A text with the later place in it instead of the present one."""
-        return text.replace(self.unfinished, self.path)
+        return text.replace(self.beside, self.path)
 
 
 def _check_unlocked(storage: Storage, folder: str) -> None:

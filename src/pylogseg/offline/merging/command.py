@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pylogseg.config import LogConfig
 from pylogseg.disk.lineage.authority import Known
 from pylogseg.disk.target import Target, refuse_if_locked
+from pylogseg.env.beside import NewFolder
+from pylogseg.env.filesystem import is_same_folder, is_within
 from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
@@ -18,8 +20,6 @@ from pylogseg.format.files.status import PartitionMetadata, encode_partition_met
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder, partition_folder_name
 from pylogseg.inspect.verify.missing import is_asked
 from pylogseg.log.directory import LogDirectory, partition_of
-from pylogseg.offline import unfinished
-from pylogseg.offline.copying.into import Destination
 from pylogseg.offline.merging.age import Age, Metadata
 from pylogseg.offline.merging.partition import Plan, Writer, planned
 from pylogseg.offline.merging.replica import ReplicaScan, noted_offsets, scan_replica
@@ -135,7 +135,7 @@ class _Merge:
             raise RequestError("there is nothing to merge: name the log directories")
         for number, disk in enumerate(self._disks):
             for other in self._disks[:number]:
-                if unfinished.is_same(other.path, disk.path):
+                if is_same_folder(other.path, disk.path):
                     raise RequestError(f"{disk.path} was named twice, also as {other.path}: name each disk once")
         self._check_cluster()
         self._metadata = self._read_metadata(cluster_metadata)
@@ -266,37 +266,38 @@ class _Merge:
     # ---- work ----
 
     def run(self, into: str, dry_run: bool, jobs: int, on_bytes: Callable[[int], None] | None) -> Result:
-        target = Destination(self._storage, into)
+        target = NewFolder(self._storage, into)
         result = self._result
         result.dry_run, result.log_dir = dry_run, target.path
         result.sources = [disk.path for disk in self._disks]
         for disk in self._disks:
-            if unfinished.is_within(target.path, disk.path):
+            if is_within(target.path, disk.path):
                 raise RequestError(f"{into} lies in {disk.path}, which is merged: name a folder outside of it")
         if dry_run:
             self._take_all(lambda name, advance: self._one(name, advance, None, target), jobs, on_bytes)
             return result
-        lock = unfinished.begin(self._storage, target.unfinished)
+        made = self._storage.join(target.beside, "log")
         try:
-            made = self._storage.join(target.unfinished, "log")
-            directory = LogDirectory(self._storage, made)
-            try:
-                self._take_all(lambda name, advance: self._one(name, advance, directory, target), jobs, on_bytes)
-                self._write_properties(made)
-                if self._cleaned:
-                    path = self._storage.join(made, FileKind.CLEANER_OFFSETS.value)
-                    self._storage.write_synced(path, encode_offset_checkpoint(dict(sorted(self._cleaned.items()))))
-            finally:
-                directory.close()
-            result.is_closed_clean = self._storage.exists(self._storage.join(made, FileKind.CLEAN_SHUTDOWN.value))
-            self._storage.sync_folder(made)
+            with target.locked():
+                self._make(made, target, jobs, on_bytes)
             if any(each.state == "done" for each in result):
-                lock.release()
-                unfinished.put_in_place(self._storage, made, target.path)
+                target.finish(made)
         finally:
-            lock.release()
-            self._storage.remove_folder(target.unfinished)
+            target.discard()
         return result
+
+    def _make(self, made: str, target: NewFolder, jobs: int, on_bytes: Callable[[int], None] | None) -> None:
+        storage, directory = self._storage, LogDirectory(self._storage, made)
+        try:
+            self._take_all(lambda name, advance: self._one(name, advance, directory, target), jobs, on_bytes)
+            self._write_properties(made)
+            if self._cleaned:
+                path = storage.join(made, FileKind.CLEANER_OFFSETS.value)
+                storage.write_synced(path, encode_offset_checkpoint(dict(sorted(self._cleaned.items()))))
+        finally:
+            directory.close()
+        self._result.is_closed_clean = storage.exists(storage.join(made, FileKind.CLEAN_SHUTDOWN.value))
+        storage.sync_folder(made)
 
     def _write_properties(self, made: str) -> None:
         for disk in self._disks:
@@ -315,7 +316,7 @@ class _Merge:
             self._result.partitions.append(result)
             self._on_result(result)
 
-    def _one(self, name: str, advance: Advance, directory: LogDirectory | None, target: Destination) -> PartitionResult:
+    def _one(self, name: str, advance: Advance, directory: LogDirectory | None, target: NewFolder) -> PartitionResult:
         result = PartitionResult(name, self._storage.join(target.path, name))
         try:
             plan = self._planned(name, result, advance)
@@ -437,4 +438,4 @@ class _Merge:
 
 
 def _is_in(error: PylogsegError, folder: str) -> bool:
-    return isinstance(error, StorageError) and unfinished.is_within(error.path, folder)
+    return isinstance(error, StorageError) and is_within(error.path, folder)

@@ -8,6 +8,7 @@ import numpy as np
 
 from pylogseg.disk.lineage.chains import parting
 from pylogseg.disk.target import Target, refuse_if_locked
+from pylogseg.env.filesystem import is_same_folder
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
 from pylogseg.format.files.properties import parse_properties
@@ -15,7 +16,6 @@ from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.log.identity import topic_id_of
 from pylogseg.log.segment_rewrite import Filtered
-from pylogseg.offline import unfinished
 from pylogseg.offline.merging.replica import ReplicaScan, noted_offsets, scan_replica
 from pylogseg.offline.partition import Part
 from pylogseg.offline.repairing.salvage import Survey, kept_batches
@@ -37,7 +37,7 @@ class OtherDisk:
         """Raise RequestError if it is, or has, a log directory that is to be repaired."""
         for log_dir in log_dirs:
             for place in self._places:
-                if unfinished.is_same(place.parent, log_dir):
+                if is_same_folder(place.parent, log_dir):
                     raise RequestError(f"{self.path}: {log_dir} is to be repaired: name the disk of another broker")
 
     def replica_of(self, part: Part) -> OtherReplica | None:

@@ -13,6 +13,7 @@ from pylogseg.disk.disk import Partition, open_dir
 from pylogseg.disk.target import Target, chosen_in, moving_picture
 from pylogseg.disk.tier.urls import is_tier
 from pylogseg.env.executor import INLINE, Executor, Threads
+from pylogseg.env.filesystem import is_same_folder, is_within
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
@@ -23,7 +24,6 @@ from pylogseg.inspect.verify.missing import is_asked
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
 from pylogseg.log.state import Start
-from pylogseg.offline import unfinished
 from pylogseg.offline.copying.files import check_batches, copy_folder, finish_swap, first_difference, settle
 from pylogseg.offline.moving import check_log_dir
 from pylogseg.offline.reindexing import reindex
@@ -33,7 +33,7 @@ from pylogseg.offline.restoring.checkpoints import all_entries, all_within, note
 from pylogseg.offline.restoring.contents import Content, content_of
 from pylogseg.offline.restoring.from_table import FromTable
 from pylogseg.offline.restoring.partition import RestoreOptions, Written
-from pylogseg.offline.restoring.staging import Staging, sweep
+from pylogseg.offline.restoring.staging import Staging, finish_commits
 from pylogseg.offline.restoring.tables import Tables, is_table
 from pylogseg.offline.restoring.tier import FromTier, Until
 from pylogseg.offline.restoring.uploading import Upload
@@ -281,7 +281,7 @@ class _FromLogs:
         """Raise RequestError if a log directory lies in what is read."""
         for name, place in self._places.items():
             source = place.parent if place.is_whole else self._folder(name)
-            if unfinished.is_within(target, source) and not unfinished.is_same(target, source):
+            if is_within(target, source) and not is_same_folder(target, source):
                 raise RequestError(f"{target} lies in {source}, which is read: name a log directory outside of it")
 
     def _folder(self, name: str) -> str:
@@ -434,7 +434,7 @@ class Restoring:
     def run(self, overwrite: bool) -> Result:
         """Restore; a partition that `given` writes as failed stays as it is in the target."""
         check_unlocked(self._target)
-        sweep(self._target)  # what died after its commit began is finished first
+        finish_commits(self._target)  # what died after its commit began is finished first
         before = read_checkpoints(self._storage, self._target)
         names, given = self._chosen(overwrite), self._given
         if not names:

@@ -79,7 +79,7 @@ class Staging:
     def begin(self) -> None:
         """Create the folder, and finish or remove what earlier writes left."""
         self._storage.make_folder(self.root)
-        sweep(self.root, self._storage)
+        finish_commits(self.root, self._storage)
         self._storage.make_folder(self.folder)
 
     def attempt_folder(self, task: str) -> str:
@@ -216,7 +216,7 @@ def is_left_behind(name: str) -> bool:
     return name.startswith((f"{_TOPIC}-0.", _MARKER))
 
 
-def sweep(root: str, storage: Storage | None = None, now_ms: Callable[[], int] | None = None) -> list[str]:
+def finish_commits(root: str, storage: Storage | None = None, now_ms: Callable[[], int] | None = None) -> list[str]:
     """Finish commits that a crash interrupted, and remove forgotten staging folders and markers.
 
     Parameters

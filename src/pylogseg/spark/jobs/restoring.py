@@ -19,7 +19,7 @@ from pylogseg.offline.comparing_table import compared
 from pylogseg.offline.restoring.contents import content_of
 from pylogseg.offline.restoring.partition import Written
 from pylogseg.offline.restoring.rows import COLUMNS, WriteOptions, write_rows
-from pylogseg.offline.restoring.staging import Placed, Staging, by_offsets, placed_at, sweep
+from pylogseg.offline.restoring.staging import Placed, Staging, by_offsets, finish_commits, placed_at
 from pylogseg.offline.restoring.tables import is_committed
 from pylogseg.offline.restoring.uploading import Upload
 from pylogseg.spark.executor import SparkExecutor
@@ -126,7 +126,7 @@ def restore(
     if "://" in given.root:
         return _into_store(spark, rows, given, storage, overwrite, dry_run)
     if not dry_run and os.path.isdir(given.root):
-        sweep(given.root)  # a write that died after its commit began is finished first
+        finish_commits(given.root)  # a write that died after its commit began is finished first
     there = {} if overwrite else _there(given.root)  # overwrite writes, whatever is there
     done: list[tuple[Any, ...]] = []
     if there or dry_run:

@@ -25,7 +25,7 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.offline.restoring.partition import Written
-from pylogseg.offline.restoring.staging import Staging, sweep
+from pylogseg.offline.restoring.staging import Staging, finish_commits
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.spark.executor import SparkExecutor
@@ -112,7 +112,7 @@ def rewritten(
     place = Target.find(LocalStorage(), os.path.abspath(path))
     chosen = [name for name in place.chosen(topics or (), partitions or ()) if not place.reason_to_leave(name)]
     if not dry_run and os.path.isdir(out):
-        sweep(os.path.abspath(out))  # a run that died after its commit began is finished first
+        finish_commits(os.path.abspath(out))  # a run that died after its commit began is finished first
     label, how, notes = f"pylogseg {command.__name__}", _how(command, options), _read_notes(out)
     sizes = {name: _size_of(os.path.join(place.parent, name)) for name in chosen}
     # overwrite writes, whatever an earlier run has made

@@ -16,6 +16,7 @@ from typing import IO, Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pylogseg.env.beside import whole
 from pylogseg.errors import RequestError
 from pylogseg.format import text
 from pylogseg.format.names import parse_partition_folder
@@ -24,7 +25,6 @@ from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.log_reader import LogFiles, LogReader
 from pylogseg.reading.partition import Chunk
 from pylogseg.tables.export.stores import ObjectStore
-from pylogseg.tables.export.unfinished import whole
 from pylogseg.values.decoding import TypedBatches
 from pylogseg.values.strings import NotUtf8, as_strings, with_strings
 from pylogseg.values.typed_text import PayloadText

@@ -17,11 +17,11 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pylogseg.env.beside import is_alive
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.tables.export.stores import FolderStore, ObjectStore, store_of
-from pylogseg.tables.export.unfinished import is_alive
 
 _log = logging.getLogger(__name__)
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from pylogseg.disk.tier.urls import KEYS_OPTION
+from pylogseg.env.beside import scratch_folder, unfinished, whole
 from pylogseg.env.remote import remote_system, tag_of, without_login
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.tables.export.unfinished import create_folder, unfinished, whole
 
 _PIECE_BYTES = 8 << 20
 
@@ -112,12 +111,8 @@ class FolderStore:
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """A folder on the same disk, from which a file moves by a rename."""
-        folder = self.root / unfinished()
-        create_folder(folder)
-        try:
+        with scratch_folder(self.root / unfinished()) as folder:
             yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def name(self, name: str) -> str:
         """Return the path of an object."""

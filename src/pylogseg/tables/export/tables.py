@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from pylogseg.disk.disk import Segment
+from pylogseg.env.beside import scratch_folder, sweep
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.reading.log_reader import LogFiles, LogReader
 from pylogseg.reading.marks import is_marked, mark_of
@@ -41,7 +41,6 @@ from pylogseg.tables.export.notes import (
     writing,
 )
 from pylogseg.tables.export.stores import Fingerprint, FolderStore, ObjectStore, store_of
-from pylogseg.tables.export.unfinished import remove
 from pylogseg.walker.gaps import GapKind
 
 #: The topic is in the name of a folder; the partition is not, so it is a column.
@@ -156,15 +155,9 @@ class TableExport:
             yield
             return
         notes = self.store.root / NOTES
-        # Nobody else writes here.
-        for litter in [*notes.glob(f"{_WRITING}*"), *notes.glob(".*.tmp")]:
-            remove(litter)
-        folder = notes / f"{_WRITING}{self._mark}"
-        folder.mkdir()
-        try:
+        sweep(notes, [f"{_WRITING}*", ".*.tmp"], is_locked=True)
+        with scratch_folder(notes / f"{_WRITING}{self._mark}"):
             yield
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:

@@ -9,7 +9,6 @@ import http.client
 import os
 import re
 import socket
-import tempfile
 import threading
 import urllib.error
 import urllib.parse
@@ -17,6 +16,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
+from pylogseg.env.beside import whole
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format import bounded_json
 from pylogseg.values.schemas.schema import DEFAULT_CONTEXT, Schema, context_of, guid_of
@@ -28,6 +28,7 @@ TIMEOUT_S = 10.0
 _MOST_BYTES = 16 << 20
 _NO_REGISTRY = "the answer is no schema in JSON: is this a schema registry?"
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+_keeping = threading.Lock()
 
 
 def default_cache() -> Path:
@@ -216,9 +217,9 @@ def _keep(path: Path, raw: bytes) -> None:
     """Write a file of the cache; one that cannot be written is no reason to stop."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        number, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(number, "wb") as file:
+        with _keeping, whole(path) as file:
+            if hasattr(os, "fchmod"):
+                os.fchmod(file.fileno(), 0o600)
             file.write(raw)
-        os.replace(name, path)
     except OSError:
         return

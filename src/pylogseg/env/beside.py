@@ -1,0 +1,190 @@
+"""Files and folders that are written beside the names that they get when they are whole.
+
+A file of this machine: `whole`, with `sweep` for what a killed process left; an object of a store appears whole anyway.
+A folder: `NewFolder`. A file that has to survive a crash of the machine: `Storage.write_whole`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import platform
+import re
+import shutil
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from pylogseg.env.handles import open_descriptor
+from pylogseg.env.locks import LOCK_NAME
+from pylogseg.env.storage import LocalStorage, Storage, make_folder
+from pylogseg.errors import RequestError, StorageError
+
+#: Readers of datasets skip names that begin with a dot.
+_NAME = re.compile(r"\.(?:.+\.)?(?P<process>\d+)@(?P<host>[^/]+)\.tmp")
+
+
+# ---- files of this machine ----
+
+
+def unfinished(name: str = "") -> str:
+    """Return a temporary name for a file or folder while this process writes it; `name` is the final name, if any."""
+    return f".{name}{'.' if name else ''}{os.getpid()}@{_host()}.tmp"
+
+
+def create(path: Path) -> IO[bytes]:
+    """Open a new file; what has the name, also a link that leads elsewhere, is removed and never followed."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(open_descriptor(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb")
+
+
+@contextlib.contextmanager
+def whole(target: Path) -> Iterator[IO[bytes]]:
+    """Yield a file that gets its name when all of it is written; nothing is left of it after a failure."""
+    beside = target.with_name(unfinished(target.name))
+    try:
+        with create(beside) as file:
+            yield file
+        os.replace(beside, target)
+    except BaseException as error:
+        with contextlib.suppress(FileNotFoundError):
+            beside.unlink()
+        # What a write says names no file (a disk that is full), or one that nobody asked for.
+        named = error.filename if isinstance(error, OSError) else ""
+        if isinstance(error, OSError) and not isinstance(error, StorageError) and named in (None, str(beside)):
+            reason = "there is no such folder: make it first" if error.errno == errno.ENOENT else error.strerror
+            raise StorageError(target, "write", reason or str(error), error.errno) from error
+        raise
+
+
+@contextlib.contextmanager
+def scratch_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder, which goes with all that is still in it; the one that a killed run left goes first."""
+    remove(path)
+    path.mkdir(parents=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def sweep(folder: Path, patterns: Iterable[str], *, is_locked: bool = False) -> list[Path]:
+    """Remove what ended processes of this machine have left; return what other machines left, or somebody writes.
+
+    `is_locked`: nobody else writes there, so all of it was left.
+    """
+    left = []
+    for path in [path for pattern in patterns for path in folder.glob(pattern)]:
+        found = _NAME.fullmatch(path.name)
+        if is_locked or (found and found["host"] == _host() and not is_alive(int(found["process"]))):
+            remove(path)
+        elif found and int(found["process"]) != os.getpid():
+            left.append(path)
+    return left
+
+
+def remove(path: Path) -> None:
+    """Remove a file, a link or a folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _host() -> str:
+    return re.sub(r"[^\w.-]", "_", platform.node()) or "localhost"
+
+
+def is_alive(process: int) -> bool:
+    """Check whether there is such a process; where that cannot be asked, there is."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+# ---- folders of a storage ----
+
+
+def check_free(storage: Storage, path: str) -> None:
+    """Check that a result can get a name; raises RequestError if there is something that it would replace."""
+    if _is_taken(storage, path):
+        raise RequestError(f"{path}: expected an empty folder, or a path that does not exist yet")
+
+
+def _is_taken(storage: Storage, path: str) -> bool:
+    return storage.exists(path) and (not storage.stat(path).is_dir or bool(storage.list_folder(path)))
+
+
+class NewFolder:
+    """A folder that is made at `beside` until `finish` gives it its name, which must be free."""
+
+    def __init__(self, storage: Storage, path: str) -> None:
+        self._storage = storage
+        self.path = os.path.abspath(path) if isinstance(storage, LocalStorage) else path
+        above, name = storage.split(self.path)
+        self.beside = storage.join(above, f".{name}.pylogseg-unfinished")
+        self._is_ours = False
+        if isinstance(storage, LocalStorage) and (os.path.islink(self.path) or os.path.ismount(self.path)):
+            is_link = os.path.islink(self.path)
+            what = "a symbolic link" if is_link else "a mount point, which no folder can take the place of"
+            raise RequestError(f"{self.path}: {what}: name a folder in it, such as {os.path.join(self.path, 'log')}")
+        check_free(storage, self.path)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make it, or empty the one that a killed run left, and keep it from other runs.
+
+        Raises StorageError if another run is making the same result, or the name belongs to something else: its name
+        can be foretold, and in a folder that several users write to somebody may have put a link there.
+        """
+        storage = self._storage
+        make_folder(storage, self.beside)
+        if isinstance(storage, LocalStorage):
+            _check_ours(self.beside)
+        lock = storage.lock(self.beside)
+        try:
+            for entry in storage.list_folder(self.beside):
+                inside = storage.join(self.beside, entry.name)
+                if entry.is_dir:
+                    storage.remove_folder(inside)
+                elif entry.name != LOCK_NAME:
+                    storage.remove(inside)
+            self._is_ours = True
+            yield
+        finally:
+            lock.release()
+
+    def finish(self, made: str | None = None) -> None:
+        """Give what was made (all of it, or a folder in it) its name; StorageError if that is not free any more."""
+        storage = self._storage
+        if _is_taken(storage, self.path):
+            reason = "it was empty or missing before, and now somebody has put files here"
+            raise StorageError(self.path, "replace", reason)
+        if storage.exists(self.path):
+            storage.remove_folder(self.path)  # not every system renames over a folder
+        storage.rename(made or self.beside, self.path)
+        storage.sync_folder(storage.split(self.path)[0])
+
+    def discard(self) -> None:
+        """Remove what is left of it beside its name; nothing if another run makes it."""
+        if self._is_ours:
+            self._storage.remove_folder(self.beside)
+
+
+def _check_ours(path: str) -> None:
+    status = os.lstat(path)
+    reason = ""
+    if not stat.S_ISDIR(status.st_mode):
+        reason = "a symbolic link or a file has this name"
+    elif hasattr(os, "geteuid") and status.st_uid != os.geteuid():
+        reason = f"the folder belongs to another user, with the number {status.st_uid}"
+    if reason:
+        raise StorageError(path, "write to", f"{reason}: it was not left by an earlier run; check and remove it")
