@@ -20,8 +20,9 @@ from replay import Replay
 from pylogseg import encode, read
 from pylogseg.errors import PylogsegError
 from pylogseg.log.recovery_report import ActionKind
-from pylogseg.offline.recovering import RecoverOptions, Recovery
-from pylogseg.testing.clock import ManualClock
+from pylogseg.offline import recover
+from pylogseg.offline.options import Options
+from pylogseg.offline.recovering import unflushed_bytes
 
 INTERVAL = ("--config", "index.interval.bytes=512")
 
@@ -239,7 +240,8 @@ def test_after_a_kill(golden: Path, tmp_path: Path, number: int) -> None:
     parts = {row["partition"]: row for row in rows(done, "partition")}
     assert parts.pop("lost+found")["state"] == "left"
     assert len(parts) == 4
-    assert {row["state"] for row in parts.values()} == {"recovered"}
+    assert {row["state"] for row in parts.values()} <= {"done", "unchanged"}
+    assert min(row["recoveredSegments"] for row in parts.values()) > 0
     for name, last in json.loads((source / "acked.json").read_text()).items():
         if name in parts:
             assert parts[name]["logEnd"] > last
@@ -254,7 +256,8 @@ def test_after_a_kill(golden: Path, tmp_path: Path, number: int) -> None:
     assert {row["kind"] for row in verified} <= {"not-here"}  # the metadata log, which is in the other directory
     before = contents(folder)
     again = pylogseg("recover", folder, "--json")
-    assert (rows(again, "action"), contents(folder), again.rows[-1]["clean"]) == ([], before, 4)
+    assert (rows(again, "action"), contents(folder), again.rows[-1]["unchanged"]) == ([], before, 4)
+    assert again.rows[-1]["recoveredSegments"] == 0
 
 
 def expected_ends(expected: dict[str, Any]) -> dict[str, int]:
@@ -278,7 +281,7 @@ def test_after_an_orderly_stop(golden: Path, tmp_path: Path, case: str) -> None:
         assert done.code == 0
         # A leader epoch without records goes, as in a broker.
         assert set(kinds(done)) <= {"leftover", "epochs", "snapshot"}
-        assert done.rows[-1]["recovered"] == done.rows[-1]["failed"] == 0
+        assert done.rows[-1]["recoveredSegments"] == done.rows[-1]["failed"] == 0
         for row in some(rows(done, "partition")):
             if row["state"] == "left":
                 assert row["partition"].startswith("__cluster_metadata") or "." in row["partition"]
@@ -325,7 +328,7 @@ def test_what_a_broker_does_not_load(golden: Path, tmp_path: Path) -> None:
     assert done.code == 1
     states = {row["partition"]: row["state"] for row in rows(done, "partition")}
     assert states.pop("whose-0") == "failed"
-    assert states == {"another-0": "recovered", "damaged-1": "failed", "named-0": "failed", "zebra-0": "recovered"}
+    assert states == {"another-0": "done", "damaged-1": "failed", "named-0": "failed", "zebra-0": "unchanged"}
     failed = {row["partition"]: row for row in rows(done, "partition") if row["state"] == "failed"}
     assert "leader-epoch-checkpoint: at position 0" in failed["damaged-1"]["reason"]
     assert "delete leader-epoch-checkpoint" in failed["damaged-1"]["remedy"]
@@ -423,7 +426,7 @@ def test_interrupted(golden: Path, tmp_path: Path) -> None:
         for number in range(60):
             shutil.copytree(source, folder / f"many-{number}")
         for wait in (0.01, 0.1):
-            done = process("recover", folder, "--no-keep", "--jobs", "2")
+            done = process("recover", folder, "--no-keep", "--jobs", "2", "--json")
             assert done.stdout is not None
             done.stdout.readline()
             time.sleep(wait)
@@ -485,17 +488,17 @@ def test_as_the_engine_in_a_replay(golden: Path, tmp_path: Path, number: int) ->
         failed = None
     except PylogsegError as error:
         failed = error
-    run = Recovery(str(folder), RecoverOptions(config=config, keep=str(tmp_path / "kept"), clock=ManualClock(now)))
-    total, done = run.total_bytes(), []
-    (result,) = run.run(done.append)
+    given: Any = {"config": config.to_properties(), "now_ms": now}
+    total, done = unflushed_bytes(str(folder), Options(), False), list[int]()
+    (result,) = recover(folder, keep=str(tmp_path / "kept"), on_bytes=done.append, **given)
     if failed is not None:
         assert (result.state, type(result.error)) == ("failed", type(failed))
         return
     assert contents(folder / "t-0") == contents(tmp_path / "replayed" / "t-0")
     split = any(action.kind is ActionKind.SPLIT for action in result.report.actions)
     assert sum(done) <= total or result.report.rebuilt_indexes or split  # such segments are read twice
-    (again,) = Recovery(str(folder), RecoverOptions(config=config, clock=ManualClock(now))).run()
-    assert (again.state, again.report.actions) == ("clean", [])
+    (again,) = recover(folder, **given)
+    assert (again.state, again.report.actions, again.report.recovered_segments) == ("unchanged", [], 0)
 
 
 def overflowed(folder: Path, base: int) -> int:

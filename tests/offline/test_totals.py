@@ -56,6 +56,10 @@ def total_of(done: Done) -> str:
     return line
 
 
+def losses(done: Done) -> list[str]:
+    return re.findall(r"^DAMAGE .*|^ {8}.*|^lost in .*", done.text, re.M)
+
+
 def test_each_kind_of_action_has_words() -> None:
     for kind in ActionKind:
         assert done_text([Action(kind, "t-0", "")]).startswith("1 ")
@@ -87,7 +91,8 @@ def test_a_line_for_each_partition_and_one_for_all(log_dir: Path, name: str) -> 
     sums = [sum(row[key] for row in parts) for key in ("bytesBefore", "bytesAfter")]
     assert f"{len(done)} of {len(every)} partition" in total
     assert f"segments {size_text(sums[0])} to {size_text(sums[1])}, {size_text(abs(sums[0] - sums[1]))}" in total
-    assert quiet.text.splitlines() == [total]
+    assert quiet.text.splitlines() == [*losses(plain), total]
+    assert bool(losses(plain)) == (name == "repair")
     assert rows[-1]["changed"] == len(done)
     # What is done is what was foretold.
     real = in_words(name, log_dir)
@@ -110,11 +115,12 @@ def test_recovery(log_dir: Path) -> None:
     plain, long, quiet = (pylogseg(*words, "--dry-run", *more) for more in ((), ("-v",), ("-q",)))
     rows = pylogseg(*words, "--dry-run", "--json").rows
     parts = [row for row in rows if row["type"] == "partition"]
-    mended = [row["partition"] for row in parts if row["actions"]]
+    mended = [row["partition"] for row in parts if row["recovery"]["actions"]]
     assert "txn-a-0" in mended
     assert len(mended) < len(parts) - 3
-    assert re.findall(r"^(\S+): offsets ", plain.text, re.M) == mended
-    assert re.findall(r"^(\S+): (?:offsets |no records)", long.text, re.M) == [
+    assert re.findall(r"^(\S+) +done ", plain.text, re.M) == mended
+    assert not re.search(r"^\S+ +unchanged ", plain.text, re.M)
+    assert re.findall(r"^(\S+) +(?:done|unchanged) ", long.text, re.M) == [
         row["partition"] for row in parts if row["state"] != "left"
     ]
     assert not re.search(r"would (create|change|remove) ", plain.text)
@@ -126,16 +132,18 @@ def test_recovery(log_dir: Path) -> None:
     total = total_of(plain)
     assert total == total_of(quiet) == total_of(long)
     sums: dict[str, Any] = rows[-1]
-    assert f"{len(parts)} partitions ({sums['recovered']} recovered, {sums['left']} skipped)" in total
-    assert f"{sums['cutBytes']:,} bytes would be cut off" in total
+    assert f"{sums['done']} of {len(parts)} partitions would be changed" in total
+    assert sums["left"] == len(parts) - sums["done"] - sums["unchanged"]
+    assert f"{sums['cutBytes']:,} bytes cut off" in total
     real = pylogseg(*words)
     assert total_of(real) == total.replace("would be ", "")
 
 
 def test_nothing_was_out_of_order(log_dir: Path) -> None:
     assert pylogseg("recover", log_dir, "--no-keep", *INTERVAL).code == 0
-    total = total_of(pylogseg("recover", log_dir, *INTERVAL))
-    assert total.endswith("nothing to repair")
+    again = pylogseg("recover", log_dir, *INTERVAL)
+    assert "nothing to repair" in again.text.splitlines()
+    assert total_of(again).startswith("TOTAL: 0 of ")
     broken(log_dir)
     assert "out of order" not in pylogseg("recover", log_dir, "--no-keep", "--full", *INTERVAL).text
 

@@ -13,7 +13,6 @@ import pylogseg as package
 from pylogseg import offline
 from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
-from pylogseg.offline.recovering import RecoverOptions, Recovery
 
 #: Commands that read what paths and names choose, and how each is told to be about all records.
 READERS: dict[str, tuple[str, ...]] = {
@@ -269,7 +268,7 @@ def test_offline_takes_the_names_of_read(examples: Path) -> None:
 def test_an_empty_path_is_no_folder() -> None:
     for work in (
         lambda: offline.retain("", max_bytes=1, force=True, dry_run=True),
-        lambda: Recovery("", RecoverOptions()),
+        lambda: offline.recover(""),
     ):
         with pytest.raises(RequestError, match="the path is empty"):
             work()

@@ -6,10 +6,13 @@ A command is a function decorated with `offline_command`. It gets a `Request` an
 
 from __future__ import annotations
 
+import datetime
 import functools
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import click
@@ -19,6 +22,7 @@ from pylogseg.cli.common import (
     change_text,
     count_text,
     decorated,
+    jobs_option,
     json_option,
     parse_moment,
     parse_settings,
@@ -32,8 +36,10 @@ from pylogseg.cli.common import (
     try_print,
 )
 from pylogseg.cli.tiers import DISK, Local
+from pylogseg.cli.verify import print_finding
 from pylogseg.cli.workers import Workers, parts_option, worker_options, workers_of
 from pylogseg.env.executor import Threads
+from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.log.recovery_report import Action
 from pylogseg.offline.options import Options
@@ -57,6 +63,11 @@ _COUNTED = {
     "offsetsMissing": ("offset", "missing"),
     "segmentsDeleted": ("segment", "deleted"),
     "segmentsRewritten": ("segment", "rewritten"),
+    "recoveredSegments": ("segment", "checked"),
+    "cutBytes": ("byte", "cut off"),
+    "droppedSegments": ("segment", "dropped"),
+    "removedFiles": ("file", "removed"),
+    "rebuiltIndexes": ("index file", "rebuilt"),
     "filesWritten": ("file", "written"),
     "filesRemoved": ("file", "removed"),
 }
@@ -111,8 +122,9 @@ _OPTIONS = (
         help="Use TIME as the current time, e.g. 2026-01-31T12:00:00Z; default: the clock.",
     ),
     json_option,
-    *worker_options(parts_option),
-    click.option("--verbose", "-v", is_flag=True, help="Also print unchanged partitions, and each file of a dry run."),
+    click.option(
+        "--verbose", "-v", is_flag=True, help="Also print unchanged partitions, notices, and each file of a dry run.",
+    ),
     click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total."),
 )  # fmt: skip
 
@@ -163,10 +175,12 @@ class Request(NamedTuple):
                 click.echo(f"interrupted: {self._after_interrupt()}", err=True)
                 raise
         report_lacking(result.lacking)
+        for finding in result.refusals:
+            try_print(print_finding, finding, self.as_json)
         if self.as_json:
             try_print(print_json, result.as_row())
         elif self.quiet:
-            try_print(click.echo, _total(result))
+            try_print(click.echo, "\n".join([*_losses(result), _total(result)]))
         else:
             try_print(_print, result, columns or {}, self.verbose, nothing)
         if result.exit_code:
@@ -203,7 +217,9 @@ class Request(NamedTuple):
             for row in result.rows:
                 print_json({"partition": result.name, **row})
             print_json(result.as_row())
-        elif result.state == "failed":
+            return
+        _print_actions(result.report.actions, self.verbose, self.options["dry_run"])
+        if result.state == "failed":
             click.echo(f"FAILED  {result.path}")
             click.echo(f"        {in_shell(result.reason)}")
             if result.remedy:
@@ -216,7 +232,15 @@ class Request(NamedTuple):
 
 def offline_command(function: Callable[..., None]) -> Callable[..., None]:
     """Add DIR, NAME... and the shared options to a command; it gets them as a `Request`."""
+    return _command(function, parts_option)
 
+
+def parallel_command(function: Callable[..., None]) -> Callable[..., None]:
+    """The same for a command that needs little memory: with a thread for each processor."""
+    return _command(function, jobs_option)
+
+
+def _command(function: Callable[..., None], threads: Callable[[Any], Any]) -> Callable[..., None]:
     @functools.wraps(function)
     def command(
         directory: str,
@@ -234,7 +258,35 @@ def offline_command(function: Callable[..., None]) -> Callable[..., None]:
         shared.update(topics=(*names, *topic) or None, partitions=partition or None, config=parse_settings(config))
         function(Request(directory, shared, as_json, quiet, verbose, workers), **rest)
 
-    return decorated(command, _OPTIONS)
+    return decorated(command, (*_OPTIONS[:-2], *worker_options(threads), *_OPTIONS[-2:]))
+
+
+def keeps_copies(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add --keep and --no-keep to a command, which gets the folder for copies as `keep`, None for none."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def command(request: Request, keep: str | None, no_keep: bool, **rest: Any) -> None:
+            if keep and no_keep:
+                raise RequestError("--keep and --no-keep cannot be combined")
+            function(request, keep=None if no_keep else os.path.abspath(keep or _default_keep()), **rest)
+
+        to = f"Copy what is {what} to FOLDER; default: pylogseg/kept/<time> below $XDG_STATE_HOME."
+        lost = f"Keep no copies: what is {what} is lost."
+        options = (
+            click.option("--keep", metavar="FOLDER", type=Local(), help=to),
+            click.option("--no-keep", is_flag=True, help=lost),
+        )
+        return decorated(command, options)
+
+    return decorate
+
+
+def _default_keep() -> str:
+    """Return the folder for the copies of this run, named by time and process."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return os.path.join(state, "pylogseg", "kept", f"{now:%Y%m%dT%H%M%SZ}-{os.getpid()}")
 
 
 # ---- output ----
@@ -259,6 +311,27 @@ def _print(result: Result, columns: Mapping[str, str], verbose: bool, nothing: s
     if result.dry_run:
         click.echo(dry_run_text(sum(len(part_result.changes) for part_result in result), verbose))
     click.echo(_total(result))
+
+
+def _print_actions(actions: Iterable[Action], verbose: bool, dry_run: bool) -> None:
+    """Print what lost records, and with `verbose` the rest: many files with the same reason once."""
+    for _, group in groupby(actions, lambda action: (action.kind, action.reason, action.bytes_gone > 0)):
+        first, *others = group
+        if first.is_damage:
+            for action in (first, *others):
+                _print_action(action, 0, dry_run)
+        elif verbose:
+            _print_action(first, len(others), dry_run)
+
+
+def _print_action(action: Action, more: int, dry_run: bool) -> None:
+    others = f" and {count_text(more, 'other file')}" if more else ""
+    click.echo(f"{'DAMAGE' if action.is_damage else 'notice'}  {action.kind.value}  {action.place}{others}")
+    click.echo(f"        {in_shell(action.reason)}")
+    if action.kept:
+        click.echo(f"        copy{' would be' * dry_run}: {action.kept}")
+    if action.remedy != "none":
+        click.echo(f"        remedy: {action.remedy}")
 
 
 def _is_done(result: PartitionResult) -> bool:
@@ -288,8 +361,8 @@ def done_text(actions: Iterable[Action]) -> str:
 
 def _details(result: PartitionResult) -> Iterator[str]:
     if done := done_text(result.report.actions):
-        yield f"recovered first, as a starting broker does: {done}"
-    yield from (str(action) for action in result.report.actions if action.bytes_gone)
+        yield f"recovered, as a starting broker does: {done}"
+    yield from (str(action) for action in result.report.actions if action.bytes_gone and not action.is_damage)
     yield from result.notes
 
 
@@ -306,6 +379,13 @@ def _shared_details(results: Sequence[PartitionResult], verbose: bool) -> Iterat
             yield f"{count_text(len(those), 'partition')}: {line}"
 
 
+def _losses(result: Result) -> Iterator[str]:
+    if result.refusals:
+        yield f"a broker will not start on this log directory: {count_text(len(result.refusals), 'finding')} above"
+    if lost := sum(action.is_damage for part_result in result for action in part_result.report.actions):
+        yield f"lost in {count_text(lost, 'place')}: records that may have been written whole"
+
+
 def _summary(result: Result) -> Iterator[str]:
     would = "would be " if result.dry_run else ""
     left: dict[tuple[str, str], list[str]] = {}
@@ -318,6 +398,7 @@ def _summary(result: Result) -> Iterator[str]:
     for (reason, remedy), topics in sorted(left.items(), key=lambda item: -len(item[1])):
         why = _of_topics(reason, list(dict.fromkeys(topics)))
         yield f"{count_text(len(topics), 'partition')} skipped: {why}" + (f"; {remedy}" if remedy else "")
+    yield from _losses(result)
     yield from result.notes
     for file in dict.fromkeys(change.file for change in result.checkpoints):
         changes = [change for change in result.checkpoints if change.file == file]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from pylogseg.cli.common import decompressed_option
-from pylogseg.cli.offline import Request, offline_command
-from pylogseg.cli.recover import default_keep
-from pylogseg.cli.tiers import DISK, Local
-from pylogseg.errors import RequestError
+from pylogseg.cli.offline import Request, keeps_copies, offline_command
+from pylogseg.cli.tiers import DISK
 from pylogseg.offline.repairing.command import repair as repair_logs
 
 _COLUMNS = {"gaps": "GAPS", "gapBytes": "GAP BYTES", "offsetsMissing": "OFFSETS MISSING"}
@@ -46,22 +42,15 @@ work stays, run the command again for the rest.
     is_flag=True,
     help="Keep the good batches after damage. Without it, all after the first damage is removed, as by a broker.",
 )
-@click.option(
-    "--keep",
-    metavar="FOLDER",
-    type=Local(),
-    help="Copy what is cut out or removed to FOLDER; default: pylogseg/kept/<time> below $XDG_STATE_HOME.",
-)
+@keeps_copies("cut out or removed")
 @click.option(
     "--from", "other", metavar="OTHER", type=DISK,
     help="A log directory of another broker: damaged ranges come from its replicas, where leader epochs agree.",
 )  # fmt: skip
-@click.option("--no-keep", is_flag=True, help="Keep no copies: what is cut out is lost.")
 def repair(
     request: Request,
     keep_behind: bool,
     keep: str | None,
-    no_keep: bool,
     other: str | None,
     max_decompressed_bytes: int,
 ) -> None:
@@ -71,15 +60,12 @@ def repair(
     (cut out only with --keep-behind), or its offsets do not fit between those of its neighbours. A torn tail is normal
     after a crash, and not damage.
     """
-    if keep and no_keep:
-        raise RequestError("--keep and --no-keep cannot be combined")
-    kept = None if no_keep else os.path.abspath(keep) if keep else default_keep()
     request.run(
         repair_logs,
         columns=_COLUMNS if other is None else {**_COLUMNS, "offsetsFromOthers": "FROM OTHERS"},
         other=other,
         passes=2,
         keep_behind=keep_behind,
-        keep=kept,
+        keep=keep,
         max_decompressed_bytes=max_decompressed_bytes,
     )

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pylogseg.offline.merging.command import merge
     from pylogseg.offline.moving import move
     from pylogseg.offline.recoding import recode
+    from pylogseg.offline.recovering import recover
     from pylogseg.offline.redacting import redact
     from pylogseg.offline.reindexing import reindex
     from pylogseg.offline.repairing.command import repair
@@ -30,6 +31,7 @@ _HOMES = {
     "merge": "pylogseg.offline.merging.command",
     "move": "pylogseg.offline.moving",
     "recode": "pylogseg.offline.recoding",
+    "recover": "pylogseg.offline.recovering",
     "redact": "pylogseg.offline.redacting",
     "reindex": "pylogseg.offline.reindexing",
     "repair": "pylogseg.offline.repairing.command",
@@ -46,6 +48,7 @@ __all__ = [
     "merge",
     "move",
     "recode",
+    "recover",
     "redact",
     "reindex",
     "repair",

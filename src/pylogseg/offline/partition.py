@@ -6,21 +6,23 @@ import contextlib
 from collections.abc import Callable
 
 from pylogseg.config import LogConfig
+from pylogseg.disk.target import Target
 from pylogseg.env.clock import Clock
 from pylogseg.env.environment import Environment
 from pylogseg.env.filesystem import Readable
 from pylogseg.env.pool import Advance
 from pylogseg.env.scheduler import CollectingScheduler
-from pylogseg.env.storage import Storage
+from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
 from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import Log
 from pylogseg.log.recovery import LoadHooks
-from pylogseg.log.recovery_keep import Keeper, KeepError
+from pylogseg.log.recovery_keep import FolderKeeper, Keeper, KeepError, PlannedKeeper, check_keep_folder
 from pylogseg.log.recovery_report import Action
 from pylogseg.log.segment_replace import CLEANED, SWAP
 from pylogseg.log.state import Start
+from pylogseg.offline.options import Options
 from pylogseg.offline.result import PartitionResult, is_full
 from pylogseg.offline.settings import Settings
 
@@ -53,6 +55,8 @@ class Part:
         self.settings, self.broker = settings, settings.broker
         self.result, self.advance = result, advance
         self.log: Log | None = None  #: From `open` on. Flushed and closed cleanly by the frame.
+        #: Whether one that was closed cleanly still counts as such if the command fails and has changed nothing.
+        self.stays_trusted = True
         self._scheduler = CollectingScheduler()
         self._opening = False
         self._before: dict[str, int] = {}
@@ -64,12 +68,14 @@ class Part:
         recovery_point: int | None = None,
         keeper: Keeper | None = None,
         mend: Callable[[], None] | None = None,
+        as_broker: bool = False,
     ) -> Log:
         """Open the log, as a broker does when it starts: what was not closed cleanly is recovered first.
 
         `clean` and `recovery_point` replace what the log directory knows. The keeper gets what has to be cut off;
         without one, a KeepError refuses to lose anything: that is the business of ``repair`` and ``recover``. The high
-        watermark is the checkpoint's, or the log's end where there is none.
+        watermark is the checkpoint's, or the log's end where there is none; the log's start `as_broker`, for which it
+        is an UnreachedError if a broker would end the log before batches that are there.
         """
         start = self.start
         self._opening = True
@@ -84,13 +90,20 @@ class Part:
             ),
             producer_expiration_ms=self.broker.producer_id_expiration_ms,
             hooks=LoadHooks(
-                _NothingIsLost() if keeper is None else keeper, self.advance, mend, report=self.result.report
+                _NothingIsLost() if keeper is None else keeper,
+                self.advance,
+                mend,
+                report=self.result.report,
+                stops_at_unreached=as_broker,
             ),
         )
         self.log, self._opening = log, False
-        if start.high_watermark < 0 and self.directory is not None:
+        if start.high_watermark >= 0 or as_broker:
+            log.update_high_watermark(max(start.high_watermark, 0))
+            return log
+        if self.directory is not None:
             self.result.notes.append("no high watermark is noted for it, so its end is taken for one")
-        log.update_high_watermark(log.log_end_offset if start.high_watermark < 0 else start.high_watermark)
+        log.update_high_watermark(log.log_end_offset)
         return log
 
     def close(self) -> None:
@@ -155,6 +168,22 @@ class Part:
             if (name := parse_file_name(entry.name)).kind is FileKind.LOG and name.is_live
         ]
         return sum(sizes), len(sizes)
+
+
+def keeper_of(path: str, keep: str | None, options: Options) -> Keeper:
+    """Return what copies to a folder all that a command removes; RequestError if a broker would read the folder."""
+    if keep is None:
+        return _NoCopies()
+    for place in Target.find_all(options.storage, path):
+        check_keep_folder(keep, place.parent, None if place.log_dir is not None else place.names[0])
+    if options.into is not None:
+        check_keep_folder(keep, options.into)
+    return (PlannedKeeper if options.dry_run else FolderKeeper)(LocalStorage(), keep)
+
+
+class _NoCopies:
+    def keep(self, action: Action, file: Readable) -> str | None:
+        return None
 
 
 class _NothingIsLost:

@@ -1,227 +1,127 @@
-"""`recover`: recover a log directory or one partition, like the start and the clean shutdown of a broker.
-
-A partition that cannot be recovered does not stop the others. A dry run does the same on an overlay of the disk.
-"""
+"""`recover`: recover logs like the start and the clean shutdown of a broker, whatever is lost by that."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from pylogseg.config import LogConfig
 from pylogseg.disk.disk import open_dir
-from pylogseg.disk.target import Target, marked_epoch, moving_picture, sizes_in
-from pylogseg.env.clock import Clock, SystemClock
-from pylogseg.env.environment import Environment
+from pylogseg.disk.target import Target, chosen_in, sizes_in
 from pylogseg.env.filesystem import Entry
-from pylogseg.env.overlay import FileChange, OverlayStorage
-from pylogseg.env.pool import Advance, map_ordered
-from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
 from pylogseg.inspect.verify.findings import REMEDIES, Finding
+from pylogseg.inspect.verify.lacking import lacking
 from pylogseg.inspect.verify.startup import check_start
-from pylogseg.log.directory import LogDirectory, read_offsets
-from pylogseg.log.log import Log
-from pylogseg.log.recovery import LoadHooks, UnreachedError
-from pylogseg.log.recovery_keep import FolderKeeper, KeepError, PlannedKeeper, check_keep_folder
+from pylogseg.log.recovery import UnreachedError
+from pylogseg.log.recovery_keep import KeepError
 from pylogseg.log.recovery_report import REMEDIES as ACTION_REMEDIES
-from pylogseg.log.recovery_report import ActionKind, LoadReport
-from pylogseg.log.state import Start
+from pylogseg.log.recovery_report import ActionKind
+from pylogseg.offline.options import OptionKeywords, Options
+from pylogseg.offline.partition import Part, keeper_of
+from pylogseg.offline.restoring.checkpoints import read_checkpoints
+from pylogseg.offline.result import Result
+from pylogseg.offline.running import run
+
+if TYPE_CHECKING:  # typing has it from Python 3.11 on
+    from typing_extensions import Unpack
 
 
-@dataclass(frozen=True)
-class RecoverOptions:
-    """Options of a recovery."""
+def recover(
+    path: str | os.PathLike[str], *, full: bool = False, keep: str | None = None, **options: Unpack[OptionKeywords]
+) -> Result:
+    """Recover logs after a crash as a broker does when it starts, and close them as one that is stopped.
 
-    config: LogConfig = field(default_factory=LogConfig)
-    producer_expiration_ms: int = 86_400_000
-    full: bool = False  #: Whether to read every segment: the marker and the recovery points are ignored.
-    dry_run: bool = False
-    keep: str | None = None  #: The folder for copies of what is cut off or removed; None for no copies.
-    jobs: int = 1  #: Threads, each with a partition.
-    clock: Clock = field(default_factory=SystemClock)  #: Tells which producers have expired.
+    What a broker would cut off or remove goes; the result's reports tell what that was.
 
+    Parameters
+    ----------
+    path : path
+        A log directory, or the folder of one partition.
+    full : bool
+        Read every segment: the clean shutdown marker and the recovery points are ignored.
+    keep : str, optional
+        A folder that gets copies of what is cut off or removed. No copies without it.
+    **options
+        See `pylogseg.offline.options.Options`.
 
-@dataclass
-class RecoverResult:
-    """The result for one partition."""
-
-    name: str
-    path: str
-    state: str  #: "recovered" (as far as it had to be), "clean" (trusted), "left" (not looked at) or "failed".
-    reason: str = ""
-    remedy: str = ""  #: What to do about a failure.
-    log_start: int | None = None  #: Offsets afterwards.
-    log_end: int | None = None
-    report: LoadReport = field(default_factory=LoadReport)
-    error: PylogsegError | None = None
-    changes: list[FileChange] = field(default_factory=list)  #: In a dry run: how its files would differ.
-
-    def as_row(self) -> dict[str, Any]:
-        """Fields for a JSON line."""
-        row = {
-            "type": "partition",
-            "partition": self.name,
-            "path": self.path,
-            "state": self.state,
-            "reason": self.reason or None,
-            "remedy": self.remedy or None,
-            "logStart": self.log_start,
-            "logEnd": self.log_end,
-            **self.report.as_row(),
-        }
-        return {**row, "changes": [change._asdict() for change in self.changes]} if self.changes else row
-
-
-class Recovery:
-    """The recovery of one folder, a log directory or a partition's, by `run`.
-
-    Raises RequestError if the folder is neither, or copies would lie in it, and StorageError if it cannot be read or
-    another writer has its lock. `log_dir` is None for a partition's folder outside of a log directory.
+    Returns
+    -------
+    Result
+        ``numbers`` of a result: those of its ``report``, ``damaged`` (places that lost records) and ``kept`` (copies).
+        ``refusals`` are what keeps a broker from starting, whatever its logs are.
     """
+    shared = Options.of(options)
+    keeper = keeper_of(os.fspath(path), keep, shared)
 
-    def __init__(self, path: str, options: RecoverOptions) -> None:
-        self._options = options
-        self._on_bytes: Callable[[int], None] | None = None
-        self._storage: Storage = OverlayStorage() if options.dry_run else LocalStorage()
-        self._place = place = Target.find(self._storage, path)
-        self.log_dir, self._parent = place.log_dir, place.parent
-        if options.keep is not None:
-            check_keep_folder(options.keep, place.parent, place.names[0] if self.log_dir is None else None)
-        self.notes: list[str] = moving_picture(place.parent) if options.dry_run else []
-        #: In a dry run, after the last result: how the files of the log directory itself would differ.
-        self.changes: list[FileChange] = []
-        #: After the last result: whether a broker that starts now trusts the whole log directory.
-        self.is_closed_clean = False
-
-    def total_bytes(self) -> int:
-        """Bytes of the segments that will be read, about."""
-        clean, points = self._options.full is False and self._is_marked(), self._recovery_points()
-        if clean:
-            return 0
-        total = 0
-        for name in self._place.names:
-            folder = parse_partition_folder(name)
-            point = points.get((folder.topic, folder.partition), 0) if folder else 0
-            total += _unflushed_bytes(sizes_in(self._storage, self._storage.join(self._parent, name)), point)
-        return total
-
-    def refusals(self) -> list[Finding]:
-        """Return findings that keep a broker from starting on the log directory, whatever its logs are."""
-        if self.log_dir is None or not self._place.is_whole:
-            return []
-        return [finding for finding in check_start(open_dir(self.log_dir).log_dirs) if finding.is_damage]
-
-    def _is_marked(self) -> bool:
-        marker = FileKind.CLEAN_SHUTDOWN.value
-        return self.log_dir is not None and self._storage.exists(self._storage.join(self.log_dir, marker))
-
-    def _recovery_points(self) -> dict[tuple[str, int], int]:
-        if self.log_dir is None or self._options.full:
-            return {}
-        return self._checkpoint(FileKind.RECOVERY_POINTS) or {}
-
-    def _checkpoint(self, kind: FileKind) -> dict[tuple[str, int], int] | None:
-        path = self._storage.join(self._parent, kind.value)
-        if not self._storage.exists(path):
-            return {}
+    def work(part: Part) -> None:
+        result, report = part.result, part.result.report
         try:
-            return read_offsets(self._storage, path)
-        except CorruptionError as error:
-            self.notes.append(f"{error}; it is taken for empty, as by a broker")
-            return None
-
-    def run(self, on_bytes: Callable[[int], None] | None = None) -> Iterator[RecoverResult]:
-        """Recover, once; results come in the order of names. To end the iteration early leaves the rest as it is.
-
-        `on_bytes` gets the bytes of segments that were read, from several threads.
-        """
-        self._on_bytes = on_bytes
-        if self.log_dir is None:
-            lock = self._storage.lock(self._parent)
-            try:
-                yield from self._results(lambda name: Start(False, 0, 0, 0), lambda name, log: None)
-            finally:
-                lock.release()
-            return
-        for kind in (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS):
-            self._checkpoint(kind)
-        broker_epoch = marked_epoch(self._storage, self.log_dir)
-        directory = LogDirectory(self._storage, self.log_dir)
-
-        def done(name: str, log: Log | None) -> None:
-            if log is not None:
-                directory.attach(name, log)
-            directory.release(name, clean=log is not None, write=False)
-
-        lost = False
-        try:
-            for result in self._results(directory.claim, done):
-                lost |= any(action.bytes_gone for action in result.report.actions)
-                yield result
-        finally:
-            directory.broker_epoch = None if lost else broker_epoch
-            directory.close()
-            self.is_closed_clean = self._is_marked()
-            if isinstance(self._storage, OverlayStorage):
-                self.changes = self._place.changes(self._storage)
-
-    def _results(
-        self, claim: Callable[[str], Start], done: Callable[[str, Log | None], None]
-    ) -> Iterator[RecoverResult]:
-        """Partition by partition, in the order of their names."""
-
-        def work(name: str, advance: Advance) -> RecoverResult:
-            reason = self._place.reason_to_leave(name)
-            if reason:
-                return RecoverResult(name, self._storage.join(self._parent, name), "left", reason)
-            try:
-                self._place.check(self._storage, name)
-            except PylogsegError as error:
-                path = self._storage.join(self._parent, name)
-                return RecoverResult(name, path, "failed", str(error), _remedy(error), error=error)
-            return self._recover(name, claim(name), done, advance)
-
-        return map_ordered(work, sorted(self._place.names), self._options.jobs, self._on_bytes)
-
-    def _recover(
-        self, name: str, start: Start, done: Callable[[str, Log | None], None], advance: Advance
-    ) -> RecoverResult:
-        options = self._options
-        storage = OverlayStorage() if options.dry_run else self._storage
-        path = storage.join(self._parent, name)
-        clean = start.clean and not options.full
-        result = RecoverResult(name, path, "clean" if clean else "recovered")
-        keeper = None
-        if options.keep is not None:
-            keeper = (PlannedKeeper if options.dry_run else FolderKeeper)(LocalStorage(), options.keep)
-        scheduler = CollectingScheduler()
-        log = None
-        try:
-            log = Log.open(
-                Environment(storage, options.clock, scheduler),
-                path,
-                options.config,
-                Start(clean, start.log_start_offset, 0 if options.full else start.recovery_point),
-                producer_expiration_ms=options.producer_expiration_ms,
-                hooks=LoadHooks(keeper, advance, report=result.report, stops_at_unreached=True),
-            )
-            result.report.compare_end(path, log.log_end_offset, start.recovery_point, start.high_watermark)
-            log.update_high_watermark(start.high_watermark)
-            log.flush()
-            log.close()
-            scheduler.finish()
-            result.log_start, result.log_end = log.log_start_offset, log.log_end_offset
+            clean, point = (False, 0) if full else (part.start.clean, part.start.recovery_point)
+            log = part.open(clean=clean, recovery_point=point, keeper=keeper, as_broker=True)
+            report.compare_end(part.folder, log.log_end_offset, part.start.recovery_point, part.start.high_watermark)
         except PylogsegError as error:
-            log, result.state, result.reason, result.error = None, "failed", str(error), error
+            part.stays_trusted = False  # a broker recovers it by itself
             result.remedy = _remedy(error)
-        done(name, log)
-        if isinstance(storage, OverlayStorage):
-            result.changes = self._place.changes(storage)
-        return result
+            raise
+        finally:
+            lost = sum(action.is_damage for action in report.actions)
+            result.numbers = {**report.as_row(), "damaged": lost, "kept": len(report.kept)}
+            result.loses_records = any(action.bytes_gone for action in report.actions)
+        result.state = "done" if report.actions else "unchanged"
+
+    places = Target.find_all(shared.storage, os.fspath(path))
+    gone = _gone(places, shared)
+    result = run(path, shared, work, takes=("future", "stray"), names_lacks=False)
+    result.lacking = gone
+    if shared.into is None and isinstance(shared.storage, LocalStorage):
+        result.refusals = [finding for place in places for finding in _refusals(place)]
+    return result
+
+
+def _gone(places: list[Target], options: Options) -> list[Finding]:
+    """Return partitions that are not there at all; asked before their entries in checkpoints go."""
+    if not isinstance(options.storage, LocalStorage) or not all(place.is_whole for place in places):
+        return []
+    found = lacking(open_dir([place.parent for place in places]), [])
+    return [finding for finding in found if finding.offset is not None]  # what moved is not known to the metadata
+
+
+def _refusals(place: Target) -> list[Finding]:
+    if place.log_dir is None or not place.is_whole or place.error is not None:
+        return []
+    return [finding for finding in check_start(open_dir(place.log_dir).log_dirs) if finding.is_damage]
+
+
+def unflushed_bytes(path: str, options: Options, full: bool) -> int:
+    """Bytes of the segments that a recovery will read, about; for a bar of progress."""
+    storage, total = options.storage, 0
+    for place, names in chosen_in(Target.find_all(storage, path), options.topics, options.partitions):
+        if place.error is not None or (not full and _is_marked(storage, place)):
+            continue
+        in_dir = place.log_dir is not None and not full
+        points = read_checkpoints(storage, place.parent)[FileKind.RECOVERY_POINTS] if in_dir else {}
+        total += sum(_unflushed(storage, storage.join(place.parent, name), name, points) for name in names)
+    return total
+
+
+def _is_marked(storage: Storage, place: Target) -> bool:
+    return place.log_dir is not None and storage.exists(storage.join(place.log_dir, FileKind.CLEAN_SHUTDOWN.value))
+
+
+def _unflushed(storage: Storage, path: str, name: str, points: Mapping[tuple[str, int], int]) -> int:
+    folder = parse_partition_folder(name)
+    point = points.get((folder.topic, folder.partition), 0) if folder else 0
+    entries: list[Entry] = sizes_in(storage, path)
+    logs = {}
+    for entry in entries:
+        file = parse_file_name(entry.name)
+        if file.kind is FileKind.LOG and file.is_live and file.offset is not None:
+            logs[file.offset] = entry.size
+    first = max((base for base in logs if base <= point), default=0)
+    return sum(size for base, size in logs.items() if base >= first)
 
 
 def _remedy(error: PylogsegError) -> str:
@@ -238,14 +138,3 @@ def _remedy(error: PylogsegError) -> str:
     if isinstance(error, RequestError):
         return "nothing was written there"
     return "take the partition from another replica: a broker cannot load it either"
-
-
-def _unflushed_bytes(entries: list[Entry], recovery_point: int) -> int:
-    """Bytes of the segments from the one on that holds an offset."""
-    logs = {}
-    for entry in entries:
-        name = parse_file_name(entry.name)
-        if name.kind is FileKind.LOG and name.is_live and name.offset is not None:
-            logs[name.offset] = entry.size
-    first = max((base for base in logs if base <= recovery_point), default=0)
-    return sum(size for base, size in logs.items() if base >= first)

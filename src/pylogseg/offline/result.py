@@ -184,6 +184,8 @@ class Result:
         After a restore: what clients of its partitions will see.
     lacking : list of Finding
         What is known to be missing from what was taken.
+    refusals : list of Finding
+        After a recovery: what keeps a broker from starting, whatever its logs are.
     """
 
     partitions: list[PartitionResult] = field(default_factory=list)
@@ -199,6 +201,7 @@ class Result:
     sources: list[str] = field(default_factory=list)
     clients: list[str] = field(default_factory=list)
     lacking: list[Finding] = field(default_factory=list)
+    refusals: list[Finding] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[PartitionResult]:
         return iter(self.partitions)
@@ -216,7 +219,7 @@ class Result:
         if any(result.is_locked for result in self.partitions):
             return 2
         undone = self.missing or any(result.is_undone or result.report.is_damage for result in self.partitions)
-        return int(bool(self.failed or undone or self.lacking))
+        return int(bool(self.failed or undone or self.lacking or self.refusals))
 
     def totals(self) -> dict[str, int]:
         """Sums over all partitions that were not left.
@@ -251,6 +254,7 @@ class Result:
             "otherReplicas": "unchanged",
             "missing": self.missing,
             "lacking": [finding.as_row() for finding in self.lacking],
+            "refused": len(self.refusals),
             "notes": self.notes,
             "changes": [change._asdict() for change in self.changes],
         }
@@ -278,7 +282,9 @@ def merged(path: str, results: Sequence[Result]) -> Result:
 
 def is_of_disk(error: PylogsegError | None) -> bool:
     """Check whether an error is a disk error and not damaged data."""
-    return isinstance(error, StorageError) and not isinstance(error, KeepError)
+    if isinstance(error, KeepError):  # by itself a refusal; else a copy could not be written
+        return isinstance(error.__cause__, StorageError)
+    return isinstance(error, StorageError)
 
 
 def is_full(error: PylogsegError | None) -> bool:

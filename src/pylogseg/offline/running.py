@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 from pylogseg.disk.target import Target, chosen_in, marked_epoch, moving_picture, refuse_if_locked, sizes_in
 from pylogseg.env.beside import check_free
@@ -41,6 +42,16 @@ Work = Callable[[Part], None]
 _NOT_KNOWN = -1
 
 
+class _Command(NamedTuple):
+    """What `run` is told of a command."""
+
+    work: Work
+    check: Callable[[Settings, list[str]], None] | None
+    takes: Collection[str]
+    frees: bool
+    names_lacks: bool
+
+
 def run(
     path: str | os.PathLike[str],
     options: Options,
@@ -48,6 +59,7 @@ def run(
     check: Callable[[Settings, list[str]], None] | None = None,
     takes: Collection[str] = (),
     frees: bool = False,
+    names_lacks: bool = True,
 ) -> Result:
     """Take the chosen partitions of a log directory, of several, or one folder through a command.
 
@@ -56,14 +68,16 @@ def run(
     settings and the names that will not be left, before anything else is done. `takes` are states of folders
     (``"delete"``, ``"future"``, ``"stray"``) that are not left. `frees` says that the command removes the oldest
     segments: on a full disk they go before the log is opened, since what a crash left may need room to be put in order.
+    `names_lacks`: what the partitions are known to lack is a part of the result.
 
     Raises RequestError if the path, a name or a setting is wrong, or `Options.into` is not empty; StorageError if
     another writer has the lock, or the log directory cannot be written.
     """
+    command = _Command(work, check, takes, frees, names_lacks)
     places = Target.find_all(options.storage, os.fspath(path))
     chosen = chosen_in(places, options.topics, options.partitions)
     if len(places) == 1:
-        return _run_one(*chosen[0], options, work, check, takes, frees)
+        return _run_one(*chosen[0], options, command)
     if not options.dry_run and isinstance(options.storage, LocalStorage):
         refuse_if_locked(places)
     into = options.into
@@ -77,7 +91,7 @@ def run(
         try:
             if place.error is not None:
                 raise place.error
-            done.append(_run_one(place, names, own, work, check, takes, frees))
+            done.append(_run_one(place, names, own, command))
         except RequestError:
             raise
         except PylogsegError as error:
@@ -95,7 +109,7 @@ def _metadata_beside(place: Target, places: Sequence[Target]) -> str | None:
 
 
 def _failed(place: Target, error: PylogsegError, options: Options) -> Result:
-    """A log directory that nothing could be done in."""
+    """Return the result for a log directory that could not be opened."""
     result = PartitionResult(
         os.path.basename(place.parent), place.parent, "failed", str(error), _remedy(error), error=error
     )
@@ -104,45 +118,29 @@ def _failed(place: Target, error: PylogsegError, options: Options) -> Result:
     return Result([result], place.parent, options.dry_run)
 
 
-def _run_one(
-    place: Target,
-    names: list[str],
-    options: Options,
-    work: Work,
-    check: Callable[[Settings, list[str]], None] | None,
-    takes: Collection[str],
-    frees: bool,
-) -> Result:
+def _run_one(place: Target, names: list[str], options: Options, command: _Command) -> Result:
     """Run a command in one log directory."""
     settings = Settings(place, options)
-    kept = [name for name in names if not reason_to_leave(place, name, takes)]
-    if check is not None:
-        check(settings, kept)
-    known = known_lacks(place, kept, options)
-    result = _run_there(place, names, settings, options, work, takes, frees)
+    kept = [name for name in names if not reason_to_leave(place, name, command.takes)]
+    if command.check is not None:
+        command.check(settings, kept)
+    known = known_lacks(place, kept, options) if command.names_lacks else []
+    result = _run_there(place, names, settings, options, command)
     name_lacks(result, known)
     return result
 
 
-def _run_there(
-    place: Target,
-    names: list[str],
-    settings: Settings,
-    options: Options,
-    work: Work,
-    takes: Collection[str],
-    frees: bool,
-) -> Result:
+def _run_there(place: Target, names: list[str], settings: Settings, options: Options, command: _Command) -> Result:
     if options.into is None:
-        return _Run(place, names, settings, options, work, takes, frees=frees).run()
+        return _Run(place, names, settings, options, command).run()
     check_keep_folder(options.into, place.parent, names[0] if place.log_dir is None else None)
     into = Destination(options.storage, options.into)
     if options.dry_run:
-        return _Run(place, names, settings, options, work, takes).run()
+        return _Run(place, names, settings, options, command._replace(frees=False)).run()
     try:
-        kept = [name for name in names if not reason_to_leave(place, name, takes)]
+        kept = [name for name in names if not reason_to_leave(place, name, command.takes)]
         copied = into.copy(place, kept, options.on_bytes or (lambda size: None))
-        result = _Run(copied, kept, settings, options, work, takes, into).run()
+        result = _Run(copied, kept, settings, options, command._replace(frees=False), into).run()
         if len(result.failed) < len(result.partitions):
             into.finish()
         else:
@@ -173,20 +171,18 @@ class _Run:
         names: list[str],
         settings: Settings,
         options: Options,
-        work: Work,
-        takes: Collection[str],
+        command: _Command,
         into: Destination | None = None,
-        frees: bool = False,
     ) -> None:
-        self._place, self._names, self._settings, self._takes = place, names, settings, takes
-        self._options, self._work, self._into = options, work, into
-        self._frees = frees and not options.dry_run
+        self._place, self._names, self._settings, self._command = place, names, settings, command
+        self._options, self._into = options, into
+        self._frees = command.frees and not options.dry_run
         self._storage: Storage = self._overlay() if options.dry_run else options.storage
         self._is_named = is_named(place, options)
         self._directory: LogDirectory | None = None
         self._marks: dict[tuple[str, int], int] = {}
         shown = place.log_dir if into is None else into.path
-        self._result = Result(log_dir=shown, dry_run=options.dry_run, notes=[settings.describe(frees)])
+        self._result = Result(log_dir=shown, dry_run=options.dry_run, notes=[settings.describe(command.frees)])
         self._result.node_id = settings.node_id
         if options.dry_run and isinstance(options.storage, LocalStorage):
             self._result.notes += moving_picture(place.parent)
@@ -262,7 +258,7 @@ class _Run:
     def _planned(self, name: str) -> PartitionResult:
         """Return the result of a dry run for one partition."""
         options = dataclasses.replace(self._options, dry_run=True, jobs=1, on_result=None, on_bytes=None)
-        run = _Run(self._place, [name], self._settings, options, self._work, self._takes)
+        run = _Run(self._place, [name], self._settings, options, self._command._replace(frees=False))
         (result,) = run.run()
         return result
 
@@ -317,7 +313,7 @@ class _Run:
         if isinstance(storage, OverlayStorage):
             storage = self._overlay()  # of its own, so that its memory is given back
         result = PartitionResult(name, storage.join(self._place.parent, name))
-        reason = reason_to_leave(self._place, name, self._takes)
+        reason = reason_to_leave(self._place, name, self._command.takes)
         if reason:
             result.leave(reason, undone=self._is_named)
             return result
@@ -356,7 +352,7 @@ class _Run:
         closed, before = False, _state_of(storage, path)
         try:
             result.bytes_before, result.segments_before = part.sizes()
-            self._work(part)
+            self._command.work(part)
             part.close()
             closed = True
             result.bytes_after, result.segments_after = part.sizes()
@@ -366,7 +362,7 @@ class _Run:
                 result.bytes_after, result.segments_after = part.sizes()
             raise
         finally:
-            as_before = start.clean and before is not None and _state_of(storage, path) == before
+            as_before = part.stays_trusted and start.clean and before is not None and _state_of(storage, path) == before
             self._release(part, closed, as_before)
 
     def _claim(self, name: str) -> Start:

@@ -9,15 +9,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pylogseg.disk.target import Target
-from pylogseg.env.filesystem import Readable
 from pylogseg.env.scheduler import CollectingScheduler
-from pylogseg.env.storage import AppendFile, LocalStorage
+from pylogseg.env.storage import AppendFile
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.log.identity import check_topic_id
-from pylogseg.log.recovery_keep import FolderKeeper, Keeper, PlannedKeeper, check_keep_folder
+from pylogseg.log.recovery_keep import Keeper
 from pylogseg.log.recovery_loss import of_tail
 from pylogseg.log.recovery_report import Action, ActionKind
 from pylogseg.log.segment import LogSegment
@@ -27,7 +26,7 @@ from pylogseg.log.segment_rewrite import Filtered, SegmentWriter
 from pylogseg.log.segments import Segments
 from pylogseg.offline.noting_cuts import note_cuts
 from pylogseg.offline.options import OptionKeywords, Options
-from pylogseg.offline.partition import Part
+from pylogseg.offline.partition import Part, keeper_of
 from pylogseg.offline.repairing.replicas import OtherDisk, OtherReplica, holes
 from pylogseg.offline.repairing.salvage import Survey, kept_batches, survey
 from pylogseg.offline.result import PartitionResult, Result
@@ -87,16 +86,10 @@ def repair(
         ``offsetsFromOthers``.
     """
     shared = Options.of(options)
-    keeper: Keeper = _NoCopies()
     disk = None if other is None else OtherDisk(os.fspath(other), shared.storage)
     if disk is not None:
         disk.refuse_same([place.parent for place in Target.find_all(shared.storage, os.fspath(path))])
-    if keep is not None:
-        for place in Target.find_all(shared.storage, os.fspath(path)):
-            check_keep_folder(keep, place.parent, None if place.log_dir is not None else place.names[0])
-        if shared.into is not None:
-            check_keep_folder(keep, shared.into)
-        keeper = (PlannedKeeper if shared.dry_run else FolderKeeper)(LocalStorage(), keep)
+    keeper = keeper_of(os.fspath(path), keep, shared)
 
     def work(part: Part) -> None:
         repairer = _Repairer(part, keeper, keep_behind, max_decompressed_bytes, disk)
@@ -146,11 +139,6 @@ def _action(gap: Gap) -> Action:
     is_missing = gap.next_offset is None or gap.next_offset > gap.first_offset
     offsets = (gap.first_offset, gap.next_offset) if is_missing else (None, None)
     return Action(ActionKind.CUT, gap.path, gap.reason, gap.is_damage, gap.position, gap.end_position, *offsets)
-
-
-class _NoCopies:
-    def keep(self, action: Action, file: Readable) -> str | None:
-        return None
 
 
 class _Repairer:

@@ -167,10 +167,13 @@ def topic_fields(properties: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+_KINDS = {"bool": "true or false", "int": "an integer", "float": "a number"}
+
+
 def _value(name: str, text: str, kind: Any) -> Any:
     try:
         if kind == "bool":
             return {"true": True, "false": False}[text.strip().lower()]
         return float(text) if kind == "float" else int(text)
     except (KeyError, ValueError):
-        raise RequestError(f"invalid {kafka_name(name)}={text!r}: expected a value of type {kind}") from None
+        raise RequestError(f"invalid {kafka_name(name)}={text!r}: expected {_KINDS[kind]}") from None
