@@ -95,7 +95,7 @@ def test_a_side_whose_end_is_damaged_is_continued(tmp_path: Path) -> None:
     path = segments(disks[1])[-1]
     path.write_bytes(path.read_bytes()[:-5])
     (result,) = offline.merge(disks, tmp_path / "out")
-    assert result.state == "left"
+    assert result.state == "skipped"
     (result,) = offline.merge(disks, tmp_path / "out", take={NAME: str(disks[1])})
     assert log(tmp_path / "out") == whole, result.notes
 
@@ -126,7 +126,7 @@ def test_what_one_knew_as_committed_and_another_still_has_is_an_alarm(tmp_path: 
             lost.unlink()
     disks = [broker.folder for broker in cluster.brokers]
     (result,) = done = offline.merge(disks, tmp_path / "out")
-    assert (result.state, done.exit_code) == ("left", 1), result.notes
+    assert (result.state, done.exit_code) == ("skipped", 1), result.notes
     assert f"{disks[2]} has offsets {start} to {end - 1}, which {disks[0]} knew as committed" in result.reason
     assert f"--take {NAME}={disks[2]}" in result.remedy
     (result,) = done = offline.merge(disks, tmp_path / "out", take={NAME: str(disks[2])})
@@ -195,7 +195,7 @@ def test_one_that_was_out_of_sync_does_not_continue_one_that_was_in_sync(
         broker.stop()
     with_metadata(monkeypatch, disks[1], Known(2, 5, (2, 3)))
     (result,) = offline.merge(disks, tmp_path / "out")
-    assert result.state == "left"
+    assert result.state == "skipped"
     assert f"{disks[0]} knew offset" in result.reason
 
 
@@ -211,7 +211,7 @@ def test_records_of_something_else_do_not_come(tmp_path: Path) -> None:
     disks, _ = replicas(tmp_path)
     other = strange(tmp_path)
     (result,) = done = offline.merge([disks[0], other], tmp_path / "out")
-    assert (result.state, done.exit_code) == ("left", 1)
+    assert (result.state, done.exit_code) == ("skipped", 1)
     assert "different batches at offset" in result.reason
     (result,) = offline.merge([disks[0], other], tmp_path / "out", take={NAME: str(disks[0])})
     assert log(tmp_path / "out") == log(disks[0])

@@ -140,8 +140,8 @@ def test_damaged_metadata(golden: Path, tmp_path: Path) -> None:
     assert (done.code, tree(log_dir)) == (2, before)
     assert "--cluster-metadata none" in done.err
     done = pylogseg("compact", log_dir, "--cluster-metadata", "none", "--dry-run", "--json")
-    states = {row["partition"]: (row["state"], row["undone"]) for row in rows(done, "partition")}
-    assert (done.code, states["cmp-lz4-0"]) == (1, ("left", True))
+    states = {row["partition"]: (row["state"], row["notDone"]) for row in rows(done, "partition")}
+    assert (done.code, states["cmp-lz4-0"]) == (1, ("skipped", True))
 
 
 VALUES = [bytes.fromhex("0102000466"), b"\x01\x02\x00", b"\x02", b"", b"\x01\x03\x00" + bytes(20) + b"\xff" * 5]
@@ -173,7 +173,7 @@ def test_names_and_numbers(golden: Path) -> None:
     def chosen(*arguments: object) -> list[str]:
         done = pylogseg("retain", log_dir, "--dry-run", "--json", "--ms", "1", "--force", *arguments)
         assert done.code == 0, done.err
-        return [row["partition"] for row in rows(done, "partition") if row["state"] != "left"]
+        return [row["partition"] for row in rows(done, "partition") if row["state"] != "skipped"]
 
     assert chosen("meta-2") == ["meta-2-1", "meta-2-2", "meta-2-3"]
     assert chosen("meta-2", "--partition", 2) == chosen("-t", "meta-2-2") == ["meta-2-2"]
@@ -521,7 +521,7 @@ def test_compact_options(golden: Path, tmp_path: Path) -> None:
     def done(*options: object) -> dict[str, dict[str, Any]]:
         run = pylogseg("compact", log_dir, "-c", SMALL, "--dry-run", "--json", "--now", NOW, *options)
         assert run.code in (0, 1)
-        return {row["partition"]: row for row in rows(run, "partition") if row["state"] != "left"}
+        return {row["partition"]: row for row in rows(run, "partition") if row["state"] != "skipped"}
 
     plain = done()
     assert plain["cmp-lz4-0"]["rounds"] == 1
@@ -541,7 +541,7 @@ def test_compact_by_force(golden: Path, tmp_path: Path) -> None:
     """Not records without a key, which a cleaning drops; nor anything where the policy does not say so."""
     log_dir = copied(golden, "codecs", tmp_path) / "data0"
     done = pylogseg("compact", log_dir, "mixed", "--json")
-    assert [row["state"] for row in rows(done, "partition")] == ["left"]
+    assert [row["state"] for row in rows(done, "partition")] == ["skipped"]
     done = pylogseg("compact", log_dir, "codec-zstd", "--force", "--json")
     (row,) = rows(done, "partition")
     assert (done.code, row["state"]) == (1, "failed")
@@ -589,12 +589,12 @@ def test_retain_does_not_guess(golden: Path, tmp_path: Path) -> None:
     assert "data0/__cluster_metadata-0 is of the same cluster (1 more topic likewise): nothing is deleted" in done.err
     done = pylogseg("retain", log_dir, "--ms", "0", "--dry-run", "--json")
     assert done.code == 1
-    states = {row["partition"]: (row["state"], row["undone"]) for row in rows(done, "partition")}
+    states = {row["partition"]: (row["state"], row["notDone"]) for row in rows(done, "partition")}
     compacted = ("__consumer_offsets", "__transaction_state")
-    assert {n for n, state in states.items() if state == ("left", False)} == {
+    assert {n for n, state in states.items() if state == ("skipped", False)} == {
         n for n in os.listdir(log_dir) if n.startswith(compacted)
     }
-    assert all(state == ("left", True) for n, state in states.items() if not n.startswith("__"))
+    assert all(state == ("skipped", True) for n, state in states.items() if not n.startswith("__"))
     done = pylogseg("retain", log_dir, "txn-*", "--ms", "0", "--dry-run", "--json")
     assert (done.code, {row["state"] for row in rows(done, "partition")}) == (0, {"unchanged"})
 
@@ -614,7 +614,7 @@ def test_topics_that_are_not_in_the_metadata(golden: Path, tmp_path: Path, optio
     done = pylogseg("retain", log_dir, "--json", "--now", "2030-01-01T00:00:00Z", *options)
     states = {row["partition"]: row for row in rows(done, "partition")}
     assert (done.code, tree(log_dir / "strange-0")) == (1, before)
-    assert (states["strange-0"]["state"], states["strange-0"]["undone"]) == ("left", True)
+    assert (states["strange-0"]["state"], states["strange-0"]["notDone"]) == ("skipped", True)
     assert states["strange-0"]["reason"] == f"topic strange is not in the metadata, {log_dir}/__cluster_metadata-0"
     assert states["ret-time-0"]["state"] == "done"
     for command, code in (("retain", 2), ("compact", 1)):
@@ -651,7 +651,7 @@ def test_a_topic_that_was_made_again(golden: Path, tmp_path: Path) -> None:
     found = {row["partition"]: row for row in rows(done, "partition")}
     assert (done.code, found[folder.name]["state"]) == (1, "unchanged")
     others = [found[name] for name in ("del-records-1", "ret-bytes-0")]
-    assert {(row["state"], row["undone"], tuple(row["replicas"])) for row in others} == {("left", True, ())}
+    assert {(row["state"], row["notDone"], tuple(row["replicas"])) for row in others} == {("skipped", True, ())}
     named = pylogseg("retain", log_dir, "ret-bytes", "--bytes", "0", "--dry-run", "--json")
     assert (named.code, {row["state"] for row in rows(named, "partition")}) == (0, {"done"})
 

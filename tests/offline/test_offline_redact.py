@@ -117,7 +117,7 @@ def test_nothing_is_found_afterwards(tmp_path):
         shutil.copytree(path / "t-0", path / name)
     (path / "t-0" / f"{0:020}.log.deleted").write_bytes((path / "t-0" / f"{0:020}.log").read_bytes())
     result = run(path, keys=[b"long" * 20])
-    left = [part_result for part_result in result if part_result.state == "left"]
+    left = [part_result for part_result in result if part_result.state == "skipped"]
     assert len(left) == 3
     assert all("--everywhere" in part_result.remedy for part_result in left)
     holding = {file.parent.name for file in path.rglob("*.log*") if b"longlong" in file.read_bytes()}

@@ -238,7 +238,7 @@ def test_after_a_kill(golden: Path, tmp_path: Path, number: int) -> None:
     assert done.code == 1  # a broker does not start beside the folder that is none of its own
     assert [row["kind"] for row in rows(done, "finding")] == ["foreign-folder"]
     parts = {row["partition"]: row for row in rows(done, "partition")}
-    assert parts.pop("lost+found")["state"] == "left"
+    assert parts.pop("lost+found")["state"] == "skipped"
     assert len(parts) == 4
     assert {row["state"] for row in parts.values()} <= {"done", "unchanged"}
     assert min(row["recoveredSegments"] for row in parts.values()) > 0
@@ -283,7 +283,7 @@ def test_after_an_orderly_stop(golden: Path, tmp_path: Path, case: str) -> None:
         assert set(kinds(done)) <= {"leftover", "epochs", "snapshot"}
         assert done.rows[-1]["recoveredSegments"] == done.rows[-1]["failed"] == 0
         for row in some(rows(done, "partition")):
-            if row["state"] == "left":
+            if row["state"] == "skipped":
                 assert row["partition"].startswith("__cluster_metadata") or "." in row["partition"]
         same = {n: d for n, d in before.items() if not n.endswith(".deleted")}
         changed = {n.rpartition("/")[2] for n in {*same, *after} if same.get(n) != after.get(n)}

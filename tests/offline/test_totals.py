@@ -121,7 +121,7 @@ def test_recovery(log_dir: Path) -> None:
     assert re.findall(r"^(\S+) +done ", plain.text, re.M) == mended
     assert not re.search(r"^\S+ +unchanged ", plain.text, re.M)
     assert re.findall(r"^(\S+) +(?:done|unchanged) ", long.text, re.M) == [
-        row["partition"] for row in parts if row["state"] != "left"
+        row["partition"] for row in parts if row["state"] != "skipped"
     ]
     assert not re.search(r"would (create|change|remove) ", plain.text)
     assert re.search(r"would (create|change|remove) ", long.text)
@@ -133,7 +133,7 @@ def test_recovery(log_dir: Path) -> None:
     assert total == total_of(quiet) == total_of(long)
     sums: dict[str, Any] = rows[-1]
     assert f"{sums['done']} of {len(parts)} partitions would be changed" in total
-    assert sums["left"] == len(parts) - sums["done"] - sums["unchanged"]
+    assert sums["skipped"] == len(parts) - sums["done"] - sums["unchanged"]
     assert f"{sums['cutBytes']:,} bytes cut off" in total
     real = pylogseg(*words)
     assert total_of(real) == total.replace("would be ", "")

@@ -60,7 +60,7 @@ def test_what_is_there_and_what_is_left(spark: Any, tmp_path: Path) -> None:
     """A partition that is not compacted is copied; one that is there already is an error, unless it may give way."""
     root = fill(tmp_path / "data")
     (row,) = jobs.compact(spark, str(root), str(tmp_path / "out"), ["events"]).collect()
-    assert row.state == "left"
+    assert row.state == "skipped"
     copied = tmp_path / "out" / "events-0" / f"{0:020d}.log"
     assert copied.read_bytes() == (root / "events-0" / f"{0:020d}.log").read_bytes()
     with pylogseg.open_log(root / "events-0") as log:

@@ -390,7 +390,7 @@ def _summary(result: Result) -> Iterator[str]:
     would = "would be " if result.dry_run else ""
     left: dict[tuple[str, str], list[str]] = {}
     for part_result in result:
-        if part_result.state == "left":
+        if part_result.state == "skipped":
             topic = part_result.name.rpartition("-")[0]
             left.setdefault(
                 (part_result.reason.replace(f"topic {topic} ", "topic {} "), part_result.remedy), []

@@ -79,7 +79,7 @@ class Target:
             )
         return [*inside, *(cls(error.path, (), error.path, True, error) for error in found.unreadable.values())]
 
-    def reason_to_leave(self, name: str) -> str:
+    def reason_to_skip(self, name: str) -> str:
         """Return why a broker would not load a folder when it starts; empty if it would."""
         folder = parse_partition_folder(name)
         if folder is None:

@@ -70,10 +70,10 @@ def compact(
     def work(part: Part) -> None:
         unknown = part.settings.why_unknown(part.topic, part.name)
         if unknown and not force and not part.settings.knows(part.topic, "cleanup_policy", name=part.name):
-            part.result.leave(unknown, _NAME_IT, undone=True)
+            part.result.skip(unknown, _NAME_IT, not_done=True)
             return
         if not part.config.compact and not force:
-            part.result.leave("cleanup.policy has no compact", "use --force to compact anyway")
+            part.result.skip("cleanup.policy has no compact", "use --force to compact anyway")
             return
         log = part.open()
         if not part.config.compact:

@@ -73,9 +73,9 @@ def delete_records(
     def work(part: Part) -> None:
         requested = offsets.get(part.name) if isinstance(offsets, Mapping) else offsets
         if requested is None:
-            part.result.leave("no offset is given", "offsets go by partition, as in orders-3=100")
+            part.result.skip("no offset is given", "offsets go by partition, as in orders-3=100")
         elif not part.config.delete and not force:
-            part.result.leave("cleanup.policy has no delete: a broker refuses", "use --force to do it anyway")
+            part.result.skip("cleanup.policy has no delete: a broker refuses", "use --force to do it anyway")
         else:
             _delete(part, part.open(), requested)
 
@@ -133,7 +133,7 @@ def parse_offsets(data: bytes | str, path: str = "<offsets>") -> dict[str, int]:
     for topic, partition, offset in rows:
         name = partition_folder_name(topic, partition)
         if name in offsets:
-            raise RequestError(f"{path}: {name} is there twice")
+            raise RequestError(f"{path}: partition {name} is listed twice")
         offsets[name] = offset
     return offsets
 

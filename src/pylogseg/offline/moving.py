@@ -22,7 +22,7 @@ from pylogseg.offline.copying.files import check_batches, copy_folder, first_dif
 from pylogseg.offline.restoring.checkpoints import all_within, entries_of, note_entries, read_checkpoints
 from pylogseg.offline.restoring.staging import is_left_behind
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
-from pylogseg.offline.running import reason_to_leave
+from pylogseg.offline.running import reason_to_skip
 from pylogseg.values.internal.cluster import ClusterMetadata, find_metadata
 
 #: Folder for unfinished copies, named like a partition that is pending deletion: readers skip it, a broker removes it.
@@ -282,13 +282,13 @@ class _Move:
             result.bytes_before, result.segments_before = self._sizes(result.path)
         else:
             source = storage.join(self._source, name)
-            if reason := reason_to_leave(self._place, name):
-                result.leave(reason, undone=_is_named(name, topics))
+            if reason := reason_to_skip(self._place, name):
+                result.skip(reason, not_done=_is_named(name, topics))
             elif future := self._future(name):
-                result.leave(
+                result.skip(
                     f"a broker has begun to move it itself: {future}",
                     "let the broker end that, or remove this folder, which is a copy",
-                    undone=True,
+                    not_done=True,
                 )
             elif lacking := self._lacking.get(name):
                 if self._force:

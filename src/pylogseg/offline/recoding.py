@@ -68,7 +68,7 @@ def recode(
             "nothing to change: give compression (--compression), magic_2 (--magic-2) or merge_bytes (--merge)"
         )
     if merge_bytes is not None and merge_bytes < 1:
-        raise RequestError(f"merged batches cannot have {merge_bytes} bytes")
+        raise RequestError(f"merge_bytes (--merge) must be at least 1, got {merge_bytes}")
     codec = None if compression is None else codec_number(compression)
     try:
         check_level(codec or 0, level)

@@ -114,7 +114,7 @@ def redact(
     result = run(path, shared, work, takes=_HIDDEN if everywhere else ())
     for part_result in result:
         folder = parse_partition_folder(part_result.name)
-        if part_result.state == "left" and folder is not None and folder.state:
+        if part_result.state == "skipped" and folder is not None and folder.state:
             part_result.remedy = "it may hold such records too: --everywhere includes it"
     return result
 

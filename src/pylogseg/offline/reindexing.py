@@ -162,7 +162,7 @@ class _Reindexing:
                 raise CorruptionError(action.path, action.position or 0, action.reason)
             if action.kind not in _BESIDE and not action.path.endswith(DELETED):
                 reason = f"the log was not closed cleanly: {action}"
-                self._part.result.leave(reason, "recover it first with `pylogseg recover`")
+                self._part.result.skip(reason, "recover it first with `pylogseg recover`")
                 return False
         return True
 

@@ -17,7 +17,7 @@ from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, Entries
 
 #: Of `PartitionResult.numbers`: places in a log.
 _OFFSETS = ("logStartBefore", "endBefore", "firstGone", "committed")
-State = Literal["done", "unchanged", "left", "failed"]
+State = Literal["done", "unchanged", "skipped", "failed"]
 
 
 class CheckpointChange(NamedTuple):
@@ -57,12 +57,12 @@ class PartitionResult:
     ----------
     name, path : str
         Of its folder; with ``into`` the new one.
-    state : {"done", "unchanged", "left", "failed"}
-        Changed; nothing to change; not looked at, or not asked for; given up.
+    state : {"done", "unchanged", "skipped", "failed"}
+        Changed; nothing to change; skipped; given up.
     reason, remedy : str
-        Why it was left or failed, and what to do about that.
-    is_undone : bool
-        Whether it was left although it was asked for, by its name or as part of what the command is for.
+        Why it was skipped or failed, and what to do about that.
+    not_done : bool
+        Whether it was skipped although it was asked for, by its name or as part of what the command is for.
     is_locked : bool
         Whether records were left out that are encrypted, and that there is no key for.
     log_start, log_end : int or None
@@ -95,7 +95,7 @@ class PartitionResult:
     state: State = "done"
     reason: str = ""
     remedy: str = ""
-    is_undone: bool = False
+    not_done: bool = False
     is_locked: bool = False
     log_start: int | None = None
     log_end: int | None = None
@@ -113,9 +113,9 @@ class PartitionResult:
     error: PylogsegError | None = None
     changes: list[FileChange] = field(default_factory=list)
 
-    def leave(self, reason: str, remedy: str = "", *, undone: bool = False) -> None:
-        """Mark the partition as left alone; `undone` if it should have been changed."""
-        self.state, self.reason, self.remedy, self.is_undone = "left", reason, remedy, undone
+    def skip(self, reason: str, remedy: str = "", *, not_done: bool = False) -> None:
+        """Mark the partition as skipped; `not_done` if it should have been changed."""
+        self.state, self.reason, self.remedy, self.not_done = "skipped", reason, remedy, not_done
 
     def fail(self, error: PylogsegError) -> None:
         """Mark the partition as given up."""
@@ -126,7 +126,7 @@ class PartitionResult:
         self.notes += other.notes
         self.rows += other.rows
         self.numbers |= other.numbers
-        self.is_undone |= other.is_undone
+        self.not_done |= other.not_done
         self.is_locked |= other.is_locked
 
     def as_row(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class PartitionResult:
             **{name: None if name in self.unknown else number for name, number in self.numbers.items()},
             "notes": self.notes,
             "replicas": list(self.replicas),
-            "undone": self.is_undone,
+            "notDone": self.not_done,
             "recovery": self.report.as_row(),
             **({"changes": [change._asdict() for change in self.changes]} if self.changes else {}),
         }
@@ -218,16 +218,16 @@ class Result:
             return 2
         if any(result.is_locked for result in self.partitions):
             return 2
-        undone = self.missing or any(result.is_undone or result.report.is_damage for result in self.partitions)
-        return int(bool(self.failed or undone or self.lacking or self.refusals))
+        not_done = self.missing or any(result.not_done or result.report.is_damage for result in self.partitions)
+        return int(bool(self.failed or not_done or self.lacking or self.refusals))
 
     def totals(self) -> dict[str, int]:
-        """Sums over all partitions that were not left.
+        """Sums over all partitions that were not skipped.
 
         ``partitions``, ``changed``, ``bytesBefore``, ``bytesAfter``, and what the command counted, by the names in
         `PartitionResult.numbers`: offsets of partitions are no counts, and have no sum.
         """
-        taken = [result for result in self.partitions if result.state != "left"]
+        taken = [result for result in self.partitions if result.state != "skipped"]
         sums = {
             "partitions": len(taken),
             "changed": sum(result.state == "done" for result in taken),
@@ -247,7 +247,7 @@ class Result:
             "type": "summary",
             "logDirectory": self.log_dir,
             "dryRun": self.dry_run,
-            **{state: states.count(state) for state in ("done", "unchanged", "left", "failed")},
+            **{state: states.count(state) for state in ("done", "unchanged", "skipped", "failed")},
             **self.totals(),
             "checkpoints": [change._asdict() for change in self.checkpoints],
             "cleanShutdown": self.is_closed_clean,

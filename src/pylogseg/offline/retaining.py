@@ -70,7 +70,7 @@ def retain(
     ------
     RequestError
         If nothing may be done: no rule is given, and the settings of none of the topics are known. Where this is so of
-        some topics, these are left, with ``is_undone``: Kafka's defaults would delete what is older than a week.
+        some topics, these are skipped, with ``not_done``: Kafka's defaults would delete what is older than a week.
     """
     shared = Options.of(options)
     for name, value in {"ms": ms, "max_bytes": max_bytes, "before_offset": before_offset}.items():
@@ -88,11 +88,11 @@ def retain(
         config = part.config
         unknown = "" if force or (by_rule and named) else _why_unknown(part.settings, part.topic, part.name, by_rule)
         if unknown:
-            part.result.leave(unknown, _SAY if not by_rule else _NAME_IT, undone=True)
+            part.result.skip(unknown, _SAY if not by_rule else _NAME_IT, not_done=True)
         elif not config.delete and not force:
-            part.result.leave("cleanup.policy has no delete", _ALL_THE_SAME)
+            part.result.skip("cleanup.policy has no delete", _ALL_THE_SAME)
         elif config.remote_storage_enable and not force:
-            part.result.leave("it is not known here which segments are in remote storage", _ALL_THE_SAME)
+            part.result.skip("it is not known here which segments are in remote storage", _ALL_THE_SAME)
         else:
             if by_rule:
                 part.config = config.with_changes(

@@ -33,7 +33,7 @@ class BatchChange(Protocol):
 def change_part(
     part: Part, log: Log, change: BatchChange, counted: str, begin: Callable[[], None] = lambda: None
 ) -> None:
-    """Apply a change to the log of a part, and fill in its result; `counted` is how that calls what was changed.
+    """Apply a change to the log of a part, and fill in its result; `counted`: the name of the counter to increase.
 
     `begin` is called when all is counted, before the first change.
     """

@@ -63,10 +63,10 @@ def run(
 ) -> Result:
     """Take the chosen partitions of a log directory, of several, or one folder through a command.
 
-    `work` gets a `Part`, may call `Part.open` and `PartitionResult.leave`, and sets the result's state to
+    `work` gets a `Part`, may call `Part.open` and `PartitionResult.skip`, and sets the result's state to
     ``"unchanged"`` where there was nothing to do; an error of this package ends only that partition. `check` gets the
-    settings and the names that will not be left, before anything else is done. `takes` are states of folders
-    (``"delete"``, ``"future"``, ``"stray"``) that are not left. `frees` says that the command removes the oldest
+    settings and the names that will not be skipped, before anything else is done. `takes` are states of folders
+    (``"delete"``, ``"future"``, ``"stray"``) that are not skipped. `frees` says that the command removes the oldest
     segments: on a full disk they go before the log is opened, since what a crash left may need room to be put in order.
     `names_lacks`: what the partitions are known to lack is a part of the result.
 
@@ -121,7 +121,7 @@ def _failed(place: Target, error: PylogsegError, options: Options) -> Result:
 def _run_one(place: Target, names: list[str], options: Options, command: _Command) -> Result:
     """Run a command in one log directory."""
     settings = Settings(place, options)
-    kept = [name for name in names if not reason_to_leave(place, name, command.takes)]
+    kept = [name for name in names if not reason_to_skip(place, name, command.takes)]
     if command.check is not None:
         command.check(settings, kept)
     known = known_lacks(place, kept, options) if command.names_lacks else []
@@ -138,7 +138,7 @@ def _run_there(place: Target, names: list[str], settings: Settings, options: Opt
     if options.dry_run:
         return _Run(place, names, settings, options, command._replace(frees=False)).run()
     try:
-        kept = [name for name in names if not reason_to_leave(place, name, command.takes)]
+        kept = [name for name in names if not reason_to_skip(place, name, command.takes)]
         copied = into.copy(place, kept, options.on_bytes or (lambda size: None))
         result = _Run(copied, kept, settings, options, command._replace(frees=False), into).run()
         if len(result.failed) < len(result.partitions):
@@ -313,9 +313,9 @@ class _Run:
         if isinstance(storage, OverlayStorage):
             storage = self._overlay()  # of its own, so that its memory is given back
         result = PartitionResult(name, storage.join(self._place.parent, name))
-        reason = reason_to_leave(self._place, name, self._command.takes)
+        reason = reason_to_skip(self._place, name, self._command.takes)
         if reason:
-            result.leave(reason, undone=self._is_named)
+            result.skip(reason, not_done=self._is_named)
             return result
         try:
             self._work_on(name, storage, result, advance, log_start)
@@ -331,7 +331,7 @@ class _Run:
             result.remedy = "this is a fault of pylogseg: report it, with a copy of the partition if you can"
         if isinstance(storage, OverlayStorage):
             result.changes = self._place.changes(storage)
-        result.is_undone |= result.state == "left" and self._is_named
+        result.not_done |= result.state == "skipped" and self._is_named
         return result if self._into is None else self._in_its_place(result, self._into)
 
     def _overlay(self) -> OverlayStorage:
@@ -407,7 +407,7 @@ def _is_deleted(name: str) -> bool:
     return folder is not None and folder.state == "delete"
 
 
-def reason_to_leave(place: Target, name: str, takes: Collection[str] = ()) -> str:
+def reason_to_skip(place: Target, name: str, takes: Collection[str] = ()) -> str:
     """Return why a command leaves a folder alone; empty if it does not."""
     folder = parse_partition_folder(name)
     if folder is not None and folder.state in takes:
@@ -416,7 +416,7 @@ def reason_to_leave(place: Target, name: str, takes: Collection[str] = ()) -> st
         return "it is being moved here from another log directory"
     if folder is not None and folder.state == "stray":
         return "a replica that this broker should not have"
-    return place.reason_to_leave(name)
+    return place.reason_to_skip(name)
 
 
 def _remedy(error: PylogsegError) -> str:

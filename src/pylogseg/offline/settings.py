@@ -70,7 +70,7 @@ class Settings:
         return self.broker.topic_defaults.with_changes(**changes)
 
     def config_of(self, topic: str, name: str = "") -> LogConfig:
-        """Settings of the log of a topic; `name` is of the partition's folder, as in all that follows."""
+        """Settings of the log of a topic; `name`: the partition folder, here and below."""
         own = self._own(topic, name) or {}
         try:
             return self._checked({**own, **self._flags})

@@ -290,7 +290,7 @@ class Judge:
             each = by_name[history.name]
             lost = history.lost_by_election()
             self.counts["partitions with lost commits"] += bool(lost)
-            if (each.state == "left") != bool(lost):
+            if (each.state == "skipped") != bool(lost):
                 what = [(replica.disk, [batch.first for batch in batches]) for replica, batches in lost]
                 self.say(history, f"whole disks: state {each.state}, {each.reason}, but lost were {what}; {each.notes}")
             if each.state == "failed":
@@ -322,7 +322,7 @@ class Judge:
                     self.say(history, "it is on no disk any more, and the exit code does not show it")
                 continue
             lacks = (each.log_end or 0) < end or any(row["type"] == "missing" for row in each.rows)
-            is_said = each.is_undone or each.state == "failed"
+            is_said = each.not_done or each.state == "failed"
             self.counts["with older disks: lacking"] += lacks
             self.counts["with older disks: said, and nothing is lacking"] += is_said and not lacks
             if lacks and not is_said:
@@ -337,7 +337,7 @@ class Judge:
         results = {each.name: each for each in first}
         for history in self._histories:
             each = results.get(history.name)
-            if each is not None and each.state == "left":
+            if each is not None and each.state == "skipped":
                 self._check_alarm(history, each)
                 disk = str(history.leader.disk)
                 there = disk in sources and (Path(disk) / history.name).is_dir()
@@ -387,7 +387,7 @@ class Judge:
                 b.data not in {f.data for f in found} for b in history.batches
             ):
                 self.counts["records lost or of another branch, as no replica in sync is left"] += 1
-                if not each.is_undone:
+                if not each.not_done:
                     self.say(history, f"no replica in sync is left, records are lost, and it is not said: {each.notes}")
             return
         if [b.data for b in found] != [b.data for b in wanted]:
@@ -418,7 +418,7 @@ class Judge:
             self.say(
                 history, f"offsets {sorted(must - named)} are on no disk, and not said to be missing: {each.notes}"
             )
-        if must and not each.is_undone:
+        if must and not each.not_done:
             self.say(history, "committed offsets are on no disk, and the exit code does not show it")
         there = {o for b in wanted for o in range(max(b.first, start), b.end)}
         if named & there:

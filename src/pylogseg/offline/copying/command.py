@@ -69,7 +69,7 @@ class Copied:
             "source": self.source,
             "target": self.target,
             "dryRun": self.dry_run,
-            **{state: states.count(state) for state in ("copied", "gone", "left", "failed")},
+            **{state: states.count(state) for state in ("copied", "gone", "skipped", "failed")},
             "bytes": sum(partition.bytes for partition in self.partitions),
             "cleanShutdown": self.is_marked_clean,
             "notes": self.notes,
@@ -226,9 +226,9 @@ class _Copy:
         )
         folder = parse_partition_folder(name)
         if folder is None and self._place.is_whole:
-            row.state, row.reason = "left", "no partition has such a name"
+            row.state, row.reason = "skipped", "no partition has such a name"
         elif folder is not None and folder.state:
-            row.state, row.reason = "left", _STATES[folder.state]
+            row.state, row.reason = "skipped", _STATES[folder.state]
         return row
 
     def _done(self, row: PartitionCopy) -> None:
@@ -238,7 +238,7 @@ class _Copy:
 
     def _copy(self, name: str, advance: Advance) -> PartitionCopy:
         row = self._row(name)
-        if row.state != "left":
+        if row.state != "skipped":
             target = self._storage.join(self._new.beside, name)
             try:
                 row = PartitionCopier(self._storage, row.source, target, advance).run()

@@ -43,7 +43,7 @@ class PartitionCopy:
     name : str
         Of its folder.
     source, target : str
-    state : {"copied", "gone", "left", "failed"}
+    state : {"copied", "gone", "skipped", "failed"}
         Gone: the broker deleted the partition meanwhile. Left, and failed because a part of it cannot be read: see
         `reason`.
     reason : str

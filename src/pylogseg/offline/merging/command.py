@@ -406,7 +406,7 @@ class _Merge:
                         "tiered"
                     )
                     result.unknown.add("offsetsMissing")
-                    result.is_undone = True
+                    result.not_done = True
                 scan.log_start = min(scan.log_start, max(scan.noted_start, lowest))
 
     def _write(self, plan: Plan, name: str, result: PartitionResult, directory: LogDirectory, advance: Advance) -> None:
@@ -434,7 +434,7 @@ class _Merge:
         result.bytes_after = sum(segment.size for segment in log.segments)
         for first, end in writer.unread:
             result.notes.append(f"a batch of offsets {first} to {end - 1} overlaps those around it, and was left out")
-            result.is_undone = True
+            result.not_done = True
 
 
 def _is_in(error: PylogsegError, folder: str) -> bool:

@@ -42,14 +42,14 @@ def describe(plan: Plan, name: str, result: PartitionResult) -> None:
     differing = [number for number, trust in enumerate(plan.trusts) if trust.differs_at is not None]
     if plan.is_disputed and differing:
         reason = "; ".join(_difference_text(plan, number) for number in differing)
-        result.leave(reason, _choose_text(plan, name, differing), undone=True)
+        result.skip(reason, _choose_text(plan, name, differing), not_done=True)
     elif plan.is_disputed:
         texts = [_alarm_text(plan, alarm) for alarm in plan.verdict.alarms]
         reason = "; ".join([*texts, *(_lost_text(plan, lost) for lost in beside)])
         sides = [alarm.replica for alarm in plan.verdict.alarms]
-        result.leave(reason, _choose_text(plan, name, sides), undone=True)
+        result.skip(reason, _choose_text(plan, name, sides), not_done=True)
     elif missing or plan.choice.absent:
-        result.is_undone = True
+        result.not_done = True
 
 
 def _choose_text(plan: Plan, name: str, others: list[int]) -> str:

@@ -123,7 +123,7 @@ def _report_gaps(result: PartitionResult, repairer: _Repairer) -> None:
         **({} if repairer.other is None else {"offsetsFromOthers": sum(end - first for first, end in healed)}),
     }
     result.loses_records |= result.report.is_damage
-    result.is_undone |= bool(repairer.missing)
+    result.not_done |= bool(repairer.missing)
     result.notes = [*dict.fromkeys(result.notes), *repairer.notes()]
     if not result.report.actions:
         result.state = "unchanged"

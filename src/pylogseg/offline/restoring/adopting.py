@@ -156,7 +156,7 @@ def _rename(
         storage.join(folder, FileKind.LEADER_EPOCHS.value), encode_leader_epochs([EpochEntry(0, first or 0)])
     )
     if kept:
-        result.is_undone = True
+        result.not_done = True
         result.notes.append(
             f"{kept:,} records of compressed batches keep the leader epochs of their committed offsets, for which "
             "Java's consumers wait: carry the offsets over (pylogseg groups SRC --export), and leave this partition out"

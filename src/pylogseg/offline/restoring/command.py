@@ -38,7 +38,7 @@ from pylogseg.offline.restoring.tables import Tables, is_table
 from pylogseg.offline.restoring.tier import FromTier, Until
 from pylogseg.offline.restoring.uploading import Upload
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
-from pylogseg.offline.running import reason_to_leave
+from pylogseg.offline.running import reason_to_skip
 from pylogseg.reading.transaction_markers import windows_between
 from pylogseg.tables.export.notes import lacking_of
 from pylogseg.values.internal.cluster import ClusterMetadata, cluster_id_of, find_metadata
@@ -250,7 +250,7 @@ class _FromLogs:
                 self._places[name] = place
                 self.partitions.append(self._new_result(place, name, asked))
         self.partitions.sort(key=lambda result: result.name)
-        left = {result.name for result in self.partitions if result.state == "left"}
+        left = {result.name for result in self.partitions if result.state == "skipped"}
         kept = [(place, [name for name in names if name not in left]) for place, names in chosen]
         found = lacking_in(kept, topics, numbers, how=Look.CARRIED)
         self.lacking = [finding for finding in found if finding.kind != UNINDEXED]
@@ -269,8 +269,8 @@ class _FromLogs:
 
     def _new_result(self, place: Target, name: str, asked: bool) -> PartitionResult:
         result = PartitionResult(name, "")
-        if reason := reason_to_leave(place, name) or ("" if parse_partition_folder(name) else "no partition's name"):
-            result.leave(reason, undone=asked)
+        if reason := reason_to_skip(place, name) or ("" if parse_partition_folder(name) else "no partition's name"):
+            result.skip(reason, not_done=asked)
             return result
         files = [(parse_file_name(e.name), e.size) for e in self._storage.list_folder(self._folder(name))]
         sizes = [size for file, size in files if file.kind is FileKind.LOG and file.is_live]
@@ -392,7 +392,7 @@ def _index_aborted(copy: str, result: PartitionResult) -> None:
     if names:
         result.notes.append(f"missing beside aborted transactions, and made from the log: {', '.join(names)}")
     else:
-        result.is_undone = True
+        result.not_done = True
         result.notes.append(
             f"transaction indexes are missing, and were not made: {done.reason or 'no abort was found'}"
         )
@@ -453,7 +453,7 @@ class Restoring:
         written = {each.name: each for each in done}
         for result in self._result:
             if result.state == "done" and result.name in names and result.name not in written:
-                result.leave("all of its records were part of transactions", undone=True)
+                result.skip("all of its records were part of transactions", not_done=True)
             elif each := written.get(result.name):
                 result.log_start, result.log_end = each.first_offset, each.end_offset
                 result.bytes_after, result.segments_after = each.size_bytes, each.segments
@@ -518,10 +518,10 @@ class Restoring:
         for result in self._result:
             arrival = self._arrivals.get(result.name)
             if arrival is not None and arrival.is_foreign and partition_of(result.name)[0] == TRANSACTIONS:
-                result.leave(
+                result.skip(
                     "it names producers of another cluster by their ids, and this one hands those out again",
                     "transactional producers begin anew without it; --keep-producers restores it",
-                    undone=self._given.asked,
+                    not_done=self._given.asked,
                 )
 
     def _is_there(self, result: PartitionResult, there: Content, wanted: Content) -> bool:

@@ -92,7 +92,7 @@ class FromTier:
             result.fail(part.error)
             return result
         if not part.segments:
-            result.leave("it has no segment")
+            result.skip("it has no segment")
         result.bytes_after, result.segments_after = part.size, len(part.segments)
         result.log_start = part.log_start_offset
         return result
@@ -284,7 +284,7 @@ class FromTier:
             raise damage.error
         if not damage.names:
             result.notes.append(f"left out: {damage.text}")
-        result.is_undone, result.is_locked = True, result.is_locked or isinstance(damage.error, LockedError)
+        result.not_done, result.is_locked = True, result.is_locked or isinstance(damage.error, LockedError)
 
     def _write_beside(self, part: Partition, folder: str, end: int) -> bool:
         """Write producer snapshots, and the leader epochs up to the end; return whether these are whole."""

@@ -110,7 +110,7 @@ def rewritten(
 ) -> Result:
     """Let a command of `pylogseg.offline` rewrite each partition by itself, and put all of them in place in `out`."""
     place = Target.find(LocalStorage(), os.path.abspath(path))
-    chosen = [name for name in place.chosen(topics or (), partitions or ()) if not place.reason_to_leave(name)]
+    chosen = [name for name in place.chosen(topics or (), partitions or ()) if not place.reason_to_skip(name)]
     if not dry_run and os.path.isdir(out):
         finish_commits(os.path.abspath(out))  # a run that died after its commit began is finished first
     label, how, notes = f"pylogseg {command.__name__}", _how(command, options), _read_notes(out)

@@ -98,7 +98,7 @@ class ExportedPart:
     topic: str
     partition: int
     base_offset: int
-    state: str  #: "written", "unchanged", "to do" (dry run), "gone" (by retention) or "left" (after damage that stops).
+    state: str  #: "written", "unchanged", "to do" (dry run), "gone" (retention) or "skipped" (after damage that stops).
     #: Path below the folder of the table, records, bytes.
     files: list[tuple[str, int, int]] = field(default_factory=list)
     problem: str | None = None  #: The unreadable parts.
@@ -310,7 +310,7 @@ def export_parts(
         if part.options.on_corrupt == "stop" and done[-1].problem is not None and done[-1].state != "gone":
             left = parts[number + 1 :]
             problem = f"after the damage: {done[-1].problem}"
-            done += [_result(each, "left", problem=problem) for each in left]
+            done += [_result(each, "skipped", problem=problem) for each in left]
             if not table.dry_run:
                 for each in left:
                     _withdraw(table.store, [each.note, *each.superseded])
