@@ -7,6 +7,8 @@ import re
 from pylogseg.format.messages.schema import public_settings
 
 MASK = "********"
+#: Records with secrets, and the fields of a user that are.
+SCRAM, SCRAM_SECRETS, CONFIG = "UserScramCredentialRecord", ("salt", "storedKey", "serverKey"), "ConfigRecord"
 #: Types of resources by their numbers in records.
 RESOURCES = {2: "TOPIC", 4: "BROKER", 8: "BROKER_LOGGER", 16: "CLIENT_METRICS", 32: "GROUP"}
 _OF_LISTENER = re.compile(r"listener\.name\.[^.]+\.(?P<name>.+)")

@@ -11,17 +11,41 @@ from collections.abc import Callable
 from typing import Any
 
 from pylogseg.format.messages.codec import has_default
+from pylogseg.format.messages.framing import Part
 from pylogseg.format.messages.schema import Field, Message
 from pylogseg.format.messages.schema import message as message_of
 
 _Text = Callable[[Any], str]
 _LOWER_HEX = re.compile(r"(\\\\)|\\u00([0-9a-f]{2})")
+_CAPITAL = re.compile(r"(?<!^)([A-Z])")
 _SURROGATES = re.compile("[\ud800-\udfff]+")
 
 
 def text_of(message: Message, version: int, fields: dict[str, Any]) -> str:
     """Return the fields of a message as JSON, as Kafka's converter writes them."""
     return _text(message.name, version)(fields)
+
+
+def key_text(part: Part) -> str:
+    """Return the key of a coordinator's record as Kafka's dump tool shows it."""
+    return f'{{"type":"{part.number}","data":{_data(part)}}}'
+
+
+def value_text(part: Part, data: str | None = None) -> str:
+    """Return the value of a coordinator's record in the same way."""
+    return f'{{"version":"{part.version}","data":{data or _data(part)}}}'
+
+
+def framed_text(part: Part) -> str:
+    """Return a record of the metadata log in the same way."""
+    name = _CAPITAL.sub(r"_\1", part.message.name if part.message else "").upper()
+    return f'{{"type":"{name}","version":{part.version},"data":{_data(part)}}}'
+
+
+def _data(part: Part) -> str:
+    assert part.message is not None
+    assert part.fields is not None
+    return text_of(part.message, part.version, part.fields)
 
 
 def java_string(text: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ from pylogseg.errors import CorruptionError
 from pylogseg.format.messages.codec import MalformedError, decode_message
 from pylogseg.format.messages.framing import Part, decode_coordinator, decode_framed
 from pylogseg.format.messages.schema import message
-from pylogseg.format.messages.text import text_of
+from pylogseg.format.messages.text import framed_text, key_text, text_of, value_text
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.text import Texts
@@ -41,8 +40,7 @@ def _coordinator(topic: str) -> Decoder:
             return f" key: Unknown record type {first.number} at offset {offset}, skipping."
         if value is not None and second.fields is None:
             return f" key: Error at offset {offset}, skipping. Unknown version {second.version}"
-        shown = f' key: {{"type":"{first.number}","data":{text_of(first.message, 0, first.fields)}}} payload: '
-        return shown + ("<DELETE>" if second.fields is None else _value_text(second))
+        return f" key: {key_text(first)} payload: {'<DELETE>' if second.fields is None else _value_text(second)}"
 
     return decode
 
@@ -50,10 +48,9 @@ def _coordinator(topic: str) -> Decoder:
 def _value_text(part: Part) -> str:
     assert part.message is not None
     assert part.fields is not None
-    text = text_of(part.message, part.version, part.fields)
     if part.message.name == "GroupMetadataValue" and part.fields["protocolType"] == "consumer":
-        text = _with_members(text, part.fields)
-    return f'{{"version":"{part.version}","data":{text}}}'
+        return value_text(part, _with_members(text_of(part.message, part.version, part.fields), part.fields))
+    return value_text(part)
 
 
 def _with_members(text: str, fields: dict[str, Any]) -> str:
@@ -84,13 +81,7 @@ def _consumer_text(name: str, raw: bytes) -> str:
 
 def _cluster_metadata(_: bytes | None, value: bytes | None, offset: int) -> str:
     part = _framed(METADATA_TOPIC, value, offset)
-    if isinstance(part, str):
-        return part
-    assert part.message is not None
-    assert part.fields is not None
-    name = re.sub(r"(?<!^)([A-Z])", r"_\1", part.message.name).upper()
-    data = text_of(part.message, part.version, part.fields)
-    return f' payload: {{"type":"{name}","version":{part.version},"data":{data}}}'
+    return part if isinstance(part, str) else f" payload: {framed_text(part)}"
 
 
 def _framed(topic: str, value: bytes | None, offset: int) -> Part | str:

@@ -20,13 +20,10 @@ from pylogseg.format.messages.connect import LOOKED_AT, key_parts, kind_of
 from pylogseg.format.messages.framing import COORDINATOR_TOPICS, HOMES
 from pylogseg.format.messages.program import Heads, decode_columns, heads
 from pylogseg.format.messages.schema import Message, numbered
-from pylogseg.format.messages.secrets import MASK, is_secret, is_secret_of_connector
+from pylogseg.format.messages.secrets import CONFIG, MASK, SCRAM, SCRAM_SECRETS, is_secret, is_secret_of_connector
 from pylogseg.values.forms import Form, in_form, with_type
 from pylogseg.values.internal.message_arrays import message_arrays, message_type, spans
 from pylogseg.values.schemas.topic import TOPIC
-
-_SCRAM, _SECRETS = "UserScramCredentialRecord", ("salt", "storedKey", "serverKey")
-_CONFIG = "ConfigRecord"
 
 
 class MessageColumn:
@@ -160,10 +157,10 @@ def _scattered(array: pa.Array, rows: npt.NDArray[np.intp], count: int) -> pa.Ar
 
 def _mask(message: Message, arrays: dict[str, pa.Array]) -> None:
     """Take the secrets of users and settings out."""
-    if message.name == _SCRAM:
-        for name in _SECRETS:
+    if message.name == SCRAM:
+        for name in SCRAM_SECRETS:
             arrays[name] = pa.array([b""] * len(arrays[name]), arrays[name].type)
-    elif message.name == _CONFIG:
+    elif message.name == CONFIG:
         of = zip(*(arrays[name].to_pylist() for name in ("resourceType", "name", "value")), strict=True)
         shown = [MASK if value is not None and is_secret(kind, name) else value for kind, name, value in of]
         arrays["value"] = pa.array(shown, pa.string())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from typing import Any
 
@@ -11,13 +10,12 @@ import numpy as np
 from pylogseg.disk.disk import Segment
 from pylogseg.errors import CorruptionError
 from pylogseg.format.messages.framing import COORDINATOR_TOPICS, HOMES, Part, decode_coordinator, decode_framed
-from pylogseg.format.messages.secrets import MASK, is_secret
-from pylogseg.format.messages.text import text_of
+from pylogseg.format.messages.secrets import CONFIG, MASK, SCRAM, SCRAM_SECRETS, is_secret
+from pylogseg.format.messages.text import framed_text, key_text, value_text
 from pylogseg.format.records import RecordColumns
 from pylogseg.values.internal.message_arrays import with_payloads
 from pylogseg.values.internal.message_text import coordinator_texts, text_array, with_texts
 
-_SECRET_FIELDS = ("salt", "storedKey", "serverKey")
 _Text = bytes | None
 
 
@@ -67,12 +65,12 @@ class MessageText:
         except CorruptionError as error:
             self._note(segment, offset, error.reason)
             return None, None
-        first = None if key.fields is None else f'{{"type":"{key.number}","data":{_data(key)}}}'.encode()
+        first = None if key.fields is None else key_text(key).encode()
         if value.fields is None:
             if first is None or value.version >= 0:
                 self._note(segment, offset, f"type {key.number} or version {value.version} is not known")
             return first, None
-        return first, f'{{"version":"{value.version}","data":{_data(value)}}}'.encode()
+        return first, value_text(value).encode()
 
     def _framed(self, columns: RecordColumns, segment: Segment) -> list[_Text]:
         control = columns.batches.is_control[columns.batch].tolist()
@@ -88,9 +86,7 @@ class MessageText:
                     if part.message is None or part.fields is None:
                         self._note(segment, offset, f"type {part.number} or version {part.version} is not known")
                     else:
-                        name = re.sub(r"(?<!^)([A-Z])", r"_\1", part.message.name).upper()
-                        data = _data(part if self._show_secrets else _masked(part))
-                        made = f'{{"type":"{name}","version":{part.version},"data":{data}}}'.encode()
+                        made = framed_text(part if self._show_secrets else _masked(part)).encode()
             found.append(made)
         return found
 
@@ -100,17 +96,11 @@ class MessageText:
             self.first = self.first or f"{segment.path}: offset {offset}: {reason}"
 
 
-def _data(part: Part) -> str:
-    assert part.message is not None
-    assert part.fields is not None
-    return text_of(part.message, part.version, part.fields)
-
-
 def _masked(part: Part) -> Part:
     fields: dict[str, Any] = dict(part.fields or {})
     name = part.message.name if part.message is not None else ""
-    if name == "UserScramCredentialRecord":
-        fields |= dict.fromkeys(_SECRET_FIELDS, b"")
-    elif name == "ConfigRecord" and fields["value"] is not None and is_secret(fields["resourceType"], fields["name"]):
+    if name == SCRAM:
+        fields |= dict.fromkeys(SCRAM_SECRETS, b"")
+    elif name == CONFIG and fields["value"] is not None and is_secret(fields["resourceType"], fields["name"]):
         fields["value"] = MASK
     return part._replace(fields=fields)
