@@ -130,15 +130,31 @@ def test_each_command_finds_what_a_load_makes_of_it(state: tuple[Path, list[int]
     assert {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()} == before
 
 
-def test_merge_says_what_to_do(examples: Path, tmp_path: Path) -> None:
-    shutil.copytree(examples / PART, tmp_path / "disk" / PART)
-    (tmp_path / "disk" / "recovery-point-offset-checkpoint").write_text("0\n1\ncmp-short 0 1965\n")
-    swapped(624)(tmp_path / "disk" / PART)
-    done = shell("merge", tmp_path / "disk", "--into", tmp_path / "merged")
-    assert done.code != 0
-    assert "pylogseg copy" in done.text
-    assert shell("copy", tmp_path / "disk", tmp_path / "copy").code == 0
-    assert shell("merge", tmp_path / "copy", "--into", tmp_path / "merged").code == 0
+@pytest.mark.parametrize("also", ["alone", "whole", "as loaded"])
+def test_merge_takes_what_a_load_leaves(
+    also: str, state: tuple[Path, list[int]], examples: Path, tmp_path: Path
+) -> None:
+    disk, expected = state
+    before = {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()}
+    shutil.copytree(examples / PART, tmp_path / "whole" / PART)
+    others = {"alone": [], "whole": [tmp_path / "whole"], "as loaded": [tmp_path / "loaded"]}[also]
+    assert shell("merge", disk, *others, "--into", tmp_path / "merged", "--take", f"{PART}={disk}").code == 0
+    assert [record.offset for record in pylogseg.read(tmp_path / "merged")] == expected
+    assert shell("verify", tmp_path / "merged").code == 0
+    assert {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()} == before
+
+
+def test_repair_takes_from_a_replica_what_a_load_leaves(state: tuple[Path, list[int]], tmp_path: Path) -> None:
+    disk, expected = state
+    harmed = tmp_path / "harmed"
+    shutil.copytree(tmp_path / "loaded" / PART, harmed / PART)
+    last = max(harmed.rglob("*.log"))
+    data = bytearray(last.read_bytes())
+    data[len(data) // 2] ^= 1
+    last.write_bytes(data)
+    done = shell("repair", harmed, "--from", disk)
+    assert done.code == 0, done.text
+    assert [record.offset for record in pylogseg.read(harmed)] == expected
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -233,7 +233,7 @@ class Writer:
                     self._append_rows(log, piece, data, rows)
 
     def _batches(self, replica: ReplicaScan, run: Run) -> Iterator[tuple[memoryview, BatchTable]]:
-        path = self._storage.join(replica.folder, segment_file_name(run.base_offset, FileKind.LOG))
+        path = self._storage.join(replica.folder, replica.file_name(run.base_offset, FileKind.LOG))
         file = self._storage.open_log(path, create=False)
         try:
             position = run.position
@@ -294,7 +294,8 @@ class Writer:
         for base in {segment.base_offset for segment in log.segments}.intersection(chosen.bases):
             name = segment_file_name(base, FileKind.LOG)
             with contextlib.suppress(StorageError):
-                original = storage.open_log(storage.join(chosen.folder, name), create=False)
+                name_now = chosen.file_name(base, FileKind.LOG)
+                original = storage.open_log(storage.join(chosen.folder, name_now), create=False)
                 modified_ms = original.modified_ms()
                 original.close()
                 copy = storage.open_log(storage.join(self._folder, name), create=False)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from pylogseg.disk.lineage.authority import Replica
 from pylogseg.disk.lineage.chains import Lineage, parting
 from pylogseg.disk.lineage.parts import Part
+from pylogseg.disk.swaps import Swap
 from pylogseg.env.pool import Advance
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
@@ -20,9 +21,10 @@ from pylogseg.format.files.checkpoint import EpochEntry, parse_leader_epochs
 from pylogseg.format.files.cuts import Cut, parse_cuts
 from pylogseg.format.files.index import OffsetIndex
 from pylogseg.format.layout import OFFSET_INDEX_ENTRY
-from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
+from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
+from pylogseg.offline.copying.files import swap_in
 from pylogseg.offline.merging.agreement import Checksums
 from pylogseg.offline.repairing.salvage import ascending
 from pylogseg.offline.restoring.checkpoints import Entries, read_checkpoints
@@ -99,6 +101,8 @@ class ReplicaScan:
         Of the good batches.
     cuts : list of Cut
         What commands have cut out on purpose.
+    swap : Swap
+        How a load would end a replacement of segments that was interrupted.
     """
 
     log_dir: str
@@ -124,6 +128,12 @@ class ReplicaScan:
     notes: list[str] = field(default_factory=list)
     checksums: Checksums = field(default_factory=Checksums)
     cuts: list[Cut] = field(default_factory=list)
+    swap: Swap = field(default_factory=lambda: Swap({}, frozenset()))
+
+    def file_name(self, base: int, kind: FileKind) -> str:
+        """Return the name that a file of a segment has now."""
+        final = segment_file_name(base, kind)
+        return next((name for name, after in self.swap.renamed.items() if after == final), final)
 
     @property
     def first_base(self) -> int:
@@ -202,12 +212,12 @@ def _noted_cuts(storage: Storage, path: str, notes: list[str]) -> list[Cut]:
 def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, advance: Advance) -> ReplicaScan:
     """Read a replica; `noted` is what the checkpoints of its log directory say.
 
+    Where a replacement of segments was interrupted, its segments are those that a load would leave.
+
     Raises
     ------
-    RequestError
-        If a cleaning was interrupted: a broker, or `recover`, has to end it first.
     StorageError
-        If the folder cannot be listed.
+        If the folder cannot be listed, or a segment that replaces others cannot be read.
     """
     found = ReplicaScan(log_dir, storage.join(log_dir, name))
     key = partition_of(name)
@@ -220,13 +230,11 @@ def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, adva
     ends = [Reached(0, "")]
     last_index = -1
     was_deleting = False
-    for entry in storage.list_folder(found.folder):
-        parsed = parse_file_name(entry.name)
-        if parsed.kind is FileKind.LOG and parsed.suffix == ".swap":
-            raise RequestError(
-                f"{storage.join(found.folder, entry.name)}: a cleaning was interrupted: merge a copy, for "
-                f"`pylogseg copy` ends it as a broker does, or end it here: `pylogseg recover {found.folder}`"
-            )
+    entries = storage.list_folder(found.folder)
+    found.swap = swap_in(storage, found.folder, [entry.name for entry in entries])
+    for entry in entries:
+        if (parsed := found.swap.name_of(entry.name)) is None:
+            continue
         if parsed.kind is FileKind.CUTS and parsed.is_live:
             found.cuts = _noted_cuts(storage, storage.join(found.folder, entry.name), found.notes)
         if parsed.kind is FileKind.LOG and parsed.is_live and parsed.offset is not None:
@@ -265,17 +273,17 @@ def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, adva
         if (point := found.entries.get(kind.value, 0)) > 0:
             ends.append(Reached(point, f"entry in {kind.value}, {point},"))
     if last_index >= 0:
-        ends.append(_end_by_index(storage, found.folder, last_index, sizes.get(last_index) or None))
+        ends.append(_end_by_index(storage, found, last_index, sizes.get(last_index) or None))
     found.reached = max(ends)
     noted_end = max(found.known_end, found.reached.offset, found.entries.get(FileKind.HIGH_WATERMARKS.value, 0))
     found.lost_tail |= noted_end > found.end
     return found
 
 
-def _end_by_index(storage: Storage, folder: str, base: int, size: int | None) -> Reached:
+def _end_by_index(storage: Storage, found: ReplicaScan, base: int, size: int | None) -> Reached:
     """Return where a log ended by the offset index of a segment of so many bytes, if its entries can be believed."""
-    name = segment_file_name(base, FileKind.OFFSET_INDEX)
-    path, data = storage.join(folder, name), bytearray()
+    name = found.file_name(base, FileKind.OFFSET_INDEX)
+    path, data = storage.join(found.folder, name), bytearray()
     nothing = Reached(base if size is None else 0, f"index {name}")  # the segment was begun there
     try:
         file = storage.open_log(path, create=False)
@@ -299,7 +307,7 @@ def _end_by_index(storage: Storage, folder: str, base: int, size: int | None) ->
 def _scan_segment(
     storage: Storage, found: ReplicaScan, base: int, end: int | None, seen: list[EpochEntry], advance: Advance
 ) -> None:
-    path = storage.join(found.folder, segment_file_name(base, FileKind.LOG))
+    path = storage.join(found.folder, found.file_name(base, FileKind.LOG))
     tables: list[npt.NDArray[Any]] = []
     damage: list[Gap] = []
     try:

@@ -12,7 +12,7 @@ from pylogseg.env.filesystem import is_same_folder
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
 from pylogseg.format.files.properties import parse_properties
-from pylogseg.format.names import FileKind, segment_file_name
+from pylogseg.format.names import FileKind
 from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.log.identity import topic_id_of
 from pylogseg.log.segment_rewrite import Filtered
@@ -43,7 +43,7 @@ class OtherDisk:
     def replica_of(self, part: Part) -> OtherReplica | None:
         """Return the replica of a partition; None if it is not there.
 
-        Raises RequestError if it is of another topic, or its cleaning was interrupted.
+        Raises RequestError if it is of another topic.
         """
         place = next((place for place in self._places if part.name in place.names), None)
         if place is None or part.directory is None:
@@ -156,7 +156,7 @@ class OtherReplica:
         for run in self._other.runs:
             if run.first_offset >= end or run.end_offset <= first:
                 continue
-            name = segment_file_name(run.base_offset, FileKind.LOG)
+            name = self._other.file_name(run.base_offset, FileKind.LOG)
             file = self._storage.open_log(self._storage.join(self.folder, name), create=False)
             try:
                 for kept in kept_batches(file, [(run.position, run.end_position)]):
