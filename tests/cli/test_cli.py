@@ -169,8 +169,16 @@ def test_seconds_for_milliseconds_are_noticed(examples: Path, given: str) -> Non
         done = pylogseg(*arguments, examples, "codec-none", "--since", given)
         assert f"note: {given} is milliseconds, 197" in done.err
         assert f"if seconds are meant, write {given}000, " in done.err
-    for plain in ("99999999", "0", "100000000000", "1700000000000"):
+    for plain in ("99999999", "0", "100000000000", "1700000000000", str(2**63 - 1)):
         assert "note" not in pylogseg("cat", examples, "codec-none", "--since", plain).err
+
+
+@pytest.mark.parametrize(
+    ("given", "unit"), [("1700000000030000", "micro"), ("1700000000030000000", "nano"), ("9999999999999999999", "nano")]
+)
+def test_smaller_units_for_milliseconds_are_noticed(examples: Path, given: str, unit: str) -> None:
+    done = pylogseg("cat", examples, "codec-none", "--since", given)
+    assert f"note: {given} is milliseconds, after the year 9999; if {unit}seconds are meant, write " in done.err
 
 
 def test_time_text() -> None:

@@ -401,6 +401,46 @@ def test_aggregates_of_keys_are_text(tmp_path: Path, aggregate: str) -> None:
     assert asked(tmp_path, f"select {aggregate} as r from t") == [{"r": "ключ"}]
 
 
+@pytest.mark.parametrize(
+    ("condition", "note"),
+    [
+        (
+            "timestamp > to_timestamp(1700000000000)",
+            "to_timestamp: 1700000000000 is seconds, after the year 9999; if milli",
+        ),
+        (
+            "epoch(timestamp) > 1_700_000_000_000",
+            "epoch: 1700000000000 is seconds, after the year 9999; if milliseconds",
+        ),
+        (
+            "1700000000 < epoch_ms(timestamp)",
+            "epoch_ms: 1700000000 is milliseconds, 1970-01-20T16:13:20.000Z; if seconds",
+        ),
+        ("epoch_ms(timestamp) between 0 and 1700000000", "epoch_ms: 1700000000 is milliseconds, 1970"),
+        ("epoch_us(timestamp) in (5, 1700000000000)", "epoch_us: 1700000000000 is microseconds, 1970"),
+        ("timestamp = make_timestamp(1700000000000)", "make_timestamp: 1700000000000 is microseconds, 1970"),
+        ("timestamp > epoch_ms(1700000000)", "epoch_ms: 1700000000 is milliseconds, 1970"),
+        ("epoch_ns(timestamp) > 1700000000000000", "epoch_ns: 1700000000000000 is nanoseconds, 1970"),
+        ("timestamp > to_timestamp(1700000000)", None),
+        ("epoch(timestamp) > 1700000000", None),
+        ("epoch_ms(timestamp) between 1700000000000 and 1800000000000", None),
+        ("timestamp > make_timestamp(1700000000000000)", None),
+        ("epoch_ns(timestamp) > 1700000000000000000", None),
+        ('"offset" < 1700000000000', None),
+        ("value::varchar = 'to_timestamp(1700000000000)'", None),
+    ],
+)
+def test_times_of_another_unit_are_noticed(dead: Path, condition: str, note: str | None) -> None:
+    """Such a condition has no rows, or all, and nothing else says why."""
+    for options in ([], ["--explain"]):
+        done = pylogseg("sql", dead, f"select count(*) from orders where {condition}", *options)
+        assert done.code == 0
+        if note is None:
+            assert "meant" not in done.err
+        else:
+            assert done.err.count(f"note: {note}") == 1
+
+
 def test_text_of_a_payload_that_begins_with_the_mark(tmp_path: Path) -> None:
     with package.open_log(tmp_path / "t-0") as log:
         log.append([{"value": b"base64:AAE="}])

@@ -1,4 +1,4 @@
-"""Numbers of seconds where milliseconds are meant: every argument of a time says so, at the caller's line."""
+"""Numbers of another unit where milliseconds are meant: every argument of a time says so, at the caller's line."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import pylogseg
+from pylogseg.format.moments import unit_note
 
 TAKES: dict[str, Callable[[Path, int], Any]] = {
     "read": lambda path, ms: pylogseg.read(path, "codec-none", timestamp=ms),
@@ -20,12 +21,39 @@ TAKES: dict[str, Callable[[Path, int], Any]] = {
 }
 
 
+#: The same moment, and how it begins when it counts as milliseconds.
+OTHER_UNITS = {
+    "seconds": (1_700_000_040, "1970-01-20T16:13:20.040Z"),
+    "microseconds": (1_700_000_040_000_000, "after the year 9999"),
+    "nanoseconds": (1_700_000_040_000_000_000, "after the year 9999"),
+}
+
+
+@pytest.mark.parametrize("unit", OTHER_UNITS)
 @pytest.mark.parametrize("name", TAKES)
-def test_seconds_are_noticed(examples: Path, name: str) -> None:
-    with pytest.warns(UserWarning, match="1700000040 is milliseconds, 1970-01-20.*if seconds are meant") as found:
-        TAKES[name](examples, 1_700_000_040)
+def test_another_unit_is_noticed(examples: Path, name: str, unit: str) -> None:
+    number, shown = OTHER_UNITS[unit]
+    expected = f"{number} is milliseconds, {shown}; if {unit} are meant, write 1700000040000, 2023-11-14T22:14:00.000Z"
+    with pytest.warns(UserWarning, match=f"^{expected}$") as found:
+        TAKES[name](examples, number)
     assert {each.filename for each in found} == {__file__}
-    for plain in (99_999_999, 0, 10**11, 1_700_000_000_000):
+    for plain in (99_999_999, 0, 10**11, 1_700_000_000_000, 10**14 - 1, 2**63 - 1):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             TAKES[name](examples, plain)
+
+
+@pytest.mark.parametrize("unit", ["seconds", "milliseconds", "microseconds", "nanoseconds"])
+def test_each_unit_is_told_from_each_other(unit: str) -> None:
+    for power, meant in enumerate(["seconds", "milliseconds", "microseconds", "nanoseconds"]):
+        for seconds in (10**8, 1_700_000_040, 10**11 - 1):
+            note = unit_note(seconds * 1000**power, unit)
+            assert (note is None) == (unit == meant)
+            assert note is None or f"if {meant} are meant, write {unit_note_value(note)}, " in note
+            if note is not None:
+                again = int(unit_note_value(note))
+                assert unit_note(again, unit) is None
+
+
+def unit_note_value(note: str) -> str:
+    return note.partition(" are meant, write ")[2].partition(",")[0]

@@ -24,7 +24,7 @@ from pylogseg.disk.tier.urls import check_layout
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.escape import json_line, printable
-from pylogseg.format.moments import first_ms, iso_text, ms_of, seconds_note
+from pylogseg.format.moments import first_ms, iso_text, ms_of, unit_note
 from pylogseg.walker.gaps import Gap, GapKind
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = Fa
     """
     text = text.strip()
     if re.fullmatch(r"-?\d+", text):
-        note = seconds_note(int(text))
+        note = unit_note(int(text))
         if note is not None:
             complain(f"note: {note}")
         return int(text)

@@ -218,6 +218,7 @@ class Waiting:
 
 def answer(session: Session, query: str, form: str, target: Path | None, overwrite: bool = False) -> None:
     """Run the statements of a query and print or write their answers."""
+    _note_times(query)
     with contextlib.closing(session.run(query)) as answers:
         if target is not None:
             check_free(target, overwrite)  # also after the first statement of a prompt
@@ -236,6 +237,7 @@ def explain_query(session: Session, query: str, form: str, target: Path | None) 
     """Print what a query would read of each table."""
     if target is not None or form not in ("table", "json"):
         raise RequestError("--explain prints a table, or JSON lines with --output json")
+    _note_times(query)
     rows = session.explain(query)
     if form == "json":
         for row in rows:
@@ -252,6 +254,14 @@ def explain_query(session: Session, query: str, form: str, target: Path | None) 
         for row in rows
     ]
     common.print_table(["TABLE", "SEGMENTS", "BYTES", "COLUMNS", "FILTER"], table, right=["SEGMENTS", "BYTES"])
+
+
+def _note_times(query: str) -> None:
+    """Say which numbers of a query are likely of another unit than its functions of times take and give."""
+    from pylogseg.tables.sql.words import time_notes
+
+    for note in time_notes(query):
+        common.complain(f"note: {note}")
 
 
 def form_of(output: str) -> tuple[str, Path | None]:

@@ -33,21 +33,40 @@ def iso_text(timestamp_ms: int) -> str:
     return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
-def seconds_note(number: int) -> str | None:
-    """Return what to say of a number of milliseconds that is likely to be one of seconds: 1973 to 5138 as such.
+#: Units of a number, each with the exponent of ten from which it stands for dates of 1973 to 5138.
+_UNITS = {"seconds": 8, "milliseconds": 11, "microseconds": 14, "nanoseconds": 17}
+#: Kafka's "for ever".
+_FOR_EVER = 2**63 - 1
 
-    >>> seconds_note(1700000040).partition(";")[0]
+
+def unit_note(number: int, unit: str = "milliseconds") -> str | None:
+    """Return what to say of a number that is likely to be of another unit: only as that it is of 1973 to 5138.
+
+    >>> unit_note(1700000040).partition(";")[0]
     '1700000040 is milliseconds, 1970-01-20T16:13:20.040Z'
+    >>> unit_note(1700000040000000).partition("; ")[2]
+    'if microseconds are meant, write 1700000040000, 2023-11-14T22:14:00.000Z'
     """
-    if not 10**8 <= number < 10**11:
+    meant = next((name for name, least in _UNITS.items() if 10**least <= number < 10 ** (least + 3)), unit)
+    if meant == unit or number == _FOR_EVER:
         return None
-    seconds = 1000 * number
-    return f"{number} is milliseconds, {iso_text(number)}; if seconds are meant, write {seconds}, {iso_text(seconds)}"
+    steps = (_UNITS[unit] - _UNITS[meant]) // 3
+    converted = number * 1000**steps if steps > 0 else number // 1000**-steps
+    return (
+        f"{number} is {unit}, {_unit_text(number, unit)}; "
+        f"if {meant} are meant, write {converted}, {_unit_text(converted, unit)}"
+    )
 
 
-def warned_of_seconds(number: int) -> int:
-    """Return a number of milliseconds that a program gives; a warning names its line if seconds are likely meant."""
-    note = seconds_note(number)
+def _unit_text(number: int, unit: str) -> str:
+    steps = (_UNITS["milliseconds"] - _UNITS[unit]) // 3
+    text = iso_text(number * 1000**steps if steps > 0 else number // 1000**-steps)
+    return "after the year 9999" if text.endswith(" ms") else text
+
+
+def warned_of_unit(number: int) -> int:
+    """Return milliseconds that a program gives; a warning names its line if another unit is likely meant."""
+    note = unit_note(number)
     if note is not None:
         frame, level = sys._getframe(1), 2
         while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "pylogseg":

@@ -13,7 +13,7 @@ import numpy as np
 
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
-from pylogseg.format.moments import first_ms, warned_of_seconds
+from pylogseg.format.moments import first_ms, warned_of_unit
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.column_names import check_columns
@@ -332,4 +332,4 @@ def milliseconds(moment: Moment | None) -> int | None:
     """Return a time of an argument in milliseconds since 1970; RequestError for a datetime without a zone."""
     if isinstance(moment, datetime.datetime):
         return first_ms(moment)
-    return None if moment is None else warned_of_seconds(whole_number(moment, "timestamp"))
+    return None if moment is None else warned_of_unit(whole_number(moment, "timestamp"))

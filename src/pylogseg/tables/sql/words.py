@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pylogseg.format.moments import unit_note
+
 _TOKEN = re.compile(
     r"""(?P<space>\s+|--[^\n]*|/\*.*?\*/)
     |(?P<string>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|(?P<fence>\$\w*\$).*?(?P=fence))
@@ -189,25 +191,25 @@ def with_bytes(sql: str) -> str:
             continue
         first = _path_start(tokens, i)
         path = sql[tokens[first].start : token.end]
-        for j in (*_compared_before(tokens, first, i), *_compared_behind(tokens, i)):
+        is_whole = i + 1 >= len(tokens) or tokens[i + 1].text not in ("::", "->", "->>", "[", "(")
+        before = _literals_before(tokens, first, "string") if is_whole else []
+        for j in (*before, *_literals_behind(tokens, i + 1, "string")):
             literal = tokens[j].text
             if "\\" in literal or not literal.isascii():
                 changes.append((tokens[j].start, tokens[j].end, f"same_kind({path}, {literal})"))
     return _changed(sql, sorted(changes))
 
 
-def _compared_before(tokens: list[_Token], first: int, last: int) -> list[int]:
-    """Return the literal that stands before a path and a comparison, if any."""
+def _literals_before(tokens: list[_Token], first: int, kind: str) -> list[int]:
+    """Return the literal of a kind that stands before a comparison, and that before a token; if any."""
     i = first - 1
     while i >= 0 and tokens[i].text in _COMPARING:
         i -= 1
-    is_whole = last + 1 >= len(tokens) or tokens[last + 1].text not in ("::", "->", "->>", "[", "(")
-    return [i] if 0 <= i < first - 1 and tokens[i].kind == "string" and is_whole else []
+    return [i] if 0 <= i < first - 1 and tokens[i].kind == kind else []
 
 
-def _compared_behind(tokens: list[_Token], last: int) -> list[int]:
-    """Return the literals that a path is compared with, by what stands behind it."""
-    i = last + 1
+def _literals_behind(tokens: list[_Token], i: int, kind: str) -> list[int]:
+    """Return the literals of a kind that something is compared with, by what stands behind it, from a token on."""
     names = [token.name for token in tokens[i : i + 4]]
     if names[:4] == ["is", "not", "distinct", "from"]:
         i += 4
@@ -221,11 +223,42 @@ def _compared_behind(tokens: list[_Token], last: int) -> list[int]:
         word = tokens[i].name if i < len(tokens) else ""
         if word == "between":
             is_range = i + 3 < len(tokens) and tokens[i + 2].name == "and"
-            return [j for j in (i + 1, i + 3) if is_range and tokens[j].kind == "string"]
+            return [j for j in (i + 1, i + 3) if is_range and tokens[j].kind == kind]
         end = next((j for j in range(i, len(tokens)) if tokens[j].text == ")"), i)
-        return [j for j in range(i + 2, end) if tokens[j].kind == "string"] if word == "in" else []
+        return [j for j in range(i + 2, end) if tokens[j].kind == kind] if word == "in" else []
     is_cast = i + 1 < len(tokens) and tokens[i + 1].text == "::"
-    return [i] if i < len(tokens) and tokens[i].kind == "string" and not is_cast else []
+    return [i] if i < len(tokens) and tokens[i].kind == kind and not is_cast else []
+
+
+#: Functions that take a time as a number, or give one, with its unit.
+_TIMES = {
+    **{"to_timestamp": "seconds", "epoch": "seconds"},
+    **dict.fromkeys(["epoch_ms", "make_timestamp_ms"], "milliseconds"),
+    **dict.fromkeys(["epoch_us", "make_timestamp"], "microseconds"),
+    **dict.fromkeys(["epoch_ns", "make_timestamp_ns"], "nanoseconds"),
+}
+
+
+def time_notes(sql: str) -> list[str]:
+    """Return what to say of numbers that stand for times, and are likely of another unit than their function's.
+
+    >>> [note.partition(",")[0] for note in time_notes("select 1 where epoch_ms(timestamp) > 1700000000")]
+    ['epoch_ms: 1700000000 is milliseconds']
+    """
+    tokens = _tokens(sql)
+    partners, notes = _partners(tokens), list[str]()
+    for i, token in enumerate(tokens):
+        unit = _TIMES.get(token.name) if token.kind == "word" else None
+        if unit is None or i + 1 not in partners:
+            continue
+        end = partners[i + 1]
+        given = [i + 2] if end == i + 3 else []
+        given += [*_literals_before(tokens, i, "number"), *_literals_behind(tokens, end + 1, "number")]
+        for j in given:
+            digits = tokens[j].text.replace("_", "")
+            note = unit_note(int(digits), unit) if digits.isdecimal() else None
+            notes += [] if note is None else [f"{token.name}: {note}"]
+    return list(dict.fromkeys(notes))
 
 
 def _path_start(tokens: list[_Token], i: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from pylogseg.errors import RequestError
-from pylogseg.format.moments import ms_of, warned_of_seconds
+from pylogseg.format.moments import ms_of, warned_of_unit
 from pylogseg.reading.log_reader import whole_number
 from pylogseg.reading.partition import OPEN_END
 
@@ -46,7 +46,7 @@ class Moment(NamedTuple):
             return cls(None, ends)
         if isinstance(as_of, datetime.datetime):
             return cls(ms_of(as_of) + 1)
-        return cls(warned_of_seconds(whole_number(as_of, "as_of")) + 1)
+        return cls(warned_of_unit(whole_number(as_of, "as_of")) + 1)
 
     @property
     def is_now(self) -> bool:
