@@ -143,13 +143,37 @@ def test_what_is_json_and_what_has_no_values() -> None:
         (pa.array([], pa.list_(pa.string())), []),
         (pa.array([], pa.string()), []),
         (pa.array([10**14], pa.timestamp("s")), ['"100000000000000 s"']),
-        (pa.array([10**18, 10**18 + 1], pa.timestamp("us")), ['"1000000000000000 ms"', '"1000000000000000001 us"']),
+        (pa.array([10**19 // 9], pa.timestamp("us")), ['"1111111111111111111 us"']),
+        (pa.array([10**18 + 10**15], pa.timestamp("us")), ['"1001000000000000 ms"']),
     ):  # fmt: skip
         assert json_text(array).to_pylist() == texts
     union = pa.UnionArray.from_sparse(
         pa.array([0, 1], pa.int8()), [pa.array(["x", ""]), pa.array([0, 5])], ["name", "age"]
     )
     assert json_text(union).to_pylist() == ['{"name":"x","age":null}', '{"name":null,"age":5}']
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us"])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_years_that_python_does_not_have(unit: str, zone: str | None) -> None:
+    """Signed as in ISO 8601, on either side of the years without a sign; what has no end is said."""
+    in_seconds = {
+        "-0001-12-31T23:59:59": -62167219201,
+        "0000-01-01T00:00:00": -62167219200,
+        "9999-12-31T23:59:59": 253402300799,
+        "+10000-01-01T00:00:00": 253402300800,
+        "+20000-01-01T00:00:00": 568971820800,
+    }
+    per_second = {"s": 1, "ms": 1000, "us": 10**6}[unit]
+    values = [value * per_second for value in in_seconds.values()]
+    array = pa.array([*values, 2**63 - 1, 1 - 2**63, None], pa.int64()).view(pa.timestamp(unit, zone))
+    behind = ("" if unit == "s" else ".000") + ("" if zone is None else "Z")
+    found = [*(text + behind for text in in_seconds), "Infinity", "-Infinity"]
+    assert plain_text(array).to_pylist() == [*found, None]
+    assert json_text(array).to_pylist() == [*(json.dumps(text) for text in found), "null"]
+    days = pa.array([-2545375, 2932896, 2932897, 2**31 - 1, 1 - 2**31, 2**30, None], pa.int32()).view(pa.date32())
+    found = ["-4999-01-01", "9999-12-31", "+10000-01-01", "Infinity", "-Infinity", f"{2**30} d"]
+    assert plain_text(days).to_pylist() == [*found, None]
 
 
 EVERY = {

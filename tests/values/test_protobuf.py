@@ -314,18 +314,45 @@ def test_random_messages(google: Any, data: st.DataObject) -> None:
     messages = [filled(data, google) for _ in range(3)]
     raw = [each.SerializeToString() for each in messages]
     joined = google.FromString(raw[0] + raw[1])
-    # Of a map that has a key twice both entries stay.
-    is_clean = not set(messages[0].m1) & set(messages[1].m1) and not set(messages[0].m2) & set(messages[1].m2)
-    if is_clean:
-        raw.append(raw[0] + raw[1])
-        messages.append(joined)
-        pieces = fields_of(raw[-1])
-        raw.append(b"".join(data.draw(st.permutations(pieces))))
-        messages.append(google.FromString(raw[-1]))
+    raw.append(raw[0] + raw[1])
+    messages.append(joined)
+    pieces = fields_of(raw[-1])
+    raw.append(b"".join(data.draw(st.permutations(pieces))))
+    messages.append(google.FromString(raw[-1]))
     found, reasons = run(TEXT, [*raw, None], recursion=4)
     assert not any(reasons)
     assert [ordered(each) for each in found[:-1]] == [shown(each) for each in messages]
     assert found[-1] is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_of_equal_keys_the_last_counts(seed: int) -> None:
+    """In maps of any sizes, beside empty ones and null."""
+    rng = Random(seed)
+    text = 'syntax = "proto3"; package t; message M { map<string, string> m = 1; map<int32, M> n = 2; }'
+    raw: list[bytes | None] = []
+    expected: list[Any] = []
+    most = rng.choice([2, 5, 40])
+    for _ in range(30):
+        pairs = [
+            (f"k{rng.randrange(most)}", f"v{rng.randrange(100)}") for _ in range(rng.choice([0, 1, most, 3 * most]))
+        ]
+        raw.append(
+            b"".join(b"\n" + _sized(b"\n" + _sized(k.encode()) + b"\x12" + _sized(v.encode())) for k, v in pairs)
+        )
+        expected.append(dict(pairs))
+        if rng.random() < 0.1:
+            raw.append(None)
+            expected.append(None)
+    found, reasons = run(text, raw, recursion=2)
+    assert not any(reasons)
+    assert [None if row is None else dict(row["m"]) for row in found] == expected
+    assert all(row is None or len(row["m"]) == len(dict(row["m"])) for row in found)
+
+
+def _sized(data: bytes) -> bytes:
+    assert len(data) < 128
+    return bytes([len(data)]) + data
 
 
 def test_what_google_refuses_is_refused(google: Any) -> None:

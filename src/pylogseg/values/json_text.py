@@ -210,11 +210,14 @@ def _time(array: pa.Array, kind: pa.DataType) -> pa.Array:
         text = pc.replace_substring(_in_thousands(array, kind).cast(pa.string()), " ", "T")
         if unit in ("us", "ns"):
             text = pc.replace_substring_regex(text, r"(\.\d{3}(?:\d{3})??)(?:000)+$", r"\1")
-    is_dated = pc.match_substring_regex(text, r"^\d\d(\d\d-|:)")  # no other year is in ISO 8601, or in Python
+    text = pc.replace_substring_regex(text, r"^(\d{5,}-)", r"+\1")  # as ISO 8601 and Java write such years
+    is_dated = pc.match_substring_regex(text, r"^([-+]?\d{4,}-|\d\d:)")  # Arrow writes years up to 32767
     zoned = _join([text, "Z"]) if getattr(kind, "tz", None) is not None else text
-    if pc.all(is_dated).as_py() is not False:
-        return zoned
     plain = array.view(number)
+    ends = pc.is_in(plain, pa.array([sign * (2 ** (kind.bit_width - 1) - 1) for sign in (-1, 1)], number))
+    if pa.types.is_time(kind) or not pc.any(pc.or_(ends, pc.invert(is_dated))).as_py():
+        return zoned
+    infinite = pc.if_else(pc.greater(plain, 0), "Infinity", "-Infinity")  # as duckdb has it
     if unit in ("us", "ns") and pa.types.is_timestamp(kind):
         per_ms = _PER_SECOND[unit] // 1000
         in_ms = pc.divide(plain, per_ms)
@@ -224,7 +227,7 @@ def _time(array: pa.Array, kind: pa.DataType) -> pa.Array:
         )
     else:
         texts = _join([plain.cast(pa.string()), f" {unit}"])
-    return pc.if_else(is_dated, zoned, texts)
+    return pc.if_else(ends, infinite, pc.if_else(is_dated, zoned, texts))
 
 
 def _in_thousands(array: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -103,6 +103,7 @@ class ArrowColumn:
             child = self._children[0].array(nodes)
             if self._entries:
                 child = pa.StructArray.from_arrays([child.field(0), child.field(1)], fields=self._entries)
+                ends, child = _last_of_each_key(np.frombuffer(ends, np.int32)[: count + 1], child)
             return pa.Array.from_buffers(kind, count, [bits, pa.py_buffer(ends)], nulls, children=[child])
         if column.type == "bool":
             packed = pa.py_buffer(np.packbits(np.frombuffer(data, np.uint8), bitorder="little"))
@@ -134,3 +135,22 @@ class ArrowColumn:
             places[at : at + _PIECE] = order[np.searchsorted(known, numbers[at : at + _PIECE])]
         indices = pa.Array.from_buffers(pa.int32(), len(numbers), [bits, pa.py_buffer(places)], nulls)
         return pa.DictionaryArray.from_arrays(indices, words, safe=False)
+
+
+def _last_of_each_key(
+    ends: npt.NDArray[np.int32], entries: pa.StructArray
+) -> tuple[npt.NDArray[np.int32], pa.StructArray]:
+    """Return where maps end, and their entries, without those whose key comes again in the same map."""
+    keys = entries.field(0).dictionary_encode()
+    codes, size = keys.indices.to_numpy(), len(keys.dictionary)
+    rises = codes[1:] > codes[:-1]  # as where all maps have the same keys in the same order
+    rises[ends[(ends > 0) & (ends < len(codes))] - 1] = True
+    if size == len(codes) or rises.all():
+        return ends, entries
+    of_map = np.repeat(np.arange(len(ends) - 1), np.diff(ends)) * size + codes
+    ordered = np.sort(of_map)
+    if not (ordered[1:] == ordered[:-1]).any():
+        return ends, entries
+    _, places = np.unique(of_map[::-1], return_index=True)
+    kept = np.sort(len(of_map) - 1 - places)
+    return np.searchsorted(kept, ends).astype(np.int32), entries.take(pa.array(kept))
