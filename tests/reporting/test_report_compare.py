@@ -192,6 +192,9 @@ def test_what_is_refused(log_dir: Path, tmp_path: Path, harm: Callable[[dict[str
 
 def test_files_that_are_none(log_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<!DOCTYPE html>")
+    (tmp_path / "deep.json").write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(RequestError, match=r"no JSON of a report \(nested too deeply\)"):
+        package.report(log_dir).since(tmp_path / "deep.json")
     for name in ("page.html", "nothing.json"):
         done = pylogseg("report", log_dir, "--compare", tmp_path / name)
         assert done.code == 2

@@ -180,7 +180,7 @@ def same_lags(found: Row, rows: list[Row]) -> None:
         else:
             assert each["lagMs"] == max(0, timed[each["group"], each["topic"], each["partition"]] or 0)
             at = each["firstUnreadTimestamp"]
-            assert each["ageMs"] == (0 if at is None else found["madeMs"] - at)
+            assert each["ageMs"] == (0 if at is None else max(0, found["madeMs"] - at))
     for group in found["groups"]:
         own = [each for each in offsets if each["group"] == group["group"]]
         known = [each for each in own if not each["whyNotKnown"]]
@@ -191,6 +191,17 @@ def same_lags(found: Row, rows: list[Row]) -> None:
             assert group[name] == max((each[name] for each in known), default=None), group
     ahead = next(each for each in found["groups"] if each["group"] == "ahead")
     assert (ahead["lag"], ahead["notKnown"]) == (None, 1)
+
+
+def test_no_age_is_negative(golden: Path) -> None:
+    """Where the clocks of those that wrote are ahead of ours."""
+    path = golden / "inside" / "groups"
+    found = facts(path / "data0", path / "data1", "--now", 1_000_000_000_000)
+    with_ages = {name: rows for name, rows in found.items() if isinstance(rows, list) and rows and "ageMs" in rows[0]}
+    assert {"groupOffsets", "groups", "openTransactions"} <= with_ages.keys()
+    ages = [each["ageMs"] for rows in with_ages.values() for each in rows]
+    assert ages.count(0) > 5
+    assert min(each for each in ages if each is not None) == 0
 
 
 @pytest.mark.parametrize(("bound", "most"), [("MOST_LOOKED_UP", 5), ("MOST_BYTES", 10_000)])

@@ -84,6 +84,18 @@ def test_nested_schemas_are_refused(text: str, error: str) -> None:
         parse_proto(text)
 
 
+def test_json_that_is_nested_deeply_is_refused_in_our_words(tmp_path: Path) -> None:
+    deep = b"[" * 3_000 + b"]" * 3_000
+    plain, nested = tmp_path / "plain.json", tmp_path / "nested.json"
+    plain.write_text('{"type": "object", "properties": {"a": {"type": "integer"}}}')
+    nested.write_text('{"not": ' * 3_000 + "{}" + "}" * 3_000)
+    values = pa.array([b'{"a": ' + deep + b"}"])
+    with pytest.raises(pylogseg.CorruptionError, match="no JSON: nested too deeply"):
+        decode_column(values, plain, frame="plain")
+    with pytest.raises(RequestError, match="is no JSON Schema: nested too deeply"):
+        decode_column(values, nested, frame="plain")
+
+
 def test_a_chain_of_imports_is_followed() -> None:
     chain = {f"f{i}.proto": f'import "f{i + 1}.proto"; message M{i} {{ M{i + 1} m = 1; }}' for i in range(2000)}
     made = parse_proto('import "f0.proto"; message A { M0 m = 1; }', chain | {"f2000.proto": "message M2000 {}"})

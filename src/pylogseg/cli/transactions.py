@@ -51,7 +51,7 @@ _OPEN: Columns = {
     "CoordinatorEpoch": "coordinatorEpoch",
     "StartOffset": "startOffset",
     "LastTimestamp": "lastTimestamp",
-    "Duration(min)": lambda row: max(row["ageMs"], 0) // 60_000,
+    "Duration(min)": lambda row: row["ageMs"] // 60_000,
     "TransactionalId": "transactionalId",
     "Hanging": lambda row: "yes" if row["hanging"] else "no",
 }

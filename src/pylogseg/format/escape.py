@@ -48,3 +48,8 @@ def json_line(row: Any, **how: Any) -> str:
     escaped = _ACTING.sub(lambda found: f"\\u{ord(found[0]):04x}", written)
     # What a name has of bytes that are no UTF-8: a lone surrogate is no JSON to many readers.
     return _SURROGATE.sub(lambda found: "\\" + _escaped_surrogate(found), escaped)
+
+
+def json_fault(error: ValueError | RecursionError) -> str:
+    """Return what is wrong with a text that `json` refused."""
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)

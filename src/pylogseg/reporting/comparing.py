@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.format.escape import printable
+from pylogseg.format.escape import json_fault, printable
 from pylogseg.reporting.changes import (
     FindingChange,
     GroupChange,
@@ -40,7 +40,9 @@ def earlier_facts(path: str | os.PathLike[str], cluster_ids: Sequence[str], now_
     except OSError as error:
         raise StorageError(os.fspath(path), "read", error.strerror or str(error), error.errno) from None
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{name} is no JSON of a report ({error}): `pylogseg report --json` writes one") from None
+        raise RequestError(
+            f"{name} is no JSON of a report ({json_fault(error)}): `pylogseg report --json` writes one"
+        ) from None
     if not isinstance(found, dict) or not isinstance(found.get("version"), int):
         raise RequestError(f"{name} is no JSON of a report: it has no version; `pylogseg report --json` writes one")
     if found["version"] > VERSION:

@@ -82,7 +82,7 @@ def _fact(
         fact,
         first_unread_timestamp=found.timestamp,
         lag_ms=None if last is None else max(0, last - found.timestamp),
-        age_ms=now_ms - found.timestamp,
+        age_ms=max(0, now_ms - found.timestamp),
     )
 
 

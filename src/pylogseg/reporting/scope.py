@@ -70,10 +70,11 @@ def scope_fact(reading: Reading, wishes: Wishes, summary: Summary, aggregated: s
         checked.append("checkpoints, snapshots, leader epochs, and what they say about missing segments and partitions")
     left = []
     if not wishes.full and ways["headers"] + ways["some"]:
-        left.append(
-            f"checksums and records of the other batches: {max(0, reading.size - reading.decoded_bytes):,} bytes "
-            "(--full reads them)"
-        )
+        if reading.decoded_bytes < reading.size:
+            left.append(
+                f"checksums and records of the other batches: {reading.size - reading.decoded_bytes:,} bytes "
+                "(--full reads them)"
+            )
         left.append("whether transaction indexes agree with the markers in the log (--full)")
     if not wishes.full and reading.sampled < reading.logs:
         left.append(f"any record of {reading.logs - reading.sampled:,} partitions, the smaller ones (--full)")
@@ -117,6 +118,8 @@ def verdict_of(scope: Scope, summary: Summary) -> str:
         "every byte of every segment was read"
         if scope.segments_read_whole == scope.segments
         else f"{scope.headers:,} batch headers and {scope.records_decoded:,} records were read, the rest was not"
+        if scope.bytes_decoded < scope.size
+        else f"{scope.headers:,} batch headers and all {scope.records_decoded:,} records were read"
     )
     if not scope.segments and not summary.exit_code:
         return "There is no segment to look at."

@@ -13,6 +13,7 @@ import pyarrow.json as pj
 from pylogseg._native import _typed
 from pylogseg.errors import RequestError
 from pylogseg.format import bounded_json
+from pylogseg.format.escape import json_fault
 from pylogseg.values.schemas.columns import DEEPEST, MOST_COLUMNS
 from pylogseg.values.schemas.frames import Framed, Named
 from pylogseg.values.schemas.schema import Schema
@@ -218,7 +219,7 @@ class JsonTypes:
         try:
             found = bounded_json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise RequestError(f"{self._title} is no JSON Schema: {error}") from None
+            raise RequestError(f"{self._title} is no JSON Schema: {json_fault(error)}") from None
         if not isinstance(found, dict | bool):
             raise RequestError(f"{self._title} is no JSON Schema: neither an object nor true or false")
         return found

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from pylogseg.format.escape import json_fault
 from pylogseg.values.schemas.columns import member_path
 from pylogseg.values.typed import ROLE_KEY
 
@@ -48,7 +49,7 @@ def mismatch(raw: bytes, field: pa.Field) -> str:
         at = len(text[: error.pos].encode())
         return f"no JSON: {error.msg[:1].lower()}{error.msg[1:]}, at byte {at} of its payload"
     except (ValueError, RecursionError) as error:
-        return f"no JSON: {error}"
+        return f"no JSON: {json_fault(error)}"
     return _found(value, field, "$") or "a value of another type than the schema has"
 
 

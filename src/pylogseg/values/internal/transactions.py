@@ -156,7 +156,7 @@ def open_row(
     transaction = known.get(producer.producer_id)
     held = [] if transaction is None else transaction["partitions"]
     is_held = any(each["topic"] == topic and partition in each["partitions"] for each in held)
-    age = now_ms - producer.last_timestamp
+    age = max(0, now_ms - producer.last_timestamp)
     hangs = age > max_timeout_ms and not is_held
     return {
         "topic": topic,
