@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.checks import wait_for
+from helpers.checks import duckdb_version, wait_for
 from helpers.shell import ROOT, command, damaged, environment, process, pylogseg
 
 import pylogseg as package
@@ -116,7 +116,7 @@ def test_bytes_that_are_no_text(examples: Path) -> None:
         ('select count(*) as n from "web.clicks-v2"', 2000),
         ("select count(*) as n from orders a join orders b using (partition, offset)", 806),
         ("select count(*) as n from profiles where timestamp < '2026-03-01 12:15'", 30),
-        ("select count(*) as n from profiles where timestamp < timestamptz '2026-03-01 13:15+01:00'", 30),
+        ("select count(*) as n from profiles where timestamp < timestamptz '2026-03-01 13:15:00+01:00'", 30),
         ("select count(*) as n from records where timestamp > now() - interval 2 hours", None),
         ("create temp table t as select offset from profiles; select count(*) as n from t", 60),
         ("select 'offset, ''value::varchar''' || $$ offset $$ = 'x' as n -- offset", False),
@@ -608,7 +608,8 @@ def test_explain(dead: Path) -> None:
     (row,) = rows
     assert (row["table"], row["segments"], row["allSegments"]) == ("orders", 1, 2)
     assert 0 < row["readBytes"] < row["allBytes"]
-    assert row["columns"] == ["value"]
+    # Before 2.0 duckdb asks for what only the filter needs, too.
+    assert row["columns"] == (["value"] if duckdb_version() >= 2 else ["partition", "offset", "value"])
     assert "offset < 5" in row["filter"]
     done = pylogseg("sql", dead, "select 1", "--explain", "-O", "csv")
     assert done.code == 2

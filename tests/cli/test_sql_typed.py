@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.checks import duckdb_version
 from helpers.shell import Done, pylogseg
 from helpers.typed_logs import bad, write_orders
 
@@ -61,7 +62,8 @@ def test_pruned(root: Path) -> None:
     query = "select value.id from orders where value.state = 'SENT' and value.id between 1 and 99 and offset < 100"
     (row,) = asked(root, query, "--registry", root / "schemas", "--explain").rows
     assert row["segments"] < row["allSegments"]
-    assert row["columns"] == ["value"]
+    # Before 2.0 duckdb asks for what only the filter needs, too.
+    assert row["columns"] == (["value"] if duckdb_version() >= 2 else ["offset", "value"])
     assert "value.id" in row["filter"]
     found = ours(root, query, code=1)  # 13 is read, and does not decode
     assert [row["id"] for row in found] == [n for n in range(1, 100) if n % 2 and not bad(n)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -28,3 +29,8 @@ def wait_for(condition: Callable[[], object], seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < end, f"not so after {seconds} s"
         time.sleep(0.002)
+
+
+def duckdb_version() -> int:
+    """The first part of the version that is installed."""
+    return int(importlib.metadata.version("duckdb").split(".")[0])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pylogseg.tables.sql.words import has_offset_clause
+from pylogseg.tables.sql.words import has_offset_clause, limit_of
 from pylogseg.values.typed import ROLE_KEY
 
 #: What Arrow has no type for, and duckdb hands over as bytes, or as another number.
@@ -51,15 +51,16 @@ def answer_schema(schema: pa.Schema, types: Sequence[Any]) -> pa.Schema:
 def row_limit(plan: str, sql: str) -> int | None:
     """Return how many rows of the one table that a query reads are enough for its answer; None if that is not known.
 
-    The plan of duckdb, in JSON, names a limit, not the rows that are passed by before: these are in the query.
+    The plan of duckdb, in JSON, names a limit (before 2.0 not its number), not the rows that are passed by before: these
+    are in the query.
     """
     found = None
     steps = json.loads(plan)
     while len(steps) == 1:
         name, more = steps[0]["name"].strip(), steps[0].get("extra_info") or {}
         if name in ("LIMIT", "STREAMING_LIMIT") and found is None:
-            found = str(more.get("Limit", ""))
-        elif name == "PYTHON_ARROW_SCAN":
+            found = str(more.get("Limit") or limit_of(sql))
+        elif name in ("PYTHON_ARROW_SCAN", "ARROW_SCAN"):
             return int(found) if found and found.isdecimal() and not has_offset_clause(sql) else None
         elif name != "PROJECTION":
             return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from pylogseg.format.moments import unit_note
@@ -301,6 +302,17 @@ def has_offset_clause(sql: str) -> bool:
     """Check whether rows are passed by with SQL's clause `offset`."""
     tokens = _tokens(sql)
     return any(token.text.lower() == "offset" and _is_clause(tokens, i) for i, token in enumerate(tokens))
+
+
+def limit_of(sql: str) -> str:
+    """Return the number of the only limit of a statement; empty if there are more, or it is no number.
+
+    >>> limit_of("select key from orders limit 3"), limit_of("from (from orders limit 5) limit 3")
+    ('3', '')
+    """
+    tokens = _tokens(sql)
+    given = [after.text for token, after in pairwise(tokens) if token.text.lower() == "limit"]
+    return given[0] if len(given) == 1 else ""
 
 
 def _is_clause(tokens: list[_Token], i: int) -> bool:
