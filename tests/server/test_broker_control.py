@@ -333,6 +333,19 @@ def test_a_stop_in_a_pause() -> None:
         assert client.is_closed()
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_start_ends_a_pause(kept: bool, tmp_path: Path) -> None:
+    with pylogseg.Broker(tmp_path / "kafka" if kept else None) as broker:
+        broker.create_topic("one")
+        broker.pause()
+        broker.stop()
+        broker.start()
+        with RawClient(broker.bootstrap_servers) as client:
+            client.socket.settimeout(PATIENCE_S)
+            client.send(3, 9, {"topics": None})
+            assert b"one" in client.frame()
+
+
 def test_the_list_of_requests(broker: pylogseg.Broker, client: RawClient) -> None:
     assert produced(client, "one", batch(b"x"), version=8)["errorCode"] == 0
     client.ask(18, 3, {"clientSoftwareName": "raw", "clientSoftwareVersion": "1"})

@@ -100,6 +100,8 @@ def copy(
         f" {common.size_text(sum(row.bytes for row in rows))}, to {done.target}"
         + ("; a broker trusts it as it is (clean shutdown)" if done.is_marked_clean else "")
     )
+    if rows and not dry_run:
+        click.echo("checksums of sealed segments were not computed: pylogseg verify does that")
     click.get_current_context().exit(code)
 
 

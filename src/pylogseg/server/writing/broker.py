@@ -325,7 +325,7 @@ class Broker(Server):
         self._socket = bound(self.address)  # nobody else gets the port meanwhile
 
     def start(self) -> None:
-        """Go on after `stop`, at the same port."""
+        """Go on after `stop`, at the same port; a pause is over."""
         if self._closed.is_set():
             raise ClosedError(f"{self!r}")
         if not self.is_stopped:
@@ -333,6 +333,7 @@ class Broker(Server):
         if self._path is not None:
             self._service = self._made()
         self._service.sessions = Sessions()
+        self.resume()
         self._listen()
 
     def reset(self) -> None:
