@@ -7,7 +7,7 @@ DATA := examples/data
 # All of src but what a build or an import leaves there: the page's assets and the table of messages are in the wheel, too.
 SOURCES := pyproject.toml setup.py $(shell find src -type f ! -name '*.pyc' ! -name '*.so' ! -name '*.pyd' ! -name '_*.c' ! -path '*.egg-info/*')
 
-.PHONY: demo spark-env test test-env lowest kafka deep lint coverage bench docs soak wheel clean help
+.PHONY: demo spark-env test test-env check lowest kafka deep lint coverage bench docs soak wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## what there is
@@ -44,6 +44,21 @@ demo: $(VENV)/.demo  ## build, install, and read a broker's directory
 spark-env: $(VENV)/.spark  ## build, and install with Spark (examples/spark_topics.py, docs/spark.md)
 
 test-env: $(VENV)/.test
+
+# An environment of its own, with the extensions built in place: a change of Python needs no build, one of Cython only its module.
+CHECK := .venv-check
+$(CHECK)/.made: pyproject.toml
+	test -x $(CHECK)/bin/python || $(PYTHON) -m venv $(CHECK)
+	$(CHECK)/bin/python -m pip install -q --disable-pip-version-check 'setuptools>=77,<85' 'Cython>=3.1,<4'
+	$(CHECK)/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[check,lint]'
+	@touch $@
+
+check: $(CHECK)/.made  ## lint, types, and the tests of what changed since BASE=main (IN='tests/server' for given folders), in about a minute
+	$(CHECK)/bin/ruff check -q .
+	$(CHECK)/bin/ruff format -q --check .
+	$(CHECK)/bin/mypy src tests/crash
+	$(CHECK)/bin/python setup.py -q build_ext --inplace
+	$(CHECK)/bin/python tests/changed.py --base $(or $(BASE),main) $(IN) -- $(ARGS)
 
 test: test-env  ## build, install, and run all tests (ARGS='-k name' for some)
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
@@ -84,5 +99,5 @@ wheel: $(VENV)/.wheel  ## a wheel in dist/
 	mkdir -p dist && cp $(VENV)/wheel/*.whl dist/
 
 clean:  ## remove what was built
-	rm -rf $(VENV) .venv-lowest build dist site src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-lowest .venv-check build dist site src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	rm -f src/pylogseg/_*.c src/pylogseg/_*.so src/pylogseg/_native/_*.c src/pylogseg/_native/_*.so

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
-import lzma
 import os
 import shutil
-import subprocess
-import tarfile
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.golden import GOLDEN, Decoded, unpack
+from helpers.kafka_storage import Kafka
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).resolve().parent
-GOLDEN = TESTS / "golden"
 
 settings.register_profile("dev", deadline=None, max_examples=100)
 settings.register_profile(
@@ -41,24 +37,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
-def unpack(archives: Iterable[Path], target: Path) -> None:
-    """Unpack ``archives`` over each other into ``target``, which appears whole or not at all."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
-    for path in archives:
-        with tarfile.open(path) as archive:
-            if hasattr(tarfile, "data_filter"):
-                archive.extractall(scratch, filter="data")
-            else:
-                archive.extractall(scratch)  # our own archives, checked by SHA256SUMS
-    try:
-        scratch.rename(target)
-    except OSError:  # another run was faster
-        shutil.rmtree(scratch)
-        if not target.is_dir():
-            raise
-
-
 @pytest.fixture(scope="session")
 def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Folder of what a real Kafka wrote: ``replay/NAME`` and ``broker-4.3/NAME``; read only, copy before a change."""
@@ -70,18 +48,6 @@ def golden(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         names = [line.split()[1] for line in sums.decode().splitlines()]
         unpack([GOLDEN / name for name in names if name.endswith(".tar.xz")], target)
     return target
-
-
-class Decoded:
-    """What Kafka's own reader says of every golden file, without a JVM."""
-
-    def __init__(self, path: Path) -> None:
-        with lzma.open(path, "rt", encoding="utf-8") as lines:
-            self.rows: dict[str, dict[str, Any]] = {row.pop("sha256"): row for row in map(json.loads, lines)}
-
-    def __call__(self, path: Path) -> dict[str, Any]:
-        """Return ``{"batches": [...], "end": {...}}`` of a golden file or a copy of one; see ``golden/decode.py``."""
-        return self.rows[hashlib.sha256(path.read_bytes()).hexdigest()]
 
 
 @pytest.fixture(scope="session")
@@ -103,50 +69,6 @@ def corpus() -> Path:
     if not (path / "expected.json").is_file():
         pytest.skip(f"no corpus: set PYLOGSEG_CORPUS ({path} has no expected.json)")
     return path
-
-
-class Kafka:
-    """A real Kafka's storage classes as a program. A start costs one or two seconds: give one call all its inputs."""
-
-    script = TESTS / "kafka" / "kafka.sh"
-
-    def __init__(self, scratch: Path) -> None:
-        self.scratch = scratch
-
-    def run(self, *arguments: str | Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-        """Run ``kafka.sh`` with ``arguments``; its output as text."""
-        command = ["bash", str(self.script), *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=timeout, check=False)
-
-    def checked(self, *arguments: str | Path) -> str:
-        """Run ``kafka.sh`` and return what it printed; fail with its words where it failed."""
-        done = self.run(*arguments)
-        assert done.returncode == 0, done.stderr[-2000:]
-        return done.stdout
-
-    def decode(self, *files: str | Path) -> list[dict[str, Any]]:
-        """Return a row per batch, and one with ``end`` or ``error`` after each file, files in the order given."""
-        return [json.loads(line) for line in self.checked("decode", *files).splitlines()]
-
-    def encode(self, specs: Iterable[Mapping[str, Any]]) -> list[bytes]:
-        """Return the bytes of each batch that a description of ``tests/kafka/README.md`` stands for."""
-        path = Path(tempfile.mkdtemp(dir=self.scratch)) / "specs.jsonl"
-        path.write_text("".join(json.dumps(spec) + "\n" for spec in specs), encoding="utf-8")
-        return [bytes.fromhex(line) for line in self.checked("encode", path).splitlines()]
-
-    def dump(
-        self, *files: str | Path, args: Iterable[str] = ("--deep-iteration", "--print-data-log")
-    ) -> tuple[str, str]:
-        """Return what ``kafka-dump-log.sh`` prints of ``files`` on its two streams."""
-        done = self.run("dump", *args, "--files", ",".join(map(str, files)))
-        return done.stdout, done.stderr
-
-    def replay(self, operations: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], Path]:
-        """Drive a real log through ``operations``; return an answer for each, and the folder that the log worked in."""
-        folder = Path(tempfile.mkdtemp(dir=self.scratch))
-        (folder / "ops.jsonl").write_text("".join(json.dumps(op) + "\n" for op in operations), encoding="utf-8")
-        out = self.checked("replay", folder / "ops.jsonl", folder / "work")
-        return [json.loads(line) for line in out.splitlines()], folder / "work"
 
 
 @pytest.fixture(scope="session")

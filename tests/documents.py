@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from conftest import GOLDEN, unpack
+from helpers.golden import GOLDEN, unpack
 
 from pylogseg.disk.columns import LISTED_SEGMENTS, TABLES, markdown
 

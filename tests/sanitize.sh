@@ -3,7 +3,7 @@
 # tests of the kernels and hostile bytes under them.
 #
 #   tests/sanitize.sh [INPUTS]      hostile inputs, 100,000 by default; PYTHON picks the interpreter
-#   tests/sanitize.sh soak ...      hostile bytes alone; the arguments are those of tests/hostile.py
+#   tests/sanitize.sh soak ...      hostile bytes alone; the arguments are those of python tests/soak hostile
 #
 # Needs gcc with its sanitizer libraries. The build is kept and made again when a source has changed.
 set -euo pipefail
@@ -42,7 +42,7 @@ export OPENBLAS_NUM_THREADS=1
 if [ "$mode" = soak ]; then
   # Twice as fast: what kernels are given here are arrays, whose memory never is Python's own.
   export PYTHONMALLOC=default
-  exec "$python" tests/hostile.py "${@:2}"
+  exec "$python" tests/soak hostile "${@:2}"
 fi
 tests=()
 for name in format/{varint,crc,batches,bodies,records,compression,text,text_safety,encode,encode_kafka,patch} \

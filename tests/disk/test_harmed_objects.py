@@ -1,6 +1,6 @@
 """Every harm to every kind of object of a tier: it is named, nothing else is lost, and readers say so.
 
-`tests/tier_harms.py` harms all uploads, and flips many more bits.
+`tests/soak/tier_harms.py` harms all uploads, and flips many more bits.
 """
 
 from __future__ import annotations

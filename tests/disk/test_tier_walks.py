@@ -1,11 +1,11 @@
-"""A few of the random histories of `tests/tier_walks.py`."""
+"""A few of the random histories of `tests/soak/tier_walks.py`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-import tier_walks
+from soak import tier_walks
 
 
 # 1-20: a disk whose log begins inside a transaction; 2-26: copies that broke off, below where records were deleted.

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Decoded
+from helpers.golden import Decoded
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import batch as reference_batch

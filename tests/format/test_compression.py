@@ -14,7 +14,7 @@ import cramjam
 import lz4.frame
 import pytest
 import zstandard
-from conftest import Kafka
+from helpers.kafka_storage import Kafka
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import batch as reference_batch

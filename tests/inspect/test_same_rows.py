@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import live_committed
 import pytest
-import same_rows
+from soak import live_committed, same_rows
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 1010, 50066, 50186, 50188, 50243, 50405, 60001, 60078, 60120, 60130])

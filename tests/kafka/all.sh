@@ -33,17 +33,17 @@ merges           $python tests/kafka/broker/merges.py
 old-followers    env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/old_followers.py
 opens            $python tests/kafka/broker/opens.py
 manages          $python tests/kafka/broker/manages.py
-handover         env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/handover.py
-live-committed   $python tests/live_committed.py --broker
-live-inside      $python tests/live_inside.py --seconds 20
+handover         env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/soak handover
+live-committed   $python tests/soak live-committed --broker
+live-inside      $python tests/soak live-inside --seconds 20
 serves           $python tests/kafka/broker/serves.py $golden/broker-4.3
 damaged          $python tests/kafka/broker/damaged.py
 offline          $python tests/kafka/broker/offline.py
 recipes          $python tests/kafka/broker/recipes.py
 clients          $python tests/kafka/clients/matrix.py $golden/broker-4.3
 spark-source     ${SPARK_PYTHON:-} tests/kafka/broker/spark_source.py $golden/broker-4.3
-rates            $python tests/serve_rates.py --kafka fetches clients
-broker-rates     $python tests/broker_rates.py --kafka
+rates            $python tests/soak serve-rates --kafka fetches clients
+broker-rates     $python tests/soak broker-rates --kafka
 LIST
 }
 
@@ -63,7 +63,7 @@ golden=$scratch/golden
 import sys
 from pathlib import Path
 sys.path.insert(0, "tests")
-from conftest import GOLDEN, unpack
+from helpers.golden import GOLDEN, unpack
 unpack(sorted(GOLDEN.rglob("*.tar.xz")), Path(sys.argv[1]))
 PY
 failed=0 left=0

@@ -4,8 +4,8 @@ import os
 from contextlib import contextmanager
 from pathlib import Path
 
-import hostile
 import pytest
+from soak import hostile
 
 INPUTS = int(os.environ.get("PYLOGSEG_HOSTILE_INPUTS", "100000"))
 #: Address space that all inputs of a target may add; a length that is believed before it is checked asks for more.

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from conftest import Decoded, Kafka
 from helpers.checks import some
+from helpers.golden import Decoded
+from helpers.kafka_storage import Kafka
 from reference import build, control
 from reference.batch import Record, batches, records
 from reference.compression import CODECS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import merge_histories
 import pytest
+from soak import merge_histories
 
 
 @pytest.mark.parametrize("index", range(20))

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Kafka
 from helpers.embedded_logs import operations
+from helpers.kafka_storage import Kafka
 from helpers.offline_logs import NOW, SETTINGS, log_dir
 from replay import replay
 

@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-import offline_walks
+from soak import offline_walks
 
 
 def test_what_the_commands_promise() -> None:

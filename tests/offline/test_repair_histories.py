@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import repair_histories
+from soak import repair_histories
 
 
 @pytest.mark.parametrize("index", range(12))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from conftest import Kafka
+from helpers.kafka_storage import Kafka
 
 import pylogseg
 from pylogseg.env.storage import LocalStorage

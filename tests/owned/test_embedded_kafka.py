@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from conftest import Kafka
 from helpers.embedded_logs import SETTINGS, fill, operations
+from helpers.kafka_storage import Kafka
 from replay import replay
 
 from pylogseg import EmbeddedLog, open_log

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from conftest import Decoded
+from helpers.golden import Decoded
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

@@ -11,10 +11,9 @@ import threading
 import traceback
 from pathlib import Path
 
-import live
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from helpers import shell
+from helpers import live, shell
 from reference import build
 from reference.batch import Record
 
@@ -38,8 +37,9 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="a POSIX file system 
 
 def read_while(folder, writer, seconds):
     """Run the reader in a process of its own beside the writer; what it saw."""
-    command = [sys.executable, TESTS / "live.py", folder, str(seconds)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+    command = [sys.executable, "-m", "helpers.live", folder, str(seconds)]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
         writer.run(seconds + 0.5)
         out, complaint = reader.communicate(timeout=300)
     assert reader.returncode == 0, complaint[-2000:]  # negative: a signal, SIGBUS most likely

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from aiokafka.record import MemoryRecords as AioRecords
-from conftest import Decoded
+from helpers.golden import Decoded
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record import MemoryRecords as PythonRecords

@@ -6,7 +6,6 @@ import shutil
 from dataclasses import dataclass
 from typing import Any
 
-import datafusion
 import duckdb
 import polars as pl
 import pyarrow as pa
@@ -178,7 +177,7 @@ def in_duckdb(source, predicate):
 
 
 def in_datafusion(source, predicate):
-    context = datafusion.SessionContext()
+    context = pytest.importorskip("datafusion").SessionContext()
     if isinstance(source, str):  # pyarrow's own dataset refuses the plain `false` that an impossible predicate becomes
         context.register_parquet("logs", source)
     else:

@@ -62,7 +62,7 @@ def in_folder(folder: Path) -> Place:
 
 def in_store(on_put: Callable[[str], bool]) -> Place:
     """A place in a server that speaks S3, which runs in this process; `on_put` sees each PUT and may refuse it."""
-    from object_store import Store
+    from soak.object_store import Store
 
     store = Store(on_put)
     storage = {**store.options, "secret": _SECRET}

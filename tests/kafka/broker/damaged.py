@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         return 0
     sys.path.insert(0, str(HERE.parents[1]))
-    from conftest import GOLDEN, unpack
+    from helpers.golden import GOLDEN, unpack
 
     wrong = 0
     is_44 = tuple(map(int, os.environ.get("KAFKA_VERSION", "4.3").split(".")[:2])) >= (4, 4)

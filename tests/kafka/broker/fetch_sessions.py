@@ -20,8 +20,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 
-from conftest import GOLDEN, unpack  # noqa: E402  (folders above this program)
 from helpers.fetch_sessions import IDS, NAMES, ONE_BYTE, UNLIMITED, Part, Sessions  # noqa: E402
+from helpers.golden import GOLDEN, unpack  # noqa: E402  (folders above this program)
 from offline import Broker  # noqa: E402
 
 import pylogseg  # noqa: E402

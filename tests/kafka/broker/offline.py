@@ -226,7 +226,7 @@ def main(arguments: list[str]) -> int:
         print(__doc__)
         return 0
     sys.path.insert(0, str(HERE.parents[1]))
-    from conftest import GOLDEN, unpack
+    from helpers.golden import GOLDEN, unpack
 
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryDirectory(prefix="pylogseg-offline-") as scratch:

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """What a hostile network does to `pylogseg serve`: nothing.
 
-    serve_hostile.py [--seed N] [--rounds N] [PART...]
+    python tests/soak serve-hostile [--seed N] [--rounds N] [PART...]
 
 PART is one of
 
@@ -38,20 +37,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE)]
+from helpers.kafka_clients import RawClient
+from helpers.large_lists import large_lists
+from helpers.wire_draws import drawn
 
-from helpers.kafka_clients import RawClient  # noqa: E402  (a folder beside this program)
-from helpers.large_lists import large_lists  # noqa: E402
-from helpers.wire_draws import drawn  # noqa: E402
+from pylogseg.format.messages.schema import Message, messages
+from pylogseg.server import wire
+from pylogseg.server.budget import ITEM_BYTES, REQUEST_BYTES
+from pylogseg.server.handlers import READ_ONLY
+from pylogseg.server.writing.handlers import WRITING
+from soak import EXAMPLES
 
-from pylogseg.format.messages.schema import Message, messages  # noqa: E402
-from pylogseg.server import wire  # noqa: E402
-from pylogseg.server.budget import ITEM_BYTES, REQUEST_BYTES  # noqa: E402
-from pylogseg.server.handlers import READ_ONLY  # noqa: E402
-from pylogseg.server.writing.handlers import WRITING  # noqa: E402
-
-DATA = HERE.parent / "examples" / "data"
 #: Memory of the process may grow by so much over all of a part.
 MOST_GROWTH_MB = 40
 PATIENCE_S = 20.0
@@ -94,7 +90,7 @@ class Served:
 def served(folder: Path, option: str) -> Iterator[Served]:
     """Start the command."""
     log = folder / "server.log"
-    command = [sys.executable, "-m", "pylogseg", "serve", str(DATA), "--listen", "127.0.0.1:0", option]
+    command = [sys.executable, "-m", "pylogseg", "serve", str(EXAMPLES), "--listen", "127.0.0.1:0", option]
     own = {**os.environ, "MALLOC_ARENA_MAX": "1"}  # of which each thread reserves 64 MiB otherwise
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8", env=own)

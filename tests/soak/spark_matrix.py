@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """The tests of Spark on each version of it, and one table of what came out.
 
-    python tests/spark_matrix.py [VERSION ...] [--folder DIR] [--wheel FILE] [-- ARGUMENTS OF PYTEST]
+    python tests/soak spark-matrix [VERSION ...] [--folder DIR] [--wheel FILE] [-- ARGUMENTS OF PYTEST]
 
 For each version an environment of its own is made in DIR (kept, and used again): that Spark, the wheel of this project,
 and what the tests need. In it runs `pytest tests/spark`, with the wheel, not with `src`. What a version does
@@ -22,7 +21,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-TESTS = Path(__file__).resolve().parent
+from soak import ROOT, TESTS
+
 VERSIONS = ["3.5", "4.0", "4.1", "4.2", "4.3"]
 FOLDER = Path(tempfile.gettempdir()) / "pylogseg-spark"
 NEEDS = ["pytest>=8", "hypothesis>=6.100", "fsspec>=2024.2", "pandas>=2.2,<3", "setuptools", "wheel"]
@@ -56,7 +56,7 @@ def run(command: Sequence[str | Path], **settings: object) -> str:
 def wheel(folder: Path) -> Path:
     """The project as a wheel, built now."""
     print("building the wheel", flush=True)
-    run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder / "wheel", TESTS.parent])
+    run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder / "wheel", ROOT])
     return max((folder / "wheel").glob("pylogseg-*.whl"), key=lambda path: path.stat().st_mtime)
 
 
@@ -80,9 +80,7 @@ def outcome(folder: Path, version: str, python: Path, arguments: Sequence[str]) 
     files = sorted(str(path) for path in (TESTS / "spark").glob("test_*.py"))
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *files, *arguments]
     bare = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "SPARK_HOME")}
-    done = subprocess.run(
-        command, cwd=TESTS.parent, env=bare, capture_output=True, encoding="utf-8", timeout=_LIMIT_SECONDS
-    )
+    done = subprocess.run(command, cwd=ROOT, env=bare, capture_output=True, encoding="utf-8", timeout=_LIMIT_SECONDS)
     words = folder / f"spark-{version}.log"
     words.write_text(done.stdout + done.stderr, encoding="utf-8")
     if not report.exists():

@@ -1,6 +1,6 @@
 """read_committed beside a live writer: nothing aborted is shown, nothing committed is missed, nothing stalls.
 
-python tests/live_committed.py [--minutes N] [--seed S] [--broker]
+python tests/soak live-committed [--minutes N] [--seed S] [--broker]
 
 Rounds of half a minute. In each, a process writes random transactions of several producers, overlapping, some of them
 aborted, to a log of tiny segments: by `open_log`, or with --broker to a real Kafka (Java; tests/kafka/broker). Beside
@@ -22,8 +22,8 @@ from pathlib import Path
 from helpers.shell import process
 
 import pylogseg
+from soak import BROKER, itself
 
-HERE = Path(__file__).resolve().parent
 #: Within so many seconds after the last transaction a reader that follows has all of it.
 _PATIENCE_SECONDS = 180
 
@@ -169,8 +169,8 @@ def run(minutes: float, seed: int, broker: bool, seconds: float = 30) -> Found:
     """Rounds until the time is over."""
     root, found = Path(tempfile.mkdtemp(prefix="live-committed-")), Found()
     end = time.monotonic() + 60 * minutes
-    start = [sys.executable, __file__, "--write"]
-    script = HERE / "kafka" / "broker" / "broker.sh"
+    start = [*itself(__file__), "--write"]
+    script = BROKER
     try:
         if broker:
             subprocess.run(["bash", script, "start", root / "broker"], check=True, stdout=subprocess.DEVNULL)

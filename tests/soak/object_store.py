@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""Segments in an object store, over HTTP: `python tests/object_store.py [--records N]`.
+"""Segments in an object store, over HTTP: `python tests/soak object-store [--records N]`.
 
 A server that speaks S3 is started on the loopback (moto), gets the committed example and a larger log, and counts what
 it sends. Plain Python, the command line and Spark read from it what they read from the disk, with credentials by
@@ -36,8 +35,8 @@ from pylogseg.spark.plan import plan
 from pylogseg.spark.task import read_task
 from pylogseg.tables.export.notes import locked, state_of
 from pylogseg.tables.export.stores import store_of
+from soak import EXAMPLES
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "data"
 COLUMNS = ["topic", "partition", "offset", "key", "value"]
 TOPICS = ["codec-zstd", "txn-a", "timestamps"]
 

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """What a report of 1,000 partitions with 10 segments each weighs, and when it is ready.
 
-    report_page_rates.py [PARTITIONS]
+    python tests/soak report-page-rates [PARTITIONS]
 
 Also what it would weigh if its charts were drawn when the report is made, instead of by its script: the charts of some
 partitions are taken out of the browser and counted. Needs Chromium and the extra `test`.
@@ -18,13 +17,12 @@ import time
 import zlib
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from helpers.browser import Opened, started, tab
 from helpers.many_facts import many
 
 import pylogseg
 from pylogseg.reporting.page import page
+from soak import EXAMPLES
 
 SEGMENTS, LOADS, CHARTED = 10, 7, 40
 
@@ -53,7 +51,7 @@ def charts(opened: Opened, name: str) -> str:
 def main() -> None:
     """Print the table."""
     partitions = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    examples = Path(__file__).resolve().parents[1] / "examples" / "data"
+    examples = EXAMPLES
     facts = many(pylogseg.report(examples).to_dict(), partitions, SEGMENTS)
     begin = time.perf_counter()
     text = page(facts)

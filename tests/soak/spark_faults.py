@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Executors and drivers that die in mid-job, and tasks that are tried again: what is left is one set of files.
 
-    PYTHONPATH=src python tests/spark_faults.py [--records N] [--keep]
+    python tests/soak spark-faults [--records N] [--keep]
 
 A cluster of two executors on this machine (`local-cluster[2,1,1024]`) does each job while something dies:
 
@@ -49,6 +48,7 @@ from pylogseg.offline.restoring.staging import FORGOTTEN_MS, finish_commits
 from pylogseg.spark import jobs
 from pylogseg.spark._compat import cause_of
 from pylogseg.tables.read_arrow import read_arrow
+from soak import itself
 
 SOURCE = os.pathsep.join(path for path in sys.path if path)
 
@@ -263,7 +263,7 @@ def speculated(root: Path, scratch: Path) -> None:
 
 def driver_killed(root: Path, scratch: Path) -> None:
     target = scratch / "abandoned"
-    command = [sys.executable, __file__, "--write", str(root), str(target), "--scratch", str(scratch / "other")]
+    command = [*itself(__file__), "--write", str(root), str(target), "--scratch", str(scratch / "other")]
     driver = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": SOURCE})
     end = time.monotonic() + 200
     while not list(target.glob("*-delete/*/*/*.log")) and time.monotonic() < end:

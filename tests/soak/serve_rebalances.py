@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Groups of real clients that join, leave and are killed, on `pylogseg serve`: who is left reads everything, soon.
 
-    serve_rebalances.py [--seed N] [--events N] [--clients NAME,...] [--protocol classic|consumer]
+    python tests/soak serve-rebalances [--seed N] [--events N] [--clients NAME,...] [--protocol classic|consumer]
 
 Members are processes of their own: of confluent-kafka, aiokafka or kafka-python (--clients; by default the first two,
 mixed in one group; kafka-python now and then stays in its second join, on a broker too). After each event, which starts
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pylogseg
+from soak import itself
 
 TOPIC, PARTITIONS, RECORDS = "rebalanced", 7, 50
 SESSION_S = 6.0
@@ -118,7 +118,7 @@ class Member:
 
     def __init__(self, kind: str, address: str, group: str, protocol: str) -> None:
         self.kind = kind
-        command = [sys.executable, __file__, "--member", kind, address, group, protocol]
+        command = [*itself(__file__), "--member", kind, address, group, protocol]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8")
         self.state: tuple[list[int], list[int]] = [], []
         threading.Thread(target=self._listen, daemon=True).start()

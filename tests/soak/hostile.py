@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Hostile bytes for everything that reads bytes.
 
-    hostile.py [--inputs N] [--first INDEX] [--seed N] [--minutes M] [--target NAME] [--only INDEX]
+    python tests/soak hostile [--inputs N] [--first INDEX] [--seed N] [--minutes M] [--target NAME] [--only INDEX]
 
 Each input is made from the seed and its index alone, so a failure can be had again with ``--seed`` and ``--only``. The
 buffers that kernels read are allocations of exactly their size: under a sanitiser (`sanitize.sh`) every byte read
@@ -93,15 +92,13 @@ def run(
             try:
                 TARGETS[name][0](rng)
             except Exception as error:
-                raise Broken(f"{name}: {error!r}; again with: hostile.py {again(seed, index, target)}") from error
+                raise Broken(f"{name}: {error!r}; again with: {again(seed, index, target)}") from error
             spent = time.thread_time() - start
             report.counts[name] += 1
             if spent > report.slowest_s:
                 report.slowest_s, report.slowest = spent, f"{name}, {again(seed, index, target)}"
             if spent > SLOWEST_S:
-                raise Broken(
-                    f"{name}: {spent:.1f} s for one input; again with: hostile.py {again(seed, index, target)}"
-                )
+                raise Broken(f"{name}: {spent:.1f} s for one input; again with: {again(seed, index, target)}")
             now = time.monotonic()
             report.seconds = now - began
             if progress and now - shown > 10:
@@ -115,8 +112,8 @@ def run(
 
 
 def again(seed: int, index: int, target: str) -> str:
-    """Arguments that repeat one input."""
-    return f"--seed {seed} --only {index}" + (f" --target {target}" if target else "")
+    """The command that repeats one input."""
+    return f"python tests/soak hostile --seed {seed} --only {index}" + (f" --target {target}" if target else "")
 
 
 def main() -> None:

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Random lists of operations on a log, with offline commands in the middle, against what each of them promises.
 
-    offline_walks.py [--seed N] [--walks N] [--minutes M] [--only INDEX] [--folder DIR]
+    python tests/soak offline-walks [--seed N] [--walks N] [--minutes M] [--only INDEX] [--folder DIR]
 
 A walk appends, rolls and deletes records of a log, closes it (or lets go of it, as in a crash), runs a command on its
 log directory, opens it and goes on. Each walk is made from the seed and its index alone, so what failed can be had
@@ -444,7 +443,7 @@ def run(seed: int, first: int, walks: int, folder: Path, minutes: float = 0, rou
         try:
             Walk(random.Random(seed << 64 | index), root, counts).run(rounds)
         except Exception as error:
-            raise AssertionError(f"again with: offline_walks.py --seed {seed} --only {index}") from error
+            raise AssertionError(f"again with: python tests/soak offline-walks --seed {seed} --only {index}") from error
         finally:
             shutil.rmtree(root)
         counts["walks"] += 1

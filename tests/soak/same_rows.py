@@ -1,6 +1,6 @@
 """The same rows whichever way one asks: random disks with random damage, read in every way.
 
-python tests/same_rows.py [--seed S] [--minutes N | --disks N]
+python tests/soak same-rows [--seed S] [--minutes N | --disks N]
 
 Each disk is drawn from its seed alone. What differs is printed with the seed, and the disk is kept.
 """
@@ -27,8 +27,8 @@ from helpers.shell import pylogseg
 
 import pylogseg as package
 from pylogseg import offline
+from soak import EXAMPLES
 
-EXAMPLES = Path(__file__).resolve().parent.parent / "examples" / "data"
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
 MODES = ("raise", "stop", "skip")
 ISOLATIONS = ("read_uncommitted", "read_committed")

@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""Tiers in object stores: `python tests/tier_store.py [--segments N] [--records N] [--delay-ms N]`.
+"""Tiers in object stores: `python tests/soak tier-store [--segments N] [--records N] [--delay-ms N]`.
 
 A store that answers each request after some time has manifests of 100,000 segments, which are listed. Then a log is
 read from the disk, and from tiers on the disk beside the bare work of the libraries. Last, a server that speaks S3
@@ -28,7 +27,6 @@ import zstandard
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from fsspec.spec import AbstractFileSystem
 from helpers.tiers import TOPIC_ID, Key, Uploader
-from object_store import Store
 
 import pylogseg
 from pylogseg.disk.tier.keys import KeyRing
@@ -37,6 +35,7 @@ from pylogseg.format.uuids import format_uuid
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import read_task
+from soak.object_store import Store
 
 #: Keys that a store returns for one request.
 PAGE = 1000

@@ -1,6 +1,6 @@
 """A partition that a broker is writing, in fast motion, and a reader of it that checks every record.
 
-live.py FOLDER SECONDS        the reader: prints what it saw as JSON, fails at a record that nobody wrote
+python -m helpers.live FOLDER SECONDS        the reader: prints what it saw as JSON, fails at a record that nobody wrote
 """
 
 from __future__ import annotations

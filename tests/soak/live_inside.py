@@ -1,6 +1,6 @@
 """What is inside, beside a broker: groups, offsets, transactions, topics and settings of a broker under load.
 
-python tests/live_inside.py [--minutes N] [--seed S] [--seconds S] [--keep DIR]
+python tests/soak live-inside [--minutes N] [--seed S] [--seconds S] [--keep DIR]
 
 Rounds. In each, threads with random numbers of their own use a real Kafka (Java; tests/kafka/broker): consumers that
 come and go, of the classic protocol, and by Kafka's console consumers of the new one (KIP-848) and of share groups,
@@ -34,9 +34,8 @@ from kafka.structs import OffsetAndMetadata
 import pylogseg
 from pylogseg.cli.groups import described_offsets, described_shares
 from pylogseg.reading.seek import end_offset
+from soak import BROKER, TESTS
 
-HERE = Path(__file__).resolve().parent
-BROKER = HERE / "kafka" / "broker" / "broker.sh"
 TOPICS, PARTITIONS = 4, 3
 _FIRST_COLUMNS = 10  # of --describe: group, topic, partition, leader epoch, offset, end, lag, member, host, client
 
@@ -47,7 +46,7 @@ class Broker:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._classes = subprocess.run(
-            ["bash", HERE / "kafka" / "kafka.sh", "tools"], check=True, capture_output=True, encoding="utf-8"
+            ["bash", TESTS / "kafka" / "kafka.sh", "tools"], check=True, capture_output=True, encoding="utf-8"
         ).stdout.strip()
 
     def run(self, command: str, *lines: str) -> None:

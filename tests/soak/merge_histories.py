@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Random histories of three brokers: their disks, merged, have to be what the last leader serves.
 
-    merge_histories.py [--seed N] [--histories N] [--only INDEX] [--folder DIR]
+    python tests/soak merge-histories [--seed N] [--histories N] [--only INDEX] [--folder DIR]
 
 Brokers lead, lag, crash and are elected, cleanly or not; then all stop, some in order, and some disks are damaged. The
 merge has to give every batch of the leader that is whole on any disk, byte for byte, to name those that are on none,

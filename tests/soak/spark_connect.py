@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""Everything that Spark Connect runs, beside plain Python: `python tests/spark_connect.py [URL]`.
+"""Everything that Spark Connect runs, beside plain Python: `python tests/soak spark-connect [URL]`.
 
 URL is that of a server (`sc://host:15002`), or `local[2]`, the default, for one that is started for this. Needs
 `pip install 'pyspark[connect]' pytest`. A line for each part, exit code 0 if all give what plain Python gives.
@@ -22,8 +21,8 @@ import pylogseg
 import pylogseg.spark
 from pylogseg.spark import _compat, jobs
 from pylogseg.spark.executor import SparkExecutor
+from soak import EXAMPLES as DATA
 
-DATA = Path(__file__).resolve().parent.parent / "examples" / "data"
 TOPICS = ("codec-zstd", "txn-a")
 COLUMNS = ["topic", "partition", "offset", "key", "value"]
 Rows = list[tuple[Any, ...]]

@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""The package on a cluster that does not have it: `python tests/spark_archive.py [--wheel FILE]`.
+"""The package on a cluster that does not have it: `python tests/soak spark-archive [--wheel FILE]`.
 
 A folder with the wheel and what it needs goes along as an archive, as docs/spark.md says. A cluster of two executors
 (`local-cluster[2,1,1024]`) with a Python that has neither this package nor pyarrow reads the committed example through
@@ -20,8 +19,8 @@ from pathlib import Path
 
 import pyspark
 
-ROOT = Path(__file__).resolve().parent.parent
-EXAMPLES = ROOT / "examples" / "data"
+from soak import EXAMPLES, ROOT
+
 JOB = """
 import sys
 import pyarrow as pa

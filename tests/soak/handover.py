@@ -1,6 +1,6 @@
 """A log directory goes from a running Kafka broker to `open_log` and back, in order and after kills. Takes a minute.
 
-    python tests/handover.py
+    python tests/soak handover
 
 It needs Java 17, as `tests/kafka/broker/README.md` says, and prints what was compared; the exit code tells.
 """
@@ -19,8 +19,8 @@ from helpers.embedded_logs import SETTINGS, fill
 
 from pylogseg import EmbeddedLog, open_log
 from pylogseg.errors import StorageError
+from soak import BROKER
 
-BROKER = Path(__file__).resolve().parent / "kafka" / "broker" / "broker.sh"
 RECOVERED = "LogLoader partition=orders-0, dir={}] Recovering unflushed segment"
 
 

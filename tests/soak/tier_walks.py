@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Random histories of uploads by three brokers of the engine: what is read of a tier is what the last leader has.
 
-    tier_walks.py [--seed N] [--histories N] [--only INDEX] [--folder DIR]
+    python tests/soak tier-walks [--seed N] [--histories N] [--only INDEX] [--folder DIR]
 
 Leaders upload their segments, each with bounds of its own, as a broker chooses them: above what its own history has in
 the tier. Others are elected, cleanly or not; copies break off, or are made and never known. At the end a leader uploads
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from helpers.brokers import NAME, TOPIC_ID, Broker, Cluster
+from helpers.seeded_runs import seeded_indexes
 from helpers.tiers import COPIED, Uploader, break_off, copy_segment
 
 import pylogseg
@@ -291,12 +291,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--histories", type=int, default=100)
+    parser.add_argument("--minutes", type=float, help="so long, in place of a number")
     parser.add_argument("--only", type=int, metavar="INDEX")
     parser.add_argument("--folder", type=Path, metavar="DIR", help="keep the files there")
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # what is left out is counted
     total, failed = Counter[str](), 0
-    for index in range(options.histories) if options.only is None else [options.only]:
+    for index in seeded_indexes(options.histories, options.minutes, options.only):
         root = options.folder or Path(tempfile.mkdtemp(prefix="tier-walks-"))
         try:
             wrong, counts = run(index, options.seed, root / str(index))

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """The pictures of reports in docs/pictures: of a broker's week with one damaged batch, and of golden directories.
 
-    report_pictures.py [FOLDER]
+    python tests/soak report-pictures [FOLDER]
 
 Needs Chromium and the extras `test` and `docs`. The week is drawn from a seed and a fixed time, so that the pictures
 change only if the page does. Prints the size of each.
@@ -18,15 +17,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from conftest import unpack
 from helpers.browser import started, tab
+from helpers.golden import GOLDEN, unpack
 from PIL import Image
 
 import pylogseg
+from soak import EXAMPLES, ROOT
 
-TESTS = Path(__file__).resolve().parent
 LARGEST_BYTES = 200_000
 HOUR = 3_600_000
 #: Where the week ends.
@@ -80,7 +77,7 @@ def value(dice: random.Random, size: int) -> bytes:
 
 def copy_damaged(folder: Path) -> None:
     """Copy golden partitions that somebody damaged."""
-    unpack((TESTS / "golden").rglob("*.tar.xz"), Path("unpacked"))
+    unpack(GOLDEN.rglob("*.tar.xz"), Path("unpacked"))
     for case in ("bit-second", "garbage-tail", "bad-index-clean", "intact"):
         shutil.copytree(Path("unpacked") / "broker-4.3" / "damage" / case / "in", folder / f"{case}-0")
 
@@ -96,9 +93,9 @@ def optimised(picture: bytes) -> bytes:
 
 def main() -> None:
     """Write the pictures."""
-    out = Path(sys.argv[1] if len(sys.argv) > 1 else TESTS.parent / "docs" / "pictures").resolve()
+    out = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "docs" / "pictures").resolve()
     out.mkdir(parents=True, exist_ok=True)
-    examples = TESTS.parent / "examples" / "data"
+    examples = EXAMPLES
     with tempfile.TemporaryDirectory() as scratch:
         os.chdir(scratch)  # the paths on the page are short
         write_week(Path("kafka"))

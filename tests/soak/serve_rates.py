@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """What `pylogseg serve` costs: time to the first answer, memory, CPU of fetches, and the same of a Kafka broker.
 
-    serve_rates.py [--kafka] [--folder FOLDER] [PART...]
+    python tests/soak serve-rates [--kafka] [--folder FOLDER] [PART...]
 
 PART is one of
 
@@ -35,16 +34,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE / "kafka" / "broker")]
+from helpers.kafka_clients import RawClient
 
-from helpers.kafka_clients import RawClient  # noqa: E402  (a folder beside this program)
-
-import pylogseg  # noqa: E402
-from pylogseg.format.messages.codec import decode_message, encode_message  # noqa: E402
-from pylogseg.format.messages.schema import message  # noqa: E402
-from pylogseg.format.uuids import format_uuid  # noqa: E402
-from pylogseg.server import wire  # noqa: E402
+import pylogseg
+from pylogseg.format.messages.codec import decode_message, encode_message
+from pylogseg.format.messages.schema import message
+from pylogseg.format.uuids import format_uuid
+from pylogseg.server import wire
+from soak import TESTS
 
 #: Bytes of a fetch, and how many are sent in a round.
 FETCHES = ((64 << 10, 8000), (1 << 20, 3000), (10 << 20, 300))
@@ -323,7 +320,7 @@ def main(arguments: list[str]) -> int:
         if {"fetches", "clients"} & set(parts):
             readers: dict[str, Callable[[str], float]] = {"librdkafka": by_librdkafka}
             if chosen.kafka:
-                script = [HERE / "kafka" / "kafka.sh", "tools"]
+                script = [TESTS / "kafka" / "kafka.sh", "tools"]
                 classpath = subprocess.run(script, check=True, capture_output=True, encoding="utf-8").stdout.strip()
                 readers["perf-test"] = by_perf_test(classpath)
                 with broker(folder / "broker") as (theirs, directories), ours(*directories) as mine:

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """How fast `pylogseg.Broker` starts, and what it takes from a producer beside the engine and, if asked for, a broker.
 
-    broker_rates.py [--kafka]
+    python tests/soak broker-rates [--kafka]
 
 Prints the time from `Broker()` to its readiness, and to the first record that a client has produced and fetched; then
 the rate of batches of 16 KiB over one connection with five requests in flight, in memory and in a directory, beside the
@@ -21,12 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 from helpers.kafka_clients import RawClient, batch, produced
 
 import pylogseg
 from pylogseg.server import wire
+from soak import BROKER
 
 ROUNDS, BATCHES, IN_FLIGHT = 15, 6000, 5
 SERVER = """
@@ -117,7 +115,7 @@ def served(*arguments: str) -> Iterator[str]:
 @contextmanager
 def kafka(folder: str) -> Iterator[str]:
     """Run a broker of Kafka's."""
-    script = Path(__file__).resolve().parent / "kafka" / "broker" / "broker.sh"
+    script = BROKER
     subprocess.run(["bash", script, "start", folder], check=True, stdout=subprocess.DEVNULL)
     try:
         address = f"127.0.0.1:{(Path(folder) / 'run' / 'port').read_text().strip()}"

@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Every harm to every object of small tiers, and many flipped bits: what `test_harmed_objects.py` has a part of.
 
-    tier_harms.py [--seed N] [--flips N] [--layout NAME...]
+    python tests/soak tier-harms [--seed N] [--flips N] [--layout NAME...]
 
 Each harm of `helpers/harmed_objects.py` comes to every kind of object of the first upload, of one in the middle and of
 the last one, in every layout; then so many bits of each are flipped, one after the other. Each time `verify` has to

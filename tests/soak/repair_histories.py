@@ -1,7 +1,6 @@
-#!/usr/bin/env python3
 """Random replicas, damaged, repaired from one another: nothing comes that does not belong, and all is said.
 
-    repair_histories.py [--seed N] [--histories N] [--only INDEX] [--folder DIR]
+    python tests/soak repair-histories [--seed N] [--histories N] [--only INDEX] [--folder DIR]
 
 Three brokers lead, lag, crash and are elected as in `merge_histories.py`, with segments of different sizes. Two of them
 are damaged, at the same places and at others, some are compacted; then one is repaired from another one: which
@@ -20,13 +19,13 @@ from pathlib import Path
 from helpers.brokers import CONFIG, NAME, Batch, Broker, Cluster
 from helpers.seeded_runs import main
 from helpers.trees import tree
-from merge_histories import Left
 
 import pylogseg
 from pylogseg import offline
 from pylogseg.format.batches import scan
 from pylogseg.inspect.verify.disk import Summary, verify
 from pylogseg.inspect.verify.findings import Level
+from soak.merge_histories import Left
 
 _MISTAKES = ("topic id", "cluster", "other topic, no metadata", "other topic, no metadata, other names")
 
