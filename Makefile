@@ -75,7 +75,8 @@ lowest: $(VENV)/.wheel  ## the tests with the lowest versions that pyproject.tom
 kafka: test-env  ## every comparison with a real Kafka, for hours (KAFKA_VERSION=4.4.0; ARGS='opens fuzz' for some, ARGS=--list)
 	PYTHON=$(abspath $(BIN))/python tests/kafka/all.sh $(ARGS)
 
-deep: test-env  ## the clients' own suites on our broker, where their sources can be had (ARGS='kgo' for some)
+deep: test-env  ## all tests with whole sweeps, and the clients' own suites on our broker (ARGS='kgo' for some suites alone)
+	$(if $(ARGS),,PYLOGSEG_DEEP=1 $(BIN)/python -m pytest -n auto --dist worksteal)
 	$(BIN)/python tests/kafka/clients/suites.py $(ARGS)
 
 lint: $(VENV)/.lint  ## ruff (rules and format) and mypy

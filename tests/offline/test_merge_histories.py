@@ -1,4 +1,4 @@
-"""A few of the histories of `merge_histories.py`: what brokers leave, merged, is what the last leader serves."""
+"""A few of the histories of `soak merge-histories`: what brokers leave, merged, is what the last leader serves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A few random walks through operations and offline commands; `offline_walks.py` by itself is the soak."""
+"""A few random walks through operations and offline commands; `soak offline-walks` is the soak."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A few of the histories of `repair_histories.py`: a damaged replica gets from another one what belongs to it."""
+"""A few of the histories of `soak repair-histories`: a damaged replica gets from another one what belongs to it."""
 
 from __future__ import annotations
 

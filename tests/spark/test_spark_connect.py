@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from helpers.spark_logs import needs_sources
 
-COMMAND = Path(__file__).parents[1] / "spark_connect.py"
+SOAK = Path(__file__).parents[1] / "soak"
 
 
 @pytest.mark.spark
@@ -17,6 +17,6 @@ COMMAND = Path(__file__).parents[1] / "spark_connect.py"
 def test_all_parts_give_what_plain_python_gives():
     pytest.importorskip("grpc", reason="needs pip install 'pyspark[connect]'")
     pytest.importorskip("grpc_status", reason="needs pip install 'pyspark[connect]'")
-    done = subprocess.run([sys.executable, COMMAND], capture_output=True, encoding="utf-8", timeout=600)
+    done = subprocess.run([sys.executable, SOAK, "spark-connect"], capture_output=True, encoding="utf-8", timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr[-5000:]
     assert done.stdout.count(": ok") == 8

@@ -1,0 +1,19 @@
+"""What an ordinary run leaves to a deep one: sweeps are thinned, by one switch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+#: `make deep` sets it: every sweep is whole.
+IS_DEEP = bool(os.environ.get("PYLOGSEG_DEEP"))
+
+
+def some_of(values: Iterable[T], count: int) -> list[T]:
+    """Return all values in a deep run; else so many, spread evenly with both ends, the same ones in each run."""
+    found = list(values)
+    if IS_DEEP or len(found) <= count:
+        return found
+    return [found[i * (len(found) - 1) // (count - 1)] for i in range(count)]
