@@ -19,7 +19,7 @@ from pylogseg.cli import shell
 from pylogseg.disk.disk import open_dir
 from pylogseg.format.batches import scan
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
-from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify
 from pylogseg.inspect.verify.findings import Finding, Level
 
 DIRECTORIES = (
@@ -31,7 +31,7 @@ DIRECTORIES = (
 
 
 def check(path: Path) -> list[Finding]:
-    return list(verify(open_dir(path), Summary(Level.INDEXES)))
+    return list(verify(open_dir(path), VerifySummary(Level.INDEXES)))
 
 
 def crc(data: bytes | None) -> str:

@@ -22,7 +22,7 @@ from pylogseg import _codec
 from pylogseg.cli import shell
 from pylogseg.disk.disk import open_dir
 from pylogseg.env.executor import Threads
-from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify
 from pylogseg.inspect.verify.findings import REMEDIES, Finding, Level
 from pylogseg.inspect.verify.segment import MAX_REMARKS, verify_segment
 
@@ -30,10 +30,10 @@ BROKER = ["codecs", "txn", "txn-old", "compact-0-before", "compact-1-cleaned", "
           "compact-4-before", "compact-5-cleaned", "retention", "metadata", "metadata-trimmed", "unclean"]  # fmt: skip
 
 
-def check(path: Path, level: Level = Level.INDEXES, **options: Any) -> tuple[list[Finding], Summary]:
+def check(path: Path, level: Level = Level.INDEXES, **options: Any) -> tuple[list[Finding], VerifySummary]:
     """Findings about everything under a path, folders in any state included."""
     disk = open_dir(path)
-    summary = Summary(level)
+    summary = VerifySummary(level)
     return list(verify(disk, summary, partitions=disk.partitions, **options)), summary
 
 
@@ -472,8 +472,8 @@ def test_work_grows_with_the_partitions_and_not_with_their_square(tmp_path: Path
         profile = cProfile.Profile()
         profile.enable()
         chosen = disk.select(["topic1*", "topic*", "*-0"])
-        list(verify(chosen, Summary(Level.INDEXES)))
-        list(verify(disk, Summary(Level.INDEXES)))
+        list(verify(chosen, VerifySummary(Level.INDEXES)))
+        list(verify(disk, VerifySummary(Level.INDEXES)))
         profile.disable()
         assert len(chosen.partitions) == count
         calls[count] = pstats.Stats(profile).total_calls

@@ -13,7 +13,7 @@ from helpers.kafka_storage import Kafka
 import pylogseg
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.inspect.verify.disk import Level, Summary, verify
+from pylogseg.inspect.verify.disk import Level, VerifySummary, verify
 from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions, Written
 from pylogseg.offline.restoring.staging import FORGOTTEN_MS, Staging, finish_commits
 from pylogseg.tables.read_arrow import read_arrow
@@ -39,7 +39,7 @@ def written(staging: Staging, task: str, topic: str, number: int, *tables: Any, 
 
 
 def no_damage(root: Path) -> None:
-    assert [r for r in verify(pylogseg.open_dir(root), Summary(Level.INDEXES)) if r.is_damage] == []
+    assert [r for r in verify(pylogseg.open_dir(root), VerifySummary(Level.INDEXES)) if r.is_damage] == []
 
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -11,7 +11,7 @@ import pytest
 import pylogseg
 from pylogseg.disk.disk import open_dir
 from pylogseg.format.batches import scan
-from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify
 from pylogseg.inspect.verify.findings import Level
 from pylogseg.offline import repair
 from pylogseg.walker.base_offsets import Span, is_too_high
@@ -86,7 +86,7 @@ def test_a_flipped_bit_of_a_base_offset_costs_its_own_batch_alone(tmp_path: Path
         expected = sorted(every - set(range(base, base + width)))
         got = [(r.offset, r.value) for r in pylogseg.read(open_dir(folder), "t", 0, on_corrupt="skip")]
         assert got == [(offset, b"%d" % offset) for offset in expected], (base, bit)
-        summary = Summary(Level.RECORDS)
+        summary = VerifySummary(Level.RECORDS)
         found = [f for f in verify(open_dir(folder), summary) if f.kind in ("order", "overlap")]
         assert [f.position for f in found] in ([positions[i]], [None] * (i == len(spans) - 1)), (base, bit)
         count += 1

@@ -22,7 +22,7 @@ from pylogseg.env.filesystem import LocalFiles, PositionedFile
 from pylogseg.errors import StorageError
 from pylogseg.inspect.stats.listing import partition_row, segment_row
 from pylogseg.inspect.stats.segment import segment_stats
-from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify
 from pylogseg.inspect.verify.findings import Level
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import Throttle
@@ -129,7 +129,7 @@ def test_retention_between_listing_and_opening(tmp_path, isolation_level, rename
     row = partition_row(partition)
     assert (row.log_end_offset, row.first_timestamp) == (9, 1_000_006)
     assert [segment_row(segment).size > 0 for segment in partition.segments] == [False, False, True]
-    summary = Summary(Level.INDEXES)
+    summary = VerifySummary(Level.INDEXES)
     findings = list(verify(disk, summary))
     assert summary.damaged == 0
     assert [finding.path for finding in findings if finding.kind == "removed"] == list(map(str, paths[:2]))
@@ -178,7 +178,7 @@ def test_a_listing_from_before_a_truncation(tmp_path):
     assert (row.log_end_offset, row.first_timestamp) == (3, 1_000_000)
     assert [segment_row(segment).size > 0 for segment in partition.segments] == [True, False, False]
     assert [segment_stats(segment).records for segment in partition.segments] == [3, 0, 0]
-    summary = Summary(Level.INDEXES)
+    summary = VerifySummary(Level.INDEXES)
     findings = list(verify(disk, summary))
     assert summary.damaged == 0
     assert [finding.path for finding in findings if finding.kind == "removed"] == list(map(str, paths[1:]))

@@ -10,7 +10,7 @@ from helpers.golden_brokers import BROKERS
 
 import pylogseg
 from pylogseg.config import LogConfig
-from pylogseg.reporting.cleaning import LogShape, Piece, retained
+from pylogseg.reporting.cleaning import LogShape, RetainedPiece, retained
 from pylogseg.reporting.facts import Facts, PartitionFact
 
 #: In the golden data, times of records; the newest are of 2026.
@@ -128,7 +128,7 @@ def test_no_more_than_there_is(golden: Path, name: str) -> None:
 
 
 def shape(**changes: Any) -> LogShape:
-    pieces = [Piece(0, 1000, 0), Piece(100, 1000, _DAY_MS), Piece(200, 500, 2 * _DAY_MS)]
+    pieces = [RetainedPiece(0, 1000, 0), RetainedPiece(100, 1000, _DAY_MS), RetainedPiece(200, 500, 2 * _DAY_MS)]
     return LogShape(pieces, 0, 250, None, 250, None, 0.0)._replace(**changes)
 
 

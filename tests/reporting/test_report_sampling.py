@@ -10,7 +10,7 @@ import pytest
 import pylogseg
 from pylogseg.reporting import gather
 from pylogseg.reporting.commands import line
-from pylogseg.reporting.series import DAY_MS, HOUR_MS, MOST_BUCKETS, SECOND_MS, STEPS_MS, Grown, Times
+from pylogseg.reporting.series import DAY_MS, HOUR_MS, MOST_BUCKETS, SECOND_MS, STEPS_MS, Grown, SeriesCount
 
 _START_MS = 1_700_000_000_000
 
@@ -79,7 +79,7 @@ def test_wrong_index_is_not_trusted(many_batches: Path, monkeypatch: pytest.Monk
 
 
 def test_times_are_bounded() -> None:
-    times = Times()
+    times = SeriesCount()
     ones = np.ones(1000, np.int64)
     for day in range(400):
         times.add(_START_MS + day * DAY_MS + np.arange(1000) * SECOND_MS, ones, 2 * ones)
@@ -97,12 +97,12 @@ def test_times_merge() -> None:
     rng = np.random.default_rng(7)
     parts = [_START_MS + rng.integers(0, 10 ** int(power), 500) for power in (3, 5, 8, 10)]
     ones = np.ones(500, np.int64)
-    whole = Times()
+    whole = SeriesCount()
     whole.add(np.concatenate(parts), np.ones(2000, np.int64), np.ones(2000, np.int64))
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
-        merged = Times()
+        merged = SeriesCount()
         for number in order:
-            one = Times()
+            one = SeriesCount()
             one.add(parts[number], ones, ones)
             merged.merge(one)
         assert merged.fact() == whole.fact()

@@ -13,14 +13,14 @@ from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.inspect.stats.counting import Counting, counted
 from pylogseg.inspect.stats.groups import (
     TIME_TYPES,
-    Group,
+    StatsGroup,
     codec_name,
     stats_row,
     total,
     units_of,
     units_since,
 )
-from pylogseg.inspect.stats.missing import Missing
+from pylogseg.inspect.stats.missing import MissingCounts
 from pylogseg.inspect.stats.segment import Stats
 from pylogseg.inspect.stats.tops import Tops
 from pylogseg.reading.log_reader import check_times
@@ -139,11 +139,11 @@ def stats(
     common.end_with_unreadable([p.error for p in chosen.live_partitions()], damage or bool(notes))
 
 
-def _whole(group: Group) -> Group:
+def _whole(group: StatsGroup) -> StatsGroup:
     return group
 
 
-_ORDERS: dict[str, Callable[[Group], Any]] = {
+_ORDERS: dict[str, Callable[[StatsGroup], Any]] = {
     "name": lambda group: group.name,
     "size": lambda group: -group.stats.size_bytes,
     "records": lambda group: -group.stats.records,
@@ -153,7 +153,7 @@ _ORDERS: dict[str, Callable[[Group], Any]] = {
 # ---- output for people ----
 
 
-def _print_all(groups: list[Group], by: str | None, gaps: bool) -> None:
+def _print_all(groups: list[StatsGroup], by: str | None, gaps: bool) -> None:
     if by:
         _print_lines([*groups, *([total(groups)] if len(groups) > 1 else [])])
     else:
@@ -162,7 +162,7 @@ def _print_all(groups: list[Group], by: str | None, gaps: bool) -> None:
     _print_ranges(groups, gaps)
 
 
-def _print_lines(groups: list[Group]) -> None:
+def _print_lines(groups: list[StatsGroup]) -> None:
     columns = ["NAME", "RECORDS", "BATCHES", "SIZE", "CODECS", "RATIO", "MEAN SIZE", "KEYS", "TOMBSTONES", "GAPS"]
     rows: list[tuple[Any, ...]] = [
         (
@@ -198,14 +198,14 @@ def _distinct(stats: Stats) -> str:
     return f"{'' if stats.keys.is_exact else '~'}{stats.keys.count}"
 
 
-def _gaps(missing: Missing) -> str | None:
+def _gaps(missing: MissingCounts) -> str | None:
     names = {"markers": "markers", "below_start": "log start", "compaction": "compaction", "damage": "damage",
              "unexplained": "unexplained", "unread": "not looked at"}  # fmt: skip
     found = [f"{label} {getattr(missing, name)}" for name, label in names.items() if getattr(missing, name)]
     return ", ".join(found) or None
 
 
-def _print_report(group: Group) -> None:
+def _print_report(group: StatsGroup) -> None:
     stats, missing = group.stats, group.missing
     _print_summary(group)
     click.echo()
@@ -240,7 +240,7 @@ def _print_report(group: Group) -> None:
     common.print_table(["MISSING OFFSETS", "COUNT", "WHY"], reasons, ["COUNT"])
 
 
-def _print_ranges(groups: list[Group], everything: bool) -> None:
+def _print_ranges(groups: list[StatsGroup], everything: bool) -> None:
     found = [each for group in groups for each in group.ranges if everything or each.is_news]
     shown = found if everything else found[:_SHOWN]
     if not shown:
@@ -257,7 +257,7 @@ def _print_ranges(groups: list[Group], everything: bool) -> None:
         click.echo(f"and {unlisted} more ranges that are only counted")
 
 
-def _print_summary(group: Group) -> None:
+def _print_summary(group: StatsGroup) -> None:
     stats = group.stats
     kinds = ", ".join(f"{count} {name}" for name, count in sorted(stats.markers.items()))
     magics = ", ".join(f"{count} of magic {magic}" for magic, count in sorted(stats.magics.items()))

@@ -11,15 +11,15 @@ from pylogseg.cli import common
 from pylogseg.disk.disk import Segment
 from pylogseg.format.escape import printable
 from pylogseg.format.text import MARK
-from pylogseg.inspect.stats.groups import Group
+from pylogseg.inspect.stats.groups import StatsGroup
 from pylogseg.inspect.stats.sketch import Heaviest
-from pylogseg.inspect.stats.tops import Found, Tops
+from pylogseg.inspect.stats.tops import TopRecord, Tops
 
 #: Characters of a key in a table.
 _SHOWN = 60
 
 
-def tops_row(group: Group, limit_bytes: int) -> dict[str, Any]:
+def tops_row(group: StatsGroup, limit_bytes: int) -> dict[str, Any]:
     """Return what was found as plain values for JSON."""
     tops = group.stats.tops
     if tops is None:
@@ -48,7 +48,7 @@ def tops_row(group: Group, limit_bytes: int) -> dict[str, Any]:
     return row
 
 
-def print_tops(groups: list[Group], limit_bytes: int) -> None:
+def print_tops(groups: list[StatsGroup], limit_bytes: int) -> None:
     """Print tables of what was found, if requested."""
     found = [(group.name, group.stats.tops) for group in groups if group.stats.tops is not None]
     if not found:
@@ -75,7 +75,7 @@ def _print_keys(unit: str, found: list[tuple[str, Tops, Heaviest]], limit_bytes:
             click.echo(f"{name}: too many keys to count exactly: each count may be up to {show(by.missed)} too low")
 
 
-def _print_largest(found: list[tuple[Segment, int, int, Found | None]]) -> None:
+def _print_largest(found: list[tuple[Segment, int, int, TopRecord | None]]) -> None:
     click.echo()
     table = [
         (
@@ -95,7 +95,7 @@ def _name(segment: Segment) -> str:
     return f"{segment.topic}-{segment.partition}" if segment.topic else segment.path
 
 
-def _key(record: Found | None) -> str | None:
+def _key(record: TopRecord | None) -> str | None:
     """Return a key as in JSON lines: text, or base64 with a mark."""
     if record is None or record.key is None:
         return None
@@ -106,7 +106,7 @@ def _key(record: Found | None) -> str | None:
     return MARK + base64.b64encode(record.key).decode() if text.startswith(MARK) else text
 
 
-def _shown(record: Found | None) -> str | None:
+def _shown(record: TopRecord | None) -> str | None:
     if record is None:
         return "(deleted meanwhile)"
     text = _key(record)

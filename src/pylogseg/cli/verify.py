@@ -24,7 +24,7 @@ from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.inspect.verify import disk as verify_disk
-from pylogseg.inspect.verify.disk import Summary, counted
+from pylogseg.inspect.verify.disk import VerifySummary, counted
 from pylogseg.inspect.verify.findings import URGENCIES, Finding, Level
 from pylogseg.values.internal.remote import TOPIC as REMOTE_METADATA
 
@@ -85,7 +85,7 @@ def verify(
     """
     chosen = select(arguments, topic, partition, from_log_start=False)  # which has findings of its own for that
     partitions = _partitions(chosen.disk, chosen.names, chosen.partitions)
-    summary = Summary(Level[level.upper()])
+    summary = VerifySummary(Level[level.upper()])
     segments = [s for p in partitions for s in p.segments] + list(chosen.disk.loose)
     is_read = True
     with workers.executor() as executor, progress(sum(s.size for s in segments), "verify") as advance:
@@ -139,7 +139,7 @@ def print_finding(finding: Finding, as_json: bool) -> None:
     click.echo(f"        remedy: {finding.remedy}")
 
 
-def print_summary(summary: Summary, as_json: bool, quiet: bool) -> None:
+def print_summary(summary: VerifySummary, as_json: bool, quiet: bool) -> None:
     """Print what was checked, and what was not."""
     summary = replace(summary, not_checked=[in_shell(text) for text in summary.not_checked])
     if as_json:
@@ -149,7 +149,7 @@ def print_summary(summary: Summary, as_json: bool, quiet: bool) -> None:
             click.echo(line)
 
 
-def _summary_row(summary: Summary) -> dict[str, Any]:
+def _summary_row(summary: VerifySummary) -> dict[str, Any]:
     row = asdict(summary) | {"level": summary.level.name.lower()}
     return {"type": "summary", **{_camel(name): value for name, value in row.items()}}
 
@@ -168,7 +168,7 @@ _CHECKED = {
 }
 
 
-def _summary_lines(summary: Summary) -> Iterator[str]:
+def _summary_lines(summary: VerifySummary) -> Iterator[str]:
     s = summary
     parts = [
         counted(s.log_dirs, "log directory", "log directories"),

@@ -15,12 +15,12 @@ from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.stats.groups import Unit
 from pylogseg.inspect.stats.listing import PartitionRow, shown_path
-from pylogseg.inspect.verify.disk import Summary
+from pylogseg.inspect.verify.disk import VerifySummary
 from pylogseg.inspect.verify.findings import URGENCIES, Finding
 from pylogseg.inspect.verify.missing import Checkpoints
 from pylogseg.offline.options import Options
 from pylogseg.reporting import commands
-from pylogseg.reporting.cleaning import LogShape, Piece, SettingsOf, cleaning_fact
+from pylogseg.reporting.cleaning import LogShape, RetainedPiece, SettingsOf, cleaning_fact
 from pylogseg.reporting.cluster import ClusterFacts, cluster_ids
 from pylogseg.reporting.facts import (
     MOST_PARTITIONS,
@@ -51,11 +51,11 @@ from pylogseg.reporting.partitions import (
     with_times,
 )
 from pylogseg.reporting.payloads import Samples
-from pylogseg.reporting.scanning import Scan
+from pylogseg.reporting.scanning import SegmentScan
 from pylogseg.reporting.scope import Reading, scope_fact, verdict_of
 from pylogseg.reporting.totals import Totals
 from pylogseg.reporting.wishes import Wishes
-from pylogseg.values.internal.producers import Producer
+from pylogseg.values.internal.producers import ProducerRow
 
 #: Findings that are listed; in the page, damage first.
 MOST_FINDINGS = 2000
@@ -69,7 +69,7 @@ class _Draft(NamedTuple):
     finish: Callable[[PartitionFact], PartitionFact] = lambda fact: fact  #: Adds what other files say.
 
 
-class Assembly:
+class ReportAssembly:
     """Collects what is found, in the order of the disk."""
 
     def __init__(self, disk: Disk, wishes: Wishes) -> None:
@@ -107,7 +107,7 @@ class Assembly:
         self._now = partition, unit, fold
         self.reading.partitions += partition is not None and partition.error is None
 
-    def add(self, segment: Segment, scan: Scan) -> None:
+    def add(self, segment: Segment, scan: SegmentScan) -> None:
         """Add the next segment of it."""
         assert self._now is not None
         self._now[2].add(segment, scan)
@@ -195,7 +195,7 @@ class Assembly:
         partition: Partition,
         fold: Fold,
         row: PartitionRow,
-        producers: Sequence[Producer],
+        producers: Sequence[ProducerRow],
         opened: tuple[OpenFact, ...],
         fact: PartitionFact,
     ) -> PartitionFact:
@@ -228,7 +228,7 @@ class Assembly:
         self.reading.notes.append(printable(f"{partition.name}: {error}"))
 
     def _cleaning(
-        self, partition: Partition, fold: Fold, row: PartitionRow, producers: Sequence[Producer]
+        self, partition: Partition, fold: Fold, row: PartitionRow, producers: Sequence[ProducerRow]
     ) -> CleaningFact | None:
         if not partition.topic or not self._wishes.is_whole or row.log_end_offset is None:
             return None
@@ -238,7 +238,7 @@ class Assembly:
         opened = [p.first_txn_offset for p in producers if p.first_txn_offset >= 0]
         shape = LogShape(
             [
-                Piece(each.base_offset, each.size, _time_of(each.largest_timestamp, each.modified_ms))
+                RetainedPiece(each.base_offset, each.size, _time_of(each.largest_timestamp, each.modified_ms))
                 for each in fold.segments
             ],
             row.log_start_offset,
@@ -315,7 +315,7 @@ class Assembly:
 
     # ---- all ----
 
-    def facts(self, summary: Summary, took_ms: int) -> Facts:
+    def facts(self, summary: VerifySummary, took_ms: int) -> Facts:
         """Return all that was found."""
         wishes = self._wishes
         partitions = [self._finished(draft) for draft in self._best()]

@@ -32,7 +32,7 @@ _KEPT = {METADATA_TOPIC, *INTERNAL_TOPICS}
 
 
 @dataclass(frozen=True)
-class TopicSettings:
+class CleaningSettings:
     """The settings of a log, and where they come from."""
 
     config: LogConfig
@@ -76,7 +76,7 @@ class SettingsOf:
         self.notes: list[str] = []
         self._options = options
         self._of: dict[str, Settings] = {}
-        self._found: dict[tuple[str, str, bool, str], TopicSettings] = {}
+        self._found: dict[tuple[str, str, bool, str], CleaningSettings] = {}
         for log_dir in log_dirs:
             if isinstance(log_dir.files, LocalFiles):
                 with contextlib.suppress(StorageError):  # its properties are a finding
@@ -92,7 +92,7 @@ class SettingsOf:
             self.notes.append(f"settings of topics: {error}")
             return found
 
-    def of(self, log_dir: str, topic: str, name: str, is_cleaned: bool) -> TopicSettings:
+    def of(self, log_dir: str, topic: str, name: str, is_cleaned: bool) -> CleaningSettings:
         """Return the settings of a log in a log directory, by the name of its folder.
 
         `is_cleaned` is whether the cleaner's checkpoint names its topic: then it is compacted.
@@ -104,32 +104,32 @@ class SettingsOf:
             self._found[key] = self._looked_up(settings, topic, name, is_cleaned)
         return self._found[key]
 
-    def _looked_up(self, settings: Settings | None, topic: str, name: str, is_cleaned: bool) -> TopicSettings:
+    def _looked_up(self, settings: Settings | None, topic: str, name: str, is_cleaned: bool) -> CleaningSettings:
         found = _own(settings, topic, name)
         if not is_cleaned or "cleanup_policy" in found.known:
             return found
         config = replace(found.config, cleanup_policy=("compact",))
         source = f"compacted, as {FileKind.CLEANER_OFFSETS.value} names the topic; {found.source}"
-        return TopicSettings(config, found.known, source, True)
+        return CleaningSettings(config, found.known, source, True)
 
 
-def _own(settings: Settings | None, topic: str, name: str) -> TopicSettings:
+def _own(settings: Settings | None, topic: str, name: str) -> CleaningSettings:
     if settings is None:
-        return TopicSettings(LogConfig(), frozenset(), "Kafka's defaults: there are no settings beside the log")
+        return CleaningSettings(LogConfig(), frozenset(), "Kafka's defaults: there are no settings beside the log")
     try:
         config = settings.config_of(topic, name)
     except PylogsegError as error:
-        return TopicSettings(LogConfig(), frozenset(), f"Kafka's defaults: {error}")
+        return CleaningSettings(LogConfig(), frozenset(), f"Kafka's defaults: {error}")
     known = frozenset(field for field in _SHOWN if settings.knows(topic, field, name=name))
     if "retention_ms" not in known and topic not in _KEPT:
         # Commands delete nothing by a default; what a broker would delete is another question.
         config = replace(config, retention_ms=LogConfig().retention_ms)
     unknown = settings.why_unknown(topic, name)
-    return TopicSettings(config, known, f"Kafka's defaults: {unknown}" if unknown else settings.describe())
+    return CleaningSettings(config, known, f"Kafka's defaults: {unknown}" if unknown else settings.describe())
 
 
 @dataclass(frozen=True)
-class Piece:
+class RetainedPiece:
     """A segment, as the rules of retention see it."""
 
     base_offset: int
@@ -137,14 +137,14 @@ class Piece:
     time_ms: int  #: Its greatest timestamp, or the file's time if no record has one.
 
     def largest_timestamp(self) -> int:
-        """See `Piece.time_ms`."""
+        """See `RetainedPiece.time_ms`."""
         return self.time_ms
 
 
 class LogShape(NamedTuple):
     """A log, as retention and the cleaner see it."""
 
-    pieces: Sequence[Piece]  #: Live segments, by base offset.
+    pieces: Sequence[RetainedPiece]  #: Live segments, by base offset.
     log_start: int
     log_end: int
     high_watermark: int | None  #: None if no checkpoint has it: then the end counts.
@@ -159,10 +159,10 @@ def retained(shape: LogShape, config: LogConfig, now_ms: int, more_bytes: int = 
     `more_bytes` come until then, in segments that retention leaves. The rules are those of `log.retention`.
     """
     left = list(shape.pieces)
-    gone: list[Piece] = []
+    gone: list[RetainedPiece] = []
     watermark = shape.log_end if shape.high_watermark is None else shape.high_watermark
 
-    def delete(breached: Callable[[Piece, Piece | None], bool]) -> None:
+    def delete(breached: Callable[[RetainedPiece, RetainedPiece | None], bool]) -> None:
         while left:
             behind = left[1] if len(left) > 1 else None
             end = shape.log_end if behind is None else behind.base_offset
@@ -196,7 +196,7 @@ def dirty(shape: LogShape, config: LogConfig, now_ms: int) -> tuple[int, int]:
     return clean, sum(piece.size for piece in _from(shape.pieces, min(first_dirty, end), end))
 
 
-def _from(pieces: Sequence[Piece], offset: int, end: int) -> list[Piece]:
+def _from(pieces: Sequence[RetainedPiece], offset: int, end: int) -> list[RetainedPiece]:
     """Return the segments from the one that holds an offset, or the first after it, that begin below `end`."""
     if end <= offset:
         return []
@@ -205,7 +205,11 @@ def _from(pieces: Sequence[Piece], offset: int, end: int) -> list[Piece]:
 
 
 def cleaning_fact(
-    shape: LogShape, settings: TopicSettings, now_ms: int, keys: tuple[int, int, bool] | None, commands: list[Command]
+    shape: LogShape,
+    settings: CleaningSettings,
+    now_ms: int,
+    keys: tuple[int, int, bool] | None,
+    commands: list[Command],
 ) -> CleaningFact:
     """Return what retention and compaction would do.
 
@@ -255,7 +259,7 @@ def _compacted(clean_bytes: int, dirty_bytes: int, keys: tuple[int, int, bool] |
 
 def _fact(
     shape: LogShape,
-    settings: TopicSettings,
+    settings: CleaningSettings,
     sections: tuple[int | None, int | None],
     freed: tuple[Freed, Freed, Freed, Freed],
     size_in_a_week: int,

@@ -25,7 +25,7 @@ from pylogseg.reporting.facts import (
 from pylogseg.reporting.lags import group_facts, offset_facts
 from pylogseg.values.internal import groups, transactions
 from pylogseg.values.internal.inside import inside
-from pylogseg.values.internal.producers import Producer
+from pylogseg.values.internal.producers import ProducerRow
 
 #: Rows that are listed.
 MOST_OFFSETS, MOST_GROUPS, MOST_TRANSACTIONS, MOST_REPLICAS = 5000, 1000, 1000, 5000
@@ -62,7 +62,7 @@ class ClusterFacts:
             self._errors.append(f"{table}: {error}")
             return []
 
-    def open_of(self, partition: Partition, producers: Sequence[Producer]) -> tuple[OpenFact, ...]:
+    def open_of(self, partition: Partition, producers: Sequence[ProducerRow]) -> tuple[OpenFact, ...]:
         """Return the transactions that are open in a partition, by its producers."""
         known = {row["producerId"]: row for row in self._transactional}
         rows = [

@@ -65,7 +65,7 @@ def earlier_facts(path: str | os.PathLike[str], cluster_ids: Sequence[str], now_
 def compared(before: _Row, after: _Row, source: str) -> Since:
     """Return what changed between two reports; RequestError if the earlier one is not of this form."""
     try:
-        found = _Comparison(before, after).since(source)
+        found = _ReportComparison(before, after).since(source)
         json.dumps(to_json(found), ensure_ascii=False, allow_nan=False).encode()  # NaN and half a letter are in no page
         return found
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -73,7 +73,7 @@ def compared(before: _Row, after: _Row, source: str) -> Since:
         raise RequestError(f"{printable(source)} is no JSON of a report as pylogseg writes it: {what}") from error
 
 
-class _Comparison:
+class _ReportComparison:
     """The two reports, and what could not be compared."""
 
     def __init__(self, before: _Row, after: _Row) -> None:

@@ -1,7 +1,7 @@
 """The facts of a report, as plain values: what the page shows, and what `pylogseg report --json` prints.
 
 Times are milliseconds since 1970, sizes are bytes, ranges of offsets and positions are half-open. None means that it is
-not known, or was not looked at; `Scope` says which. Names in JSON are those of the fields in camel case.
+not known, or was not looked at; `ScopeFact` says which. Names in JSON are those of the fields in camel case.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class FindingFact:
 
 
 @dataclass(frozen=True)
-class Scope:
+class ScopeFact:
     """What was read, and what was not."""
 
     mode: str  #: ``headers`` (and a sample of records) or ``full``.
@@ -82,7 +82,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Growth:
+class GrowthFact:
     """What was written until the time of the report, by the records' times."""
 
     last_hour_bytes: int
@@ -204,7 +204,7 @@ class GapFact:
 
 
 @dataclass(frozen=True)
-class Missing:
+class MissingFact:
     """Numbers of missing offsets by reason; `between` is not told apart before records are read."""
 
     markers: int | None
@@ -340,9 +340,10 @@ class PartitionFact:
     magics: tuple[int, ...]
     segments: tuple[SegmentFact, ...]
     series: Series
-    growth: Growth
+    growth: GrowthFact
     sample: SampleFact | None
-    missing: Missing | None  #: None with `Scope.since_ms` or `Scope.until_ms`: for a part of a log it means nothing.
+    #: None with `ScopeFact.since_ms` or `ScopeFact.until_ms`: for a part of a log it means nothing.
+    missing: MissingFact | None
     producers: tuple[ProducerFact, ...]
     producers_not_listed: int
     transactions: TransactionsFact
@@ -390,7 +391,7 @@ class TopicFact:
     dirty_ratio: float | None
     freed_now: int | None
     freed_in_a_week: int | None
-    growth: Growth
+    growth: GrowthFact
     series: Series
     damage: int
     notices: int
@@ -408,7 +409,7 @@ class DiskFact:
     disk_bytes: int
     free_bytes: int | None  #: Of the file system; None if it is not local.
     total_bytes: int | None
-    growth: Growth
+    growth: GrowthFact
     full_in_days: float | None  #: At this rate, without deletions.
     locked_by: str | None  #: Who has the lock: a broker that runs.
     is_stopped_cleanly: bool | None
@@ -499,7 +500,7 @@ class Facts:
     damage: int
     notices: int
     advice: int
-    scope: Scope
+    scope: ScopeFact
     unread: int  #: What was not looked at, for want of a key or of permission; among the notices too.
     unknown: int  #: Findings of which it is not known whether they are damage; among the notices too.
     findings: tuple[FindingFact, ...]  #: The most urgent first.
@@ -511,7 +512,7 @@ class Facts:
     names_not_listed: tuple[str, ...]  #: Of partitions that are on the disk, and not in `partitions`.
     command_of_others: str  #: That makes a report of one of them, its name being ``NAME``.
     series: Series
-    growth: Growth
+    growth: GrowthFact
     groups: tuple[GroupFact, ...] = ()  #: Those that wait longest first, as their offsets.
     group_offsets: tuple[GroupOffsetFact, ...] = ()
     group_offsets_not_listed: int = 0

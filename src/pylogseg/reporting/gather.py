@@ -13,14 +13,14 @@ from pylogseg.env.executor import INLINE, Threads
 from pylogseg.env.pool import Advance
 from pylogseg.inspect.stats.groups import Unit, units_of, units_since
 from pylogseg.inspect.stats.segment import Stats, Times
-from pylogseg.inspect.verify.disk import Summary, findings_of
+from pylogseg.inspect.verify.disk import VerifySummary, findings_of
 from pylogseg.inspect.verify.findings import Finding, Level
 from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.reading.partition import Throttle
-from pylogseg.reporting.assembly import Assembly
+from pylogseg.reporting.assembly import ReportAssembly
 from pylogseg.reporting.facts import Facts
 from pylogseg.reporting.partitions import TOP
-from pylogseg.reporting.scanning import Sampling, Scan, Task, is_local, scan
+from pylogseg.reporting.scanning import Sampling, SegmentScan, Task, is_local, scan
 from pylogseg.reporting.wishes import Wishes
 
 #: Bytes of records that are decoded without ``--full``: of a partition, and of all.
@@ -49,12 +49,12 @@ def gather(
     by_path = {p.path: (unit, first) for p, (unit, first) in zip(readable, units, strict=False)}
     loose = units[len(readable) :]
     order = [(p, *by_path[p.path]) if p.error is None else (p, None, 0) for p in chosen]
-    assembly = Assembly(disk, wishes)
+    assembly = ReportAssembly(disk, wishes)
     assembly.reading.notes += notes
     whole = [(unit, first) for _, unit, first in order if unit is not None] + loose
     tasks = _tasks(whole, wishes)
     scans = _scanned(disk, tasks, wishes, on_bytes)
-    summary = Summary(Level.INDEXES)
+    summary = VerifySummary(Level.INDEXES)
     if wishes.is_whole:
         reports = _reports(order, loose, scans, assembly)
         names, numbers = wishes.names, wishes.numbers
@@ -80,8 +80,8 @@ def _of_segments(reports: Iterable[SegmentReport]) -> Iterator[Finding]:
 def _reports(
     order: Sequence[tuple[Partition, Unit | None, int]],
     loose: Sequence[tuple[Unit, int]],
-    scans: Iterator[Scan],
-    assembly: Assembly,
+    scans: Iterator[SegmentScan],
+    assembly: ReportAssembly,
 ) -> Iterator[SegmentReport]:
     """Yield the reports of segments for the checks of `verify`, and give the scans to the assembly on the way."""
     logs = [*((partition, unit) for partition, unit, _ in order), *((None, unit) for unit, _ in loose)]
@@ -93,7 +93,9 @@ def _reports(
             yield found.report
 
 
-def _scanned(disk: Disk, tasks: list[Task], wishes: Wishes, on_bytes: Callable[[int], None] | None) -> Iterator[Scan]:
+def _scanned(
+    disk: Disk, tasks: list[Task], wishes: Wishes, on_bytes: Callable[[int], None] | None
+) -> Iterator[SegmentScan]:
     """Look at segments, in order; what records of a partition say is merged where it was read."""
     # Headers of local files are many small reads with little work in between: threads would wait for each other.
     is_small = not wishes.full and all(is_local(task.segment) for task in tasks)
@@ -106,7 +108,7 @@ def _scanned(disk: Disk, tasks: list[Task], wishes: Wishes, on_bytes: Callable[[
         yield from scans
 
 
-def _scan(task: Task, advance: Advance, throttle: Throttle | None) -> Scan:
+def _scan(task: Task, advance: Advance, throttle: Throttle | None) -> SegmentScan:
     return scan(task, advance, throttle)
 
 
@@ -114,7 +116,7 @@ def _folder(task: Task) -> str:
     return task.segment.files.split(task.segment.path)[0]
 
 
-def _fold(found: dict[int, Scan], number: int, scan: Scan) -> None:
+def _fold(found: dict[int, SegmentScan], number: int, scan: SegmentScan) -> None:
     """Keep what a segment says, and merge what its records say into that of the first one: all that has no order."""
     first = next(iter(found.values()), None)
     found[number] = scan
@@ -127,10 +129,10 @@ def _fold(found: dict[int, Scan], number: int, scan: Scan) -> None:
     first.sample, scan.sample = together, Stats(tops=scan.sample.tops)
 
 
-def _merged(key: str, scans: Iterator[Scan]) -> list[Scan]:
+def _merged(key: str, scans: Iterator[SegmentScan]) -> list[SegmentScan]:
     """Return what the segments of a partition say; their records together in the first one that has any."""
-    found: list[Scan] = []
-    holder: Scan | None = None
+    found: list[SegmentScan] = []
+    holder: SegmentScan | None = None
     together = Stats()
     for each in scans:
         found.append(each)

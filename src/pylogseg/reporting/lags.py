@@ -101,7 +101,7 @@ def _rank(fact: GroupOffsetFact) -> tuple[Any, ...]:
 
 
 @dataclass
-class _Sum:
+class _LagSum:
     """What the offsets of a group say together."""
 
     lag: int | None = None
@@ -127,14 +127,14 @@ def group_facts(
     rows: Sequence[_Row], offsets: Sequence[GroupOffsetFact], commands: Mapping[str, tuple[Command, ...]]
 ) -> list[GroupFact]:
     """Return groups in the order of the offsets that wait longest; those without come last."""
-    sums: dict[str, _Sum] = defaultdict(_Sum)
+    sums: dict[str, _LagSum] = defaultdict(_LagSum)
     for fact in offsets:
         sums[fact.group].add(fact)
     place = {name: at for at, name in enumerate(sums)}
     facts = []
     for row in rows:
         name = printable(row["group"])
-        of = sums.get(name, _Sum())
+        of = sums.get(name, _LagSum())
         facts.append(
             GroupFact(
                 group=name,

@@ -32,7 +32,7 @@ from pylogseg.reporting.facts import (
     EpochFact,
     GapFact,
     HotKey,
-    Missing,
+    MissingFact,
     PartitionFact,
     PartitionInBrief,
     Payload,
@@ -42,9 +42,9 @@ from pylogseg.reporting.facts import (
     Sizes,
     TransactionsFact,
 )
-from pylogseg.reporting.scanning import Scan
-from pylogseg.reporting.series import Grown, Times
-from pylogseg.values.internal.producers import Producer, producers_of
+from pylogseg.reporting.scanning import SegmentScan
+from pylogseg.reporting.series import Grown, SeriesCount
+from pylogseg.values.internal.producers import ProducerRow, producers_of
 
 #: Rows of a partition in the facts.
 MOST_RANGES, MOST_PRODUCERS, MOST_ABORTED, MOST_SEGMENTS = 100, 50, 50, 200
@@ -61,7 +61,7 @@ class Fold:
     def __init__(self, unit: Unit, now_ms: int, is_whole: bool) -> None:
         self.unit, self._is_whole = unit, is_whole
         self.stats, self.sample = Stats(), Stats()
-        self.series, self.grown = Times(), Grown(now_ms)
+        self.series, self.grown = SeriesCount(), Grown(now_ms)
         self.segments: list[SegmentFact] = []
         self.read: list[str] = []
         self.aborted: list[AbortedFact] = []
@@ -69,7 +69,7 @@ class Fold:
         self.is_sampled = self.has_batches = False
         self._offsets = MissingOffsets(unit.name, unit.log_start_offset, unit.is_cleaned, MOST_RANGES)
 
-    def add(self, segment: Segment, scan: Scan) -> None:
+    def add(self, segment: Segment, scan: SegmentScan) -> None:
         """Add the next segment."""
         self._offsets.add(scan.stats if not scan.is_estimate else _without_holes(scan.stats))
         self.has_batches |= scan.row.size > 0
@@ -96,7 +96,7 @@ class Fold:
         is_damaged = any(gap.is_damage for gap in self.stats.gaps)
         return not is_damaged and self.sample.records == self.stats.records and "names" not in self.read
 
-    def missing(self) -> Missing | None:
+    def missing(self) -> MissingFact | None:
         """Return the missing offsets; None for a part of a log, where they mean nothing."""
         if not self._is_whole:
             return None
@@ -108,7 +108,7 @@ class Fold:
             for each in shown[:MOST_RANGES]
         )
         is_all = all(each in ("all", "headers") for each in self.read)
-        return Missing(
+        return MissingFact(
             found.markers if is_all else None,
             found.below_start,
             found.compaction,
@@ -154,7 +154,7 @@ def _without_holes(stats: Stats) -> Stats:
     return replace(stats, records=held, control_records=0, empty=[], control=[], left_out=0, unlisted=0)
 
 
-def _segment_fact(segment: Segment, scan: Scan) -> SegmentFact:
+def _segment_fact(segment: Segment, scan: SegmentScan) -> SegmentFact:
     row, stats = scan.row, scan.stats
     return SegmentFact(
         name=printable(segment.name),
@@ -338,7 +338,9 @@ def leader_epochs(partition: Partition) -> tuple[EpochFact, ...]:
     return tuple(EpochFact(entry.epoch, entry.start_offset) for entry in entries)
 
 
-def producers_at_end(partition: Partition, end: int | None, stats: Stats, is_full: bool) -> tuple[list[Producer], str]:
+def producers_at_end(
+    partition: Partition, end: int | None, stats: Stats, is_full: bool
+) -> tuple[list[ProducerRow], str]:
     """Return the producers of a partition, and why they may be those of an earlier moment; empty if they are not."""
     log: LogFiles = logs_of(Disk((), (partition,), is_named=True))[0]
     if not log.segments or end is None:
@@ -356,7 +358,7 @@ def producers_at_end(partition: Partition, end: int | None, stats: Stats, is_ful
     return sorted(producers_of(log, end).values(), key=lambda p: p.producer_id), late
 
 
-def producer_facts(producers: Sequence[Producer], names: dict[int, str]) -> tuple[ProducerFact, ...]:
+def producer_facts(producers: Sequence[ProducerRow], names: dict[int, str]) -> tuple[ProducerFact, ...]:
     """Return producers as facts, those that wrote last first."""
     newest = sorted(producers, key=lambda producer: -producer.last_timestamp)
     return tuple(
@@ -416,7 +418,7 @@ def in_brief(fact: PartitionFact) -> PartitionInBrief:
     return PartitionInBrief(**{field.name: getattr(fact, field.name) for field in fields(PartitionInBrief)})
 
 
-_NO_SERIES, _NO_GROWTH = Times().fact(), Grown(0).fact()
+_NO_SERIES, _NO_GROWTH = SeriesCount().fact(), Grown(0).fact()
 
 
 def blank_fact(

@@ -31,8 +31,7 @@ from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.reading.header_reader import are_plain, header_table, read_headers
 from pylogseg.reading.partition import Throttle
 from pylogseg.reading.vanished import open_unless_removed, removed_gap
-from pylogseg.reporting.series import Grown
-from pylogseg.reporting.series import Times as Series
+from pylogseg.reporting.series import Grown, SeriesCount
 from pylogseg.walker.gaps import GapKind
 
 #: A segment with more batches than it is given is sampled: so many stretches, each of so many headers.
@@ -70,7 +69,7 @@ class Task(NamedTuple):
 
 
 @dataclass
-class Scan:
+class SegmentScan:
     """What a segment says."""
 
     row: SegmentRow
@@ -80,7 +79,7 @@ class Scan:
     stats: Stats = field(default_factory=Stats)  #: By headers, or by all records.
     is_estimate: bool = False
     sample: Stats | None = None  #: Of the decoded records.
-    series: Series = field(default_factory=Series)
+    series: SeriesCount = field(default_factory=SeriesCount)
     grown: Grown = field(default_factory=lambda: Grown(0))
     aborted: list[AbortedTxn] = field(default_factory=list)
     aborted_count: int = 0
@@ -95,7 +94,7 @@ class _Found(NamedTuple):
     end_position: int
 
 
-def scan(task: Task, advance: Advance, throttle: Throttle | None = None) -> Scan:
+def scan(task: Task, advance: Advance, throttle: Throttle | None = None) -> SegmentScan:
     """Look at one segment; see `_scan`.
 
     Damage in a folder that is being written to is looked at again: a file may have been read while it was cut.
@@ -124,7 +123,7 @@ def _is_written(segment: Segment) -> bool:
     return time.time_ns() // 1_000_000 - newest < _QUIET_MS
 
 
-def _scan(task: Task, advance: Advance, throttle: Throttle | None) -> Scan:
+def _scan(task: Task, advance: Advance, throttle: Throttle | None) -> SegmentScan:
     """Look at one segment once.
 
     Headers suffice where all batches have magic 2 and follow one another to the end of a local file; any other segment
@@ -221,14 +220,14 @@ def _read(view: Any, position: int, most: int) -> tuple[npt.NDArray[Any], int]:
     return header_table(memory[: count * BATCH_HEADER.size], position), behind
 
 
-def _by_headers(task: Task, row: SegmentRow, found: _Found, check: SegmentCheck) -> Scan:
+def _by_headers(task: Task, row: SegmentRow, found: _Found, check: SegmentCheck) -> SegmentScan:
     segment, rows = task.segment, found.rows
     if found.weights is None:
         check.take_headers(rows, found.end_position)
         report = check.report()
     else:
         report = _report_of_some(segment, row, rows, found.end_position)
-    result = Scan(
+    result = SegmentScan(
         row,
         report,
         "headers" if found.weights is None else "some",
@@ -301,10 +300,10 @@ def _report_of_some(segment: Segment, row: SegmentRow, rows: BatchTable, end_pos
 # ---- records ----
 
 
-def _whole(task: Task, row: SegmentRow, advance: Advance, throttle: Throttle | None) -> Scan:
+def _whole(task: Task, row: SegmentRow, advance: Advance, throttle: Throttle | None) -> SegmentScan:
     """Read all of a segment: its counts, and the checks of `verify`."""
     segment = task.segment
-    result = Scan(row, SegmentReport("", "", 0, 0, 0, 0), "all")
+    result = SegmentScan(row, SegmentReport("", "", 0, 0, 0, 0), "all")
     result.grown = Grown(task.now_ms)
 
     def count(rows: BatchTable) -> None:
@@ -338,7 +337,7 @@ def _tops(task: Task) -> Tops | None:
     return Tops(task.top, task.top) if task.top else None
 
 
-def _add_sample(result: Scan, task: Task, throttle: Throttle | None) -> None:
+def _add_sample(result: SegmentScan, task: Task, throttle: Throttle | None) -> None:
     """Decode some records of a segment."""
     if task.sampling is None:
         return
@@ -357,7 +356,9 @@ def _add_sample(result: Scan, task: Task, throttle: Throttle | None) -> None:
     result.sample = sample
 
 
-def _add_times(result: Scan, rows: BatchTable, counts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]) -> None:
+def _add_times(
+    result: SegmentScan, rows: BatchTable, counts: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> None:
     result.series.is_estimate = result.is_estimate
     timestamps = rows.max_timestamp.copy()  # what waits to be counted must not keep all columns
     result.series.add(timestamps, counts, sizes)
@@ -367,7 +368,7 @@ def _add_times(result: Scan, rows: BatchTable, counts: npt.NDArray[np.int64], si
 # ---- what is not here ----
 
 
-def _remote(task: Task, advance: Advance, throttle: Throttle | None) -> Scan:
+def _remote(task: Task, advance: Advance, throttle: Throttle | None) -> SegmentScan:
     """Read the first and the last batches of a file that is not local, and its sample."""
     result = _by_name(task, segment_row(task.segment))
     _add_sample(result, task, throttle)
@@ -378,7 +379,7 @@ def _remote(task: Task, advance: Advance, throttle: Throttle | None) -> Scan:
     return result
 
 
-def _by_name(task: Task, row: SegmentRow) -> Scan:
+def _by_name(task: Task, row: SegmentRow) -> SegmentScan:
     """Return what the first and the last batches of a segment say, and the names of its files."""
     segment = task.segment
     report = SegmentReport(
@@ -387,12 +388,12 @@ def _by_name(task: Task, row: SegmentRow) -> Scan:
     report.is_sampled, report.first_offset = True, segment.base_offset
     if row.next_offset is not None:
         report.next_offset, report.end_position = row.next_offset, row.size
-    result = Scan(row, report, "names", is_estimate=True, grown=Grown(task.now_ms))
+    result = SegmentScan(row, report, "names", is_estimate=True, grown=Grown(task.now_ms))
     result.stats = Stats(segments=1, size_bytes=row.size, base_offset=segment.base_offset)
     return result
 
 
-def _gone(task: Task, row: SegmentRow) -> Scan:
+def _gone(task: Task, row: SegmentRow) -> SegmentScan:
     result = _by_name(task, row)
     gap = removed_gap(task.segment, 0, None)
     result.report.first_offset = result.report.next_offset = task.segment.base_offset
@@ -402,14 +403,14 @@ def _gone(task: Task, row: SegmentRow) -> Scan:
     return result
 
 
-def _unreadable(task: Task, row: SegmentRow, error: StorageError) -> Scan:
+def _unreadable(task: Task, row: SegmentRow, error: StorageError) -> SegmentScan:
     result = _by_name(task, row)
     result.report.findings = [of_failure(error)]
     result.report.end_position = -1
     return result
 
 
-def _add_aborted(result: Scan, segment: Segment) -> None:
+def _add_aborted(result: SegmentScan, segment: Segment) -> None:
     """Take the aborted transactions of a transaction index; `verify` reports one that is damaged."""
     data = segment.hint(FileKind.TXN_INDEX)
     if not data:

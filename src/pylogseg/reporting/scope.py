@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from pylogseg.disk.disk import Segment
 from pylogseg.format.escape import printable
-from pylogseg.inspect.verify.disk import Summary
-from pylogseg.reporting.facts import Scope
-from pylogseg.reporting.scanning import Scan
+from pylogseg.inspect.verify.disk import VerifySummary
+from pylogseg.reporting.facts import ScopeFact
+from pylogseg.reporting.scanning import SegmentScan
 from pylogseg.reporting.wishes import Wishes
 
 _MOST_NOTES = 100
@@ -32,7 +32,7 @@ class Reading:
     late: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def add(self, segment: Segment, scan: Scan) -> None:
+    def add(self, segment: Segment, scan: SegmentScan) -> None:
         """Add a segment."""
         self.segments += 1
         self.size += scan.row.size
@@ -46,7 +46,7 @@ class Reading:
             self.notes.append(printable(f"{segment.path}: deleted while the report was made"))
 
 
-def scope_fact(reading: Reading, wishes: Wishes, summary: Summary, aggregated: str) -> Scope:
+def scope_fact(reading: Reading, wishes: Wishes, summary: VerifySummary, aggregated: str) -> ScopeFact:
     """Return what was read and what was not."""
     ways = reading.ways
     checked = ["names and sizes of all files"]
@@ -86,7 +86,7 @@ def scope_fact(reading: Reading, wishes: Wishes, summary: Summary, aggregated: s
         left.append("missing offsets, segments and partitions: with bounds of time only batches of that time are read")
     left += reading.late[:_MOST_NOTES]
     left += [printable(text) for text in (*reading.undecided[:_MOST_NOTES], *summary.not_checked)]
-    return Scope(
+    return ScopeFact(
         mode="full" if wishes.full else "headers",
         since_ms=wishes.since,
         until_ms=wishes.until,
@@ -112,7 +112,7 @@ def _segments(count: int) -> str:
     return f"{count:,} segment{'' if count == 1 else 's'}"
 
 
-def verdict_of(scope: Scope, summary: Summary) -> str:
+def verdict_of(scope: ScopeFact, summary: VerifySummary) -> str:
     """Return the verdict in a sentence, with the words of `verify`."""
     looked = (
         "every byte of every segment was read"

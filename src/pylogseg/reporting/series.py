@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.reporting.facts import Growth, Series
+from pylogseg.reporting.facts import GrowthFact, Series
 
 SECOND_MS, HOUR_MS, DAY_MS = 1000, 3_600_000, 86_400_000
 #: Widths of buckets: each divides the next one, and all begin at 1970.
@@ -35,7 +35,7 @@ _Rows = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64
 
 
 @dataclass
-class Times:
+class SeriesCount:
     """Counts by time."""
 
     most: int = MOST_BUCKETS
@@ -58,7 +58,7 @@ class Times:
         if len(timestamps):
             self._put(timestamps, records, sizes)
 
-    def merge(self, other: Times) -> None:
+    def merge(self, other: SeriesCount) -> None:
         """Add what another one counted."""
         self.untimed += other.untimed
         self.is_estimate |= other.is_estimate
@@ -105,8 +105,8 @@ class Grown:
     """What was written up to a time: by hour, by day, and the totals of the last hour, day and week."""
 
     now_ms: int
-    hours: Times = field(default_factory=lambda: Times(_RECENT_HOURS + 1, HOUR_MS))
-    days: Times = field(default_factory=lambda: Times(_RECENT_DAYS + 1, DAY_MS))
+    hours: SeriesCount = field(default_factory=lambda: SeriesCount(_RECENT_HOURS + 1, HOUR_MS))
+    days: SeriesCount = field(default_factory=lambda: SeriesCount(_RECENT_DAYS + 1, DAY_MS))
     hour_bytes: int = 0
     day_bytes: int = 0
     week_bytes: int = 0
@@ -149,9 +149,9 @@ class Grown:
         span = min(max(self.now_ms - self.first_ms, DAY_MS), 7 * DAY_MS)
         return self.week_bytes * DAY_MS / span
 
-    def fact(self) -> Growth:
+    def fact(self) -> GrowthFact:
         """Return the counts as plain values."""
-        return Growth(
+        return GrowthFact(
             self.hour_bytes,
             self.day_bytes,
             self.week_bytes,

@@ -17,7 +17,7 @@ from pylogseg.inspect.stats.listing import shown_path
 from pylogseg.reporting.commands import line
 from pylogseg.reporting.facts import Command, DiskFact, FindingFact, PartitionFact, TopicFact
 from pylogseg.reporting.partitions import Fold
-from pylogseg.reporting.series import Grown, Times
+from pylogseg.reporting.series import Grown, SeriesCount
 from pylogseg.values.internal.cluster import INTERNAL_TOPICS
 
 #: Topics that are listed; the others count in the totals.
@@ -31,7 +31,7 @@ class _Sum:
     """Sums of some partitions."""
 
     grown: Grown
-    series: Times = field(default_factory=Times)
+    series: SeriesCount = field(default_factory=SeriesCount)
     partitions: int = 0
     segments: int = 0
     size: int = 0
@@ -104,9 +104,9 @@ class Totals:
         if fact.topic is not None and fact.state in ("live", "unreadable"):
             self._topics.setdefault(fact.topic, _Sum(Grown(self._now_ms))).add(fact, fold)
 
-    def by_time(self) -> tuple[Times, Grown]:
+    def by_time(self) -> tuple[SeriesCount, Grown]:
         """Return the counts by time of all disks."""
-        series, grown = Times(), Grown(self._now_ms)
+        series, grown = SeriesCount(), Grown(self._now_ms)
         for found in self._disks.values():
             series.merge(found.series)
             grown.merge(found.grown)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pylogseg.values.schemas.columns import Column
+from pylogseg.values.schemas.columns import TypedColumn
 
 _TYPES: dict[str, pa.DataType] = {
     "null": pa.null(),
@@ -34,7 +34,7 @@ ROLE_KEY = b"pylogseg.role"
 _PIECE = 1 << 16
 
 
-def _type(column: Column, fields: list[pa.Field]) -> pa.DataType:
+def _type(column: TypedColumn, fields: list[pa.Field]) -> pa.DataType:
     """The Arrow type of a column; `fields` are those of what is in it."""
     if column.type == "struct":
         return pa.struct(fields)
@@ -76,7 +76,7 @@ class ArrowColumn:
     field : pyarrow.Field
     """
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: TypedColumn) -> None:
         self._children = [ArrowColumn(child) for child in column.children]
         self.type: pa.DataType = _type(column, [child.field for child in self._children])
         metadata = {ROLE_KEY: column.role.encode()} if column.role else None

@@ -41,7 +41,7 @@ import pylogseg
 from pylogseg import offline
 from pylogseg.errors import IncompleteError
 from pylogseg.format.batches import scan
-from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify
 from pylogseg.inspect.verify.findings import Level
 
 #: A disk whose broker was there so long after its copy was made is known to be older: twelve, and some more.
@@ -445,7 +445,7 @@ class Judge:
 
     def opened(self, into: Path, results_have_gaps: bool) -> None:
         """`verify` finds nothing but what is missing."""
-        bad = [each for each in verify(pylogseg.open_dir(into), Summary(Level.INDEXES)) if each.is_damage]
+        bad = [each for each in verify(pylogseg.open_dir(into), VerifySummary(Level.INDEXES)) if each.is_damage]
         if bad and not results_have_gaps:
             self.wrong += [f"verify: {each}" for each in bad[:5]]
 

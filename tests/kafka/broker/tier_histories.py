@@ -44,7 +44,7 @@ from pylogseg.disk.lineage.parts import LeftKind
 from pylogseg.disk.tier.files import TierFiles
 from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind
-from pylogseg.inspect.verify.disk import Summary, verify
+from pylogseg.inspect.verify.disk import VerifySummary, verify
 from pylogseg.inspect.verify.findings import Finding, Level
 
 HERE = Path(__file__).resolve().parent
@@ -256,9 +256,8 @@ class Judge:
     def verified(self, disk: pylogseg.Disk) -> list[Finding]:
         """The findings about the topics."""
         parts = [part for part in disk.partitions if part.topic in TOPICS and not part.state]
-        found = list(
-            verify(disk, Summary(Level.INDEXES), partitions=parts, names=list(TOPICS), remote_metadata=self._metadata())
-        )
+        summary, names = VerifySummary(Level.INDEXES), list(TOPICS)
+        found = list(verify(disk, summary, partitions=parts, names=names, remote_metadata=self._metadata()))
         return found
 
     def _metadata(self) -> pylogseg.Disk:

@@ -148,7 +148,7 @@ def dump_time_index(
             _check_time_index(index)
             write(f"{shown} passed sanity check.\n".encode())
             return
-        log = _Log(view, offset_index, options.max_decompressed_bytes)
+        log = _IndexedLog(view, offset_index, options.max_decompressed_bytes)
         lines: list[bytes] = []
         try:
             _check_times(index, log, lines, complaints)
@@ -157,7 +157,7 @@ def dump_time_index(
                 write(b"".join(lines))
 
 
-def _check_times(index: TimeIndex, log: _Log, lines: list[bytes], complaints: Complaints) -> None:
+def _check_times(index: TimeIndex, log: _IndexedLog, lines: list[bytes], complaints: Complaints) -> None:
     before = -1
     for offset, timestamp in _entries(index, "timestamp"):
         found, largest = log.batch_with(offset)
@@ -181,7 +181,7 @@ def _offset_index_bytes(files: FileSystem, path: str) -> bytes:
         raise
 
 
-class _Rows(NamedTuple):
+class _BatchRows(NamedTuple):
     table: npt.NDArray[Any]
     positions: npt.NDArray[np.int64]
     last_offsets: npt.NDArray[np.int64]
@@ -192,7 +192,7 @@ def _first_true(mask: npt.NDArray[np.bool_]) -> int:
     return int(mask.argmax()) if mask.any() else len(mask)
 
 
-class _Log:
+class _IndexedLog:
     """Finds batches of a log by offset like the tool: by the offset index, then forwards to the end."""
 
     def __init__(self, view: FileView, index: OffsetIndex, limit_bytes: int) -> None:
@@ -200,7 +200,7 @@ class _Log:
         self._offsets = index.slots["relative_offset"].astype(np.int64) + index.base_offset
         self._positions = index.slots["position"]
         self._base = index.base_offset
-        self._from: dict[int, _Rows] = {}
+        self._from: dict[int, _BatchRows] = {}
 
     def batch_with(self, offset: int) -> tuple[int, int]:
         """Return last offset and largest timestamp of the first batch that ends at or after an offset; -1 if none."""
@@ -234,7 +234,7 @@ class _Log:
                 return int(self._positions[middle])
         return int(self._positions[low])
 
-    def _rows_from(self, position: int) -> tuple[_Rows, int]:
+    def _rows_from(self, position: int) -> tuple[_BatchRows, int]:
         end = _slice(self._view, position, 2**31 - 1)
         rows = self._rows(0, self._view.size)
         at = int(np.searchsorted(rows.positions, position))
@@ -242,13 +242,13 @@ class _Log:
             return rows, at
         return self._rows(position, end), 0  # no batch begins at the position in the entry
 
-    def _rows(self, start: int, end: int) -> _Rows:
+    def _rows(self, start: int, end: int) -> _BatchRows:
         if start not in self._from:
             parts = [window.batches.rows for window in dump_windows(self._view, start, end, crc=False)]
             table = joined_rows(parts)
             last_offsets = np.ascontiguousarray(table["last_offset"])
             ascending = bool((last_offsets[1:] >= last_offsets[:-1]).all())
-            self._from[start] = _Rows(table, np.ascontiguousarray(table["position"]), last_offsets, ascending)
+            self._from[start] = _BatchRows(table, np.ascontiguousarray(table["position"]), last_offsets, ascending)
         return self._from[start]
 
     def _largest(self, row: Any) -> int:

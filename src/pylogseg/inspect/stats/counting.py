@@ -11,7 +11,7 @@ from pylogseg.disk.disk import Segment
 from pylogseg.env.executor import INLINE, Executor
 from pylogseg.env.pool import Advance
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.inspect.stats.groups import Group, Unit, group_key
+from pylogseg.inspect.stats.groups import StatsGroup, Unit, group_key
 from pylogseg.inspect.stats.segment import Stats, Times, segment_stats
 from pylogseg.inspect.stats.sketch import Distinct, Histogram
 from pylogseg.inspect.stats.tops import Tops
@@ -39,7 +39,7 @@ def counted(
     units: Sequence[tuple[Unit, int]],
     by: str | None,
     how: Counting,
-    finish: Callable[[Group], _Made],
+    finish: Callable[[StatsGroup], _Made],
     executor: Executor = INLINE,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[str, _Made]]:
@@ -107,9 +107,9 @@ def _merged(
     rows: Iterator[Stats],
     outlines: dict[str, list[_UnitOutline]],
     is_whole: bool,
-    finish: Callable[[Group], _Made],
+    finish: Callable[[StatsGroup], _Made],
 ) -> _Made:
-    group = Group(key, is_whole=is_whole)
+    group = StatsGroup(key, is_whole=is_whole)
     for unit in outlines[key]:
         group.add(unit.name, islice(rows, unit.segments), unit.log_start_offset, unit.is_cleaned)
     return finish(group)

@@ -11,7 +11,7 @@ from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
-from pylogseg.inspect.stats.missing import MAX_LISTED, Missing, MissingOffsets, MissingRange
+from pylogseg.inspect.stats.missing import MAX_LISTED, MissingCounts, MissingOffsets, MissingRange
 from pylogseg.inspect.stats.segment import Stats
 from pylogseg.inspect.stats.sketch import Histogram
 from pylogseg.reading.partition import OPEN_END
@@ -23,13 +23,13 @@ TIME_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: "none"}
 
 
 @dataclass
-class Group:
+class StatsGroup:
     """Counts of several partitions; with `is_whole` also the missing offsets."""
 
     name: str
     partitions: int = 0
     stats: Stats = field(default_factory=Stats)
-    missing: Missing = field(default_factory=lambda: Missing(0, 0, 0, 0, 0, 0))
+    missing: MissingCounts = field(default_factory=lambda: MissingCounts(0, 0, 0, 0, 0, 0))
     ranges: list[MissingRange] = field(default_factory=list)
     unlisted: int = 0
     is_whole: bool = True
@@ -51,9 +51,9 @@ class Group:
         self.missing = _sum(self.missing, missing)
 
 
-def total(groups: Iterable[Group]) -> Group:
+def total(groups: Iterable[StatsGroup]) -> StatsGroup:
     """Return the sum of groups, without their missing ranges."""
-    whole = Group("TOTAL")
+    whole = StatsGroup("TOTAL")
     for group in groups:
         whole.is_whole = group.is_whole
         whole.partitions += group.partitions
@@ -62,8 +62,8 @@ def total(groups: Iterable[Group]) -> Group:
     return whole
 
 
-def _sum(a: Missing, b: Missing) -> Missing:
-    return Missing(*(x + y for x, y in zip(a, b, strict=True)))
+def _sum(a: MissingCounts, b: MissingCounts) -> MissingCounts:
+    return MissingCounts(*(x + y for x, y in zip(a, b, strict=True)))
 
 
 class Unit(NamedTuple):
@@ -151,7 +151,7 @@ def codec_name(number: int) -> str:
     return CODEC_NAMES[number] if number < len(CODEC_NAMES) else f"codec {number}"
 
 
-def stats_row(group: Group) -> dict[str, Any]:
+def stats_row(group: StatsGroup) -> dict[str, Any]:
     """Return the counts as plain values, with the names that users see."""
     stats = group.stats
     return {
@@ -194,7 +194,7 @@ def stats_row(group: Group) -> dict[str, Any]:
     }
 
 
-def _missing_row(group: Group) -> dict[str, Any]:
+def _missing_row(group: StatsGroup) -> dict[str, Any]:
     missing = group.missing
     return {
         "missingOffsets": {

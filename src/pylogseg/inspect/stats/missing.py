@@ -15,7 +15,7 @@ _BETWEEN = ""
 _DAMAGE, _UNREAD = "damage", "not looked at"
 
 
-class Missing(NamedTuple):
+class MissingCounts(NamedTuple):
     """Numbers of a partition's offsets that a reader does not see as records, by reason."""
 
     markers: int  #: Taken by control records: consumers skip them.
@@ -33,7 +33,8 @@ class MissingRange(NamedTuple):
     name: str
     first_offset: int
     end_offset: int
-    reason: str  #: "log start", "markers", "compaction", "damage", "unexplained" or "not looked at"; see `Missing`.
+    #: "log start", "markers", "compaction", "damage", "unexplained" or "not looked at"; see `MissingCounts`.
+    reason: str
 
     @property
     def is_news(self) -> bool:
@@ -98,14 +99,14 @@ class MissingOffsets:
         self._unlisted += stats.unlisted
         self._is_cleaned |= bool(stats.left_out or stats.empty_batches or stats.horizon_batches)
 
-    def finish(self) -> tuple[Missing, list[MissingRange], int]:
+    def finish(self) -> tuple[MissingCounts, list[MissingRange], int]:
         """Return the numbers of missing offsets by reason, their ranges, and the number of ranges not listed."""
         self._close_open(None)
         reason = "compaction" if self._is_cleaned else "unexplained"
         found = [each._replace(reason=each.reason or reason) for each in self._found]
         between = max(0, self._end - self._begin - self._there - self._left_out - self._lost - self._unread)
         first = self._end if self._first is None else self._first
-        missing = Missing(
+        missing = MissingCounts(
             self._control,
             self._log_start,
             max(0, min(self._log_start, self._end) - first),

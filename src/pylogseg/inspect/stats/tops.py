@@ -15,7 +15,7 @@ from pylogseg.inspect.stats.sketch import Heaviest
 from pylogseg.reading.partition import PartitionReader, ReadOptions
 
 
-class Found(NamedTuple):
+class TopRecord(NamedTuple):
     """A record that was read again for display."""
 
     segment: Segment
@@ -86,14 +86,14 @@ class Tops:
         found.sizes, found.offsets, found.owners = self.sizes, self.offsets, self.owners
         return found
 
-    def keys(self, by: Heaviest, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> list[tuple[Found | None, int]]:
+    def keys(self, by: Heaviest, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> list[tuple[TopRecord | None, int]]:
         """Return a record with each of the heaviest keys (None if it was deleted meanwhile), and its weight."""
         return [
             (again(self.segments[owner], offset, limit_bytes), weight)
             for (owner, offset), weight in by.first(self.key_count)
         ]
 
-    def largest(self, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> list[tuple[Segment, int, int, Found | None]]:
+    def largest(self, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> list[tuple[Segment, int, int, TopRecord | None]]:
         """Return segment, offset, bytes and record (None if it was deleted meanwhile) of the largest records."""
         rows = zip(self.owners.tolist(), self.offsets.tolist(), self.sizes.tolist(), strict=True)
         return [
@@ -102,14 +102,14 @@ class Tops:
         ]
 
 
-def again(segment: Segment, offset: int, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> Found | None:
+def again(segment: Segment, offset: int, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> TopRecord | None:
     """Read one record; None if it cannot be read any more."""
     options: Any = ReadOptions(on_corrupt="skip", limit_bytes=limit_bytes)
     try:
         for columns, _ in PartitionReader([segment], offset, offset + 1, options):
             if len(columns):
                 sizes = int(columns.key_size[0]), int(columns.value_size[0])
-                return Found(segment, offset, columns.key(0), *sizes, int(columns.timestamp[0]))
+                return TopRecord(segment, offset, columns.key(0), *sizes, int(columns.timestamp[0]))
     except (StorageError, CorruptionError):  # the broker has removed or replaced the segment
         pass
     return None

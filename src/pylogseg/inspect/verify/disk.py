@@ -28,7 +28,7 @@ _WHOLE_FILE = (GapKind.LOCKED.value, GapKind.UNREADABLE.value, DENIED)
 
 
 @dataclass
-class Summary:
+class VerifySummary:
     """Counts of what was checked, and a list of what was not."""
 
     level: Level
@@ -111,7 +111,7 @@ _NEVER = (
 
 def verify(
     disk: Disk,
-    summary: Summary,
+    summary: VerifySummary,
     *,
     partitions: Sequence[Partition] | None = None,
     executor: Executor = INLINE,
@@ -162,7 +162,7 @@ def findings_of(
     disk: Disk,
     chosen: Sequence[Partition],
     results: Iterator[SegmentReport],
-    summary: Summary,
+    summary: VerifySummary,
     *,
     names: Sequence[str] = (),
     numbers: Sequence[int] | None = None,
@@ -193,7 +193,9 @@ def _live(chosen: Iterable[Partition]) -> dict[str, Partition]:
     return {part.name: part for part in chosen if not part.state}
 
 
-def _log_dirs(disk: Disk, summary: Summary, around: Around, asked: Callable[[str, int], bool]) -> Iterator[Finding]:
+def _log_dirs(
+    disk: Disk, summary: VerifySummary, around: Around, asked: Callable[[str, int], bool]
+) -> Iterator[Finding]:
     summary.log_dirs += len(disk.log_dirs)
     if summary.level < Level.INDEXES:
         return
@@ -210,7 +212,7 @@ def _log_dirs(disk: Disk, summary: Summary, around: Around, asked: Callable[[str
 
 
 def _partition_findings(
-    part: Partition, results: Iterator[SegmentReport], summary: Summary, around: Around
+    part: Partition, results: Iterator[SegmentReport], summary: VerifySummary, around: Around
 ) -> Iterator[Finding]:
     summary.partitions += 1
     reports = Reports(part.log_start_offset)
@@ -227,7 +229,7 @@ def _partition_findings(
     yield from check_unsent(part, reports, summary.level, checkpoints, cluster, summary.not_checked)
 
 
-def _note_unchecked(disk: Disk, chosen: Sequence[Partition], summary: Summary) -> None:
+def _note_unchecked(disk: Disk, chosen: Sequence[Partition], summary: VerifySummary) -> None:
     summary.not_checked += [text for level, text in _BY_LEVEL.items() if level > summary.level]
     checked = {part.path for part in chosen}
     left_out = [part for part in disk.partitions if part.path not in checked]

@@ -39,7 +39,7 @@ from pylogseg.offline.restoring.adopting_offsets import forget_cluster
 from pylogseg.offline.result import PartitionResult
 from pylogseg.reading.log_reader import logs_of
 from pylogseg.values.internal.groups import TOPIC as GROUPS
-from pylogseg.values.internal.producers import Producer, producers_of
+from pylogseg.values.internal.producers import ProducerRow, producers_of
 from pylogseg.values.internal.shares import TOPIC as SHARES
 from pylogseg.values.internal.transactions import abort_command
 from pylogseg.walker.windows import Window, walk
@@ -118,7 +118,7 @@ def adopt(
     return len(found) if arrival.aborts else 0
 
 
-def _row(name: str, producer: Producer, arrival: Arrival) -> dict[str, Any]:
+def _row(name: str, producer: ProducerRow, arrival: Arrival) -> dict[str, Any]:
     topic, partition = partition_of(name)
     return {
         "type": "abortedTransaction" if arrival.aborts else "openTransaction",
@@ -219,7 +219,7 @@ def _rename_in_snapshot(storage: Storage, path: str, origin: str) -> set[int]:
 # ---- open transactions ----
 
 
-def open_transactions(folder: str) -> list[Producer]:
+def open_transactions(folder: str) -> list[ProducerRow]:
     """Return the producers with an open transaction at the end of a log, the oldest transaction first."""
     for log in logs_of(open_dir(folder)):
         found = producers_of(log, log.log_end_offset).values()
@@ -227,7 +227,7 @@ def open_transactions(folder: str) -> list[Producer]:
     return []
 
 
-def _abort(storage: Storage, folder: str, found: list[Producer], start: Start) -> None:
+def _abort(storage: Storage, folder: str, found: list[ProducerRow], start: Start) -> None:
     """End transactions as a coordinator does that gives them up: by a marker each, which the engine appends."""
     clock = SystemClock()
     log = Log.open(Environment(storage, clock, CollectingScheduler()), folder, LogConfig.of(), start)

@@ -7,7 +7,7 @@ from typing import Any
 
 from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
-from pylogseg.inspect.verify.disk import Summary
+from pylogseg.inspect.verify.disk import VerifySummary
 from pylogseg.inspect.verify.disk import verify as verify_disk
 from pylogseg.inspect.verify.findings import Finding, Level
 from pylogseg.spark import _compat
@@ -47,7 +47,7 @@ def verify(spark: Any, path: Any, names: Sequence[str] | None = None, *, level: 
         raise RequestError(f"level: expected one of {', '.join(each.name.lower() for each in Level)}, not {level!r}")
     rows = [
         finding.as_row()
-        for finding in verified(spark, path, asked_for(names), Summary(Level[level.upper()]), **options)
+        for finding in verified(spark, path, asked_for(names), VerifySummary(Level[level.upper()]), **options)
     ]
     return _compat.small_frame(spark, rows, FINDINGS)
 
@@ -56,7 +56,7 @@ def verified(
     spark: Any,
     path: Any,
     names: Sequence[str],
-    summary: Summary,
+    summary: VerifySummary,
     *,
     storage: Mapping[str, Any] | None = None,
     tier: str | None = None,

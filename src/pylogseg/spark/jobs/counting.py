@@ -13,7 +13,7 @@ import pyarrow as pa
 from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.inspect.stats.counting import Counting, counted
-from pylogseg.inspect.stats.groups import Group, Unit, group_key, stats_row, units_of
+from pylogseg.inspect.stats.groups import StatsGroup, Unit, group_key, stats_row, units_of
 from pylogseg.reading.log_reader import partitions_of
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.frames import read_segments
@@ -106,7 +106,7 @@ def stats_and_notes(
     return spark.createDataFrame(rows, COUNTS)
 
 
-def _values_of(group: Group) -> tuple[tuple[Any, ...], tuple[int, ...], dict[str, Any]]:
+def _values_of(group: StatsGroup) -> tuple[tuple[Any, ...], tuple[int, ...], dict[str, Any]]:
     """Return what the row of a group says before and after its dirty ratio, and the row of `pylogseg stats --json`."""
     counts, missing = group.stats, group.missing
     values = (

@@ -15,7 +15,7 @@ _MAX_SEQUENCE = 2**31 - 1
 
 
 @dataclass
-class Producer:
+class ProducerRow:
     """One producer; -1 is unknown.
 
     Attributes
@@ -38,7 +38,7 @@ class Producer:
             self.epoch, self.last_sequence = epoch, -1
 
 
-def producers_of(log: LogFiles, end_offset: int) -> dict[int, Producer]:
+def producers_of(log: LogFiles, end_offset: int) -> dict[int, ProducerRow]:
     """Return the producers of a log below an offset, by their ids.
 
     Parameters
@@ -59,7 +59,7 @@ def producers_of(log: LogFiles, end_offset: int) -> dict[int, Producer]:
     return found
 
 
-def _from_snapshot(log: LogFiles, end_offset: int) -> tuple[dict[int, Producer], int]:
+def _from_snapshot(log: LogFiles, end_offset: int) -> tuple[dict[int, ProducerRow], int]:
     for offset in sorted((offset for offset in log.snapshots if offset <= end_offset), reverse=True):
         path = log.snapshots[offset]
         try:
@@ -68,7 +68,7 @@ def _from_snapshot(log: LogFiles, end_offset: int) -> tuple[dict[int, Producer],
         except (CorruptionError, StorageError):  # the one before it will do: more headers are read then
             continue
         known = (
-            Producer(
+            ProducerRow(
                 e.producer_id, e.producer_epoch, e.last_sequence, e.timestamp, e.coordinator_epoch, e.first_txn_offset
             )
             for e in entries
@@ -77,7 +77,7 @@ def _from_snapshot(log: LogFiles, end_offset: int) -> tuple[dict[int, Producer],
     return {}, 0
 
 
-def _follow(found: dict[int, Producer], rows: BatchTable, window: Window) -> None:
+def _follow(found: dict[int, ProducerRow], rows: BatchTable, window: Window) -> None:
     markers = {marker.offset: marker.coordinator_epoch for marker in marker_rows(rows[rows.is_control], window)}
     columns = ("producer_id", "producer_epoch", "base_offset", "last_offset", "base_sequence", "max_timestamp")
     values = [rows.rows[name].tolist() for name in columns]
@@ -85,7 +85,7 @@ def _follow(found: dict[int, Producer], rows: BatchTable, window: Window) -> Non
     for (who, epoch, base, last, sequence, time), (transactional, control) in zip(
         zip(*values, strict=True), flags, strict=True
     ):
-        producer = found.setdefault(who, Producer(who))
+        producer = found.setdefault(who, ProducerRow(who))
         producer.set_epoch(epoch)
         producer.last_timestamp = time
         if control:

@@ -48,7 +48,7 @@ SHARE_OFFSETS = pa.schema(
 _Row = dict[str, Any]
 
 
-class Span(NamedTuple):
+class DeliverySpan(NamedTuple):
     """Records of one delivery state; the last offset is included."""
 
     first: int
@@ -57,7 +57,7 @@ class Span(NamedTuple):
     deliveries: int
 
 
-def combine(old: list[Span], new: list[Span], start_offset: int) -> list[Span]:
+def combine(old: list[DeliverySpan], new: list[DeliverySpan], start_offset: int) -> list[DeliverySpan]:
     """Lay new states of records over old ones, as the share coordinator does.
 
     Where two overlap, the one with more deliveries wins, then the one with the higher state. What lies below the start
@@ -65,8 +65,8 @@ def combine(old: list[Span], new: list[Span], start_offset: int) -> list[Span]:
     """
     spans = sorted(span for span in (*old, *new) if start_offset <= span.last >= span.first)
     edges = sorted({max(span.first, start_offset) for span in spans} | {span.last + 1 for span in spans})
-    found: list[Span] = []
-    here: list[tuple[int, int, Span]] = []  # a heap of what began, the best first
+    found: list[DeliverySpan] = []
+    here: list[tuple[int, int, DeliverySpan]] = []  # a heap of what began, the best first
     begun = 0
     for first, end in itertools.pairwise(edges):
         while begun < len(spans) and spans[begun].first <= first:
@@ -81,13 +81,13 @@ def combine(old: list[Span], new: list[Span], start_offset: int) -> list[Span]:
         if before is not None and before.last + 1 == first and before[2:] == best[2:]:
             found[-1] = before._replace(last=end - 1)
         else:
-            found.append(Span(first, end - 1, best.state, best.deliveries))
+            found.append(DeliverySpan(first, end - 1, best.state, best.deliveries))
     return found
 
 
-def _spans(fields: _Row) -> list[Span]:
+def _spans(fields: _Row) -> list[DeliverySpan]:
     return [
-        Span(each["firstOffset"], each["lastOffset"], each["deliveryState"], each["deliveryCount"])
+        DeliverySpan(each["firstOffset"], each["lastOffset"], each["deliveryState"], each["deliveryCount"])
         for each in fields["stateBatches"]
     ]
 

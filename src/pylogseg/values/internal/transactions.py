@@ -12,7 +12,7 @@ from pylogseg.values.internal.keyed import KeyedLog, Notes, newest_replicas
 from pylogseg.values.internal.message_arrays import typed_records
 from pylogseg.values.internal.moment import Moment
 from pylogseg.values.internal.offsets import PartitionEnds, utc
-from pylogseg.values.internal.producers import Producer, producers_of
+from pylogseg.values.internal.producers import ProducerRow, producers_of
 
 TOPIC = "__transaction_state"
 STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
@@ -99,7 +99,7 @@ def _or_none(number: int) -> int | None:
     return None if number < 0 else number
 
 
-def producers(disk: Disk, ends: PartitionEnds, notes: Notes) -> Iterator[tuple[str, int, Producer]]:
+def producers(disk: Disk, ends: PartitionEnds, notes: Notes) -> Iterator[tuple[str, int, ProducerRow]]:
     """Yield the producers of every partition that is here."""
     for topic in sorted(disk.topics):
         for log in newest_replicas(disk, topic, notes):
@@ -147,7 +147,7 @@ def open_table(disk: Disk, moment: Moment, notes: Notes, now_ms: int, max_timeou
 def open_row(
     topic: str,
     partition: int,
-    producer: Producer,
+    producer: ProducerRow,
     known: Mapping[int, _Row],
     now_ms: int,
     max_timeout_ms: int = MAX_TIMEOUT_MS,
@@ -173,7 +173,7 @@ def open_row(
     }
 
 
-def abort_command(topic: str, partition: int, producer: Producer) -> str:
+def abort_command(topic: str, partition: int, producer: ProducerRow) -> str:
     """The command of Kafka's that writes the missing marker."""
     return (
         "kafka-transactions.sh --bootstrap-server HOST:PORT abort "

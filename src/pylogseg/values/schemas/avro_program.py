@@ -18,7 +18,7 @@ from pylogseg._codec import encode_varlong
 from pylogseg._native import _typed
 from pylogseg.errors import RequestError
 from pylogseg.values.schemas.avro_schema import MISSING, AvroField, AvroType
-from pylogseg.values.schemas.columns import DEEPEST, WIDEST, Column, Nodes, Values, room_for
+from pylogseg.values.schemas.columns import DEEPEST, WIDEST, Nodes, TypedColumn, Values, room_for
 
 (NULL, BOOLEAN, INT, LONG, INT_LONG, TO_FLOAT, TO_DOUBLE, FLOAT, DOUBLE, FLOAT_DOUBLE, BYTES, TEXT, FIXED, ENUM,
  DECIMAL, DURATION, LIST, STRUCT, OPTIONAL, UNION, BLANK, MISMATCH, CONSTANT, SKIP_NUMBER, SKIP_FIXED, SKIP_BYTES,
@@ -186,32 +186,32 @@ class AvroProgram:
 
     # ------------------------------------------------------------------ columns of the reader
 
-    def _column(self, of: AvroType, name: str, parent: int, path: tuple[str, ...]) -> Column:
+    def _column(self, of: AvroType, name: str, parent: int, path: tuple[str, ...]) -> TypedColumn:
         if len(path) > DEEPEST:
             raise RequestError(f"the schema nests more than {DEEPEST} types")
         inside = (*path, of.name or of.kind)
         if of.kind == "record":
             if path.count(of.name) > self._recursion:
-                return Column(name, "binary", self._leaf(parent, "binary"), role="raw")
+                return TypedColumn(name, "binary", self._leaf(parent, "binary"), role="raw")
             node = self._nodes.begin(parent, "struct")
             fields = tuple(self._column(each.type, each.name, node, inside) for each in of.fields)
             self._nodes.end(node)
-            return Column(name, "struct", node, fields)
+            return TypedColumn(name, "struct", node, fields)
         if of.kind == "union":
             return self._union_column(of, name, parent, inside)
         if of.kind == "array":
             node = self._nodes.begin(parent, "list")
             item = self._column(of.inner, "element", node, inside)
             self._nodes.end(node)
-            return Column(name, "list", node, (item,))
+            return TypedColumn(name, "list", node, (item,))
         if of.kind == "map":
             node = self._nodes.begin(parent, "map")
             entry = self._nodes.begin(node, "struct")
-            key = Column("key", "string", self._leaf(entry, "string"))
+            key = TypedColumn("key", "string", self._leaf(entry, "string"))
             value = self._column(of.inner, "value", entry, inside)
             self._nodes.end(entry)
             self._nodes.end(node)
-            return Column(name, "map", node, (Column("entries", "struct", entry, (key, value)),))
+            return TypedColumn(name, "map", node, (TypedColumn("entries", "struct", entry, (key, value)),))
         return self._leaf_column(of, name, parent)
 
     def _leaf(self, parent: int, kind: str, size: int = 0) -> int:
@@ -219,10 +219,10 @@ class AvroProgram:
         self._nodes.end(node)
         return node
 
-    def _union_column(self, of: AvroType, name: str, parent: int, path: tuple[str, ...]) -> Column:
+    def _union_column(self, of: AvroType, name: str, parent: int, path: tuple[str, ...]) -> TypedColumn:
         those = [each for each in of.branches if each.kind != "null"]
         if not those:
-            return Column(name, "null", self._leaf(parent, "null"))
+            return TypedColumn(name, "null", self._leaf(parent, "null"))
         if len(those) == 1:
             return self._column(those[0], name, parent, path)
         node = self._nodes.begin(parent, "struct")
@@ -230,28 +230,28 @@ class AvroProgram:
         names = [each.name if short.count(each.short_name) > 1 else each.short_name for each in those]
         members = tuple(self._column(each, n, node, path) for each, n in zip(those, names, strict=True))
         self._nodes.end(node)
-        return Column(name, "struct", node, members, role="union")
+        return TypedColumn(name, "struct", node, members, role="union")
 
-    def _leaf_column(self, of: AvroType, name: str, parent: int) -> Column:
+    def _leaf_column(self, of: AvroType, name: str, parent: int) -> TypedColumn:
         if of.logical == "decimal":
             size = 16 if of.precision <= 38 else 32
             node = self._leaf(parent, "decimal", size)
-            return Column(name, "decimal", node, size=size, precision=of.precision, scale=of.scale)
+            return TypedColumn(name, "decimal", node, size=size, precision=of.precision, scale=of.scale)
         if of.logical == "duration":
             node = self._nodes.begin(parent, "struct")
             parts = tuple(
-                Column(part, "uint32", self._leaf(node, "uint32")) for part in ("months", "days", "milliseconds")
+                TypedColumn(part, "uint32", self._leaf(node, "uint32")) for part in ("months", "days", "milliseconds")
             )
             self._nodes.end(node)
-            return Column(name, "struct", node, parts)
+            return TypedColumn(name, "struct", node, parts)
         if of.kind == "fixed":
             if not 0 < of.size <= WIDEST:
-                return Column(name, "binary", self._leaf(parent, "binary"))
-            return Column(name, "fixed", self._leaf(parent, "fixed", of.size), size=of.size)
+                return TypedColumn(name, "binary", self._leaf(parent, "binary"))
+            return TypedColumn(name, "fixed", self._leaf(parent, "fixed", of.size), size=of.size)
         if of.kind == "enum":
-            return Column(name, "enum", self._leaf(parent, "enum"), symbols=of.symbols)
+            return TypedColumn(name, "enum", self._leaf(parent, "enum"), symbols=of.symbols)
         kind, unit, is_utc = _LOGICAL.get(of.logical, (_PLAIN[of.kind], "", False))
-        return Column(name, kind, self._leaf(parent, kind), unit=unit, is_utc=is_utc)
+        return TypedColumn(name, kind, self._leaf(parent, kind), unit=unit, is_utc=is_utc)
 
     # ------------------------------------------------------------------ ops
 
@@ -275,7 +275,7 @@ class AvroProgram:
         finally:
             self._depth -= 1
 
-    def _resolve(self, writer: AvroType, reader: AvroType, column: Column) -> None:
+    def _resolve(self, writer: AvroType, reader: AvroType, column: TypedColumn) -> None:
         with self._deeper():
             if column.role == "raw" and "union" not in (writer.kind, reader.kind):
                 op = self._op(RAW, column.node)
@@ -288,7 +288,7 @@ class AvroProgram:
             else:
                 self._resolve_plain(writer, reader, column)
 
-    def _resolve_union(self, writer: AvroType, reader: AvroType, column: Column) -> None:
+    def _resolve_union(self, writer: AvroType, reader: AvroType, column: TypedColumn) -> None:
         """A branch for each of the writer's; those that the reader has not fail when they are met."""
         kinds = [each.kind for each in writer.branches]
         is_simple = reader.kind == "union" and column.role != "union" and column.type != "null"
@@ -316,7 +316,7 @@ class AvroProgram:
         self._table += rows
         self._close(op)
 
-    def _resolve_into(self, writer: AvroType, reader: AvroType, column: Column) -> None:
+    def _resolve_into(self, writer: AvroType, reader: AvroType, column: TypedColumn) -> None:
         """One type of the writer's into a union."""
         chosen = _branch_for(writer, reader)
         if chosen is None:
@@ -336,7 +336,7 @@ class AvroProgram:
                 else:
                     self._op(BLANK, member.node)
 
-    def _resolve_plain(self, writer: AvroType, reader: AvroType, column: Column) -> None:
+    def _resolve_plain(self, writer: AvroType, reader: AvroType, column: TypedColumn) -> None:
         pair, node = (writer.kind, reader.kind), column.node
         if reader.logical == "decimal":
             self._decimal(writer, reader, column)
@@ -364,14 +364,14 @@ class AvroProgram:
         else:
             self._list(writer, reader, column)
 
-    def _between(self, column: Column) -> None:
+    def _between(self, column: TypedColumn) -> None:
         """A date or time has to be one of a calendar."""
         bounds = _CALENDAR.get((column.type, column.unit))
         if bounds is not None:
             self._op(BETWEEN, column.node, 0, len(self._constants))
             self._constants += struct.pack("=qq", *bounds)
 
-    def _list(self, writer: AvroType, reader: AvroType, column: Column) -> None:
+    def _list(self, writer: AvroType, reader: AvroType, column: TypedColumn) -> None:
         is_map = reader.kind == "map"
         op = self._op(LIST, column.node, int(not is_map and self._least_bytes(writer.inner) == 0))
         item = column.children[0]
@@ -382,7 +382,7 @@ class AvroProgram:
         self._resolve(writer.inner, reader.inner, item)
         self._close(op)
 
-    def _decimal(self, writer: AvroType, reader: AvroType, column: Column) -> None:
+    def _decimal(self, writer: AvroType, reader: AvroType, column: TypedColumn) -> None:
         if writer.kind not in ("bytes", "fixed") or (writer.kind, reader.kind) == ("fixed", "bytes"):
             raise IncompatibleError(f"{writer.short_name} cannot be read as a decimal")
         if writer.kind != reader.kind or (writer.kind == "fixed" and writer.size != reader.size):
@@ -395,14 +395,14 @@ class AvroProgram:
         safe = (bound.bit_length() - 1) // 8
         self._op(DECIMAL, column.node, writer.size if writer.kind == "fixed" else -1, at, safe)
 
-    def _enum(self, writer: AvroType, reader: AvroType, column: Column) -> None:
+    def _enum(self, writer: AvroType, reader: AvroType, column: TypedColumn) -> None:
         places = {symbol: i for i, symbol in enumerate(reader.symbols)}
         default = -1 if reader.default is None else places[reader.default]
         at = len(self._table)
         self._table += [places.get(symbol, default) for symbol in writer.symbols]
         self._op(ENUM, column.node, at, len(writer.symbols))
 
-    def _record(self, writer: AvroType, reader: AvroType, column: Column) -> None:
+    def _record(self, writer: AvroType, reader: AvroType, column: TypedColumn) -> None:
         self._op(STRUCT, column.node)
         places = {each.name: i for i, each in enumerate(reader.fields)}
         aliases = {alias: i for i, each in enumerate(reader.fields) for alias in each.aliases}
@@ -426,7 +426,7 @@ class AvroProgram:
             if i not in taken:
                 self._default(other, column.children[i])
 
-    def _default(self, of: AvroField, column: Column) -> None:
+    def _default(self, of: AvroField, column: TypedColumn) -> None:
         if of.default is MISSING:
             raise IncompatibleError(f"the writer has no field {of.name}, and the reader no default for it")
         if of.default is None and _takes_null(of.type) and column.type != "null":

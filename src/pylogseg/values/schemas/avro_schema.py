@@ -88,14 +88,14 @@ def parse_avro(text: str, references: Mapping[str, str] | None = None, title: st
         If it is no valid schema.
     """
     try:
-        return _Parser(references or {}).text(text)
+        return _AvroParser(references or {}).text(text)
     except RequestError as error:
         raise RequestError(f"{title} is no Avro schema: {error}") from None
     except RecursionError:
         raise RequestError(f"{title} is no Avro schema: it is nested too deeply") from None
 
 
-class _Parser:
+class _AvroParser:
     def __init__(self, references: Mapping[str, str]) -> None:
         self._references = dict(references)
         self._named: dict[str, AvroType] = {}

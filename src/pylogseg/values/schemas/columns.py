@@ -48,7 +48,7 @@ _WIDTHS = {
 
 
 @dataclass(frozen=True)
-class Column:
+class TypedColumn:
     """A column of typed values.
 
     Attributes
@@ -58,7 +58,7 @@ class Column:
         One of the kinds above, ``fixed`` or ``decimal``.
     node : int
         Its node.
-    children : tuple of Column
+    children : tuple of TypedColumn
         Of a struct its fields, of a list its items, of a map a struct of key and value.
     size : int
         Bytes of a fixed or a decimal.
@@ -77,7 +77,7 @@ class Column:
     name: str
     type: str
     node: int
-    children: tuple[Column, ...] = ()
+    children: tuple[TypedColumn, ...] = ()
     size: int = 0
     symbols: tuple[str, ...] = ()
     precision: int = 0
@@ -132,7 +132,7 @@ class Values:
 
     Attributes
     ----------
-    column : Column
+    column : TypedColumn
     nodes : list of (int, Block, Block, Block)
     status : uint8 array
         0 for a value that was decoded, and a null; else an index of the reasons.
@@ -143,7 +143,7 @@ class Values:
         Of a value that failed: the node, and the item of each list around it.
     """
 
-    column: Column
+    column: TypedColumn
     nodes: list[Any]
     status: npt.NDArray[np.uint8]
     position: npt.NDArray[np.int32]
@@ -169,7 +169,7 @@ def member_path(path: str, name: str) -> str:
     return f"{path}.{name}" if name.isidentifier() else f"{path}[{json.dumps(name, ensure_ascii=False)}]"
 
 
-def _path(column: Column, node: int, items: list[int]) -> str:
+def _path(column: TypedColumn, node: int, items: list[int]) -> str:
     """Where a node is; nodes stand in preorder, so of the columns of a struct it is in the last that begins before."""
     path = "$"
     while node > column.node and column.children:

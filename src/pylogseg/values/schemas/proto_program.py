@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from pylogseg._native import _typed
 from pylogseg.errors import RequestError
-from pylogseg.values.schemas.columns import DEEPEST, Column, Nodes, Values, room_for
+from pylogseg.values.schemas.columns import DEEPEST, Nodes, TypedColumn, Values, room_for
 from pylogseg.values.schemas.proto_schema import TIMES, ProtoEnum, ProtoField, ProtoFile, ProtoMessage
 
 (INT32, INT64, SINT32, SINT64, BOOL, CLOSED_ENUM, FIXED32, FIXED64, TEXT, BYTES, MESSAGE, GROUP, TIME) = range(13)
@@ -85,7 +85,7 @@ class ProtoProgram:
         )  # fmt: skip
         return Values(self.column, filled, status, position, len(size), where)
 
-    def _message(self, of: ProtoMessage, name: str, parent: int, path: tuple[str, ...]) -> Column:
+    def _message(self, of: ProtoMessage, name: str, parent: int, path: tuple[str, ...]) -> TypedColumn:
         if len(path) > DEEPEST:
             raise RequestError(f"the schema nests more than {DEEPEST} messages")
         node = self._nodes.begin(parent, "struct")
@@ -103,9 +103,11 @@ class ProtoProgram:
             rows.append(row)
         rows.sort()
         self._nodes.end(node)
-        return Column(name, "struct", node, tuple(columns))
+        return TypedColumn(name, "struct", node, tuple(columns))
 
-    def _field(self, of: ProtoMessage, each: ProtoField, node: int, path: tuple[str, ...]) -> tuple[Column, list[int]]:
+    def _field(
+        self, of: ProtoMessage, each: ProtoField, node: int, path: tuple[str, ...]
+    ) -> tuple[TypedColumn, list[int]]:
         flags = _REPEATED if each.is_repeated else _PRESENCE if each.has_presence else 0
         entry = self._file.messages.get(each.type)
         if not each.is_repeated:
@@ -116,11 +118,13 @@ class ProtoProgram:
             outer = self._nodes.begin(node, "list")
             item, row = self._one(of, each, "element", outer, path)
             self._nodes.end(outer)
-            column = Column(each.name, "list", outer, (item,))
+            column = TypedColumn(each.name, "list", outer, (item,))
         row[2], row[3] = column.node, flags | row[3]
         return column, row
 
-    def _map(self, each: ProtoField, entry: ProtoMessage, node: int, path: tuple[str, ...]) -> tuple[Column, list[int]]:
+    def _map(
+        self, each: ProtoField, entry: ProtoMessage, node: int, path: tuple[str, ...]
+    ) -> tuple[TypedColumn, list[int]]:
         outer = self._nodes.begin(node, "map")
         message = len(self._messages)
         item = self._message(entry, "entries", outer, path)
@@ -128,37 +132,37 @@ class ProtoProgram:
             if row[1] == MESSAGE:
                 row[3] |= _ALWAYS
         self._nodes.end(outer)
-        return Column(each.name, "map", outer, (item,)), [0, MESSAGE, 0, 0, message, 0, 0, 0]
+        return TypedColumn(each.name, "map", outer, (item,)), [0, MESSAGE, 0, 0, message, 0, 0, 0]
 
     def _one(
         self, of: ProtoMessage, each: ProtoField, name: str, parent: int, path: tuple[str, ...]
-    ) -> tuple[Column, list[int]]:
+    ) -> tuple[TypedColumn, list[int]]:
         """A column of one item of a field; the row's number, node and oneof are still to be filled in."""
         if each.type in _SCALARS:
             kind, column = _SCALARS[each.type]
-            return Column(name, column, self._leaf(parent, column)), [0, kind, 0, 0, 0, 0, 0, 0]
+            return TypedColumn(name, column, self._leaf(parent, column)), [0, kind, 0, 0, 0, 0, 0, 0]
         enum = self._file.enums.get(each.type)
         if enum is not None:
             return self._enum(enum, name, parent)
         if each.type in TIMES:
             is_time = each.type.endswith("Timestamp")
             kind_of = "timestamp" if is_time else "duration"
-            column_of = Column(name, kind_of, self._leaf(parent, kind_of), unit="ns", is_utc=is_time)
+            column_of = TypedColumn(name, kind_of, self._leaf(parent, kind_of), unit="ns", is_utc=is_time)
             return column_of, [0, TIME, 0, 0, 0, 0, 0, 0]
         inner = self._file.messages[each.type]
         if path.count(inner.name) > self._recursion and not each.is_group:
-            return Column(name, "binary", self._leaf(parent, "binary"), role="raw"), [0, BYTES, 0, 0, 0, 0, 0, 0]
+            return TypedColumn(name, "binary", self._leaf(parent, "binary"), role="raw"), [0, BYTES, 0, 0, 0, 0, 0, 0]
         message = len(self._messages)
         made = self._message(inner, name, parent, path)
         return made, [0, GROUP if each.is_group else MESSAGE, 0, 0, message, 0, 0, 0]
 
-    def _enum(self, enum: ProtoEnum, name: str, parent: int) -> tuple[Column, list[int]]:
+    def _enum(self, enum: ProtoEnum, name: str, parent: int) -> tuple[TypedColumn, list[int]]:
         """Numbers of an enum; names of numbers are those declared first."""
         names: dict[int, str] = {}
         for symbol, number in enum.numbers.items():
             names.setdefault(number, symbol)
         symbols = tuple(f"{number}={names[number]}" for number in sorted(names))
-        column = Column(name, "open_enum", self._leaf(parent, "open_enum"), symbols=symbols)
+        column = TypedColumn(name, "open_enum", self._leaf(parent, "open_enum"), symbols=symbols)
         at = len(self._table)
         if enum.is_closed:
             self._table += sorted(names)

@@ -127,7 +127,7 @@ def parse_proto(text: str, imports: Mapping[str, str] | None = None, title: str 
 
 def _parse(text: str, imports: Mapping[str, str], into: ProtoFile) -> list[ProtoMessage]:
     """Declare what a file and all that it imports have; then find the types that their fields name."""
-    parsers = [_Parser(text, into)]
+    parsers = [_ProtoParser(text, into)]
     done: set[str] = set()
     for parser in parsers:  # grows while it goes on: imports may form chains and rings
         parser.file()
@@ -136,10 +136,10 @@ def _parse(text: str, imports: Mapping[str, str], into: ProtoFile) -> list[Proto
                 continue
             done.add(name)
             if name in imports:
-                parsers.append(_Parser(imports[name], into))
+                parsers.append(_ProtoParser(imports[name], into))
             elif name in _GOOGLE:
                 text = f'syntax = "proto3"; package google.protobuf; {_GOOGLE[name]}'
-                parsers.append(_Parser(text, into))
+                parsers.append(_ProtoParser(text, into))
             else:
                 raise RequestError(f"it imports {name}, which is not there")
     for parser in parsers:
@@ -147,7 +147,7 @@ def _parse(text: str, imports: Mapping[str, str], into: ProtoFile) -> list[Proto
     return parsers[0].top
 
 
-class _Parser:
+class _ProtoParser:
     def __init__(self, text: str, into: ProtoFile) -> None:
         self._tokens = _tokens(text)
         self._at = 0
