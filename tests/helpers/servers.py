@@ -1,15 +1,18 @@
-"""What the requests of a server that reads meet, with limits and guards of a test's choice."""
+"""What is inside of servers: the service of one that reads, with a guard of a test's choice, the topics of a broker."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 
+import pylogseg
 from pylogseg.server.catalog import Catalog
-from pylogseg.server.coordinator import Coordinator
+from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.handlers import READ_ONLY
 from pylogseg.server.security import Guard, Security
 from pylogseg.server.service import Service
+from pylogseg.server.writing.directory import DirectoryLogs
+from pylogseg.server.writing.topics import Topics
 
 
 def reading(
@@ -18,4 +21,16 @@ def reading(
     security: Security = Security(),  # noqa: B008
 ) -> Service:
     """Return the service of a server that reads log directories."""
-    return Service(Catalog.open(paths, names), Coordinator(), READ_ONLY, guard=Guard(security))
+    return Service(Catalog.open(paths, names), GroupCoordinator(), READ_ONLY, guard=Guard(security))
+
+
+def topics_of(broker: pylogseg.Broker) -> Topics:
+    """Return the topics of a broker, which a test changes past its clients."""
+    return broker._topics
+
+
+def directory_of(broker: pylogseg.Broker) -> DirectoryLogs:
+    """Return what keeps the logs of a broker that has a directory."""
+    store = topics_of(broker).store
+    assert isinstance(store, DirectoryLogs)
+    return store

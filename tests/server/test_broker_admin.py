@@ -10,6 +10,7 @@ import kafka
 import pytest
 from confluent_kafka import admin
 from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, batch, produced
+from helpers.servers import topics_of
 
 import pylogseg
 from pylogseg.server import codes
@@ -240,11 +241,11 @@ def test_groups_of_the_new_protocol_see_topics_that_come_later(broker: pylogseg.
             member.poll(0.05)
 
     member.poll(1.0)
-    broker.catalog.make("later", 2)
+    topics_of(broker).make("later", 2)
     owns(2)
-    broker.catalog.add_partitions(broker.catalog.topics["later"], 3)
+    topics_of(broker).add_partitions(broker.catalog.topics["later"], 3)
     owns(3)
-    broker.catalog.delete(broker.catalog.topics["later"])
+    topics_of(broker).delete(broker.catalog.topics["later"])
     owns(0)
     member.close()
 
@@ -259,5 +260,5 @@ def test_partitions_of_all_topics_are_bounded(
     assert "there are 9 partitions already, of 10 that" in made[2]["errorMessage"]
     grown = client.ask(37, 3, {"topics": [{"name": "p", "count": 7, "assignments": None}]})["results"][0]
     assert grown["errorCode"] == codes.POLICY_VIOLATION
-    broker.catalog.delete(broker.catalog.topics["q"])
+    topics_of(broker).delete(broker.catalog.topics["q"])
     assert client.ask(19, 7, {"topics": asked[2:]})["topics"][0]["errorCode"] == 0

@@ -14,6 +14,7 @@ import kafka
 import pytest
 from helpers.checks import wait_for
 from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, batch, produced
+from helpers.servers import topics_of
 
 import pylogseg
 from pylogseg.errors import RequestError
@@ -394,7 +395,7 @@ def test_who_waits_sees_that_the_clock_moved(broker: pylogseg.Broker, client: Ra
 
 
 def test_the_clock_stamps_records(broker: pylogseg.Broker, client: RawClient) -> None:
-    broker.catalog.configure(broker.catalog.topics["one"], {"message.timestamp.type": "LogAppendTime"})
+    topics_of(broker).configure(broker.catalog.topics["one"], {"message.timestamp.type": "LogAppendTime"})
     first = produced(client, "one", batch(b"x"))["logAppendTimeMs"]
     broker.clock.advance(3600)
     second = produced(client, "one", batch(b"y"))["logAppendTimeMs"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from helpers.kafka_clients import RawClient, batch, produced
 from helpers.messages import fields_of
+from helpers.servers import topics_of
 from helpers.wire_values import raw_ids
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -42,7 +43,7 @@ def thrown(broker: pylogseg.Broker, frame: bytes, caplog: pytest.LogCaptureFixtu
         client.frame()
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
     with RawClient(broker.bootstrap_servers) as client:
-        broker.catalog.topics.get("one") or broker.catalog.make("one", 1)
+        broker.catalog.topics.get("one") or topics_of(broker).make("one", 1)
         assert produced(client, "one", batch(b"x"))["errorCode"] == 0
 
 

@@ -15,6 +15,7 @@ import kafka
 import pytest
 from helpers.checks import wait_for
 from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, batch, consumer, produced
+from helpers.servers import topics_of
 
 import pylogseg
 from pylogseg.errors import RequestError, StorageError
@@ -150,7 +151,7 @@ def test_what_is_refused(broker: pylogseg.Broker, client: RawClient, data: bytes
 
 
 def test_records_are_refused_one_by_one(broker: pylogseg.Broker, client: RawClient) -> None:
-    broker.catalog.configure(broker.catalog.topics["one"], {"cleanup.policy": "compact"})
+    topics_of(broker).configure(broker.catalog.topics["one"], {"cleanup.policy": "compact"})
     data = bytes(pylogseg.encode([(NOW_MS, b"k", b"v"), (NOW_MS, None, b"v"), (NOW_MS, None, b"v")], base_offset=0))
     row = produced(client, "one", data)
     assert row["errorCode"] == codes.INVALID_RECORD
@@ -189,7 +190,7 @@ def test_without_acks(broker: pylogseg.Broker, client: RawClient) -> None:
 
 
 def test_internal_topics_are_not_written_to(broker: pylogseg.Broker, client: RawClient) -> None:
-    broker.catalog.make("__consumer_offsets", 1)
+    topics_of(broker).make("__consumer_offsets", 1)
     assert produced(client, "__consumer_offsets", good())["errorCode"] == codes.INVALID_TOPIC
 
 

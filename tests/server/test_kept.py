@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from helpers.kafka_clients import RawClient
+from helpers.servers import topics_of
 
 import pylogseg
 from pylogseg.server import codes
 from pylogseg.server.writing.journal import TransactionsKept
-from pylogseg.server.writing.owned import OwnedCatalog
 from pylogseg.server.writing.transactions import EXPIRATION_MS, Producer, State, Transaction
 
 DAY_S = 24 * 60 * 60.0
@@ -36,7 +36,7 @@ def joined(client: RawClient, group: str, metadata: bytes = b"", name: str = "ra
 
 
 def test_metadata_of_members(client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pylogseg.server.coordinator.MOST_MEMBER_BYTES", 100_000)
+    monkeypatch.setattr("pylogseg.server.group_coordinator.MOST_MEMBER_BYTES", 100_000)
     assert [joined(client, f"g{number}", bytes(30_000)) for number in range(4)] == [
         0,
         0,
@@ -54,7 +54,7 @@ def test_metadata_of_members(client: RawClient, monkeypatch: pytest.MonkeyPatch)
 def test_metadata_of_members_that_are_gone(
     broker: pylogseg.Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pylogseg.server.coordinator.MOST_MEMBER_BYTES", 100_000)
+    monkeypatch.setattr("pylogseg.server.group_coordinator.MOST_MEMBER_BYTES", 100_000)
     assert [joined(client, f"g{number}", bytes(30_000)) for number in range(3)] == [0, 0, 0]
     broker.clock.advance(601.0)
     client.ask(15, 0, {"groups": [f"g{number}" for number in range(3)]})  # whoever looks sees that they are gone
@@ -73,7 +73,7 @@ def test_expressions_of_subscriptions(client: RawClient) -> None:
 
 
 def test_offsets_of_groups(broker: pylogseg.Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pylogseg.server.coordinator.MOST_OFFSET_BYTES", 30_000)
+    monkeypatch.setattr("pylogseg.server.committed.MOST_OFFSET_BYTES", 30_000)
 
     def commit(group: str, number: int = 0, text: str = "m" * 4096) -> int:
         row = {"partitionIndex": number, "committedOffset": 1, "committedLeaderEpoch": -1, "committedMetadata": text}
@@ -118,24 +118,20 @@ def test_transactional_ids_expire(tmp_path: Path) -> None:
         broker.clock.advance(4 * DAY_S)
         assert init(client, "second") == 0
         broker.clock.advance(4 * DAY_S)
-        catalog = broker.catalog
-        assert isinstance(catalog, OwnedCatalog)
-        journal = TransactionsKept(catalog)
+        journal = TransactionsKept(topics_of(broker))
         assert set(journal.load()) == {"second"}
         now_ms = broker.clock.now_ms()
         for name, state in (("old", State.COMPLETE_COMMIT), ("new", State.EMPTY)):
             updated_ms = 1 if name == "old" else now_ms
             journal.note(Transaction(name, Producer(7, 1), 1000, state, updated_ms=updated_ms))
     with pylogseg.Broker(tmp_path / "own") as broker, RawClient(broker.bootstrap_servers) as client:
-        catalog = broker.catalog
-        assert isinstance(catalog, OwnedCatalog)
-        assert set(TransactionsKept(catalog).load()) == {"second", "new"}
+        assert set(TransactionsKept(topics_of(broker)).load()) == {"second", "new"}
 
 
 def test_transactional_ids_are_bounded(
     broker: pylogseg.Broker, client: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pylogseg.server.writing.coordination.MOST_IDS", 3)
+    monkeypatch.setattr("pylogseg.server.writing.transaction_coordinator.MOST_IDS", 3)
     assert [init(client, f"t{number}") for number in range(4)] == [0, 0, 0, codes.POLICY_VIOLATION]
     assert init(client, "t1") == 0
     broker.clock.advance(EXPIRATION_MS / 1000)

@@ -24,11 +24,14 @@ threading.stack_size(512 << 10)
 from pylogseg.disk.disk import Disk
 from pylogseg.server.connection import Limits
 from pylogseg.server.server import Server
-from pylogseg.server.writing.in_memory import memory_writer
-from pylogseg.server.writing.topics import WritableCatalog
-catalog = WritableCatalog(Disk((), ()), auto_create=False)
-catalog.make("t", 8)
-with Server(memory_writer(catalog), limits=Limits(unfolded_bytes=512 << 10)) as server:
+from pylogseg.server.catalog import Catalog
+from pylogseg.server.writing.assembly import broker_service
+from pylogseg.server.writing.memory import MemoryLogs
+from pylogseg.server.writing.topics import Topics
+store = MemoryLogs()
+topics = Topics(Catalog(Disk((), ()), logs=store), store)
+topics.make("t", 8)
+with Server(broker_service(topics), limits=Limits(unfolded_bytes=512 << 10)) as server:
     print(server.bootstrap_servers, flush=True)
     sys.stdin.read()
 """

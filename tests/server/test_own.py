@@ -15,6 +15,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, batch, produced
+from helpers.servers import directory_of, topics_of
 from helpers.tiered_logs import write_log
 from helpers.trees import tree
 
@@ -23,7 +24,6 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.server import codes
 from pylogseg.server.catalog import Topic
 from pylogseg.server.writing.journal import OffsetsKept, TransactionsKept
-from pylogseg.server.writing.owned import OwnedCatalog
 from pylogseg.server.writing.transactions import Producer, State, Transaction
 
 
@@ -77,7 +77,7 @@ def test_all_of_it_is_there_after_a_restart(path: Path) -> None:
     with pylogseg.Broker(path, topics={"a": 1}) as broker, RawClient(broker.bootstrap_servers) as client:
         assert {name: broker.catalog.topics[name].id for name in ids} == ids
         assert (broker.catalog.topics["b"].count, broker.catalog.topics["b"].settings) == (3, {"retention.ms": "77"})
-        assert broker.catalog.manager.config_of("b").retention_ms == 77
+        assert directory_of(broker).manager.config_of("b").retention_ms == 77
         assert values(broker) == [b"1", b"2", b"3"]
         assert [offset(client, group) for group in ("g", "other", "gone")] == [2, 1, -1]
         groups = {each["groupId"] for each in client.ask(16, 4)["groups"]}
@@ -215,16 +215,14 @@ def test_a_decision_that_was_noted_is_carried_out(path: Path, commits: bool) -> 
         assert produced(client, "a", data, version=12, transactionalId="t")["errorCode"] == 0
         state = State.PREPARE_COMMIT if commits else State.PREPARE_ABORT
         noted = Transaction("t", Producer(found["producerId"], found["producerEpoch"]), 60_000, state, {("a", 0)})
-        assert isinstance(broker.catalog, OwnedCatalog)
-        TransactionsKept(broker.catalog).note(noted)
+        TransactionsKept(topics_of(broker)).note(noted)
     with pylogseg.Broker(path) as broker:
-        assert isinstance(broker.catalog, OwnedCatalog)
         assert values(broker) == ([b"x"] if commits else [])
         assert broker.catalog.topics["a"].partitions[0].log().last_stable_offset == 2
-        assert TransactionsKept(broker.catalog).load()["t"].state is (
+        assert TransactionsKept(topics_of(broker)).load()["t"].state is (
             State.COMPLETE_COMMIT if commits else State.COMPLETE_ABORT
         )
-        assert OffsetsKept(broker.catalog).load() == ({}, {}, {})
+        assert OffsetsKept(topics_of(broker)).load() == ({}, {}, {})
 
 
 # ---- the directory ----
@@ -274,8 +272,7 @@ def test_nothing_is_deleted_of_logs_that_are_taken_over(path: Path, is_formatted
     before = {name: data for name, data in tree(path / "mine-0").items() if name.endswith(".log")}
     for _ in range(2):
         with pylogseg.Broker(path) as broker:
-            assert isinstance(broker.catalog, OwnedCatalog)
-            assert broker.catalog.manager.retain() == 0
+            assert directory_of(broker).manager.retain() == 0
             assert broker.catalog.topics["mine"].settings == {"retention.ms": "-1"}
     assert {name: data for name, data in tree(path / "mine-0").items() if name.endswith(".log")} == before
 
@@ -333,23 +330,22 @@ def test_the_name_of_the_metadata_is_no_topic(path: Path) -> None:
                 codes.TOPIC_AUTHORIZATION_FAILED,
                 "Authorization failed.",
             )
-            broker.catalog.topics.get("orders") or broker.catalog.make("orders", 1, {"retention.ms": "60000"})
+            broker.catalog.topics.get("orders") or topics_of(broker).make("orders", 1, {"retention.ms": "60000"})
     assert not (path / "__cluster_metadata-0").exists()
 
 
 def test_a_directory_with_a_topic_of_that_name_works_again(path: Path) -> None:
     """An earlier version let clients make it, and then took the directory for a cluster's."""
     with pylogseg.Broker(path) as broker, RawClient(broker.bootstrap_servers) as client:
-        catalog = broker.catalog
-        assert isinstance(catalog, OwnedCatalog)
-        catalog.make("orders", 1, {"retention.ms": "60000"})
-        catalog._begin([Topic("__cluster_metadata", bytes(range(16)), {}, 1, {})])
+        topics = topics_of(broker)
+        topics.make("orders", 1, {"retention.ms": "60000"})
+        topics._begin([Topic("__cluster_metadata", bytes(range(16)), {}, 1, {})])
         assert produced(client, "__cluster_metadata", batch(b"x"))["errorCode"] == 0
     with pylogseg.Broker(path) as broker:
         assert broker.topics == ["orders"]
         assert broker.catalog.topics["orders"].settings == {"retention.ms": "60000"}
         assert "no topic may be" in broker.catalog.notes[0]
-        broker.catalog.make("more", 1)
+        topics_of(broker).make("more", 1)
     assert [name.endswith("-stray") for name in os.listdir(path) if name.startswith("__cluster_metadata")] == [True]
     with pylogseg.Broker(path) as broker:
         assert (sorted(broker.topics), broker.catalog.notes) == (["more", "orders"], [])
@@ -357,9 +353,9 @@ def test_a_directory_with_a_topic_of_that_name_works_again(path: Path) -> None:
 
 def test_topics_of_a_request_are_noted_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pylogseg.Broker(path) as broker, RawClient(broker.bootstrap_servers) as client:
-        catalog, written = broker.catalog, []
-        keep = catalog._keep
-        monkeypatch.setattr(catalog, "_keep", lambda topics: (written.append(len(topics)), keep(topics)))
+        store, written = directory_of(broker), []
+        note = store.note
+        monkeypatch.setattr(store, "note", lambda topics, shown: (written.append(len(shown)), note(topics, shown)))
         names = ["a", "b", "c.d", "c_d", "a"]
         found = client.ask(3, 9, {"topics": [{"name": name} for name in names], "allowAutoTopicCreation": True})
         assert [(each["name"], each["errorCode"]) for each in found["topics"]] == [
@@ -394,11 +390,10 @@ def test_the_command(path: Path) -> None:
 def test_retention_applies(path: Path) -> None:
     """As in a broker: what is older than the topic's setting goes."""
     with pylogseg.Broker(path, topics=["a"]) as broker, RawClient(broker.bootstrap_servers) as client:
-        assert isinstance(broker.catalog, OwnedCatalog)
         old = time.time_ns() // 1_000_000 - 3_600_000
         assert produced(client, "a", batch(b"old", timestamp=old))["errorCode"] == 0
-        broker.catalog.configure(broker.catalog.topics["a"], {"retention.ms": "60000"})
-        broker.catalog.manager.retain()
+        topics_of(broker).configure(broker.catalog.topics["a"], {"retention.ms": "60000"})
+        directory_of(broker).manager.retain()
         assert produced(client, "a", batch(b"new"))["baseOffset"] == 1
         assert values(broker) == [b"new"]
 

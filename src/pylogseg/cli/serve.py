@@ -37,7 +37,7 @@ Examples:
 Consumers, consoles, Kafka's tools and Spark read the files as from a broker.
 Nothing is written to the disk, and no lock is taken: logs that were not closed
 cleanly are recovered in memory when they are first read. Groups and their
-commits are kept in memory, commits in a file with --commits. Producing is
+commits are kept in memory, or in a directory with --commits. Producing is
 refused, and so are changes of topics, unless --scratch keeps them in memory,
 too. With --own the directory is this server's: it takes the lock, and keeps
 records, topics, groups and transactions in Kafka's formats, so that a broker
@@ -91,8 +91,8 @@ class _Printing(logging.Handler):
 @click.option("--group-offsets", is_flag=True, help="Let groups begin at the offsets in the copy's __consumer_offsets.")
 @click.option(
     "--commits",
-    metavar="FILE",
-    help="Keep the commits of groups in a file, for the next run. Default: in memory, until the server stops.",
+    metavar="COMMITS",
+    help="Keep groups and their commits in a directory, for the next run. Default: in memory, until the server stops.",
 )
 @click.option(
     "--until-checkpoint",
@@ -279,5 +279,5 @@ def _greet(server: Server, directories: tuple[str, ...]) -> None:
     where = ", ".join(printable(without_login(each)) for each in directories)
     for warning in server.warnings():
         common.complain(printable(warning))
-    how = catalog.keeps
+    how = catalog.logs.keeps
     click.echo(f"serving {', '.join(what)} of {where} at {server.bootstrap_servers}, {how}; Ctrl-C stops")

@@ -153,7 +153,7 @@ def _log_dir(call: Call, path: str, topics: dict[str, list[dict[str, Any]]]) -> 
     if "://" in path:  # an object store has no size: the fields keep -1
         return found
     try:
-        total, usable = call.catalog.usage(path)
+        total, usable = call.catalog.logs.usage(path)
     except OSError:
         return {**found, "errorCode": codes.KAFKA_STORAGE_ERROR}
     return {**found, "totalBytes": total, "usableBytes": usable}

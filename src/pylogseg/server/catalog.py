@@ -9,14 +9,13 @@ from __future__ import annotations
 import fnmatch
 import logging
 import os
-import shutil
 import threading
 import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.folders import not_here, readable_topic_id
@@ -32,15 +31,14 @@ from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.uuids import format_uuid, parse_uuid
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
+from pylogseg.server.logs import LogSource, ReadOnlyLogs
 from pylogseg.server.view import View
 from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of
 
 if TYPE_CHECKING:
     from pylogseg.log.log import Log
-    from pylogseg.server.logs import Logs
 
 _log = logging.getLogger(__name__)
-_Catalog = TypeVar("_Catalog", bound="Catalog")
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 #: For ids of topics whose folders have none: the same name has always the same id.
@@ -51,47 +49,41 @@ _RETRY_SECONDS = 10.0
 _ROUND_TRIPS = 16
 
 
-class Identity(NamedTuple):
+class BrokerIdentity(NamedTuple):
     """Who a broker was, by its ``meta.properties``."""
 
     node_id: int | None
     cluster_id: str | None
 
 
-class Growth(Protocol):
-    """Tells a fetch that has too little whether one of its partitions has grown."""
-
-    def __enter__(self) -> object: ...
-    def __exit__(self, *_: object) -> None: ...
-    def wait(self, seconds: float) -> bool: ...
-
-
-class Served:
+class ServedPartition:
     """One partition: a folder, and its log from the first use on."""
 
-    def __init__(self, catalog: Catalog, found: Partition) -> None:
-        self.topic, self.number, self.found, self.size = found.topic, found.partition, found, found.size
+    def __init__(self, found: Partition, logs: LogSource, *, epoch: int | None = None) -> None:
+        self.topic, self.number, self.found = found.topic, found.partition, found
         self.folder = shown(found.files, found.path)
         parent, self.name = found.files.split(found.path)
         self.log_dir = shown(found.files, parent)
-        self._catalog, self._error = catalog, found.error
+        #: Set when it has grown.
+        self.watchers: set[threading.Event] = set()
+        self._logs, self._error = logs, found.error
         self._mutex = threading.Lock()
         self._log: Log | None = None
         self._used = 0.0
         self._failure: tuple[float, PylogsegError] | None = None
-        self._epoch: int | None = None
+        self._epoch = epoch
 
     def __repr__(self) -> str:
         return f"{self.topic}-{self.number}"
 
-    def log(self) -> Log:
-        """Return the open log.
+    @property
+    def size(self) -> int:
+        """Bytes of its segments: those that were listed, or of a log that grows those that are there."""
+        log = self._log if self._logs.is_writable else None
+        return self.found.size if log is None else sum(segment.size for segment in log.segments)
 
-        Raises
-        ------
-        KafkaError
-            That its directory is offline, if the log cannot be opened.
-        """
+    def log(self) -> Log:
+        """Return the open log; KafkaError that its directory is offline if it cannot be opened."""
         self._used = time.monotonic()  # before the log is taken: see `close_unused`
         log = self._log
         if log is not None and log.is_usable:
@@ -105,7 +97,7 @@ class Served:
                 if self._error is not None:
                     raise self._error
                 self.close()
-                self._log = self._catalog.open_log(self)
+                self._log = self._opened()
                 self._failure = None
                 return self._log
             except PylogsegError as error:
@@ -113,10 +105,22 @@ class Served:
                 self._failure = (time.monotonic() + _RETRY_SECONDS, error)
                 raise KafkaError(codes.KAFKA_STORAGE_ERROR, str(error)) from error
 
+    def _opened(self) -> Log:
+        started = time.perf_counter()
+        log = self._logs.open(self.found)
+        ms = (time.perf_counter() - started) * 1000
+        _log.info("%s: offsets %d to %d, opened in %.0f ms", self, log.log_start_offset, log.high_watermark, ms)
+        return log
+
     @property
     def is_open(self) -> bool:
         """Whether the log is open now."""
         return self._log is not None
+
+    @property
+    def open_log(self) -> Log | None:
+        """The log, if it is open."""
+        return self._log
 
     @property
     def leader_epoch(self) -> int:
@@ -140,6 +144,11 @@ class Served:
         self._epoch = max(0, entries[-1].epoch) if entries else 0
         return True
 
+    def wake(self) -> None:
+        """Wake all that wait for it to grow."""
+        for each in tuple(self.watchers):
+            each.set()
+
     def close_unused(self, before: float) -> bool:
         """Close the log if nobody has asked for it since a moment of the monotonic clock; whether it was closed.
 
@@ -152,13 +161,13 @@ class Served:
             if log is None or self._used >= before:  # who has asked meanwhile may have got it
                 self._log = log
                 return False
-            log.close_handles()
+            self._logs.release(log)
             return True
 
     def close(self) -> None:
-        """Close the log's files, without writing."""
+        """Let the log go."""
         if self._log is not None:
-            self._log.close_handles()
+            self._logs.release(self._log)
             self._log = None
 
 
@@ -168,7 +177,7 @@ class Topic:
 
     name: str
     id: bytes
-    partitions: dict[int, Served]
+    partitions: dict[int, ServedPartition]
     count: int  #: Of partitions; some may not be here.
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -178,59 +187,63 @@ class Topic:
         return self.name in INTERNAL
 
 
+class TopicDefaults(NamedTuple):
+    """What topics begin with that come into being here."""
+
+    partitions: int = 1  #: Of one that is made without a number.
+    internal_partitions: int = 1  #: Of each of Kafka's own.
+    auto_create: bool = False  #: Whether one comes into being when a client asks for it.
+
+
 class Catalog:
     """The topics of some log directories.
 
-    Parameters
-    ----------
-    disk : Disk
-    names : sequence of str
-        Topics that are served, or shell patterns for them; none means all.
-    view : View
-        What is shown of their logs.
-
-    Raises
-    ------
-    RequestError
-        If a name selects nothing, or one broker has a partition twice.
+    `names` are topics that are served, or shell patterns for them; none means all. RequestError if one selects nothing,
+    or one broker has a partition twice.
     """
 
-    #: Whether topics and their settings can be changed, and what a partition is.
-    is_writable = False
-    #: What becomes of what clients write.
-    keeps = "read-only"
-    served_type: type[Served] = Served
-
-    def __init__(self, disk: Disk, names: Sequence[str] = (), *, view: View = View()) -> None:  # noqa: B008
-        self.disk, self.view = disk, view
+    def __init__(
+        self,
+        disk: Disk,
+        names: Sequence[str] = (),
+        *,
+        view: View = View(),  # noqa: B008  (it cannot be changed)
+        logs: LogSource | None = None,
+        defaults: TopicDefaults = TopicDefaults(),  # noqa: B008
+    ) -> None:
+        self.disk, self.view, self.defaults = disk, view, defaults
+        self.logs: LogSource = ReadOnlyLogs(view) if logs is None else logs
         #: What whoever starts the server should know.
         self.notes: list[str] = []
-        self._logs: Logs | None = None
-        self._identities: dict[str, Identity] = {}
-        self._mutex = threading.Lock()
-        self._clusters, notes = clusters_of(disk)
+        self._identities: dict[str, BrokerIdentity] = {}
+        self.clusters, notes = clusters_of(disk)
         self.notes += notes
         if view.aborts_open:
             self.notes.append("transactions that were open when the copy was made count as aborted")
         live = [each for each in disk.partitions if each.is_live and each.topic and each.topic != METADATA_TOPIC]
         self._files = {shown(each.files, each.path): each for each in disk.log_dirs}
         with uncollected():
-            self.topics = self._topics(_chosen(live, names))
-        self.by_id = {topic.id: topic for topic in self.topics.values()}
+            self.show(self._topics(_chosen(live, names)))
         known = [self.identity(path) for path in self.log_dirs]
         self.node_id = next((each.node_id for each in known if each.node_id is not None), 1)
         self.cluster_id = next((each.cluster_id for each in known if each.cluster_id), None) or _made_up(self.log_dirs)
+        #: Settings by type and name of their resource, from the cluster's metadata.
+        self.dynamic: Mapping[tuple[int, str], Mapping[str, str]] = next(
+            (each.configs for each in self.clusters.values()), {}
+        )
 
     @classmethod
     def open(
-        cls: type[_Catalog],
+        cls,
         paths: Sequence[str | os.PathLike[str]],
         names: Sequence[str] = (),
         *,
         view: View = View(),  # noqa: B008  (it cannot be changed)
         storage: Mapping[str, Any] | None = None,
         tier: str | None = None,
-    ) -> _Catalog:
+        logs: LogSource | None = None,
+        defaults: TopicDefaults = TopicDefaults(),  # noqa: B008
+    ) -> Catalog:
         """List some directories that no broker is writing to; `storage` has options of fsspec for URLs.
 
         `tier` is the URL of what was uploaded from these directories.
@@ -250,7 +263,12 @@ class Catalog:
                 if error.__cause__ is None:
                     remedy = f"or serve a copy: pylogseg copy {folder} FOLDER"
                     raise StorageError(folder, "serve", f"{error.reason}, {remedy}") from None
-        return cls(disk, names, view=view)
+        return cls(disk, names, view=view, logs=logs, defaults=defaults)
+
+    def show(self, topics: dict[str, Topic]) -> None:
+        """Serve these topics; others go through them meanwhile, so that they are exchanged and not changed."""
+        self.topics = topics
+        self.by_id = {topic.id: topic for topic in topics.values()}
 
     @property
     def log_dirs(self) -> list[str]:
@@ -263,14 +281,14 @@ class Catalog:
         partitions = [each.path for each in self.disk.partitions if isinstance(each.files, LocalFiles)]
         return {each.path for each in self.disk.log_dirs if isinstance(each.files, LocalFiles)}.union(partitions)
 
-    def partitions(self) -> Iterable[Served]:
+    def partitions(self) -> Iterable[ServedPartition]:
         """Yield all partitions that are served, by topic and number."""
         for name in sorted(self.topics):
             topic = self.topics[name]
             for number in sorted(topic.partitions):
                 yield topic.partitions[number]
 
-    def find(self, topic: Topic | None, number: int) -> Served:
+    def find(self, topic: Topic | None, number: int) -> ServedPartition:
         """Return a partition; KafkaError if it is not here."""
         served = None if topic is None else topic.partitions.get(number)
         if served is None:
@@ -278,7 +296,7 @@ class Catalog:
             raise KafkaError(codes.NOT_LEADER if known else codes.UNKNOWN_TOPIC_OR_PARTITION)
         return served
 
-    def identity(self, log_dir: str) -> Identity:
+    def identity(self, log_dir: str) -> BrokerIdentity:
         """Return who wrote a log directory."""
         if log_dir not in self._identities:
             of = self._files.get(log_dir)
@@ -289,22 +307,8 @@ class Catalog:
             except (StorageError, CorruptionError):
                 found = {}
             node = found.get("node.id") or found.get("broker.id") or ""
-            self._identities[log_dir] = Identity(int(node) if node.isdecimal() else None, found.get("cluster.id"))
+            self._identities[log_dir] = BrokerIdentity(int(node) if node.isdecimal() else None, found.get("cluster.id"))
         return self._identities[log_dir]
-
-    @property
-    def dynamic(self) -> Mapping[tuple[int, str], Mapping[str, str]]:
-        """Settings by type and name of their resource, from the cluster's metadata."""
-        return next((each.configs for each in self._clusters.values()), {})
-
-    def usage(self, log_dir: str) -> tuple[int, int]:
-        """Return how large the disk of a log directory is, and how much of it is free; OSError if it has none."""
-        found = shutil.disk_usage(log_dir)
-        return found.total, found.free
-
-    def growth(self, partitions: Iterable[tuple[Topic | None, int]]) -> Growth | None:
-        """Return who waits for partitions to grow; None, since files that nobody writes do not."""
-        return None
 
     # ---- listing ----
 
@@ -321,13 +325,15 @@ class Catalog:
         with ThreadPoolExecutor(_ROUND_TRIPS) as pool:
             topics = dict(zip(names, pool.map(self._topic, names, [found[name] for name in names]), strict=True))
             every = [served for topic in topics.values() for served in topic.partitions.values()]
-            list(pool.map(Served.note_epoch, every))
+            list(pool.map(ServedPartition.note_epoch, every))
         return topics
 
     def _topic(self, name: str, numbers: dict[int, list[Partition]]) -> Topic:
-        partitions = {number: self.served_type(self, self._best(copies)) for number, copies in sorted(numbers.items())}
+        partitions = {
+            number: ServedPartition(self._best(copies), self.logs) for number, copies in sorted(numbers.items())
+        }
         first = next(iter(partitions.values()))
-        metadata = self._clusters.get(first.log_dir, ClusterMetadata())
+        metadata = self.clusters.get(first.log_dir, ClusterMetadata())
         known = next(
             filter(None, (readable_topic_id(each.found.files, each.found.path) for each in partitions.values())), None
         )
@@ -350,59 +356,31 @@ class Catalog:
             )
         from pylogseg.reading.seek import end_offset
 
-        ends = [(Served(self, each).leader_epoch, end_offset(each.segments)) for each in copies]
+        ends = [(ServedPartition(each, self.logs).leader_epoch, end_offset(each.segments)) for each in copies]
         epoch, end = max(ends)
         best = copies[ends.index((epoch, end))]
         self.notes.append(f"{name}: of {len(copies)} replicas {best.path} is served (leader epoch {epoch}, end {end})")
         return best
 
-    # ---- opening ----
-
-    def open_log(self, served: Served) -> Log:
-        """Open the log of a partition, as a broker does when it starts, but in memory."""
-        started = time.perf_counter()
-        log = self._opener().open(served.found)
-        _log.info(
-            "%s: offsets %d to %d, opened in %.0f ms",
-            served,
-            log.log_start_offset,
-            log.high_watermark,
-            (time.perf_counter() - started) * 1000,
-        )
-        return log
+    # ---- closing ----
 
     def close_unused(self, before: float) -> int:
-        """Close the logs that nobody has asked for since a moment of the monotonic clock; return how many."""
+        """Close the logs that nobody has asked for since a moment of the monotonic clock; return how many.
+
+        Where clients write, logs stay open: what was written to one is nowhere else.
+        """
+        if self.logs.is_writable:
+            return 0
         closed = sum(served.close_unused(before) for served in self.partitions())
         if closed:
             _log.info("%d logs that nobody has read for a while are closed", closed)
         return closed
 
-    @property
-    def left_out(self) -> tuple[int, int]:
-        """Places with damage, and their bytes, that were left out of the logs opened so far."""
-        skipping = None if self._logs is None else self._logs.skipping
-        return (0, 0) if skipping is None else skipping.left_out
-
-    @property
-    def aborted(self) -> int:
-        """Open transactions of the logs opened so far that count as aborted."""
-        return 0 if self._logs is None else sum(self._logs.aborted.values())
-
-    def _opener(self) -> Logs:
-        from pylogseg.server.logs import Logs  # with the engine: only when a log is read
-
-        with self._mutex:
-            if self._logs is None:
-                self._logs = Logs(self.view)
-            return self._logs
-
     def close(self) -> None:
         """Close all files."""
         for served in self.partitions():
             served.close()
-        if self._logs is not None:
-            self._logs.close()
+        self.logs.close()
 
 
 def _chosen(partitions: list[Partition], names: Sequence[str]) -> list[Partition]:

@@ -126,7 +126,7 @@ def _row(call: Call, kind: int, name: str, values: list[_Value]) -> dict[str, An
     return {
         "name": name,
         "value": first.value if is_public and values else None,
-        "readOnly": is_fixed or not call.catalog.is_writable,
+        "readOnly": is_fixed or not call.catalog.logs.is_writable,
         "configSource": first.source,
         "isSensitive": not is_public,
         "configType": 0 if known is None else 1 + _TYPES.index(known.type),
@@ -139,13 +139,13 @@ def _row(call: Call, kind: int, name: str, values: list[_Value]) -> dict[str, An
 def _static(call: Call) -> dict[str, str]:
     """Return settings that are true of this server, and those by which clients know a broker of one node."""
     catalog, guard, node = call.catalog, call.service.guard, str(call.catalog.node_id)
-    internal = str(getattr(catalog, "internal_partitions", 1))
+    internal = str(catalog.defaults.internal_partitions)
     host = f"[{call.endpoint.host}]" if ":" in call.endpoint.host else call.endpoint.host
     protocol = ("SASL_" if guard.users is not None else "") + ("SSL" if guard.tls is not None else "PLAINTEXT")
     listener = f"{protocol}://{host}:{call.endpoint.port}"
     return {
         "advertised.listeners": listener,
-        "auto.create.topics.enable": str(getattr(catalog, "auto_create", False)).lower(),
+        "auto.create.topics.enable": str(catalog.defaults.auto_create).lower(),
         "broker.id": node,
         "fetch.max.bytes": str(call.service.fetch_max_bytes),
         "group.initial.rebalance.delay.ms": "0",
@@ -153,7 +153,7 @@ def _static(call: Call) -> dict[str, str]:
         "listeners": listener,
         "log.dirs": ",".join(catalog.log_dirs),
         "node.id": node,
-        "num.partitions": str(getattr(catalog, "default_partitions", 1)),
+        "num.partitions": str(catalog.defaults.partitions),
         "offsets.topic.num.partitions": internal,
         "offsets.topic.replication.factor": "1",
         "process.roles": "broker,controller",

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from pylogseg.errors import PylogsegError
 from pylogseg.server import codes
-from pylogseg.server.catalog import Growth, Served
+from pylogseg.server.catalog import ServedPartition
 from pylogseg.server.codes import KafkaError
+from pylogseg.server.growth import PartitionGrowth
 from pylogseg.server.offsets import end_of_epoch
 from pylogseg.server.service import Call, check_epoch
 from pylogseg.server.sessions import Wanted
@@ -44,13 +45,18 @@ def fetch(call: Call) -> Values:
     least, until = min(values["minBytes"], limit), started + values["maxWaitMs"] / 1000
     answers, size = _read(call, turn.wanted, isolation, limit)
     if turn.wanted and not _is_enough(answers, size, least) and time.monotonic() < until:
-        growth = call.catalog.growth([(call.topic(each.topic, each.topic_id), each.number) for each in turn.wanted])
-        if growth is None:
+        if not call.catalog.logs.is_writable:
             call.wait(until - time.monotonic())  # what was read is what there is
         else:
-            with growth:
+            with PartitionGrowth(_watched(call, turn.wanted)) as growth:
                 answers = _grown(call, growth, until, lambda: _read(call, turn.wanted, isolation, limit), least)
     return {"sessionId": turn.number, **_grouped(call, turn.told(answers))}
+
+
+def _watched(call: Call, wanted: list[Wanted]) -> list[ServedPartition]:
+    topics = [(call.topic(each.topic, each.topic_id), each.number) for each in wanted]
+    found = [topic.partitions.get(number) for topic, number in topics if topic is not None]
+    return [each for each in found if each is not None]
 
 
 def _is_enough(answers: list[_Answer], size: int, least: int) -> bool:
@@ -58,7 +64,7 @@ def _is_enough(answers: list[_Answer], size: int, least: int) -> bool:
 
 
 def _grown(
-    call: Call, growth: Growth, until: float, read: Callable[[], tuple[list[_Answer], int]], least: int
+    call: Call, growth: PartitionGrowth, until: float, read: Callable[[], tuple[list[_Answer], int]], least: int
 ) -> list[_Answer]:
     """Read again whenever a partition has grown, until there is enough or the time is over."""
     while True:
@@ -121,7 +127,7 @@ def _one(call: Call, each: Wanted, isolation: FetchIsolation, want: int, min_one
     return row
 
 
-def _find(call: Call, each: Wanted) -> Served:
+def _find(call: Call, each: Wanted) -> ServedPartition:
     topic = call.topic(each.topic, each.topic_id)
     if topic is None:
         by_id = each.topic_id != NO_ID or call.version >= _IDS
@@ -132,13 +138,13 @@ def _find(call: Call, each: Wanted) -> Served:
     return call.catalog.find(topic, each.number)
 
 
-def _check_codec(call: Call, served: Served) -> None:
+def _check_codec(call: Call, served: ServedPartition) -> None:
     """Refuse a topic in zstd to a client that is older than it."""
     if call.version < _ZSTD and call.catalog.topics[served.topic].settings.get("compression.type") == "zstd":
         raise KafkaError(codes.UNSUPPORTED_COMPRESSION_TYPE)
 
 
-def _diverging(served: Served, each: Wanted) -> dict[str, int] | None:
+def _diverging(served: ServedPartition, each: Wanted) -> dict[str, int] | None:
     """Return where a log departs from what a client has read; None if it does not."""
     epoch, end = end_of_epoch(served, each.last_epoch)
     if epoch < 0 or end < 0:

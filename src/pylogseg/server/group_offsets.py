@@ -7,7 +7,7 @@ import logging
 from pylogseg.disk.disk import Disk
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import printable
-from pylogseg.server.coordinator import Committed, Offsets
+from pylogseg.server.committed import Committed, Offsets
 from pylogseg.values.internal.groups import TOPIC, GroupRecords
 from pylogseg.values.internal.keyed import Notes
 from pylogseg.values.internal.moment import Moment

@@ -6,8 +6,8 @@ from typing import Any
 
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
+from pylogseg.server.committed import Committed, Place
 from pylogseg.server.consumer_groups import Beat, Known, check_subscription
-from pylogseg.server.coordinator import Committed, Place
 from pylogseg.server.groups import Join, check_sizes, size_of
 from pylogseg.server.service import GROUP as GROUP_KIND
 from pylogseg.server.service import Call
@@ -136,33 +136,30 @@ def commit(call: Call) -> Values:
         error = refused.code
         if error == codes.GROUP_ID_NOT_FOUND and call.version < _NEW_PROTOCOL:
             error = codes.ILLEGAL_GENERATION
-    topics = []
+    topics, good, kept = [], dict[Place, Committed](), list[tuple[Place, dict[str, Any]]]()
     for topic in values["topics"]:
         known = call.topic(topic["name"], topic["topicId"] if call.version >= _BY_ID else NO_ID)
         missing = codes.UNKNOWN_TOPIC_ID if call.version >= _BY_ID else codes.UNKNOWN_TOPIC_OR_PARTITION
         rows = []
         for each in topic["partitions"]:
-            row = {"partitionIndex": each["partitionIndex"], "errorCode": missing if known is None else error}
-            if known is not None and not 0 <= each["partitionIndex"] < known.count:
+            number = each["partitionIndex"]
+            row = {"partitionIndex": number, "errorCode": missing if known is None else error}
+            if known is not None and not 0 <= number < known.count:
                 row["errorCode"] = codes.UNKNOWN_TOPIC_OR_PARTITION
             if known is not None and not row["errorCode"]:
-                try:
-                    _commit_one(call, group_id, (known.name, each["partitionIndex"]), each)
-                except KafkaError as refused:
-                    row["errorCode"] = refused.code
+                good[known.name, number] = committed_of(each)
+                kept.append(((known.name, number), row))
             rows.append(row)
         topics.append({"name": topic["name"], "topicId": topic["topicId"], "partitions": rows})
-    try:
-        groups.save(group_id)
-    except KafkaError as failed:
-        for row in (row for topic in topics for row in topic["partitions"]):
-            row["errorCode"] = row["errorCode"] or failed.code
+    refusals = groups.commit(group_id, good) if good else {}
+    for place, row in kept:
+        row["errorCode"] = refusals[place].code if place in refusals else codes.NONE
     return {"topics": topics}
 
 
-def _commit_one(call: Call, group_id: str, place: Place, asked: dict[str, Any]) -> None:
-    found = Committed(asked["committedOffset"], asked["committedLeaderEpoch"], asked["committedMetadata"] or "")
-    call.service.groups.commit(group_id, place, found)
+def committed_of(asked: dict[str, Any]) -> Committed:
+    """Return the offset in a row of a request that commits it."""
+    return Committed(asked["committedOffset"], asked["committedLeaderEpoch"], asked["committedMetadata"] or "")
 
 
 def fetch_offsets(call: Call) -> Values:

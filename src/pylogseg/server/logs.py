@@ -1,110 +1,80 @@
-"""Logs of mounted directories, each opened over an overlay of its own: what a broker would write stays in memory."""
+"""Where the logs of partitions come from, and what becomes of what clients write to them."""
 
 from __future__ import annotations
 
-import logging
+import shutil
 import threading
+from typing import TYPE_CHECKING, Protocol
 
-from pylogseg.config import LogConfig
 from pylogseg.disk.disk import Partition
-from pylogseg.disk.tier.files import TierFiles
-from pylogseg.env.clock import Clock, SystemClock
-from pylogseg.env.environment import Environment
-from pylogseg.env.filesystem import LocalFiles
-from pylogseg.env.scheduler import CollectingScheduler
-from pylogseg.errors import StorageError
-from pylogseg.format.names import FileKind
-from pylogseg.log.directory import LogDirectory
-from pylogseg.log.log import Log
-from pylogseg.log.state import Start
-from pylogseg.server.sources import Sources, place
 from pylogseg.server.view import View
 
-_log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from pylogseg.log.log import Log
+    from pylogseg.server.overlays import Overlays
 
-#: Producers of a backup are shown however long they were idle.
-_NEVER_MS = 2**62
+
+class LogSource(Protocol):
+    """Opens and closes the logs of a catalog; with `is_writable`, clients may change them."""
+
+    #: What becomes of what clients write.
+    keeps: str
+    is_writable: bool
+
+    @property
+    def left_out(self) -> tuple[int, int]: ...  # places with damage, and their bytes, left out of the logs so far
+    @property
+    def aborted(self) -> int: ...  # open transactions of the logs opened so far that count as aborted
+    def open(self, found: Partition) -> Log: ...
+    def release(self, log: Log) -> None: ...
+    def usage(self, log_dir: str) -> tuple[int, int]: ...
+    def close(self) -> None: ...
 
 
-class Logs:
-    """Opens logs; they share the bound on open files."""
+class ReadOnlyLogs:
+    """Logs of files that stay as they are; the engine is loaded with the first."""
+
+    keeps, is_writable = "read-only", False
 
     def __init__(self, view: View) -> None:
-        self._view, self._sources = view, Sources()
-        self._directories: dict[str, LogDirectory] = {}
-        self._mutex = threading.Lock()
-        #: Open transactions of the logs that were opened so far, which count as aborted.
-        self.aborted: dict[str, int] = {}
-        self.skipping = None
-        if view.skips:
-            from pylogseg.server.skipping import Skipping
-
-            self.skipping = Skipping()
+        self._view, self._mutex = view, threading.Lock()
+        self._overlays: Overlays | None = None
 
     def open(self, found: Partition) -> Log:
-        """Open the log of a partition that is there, as a broker does when it starts, but in memory.
+        """Open a log as a broker does when it starts, but in memory."""
+        with self._mutex:
+            if self._overlays is None:
+                from pylogseg.server.overlays import Overlays
 
-        Raises StorageError if the folder is not there any more, or has lost the segments that it had: a log made anew
-        would look to clients as if all had been deleted.
-        """
-        _check_there(found)
-        return self.open_or_make(found)
+                self._overlays = Overlays(self._view)
+        return self._overlays.open(found)
 
-    def open_or_make(self, found: Partition, config: LogConfig | None = None, clock: Clock | None = None) -> Log:
-        """Open the log of a partition, or make it, as a broker does, but in memory.
+    def release(self, log: Log) -> None:
+        """Close the files of a log, without writing."""
+        log.close_handles()
 
-        By default with Kafka's settings, and the time of the system.
-        """
-        start = self._start_of(found)
-        # One overlay for each log: their threads change the names that are in it.
-        storage = self._sources.of_partition(found)
+    def usage(self, log_dir: str) -> tuple[int, int]:
+        """Return how large the disk of a log directory is, and how much of it is free; OSError if it has none."""
+        return usage_of_disk(log_dir)
 
-        def opened() -> Log:
-            return Log.open(
-                Environment(storage, clock or SystemClock(), CollectingScheduler()),
-                place(found.files, found.path),
-                config or LogConfig(),
-                start,
-                producer_expiration_ms=_NEVER_MS,
-            )
+    @property
+    def left_out(self) -> tuple[int, int]:
+        """See `LogSource`."""
+        skipping = None if self._overlays is None else self._overlays.skipping
+        return (0, 0) if skipping is None else skipping.left_out
 
-        log = opened() if self.skipping is None else self.skipping.opened(storage, found.segments, opened)
-        log.update_high_watermark(start.high_watermark if self._view.until_checkpoint else log.log_end_offset)
-        if self._view.aborts_open:
-            self._abort_open(found.name, log)
-        return log
+    @property
+    def aborted(self) -> int:
+        """See `LogSource`."""
+        return 0 if self._overlays is None else sum(self._overlays.aborted.values())
 
     def close(self) -> None:
         """Forget what was read."""
-        self._sources.close()
-
-    def _start_of(self, found: Partition) -> Start:
-        if isinstance(found.files, TierFiles):
-            return Start(True)  # whole segments: there is no tail to recover
-        parent, name = found.files.split(found.path)
-        with self._mutex:
-            directory = self._directories.get(parent)
-            if directory is None:
-                storage = self._sources.of_log_dir(found.files, parent)
-                directory = self._directories[parent] = LogDirectory(storage, place(found.files, parent))
-            start = directory.claim(name)
-            directory.release(name, clean=start.clean, write=False)
-            return start
-
-    def _abort_open(self, name: str, log: Log) -> None:
-        found = log.abort_open()
-        if found and name not in self.aborted:
-            first = found[0]
-            count = "1 open transaction counts" if len(found) == 1 else f"{len(found)} open transactions count"
-            where = f"from offset {first.first_offset} on (producer {first.producer_id})"
-            _log.warning("%s: %s as aborted, %s%s", name, count, "the first " if len(found) > 1 else "", where)
-        if found:
-            self.aborted[name] = len(found)
+        if self._overlays is not None:
+            self._overlays.close()
 
 
-def _check_there(found: Partition) -> None:
-    if not isinstance(found.files, LocalFiles):
-        return
-    names = [entry.name for entry in found.files.list_folder(found.path)]
-    if found.size and not any(name.endswith(FileKind.LOG.value) for name in names):
-        raise StorageError(found.path, "open", "its segments are not there any more")
+def usage_of_disk(log_dir: str) -> tuple[int, int]:
+    """Return how large the disk of a folder is, and how much of it is free."""
+    found = shutil.disk_usage(log_dir)
+    return found.total, found.free

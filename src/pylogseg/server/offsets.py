@@ -7,7 +7,7 @@ from typing import Any
 from pylogseg.errors import PylogsegError
 from pylogseg.log.read_result import EARLIEST_PENDING_UPLOAD, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Found
 from pylogseg.server import codes
-from pylogseg.server.catalog import Served
+from pylogseg.server.catalog import ServedPartition
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.service import Call, check_epoch
 from pylogseg.server.wire import Values
@@ -81,7 +81,7 @@ def epoch_ends(call: Call) -> Values:
     return {"topics": found}
 
 
-def end_of_epoch(served: Served, epoch: int) -> tuple[int, int]:
+def end_of_epoch(served: ServedPartition, epoch: int) -> tuple[int, int]:
     """Return the largest known epoch that is not above one, and where the next begins; -1 and -1 if it is unknown.
 
     The epoch that this server gives is that of a leader, whose log has it from its end on at least.

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from pylogseg.errors import RequestError
-from pylogseg.server.catalog import Catalog
+from pylogseg.server.catalog import Catalog, TopicDefaults
+from pylogseg.server.committed import CommittedOffsets, Offsets
 from pylogseg.server.connection import Limits
-from pylogseg.server.coordinator import Coordinator, Offsets
+from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.handlers import READ_ONLY
 from pylogseg.server.security import Guard, Security
 from pylogseg.server.server import Server
@@ -58,8 +59,8 @@ def serve(
     group_offsets : bool
         Let groups begin where the copy's ``__consumer_offsets`` says they were; by default no group has an offset.
     commits : path, optional
-        A file that keeps the commits of groups from one run to the next, over those of `group_offsets`. By default they
-        are gone when the server stops. It may not lie in a directory that is served.
+        A directory that keeps groups and their commits from one run to the next, over those of `group_offsets`. By
+        default they are gone when the server stops. It may not lie in a directory that is served, nor have other topics.
     on_corrupt : str
         What becomes of damage: ``"send"`` sends it as a broker does, and it ends a client with an error of its own;
         ``"skip"`` verifies a log when it is first asked for, and leaves bad batches out of it.
@@ -101,7 +102,6 @@ def serve(
     guard = Guard(security)
     if guard.acls and not scratch:
         raise RequestError("ACLs (--acls) need a server that clients may write to: --own, Broker, or --scratch")
-    kind: type[Catalog] = Catalog
     if scratch:
         _check_scratch(
             [path, *more],
@@ -111,26 +111,32 @@ def serve(
             tier=tier is not None,
         )
         # What writes is loaded by whoever writes.
-        from pylogseg.server.writing import in_memory
-        from pylogseg.server.writing.topics import WritableCatalog
+        from pylogseg.server.writing import assembly, memory
+        from pylogseg.server.writing import topics as changing
 
-        kind = WritableCatalog
-        limits = limits._replace(request_bytes=in_memory.REQUEST_BYTES)
-    catalog = kind.open(
+        store = memory.MemoryLogs(View(until_checkpoint))
+        limits = limits._replace(request_bytes=assembly.REQUEST_BYTES)
+    catalog = Catalog.open(
         [path, *more],
         names,
         view=View(until_checkpoint, on_corrupt == "skip", end_open_transactions),
         storage=storage,
         tier=tier,
+        logs=store if scratch else None,
+        defaults=TopicDefaults(1, 50, True) if scratch else TopicDefaults(),
     )
     load = _offsets(catalog, group_offsets)
     if scratch:
-        assert isinstance(catalog, WritableCatalog)
-        service: Service
-        service = writer = in_memory.memory_writer(catalog, load)
-        writer.protect(guard)
+        service = assembly.broker_service(changing.Topics(catalog, store), guard, above=load)
     else:
-        service = Service(catalog, _coordinator(catalog, load, commits), READ_ONLY, guard=guard)
+        if commits is None:
+            groups = GroupCoordinator(CommittedOffsets(load))
+        else:
+            # What writes is loaded by whoever writes.
+            from pylogseg.server.writing.commits import lasting_groups
+
+            groups = lasting_groups(commits, catalog, load())
+        service = Service(catalog, groups, READ_ONLY, guard=guard)
     try:
         return Server(service, listen, advertise=advertise, limits=limits, trace=trace)
     except BaseException:
@@ -156,16 +162,3 @@ def _offsets(catalog: Catalog, group_offsets: bool) -> Callable[[], Offsets]:
 
     copied.check_groups(catalog.disk)
     return functools.partial(copied.group_offsets, catalog.disk)
-
-
-def _coordinator(catalog: Catalog, load: Callable[[], Offsets], commits: str | os.PathLike[str] | None) -> Coordinator:
-    if commits is None:
-        return Coordinator(load)
-    from pylogseg.server.commit_file import CommitFile
-
-    kept = CommitFile(commits, catalog.local_folders())
-    return Coordinator(lambda: _merged(load(), kept.offsets), kept)
-
-
-def _merged(copied: Offsets, kept: Offsets) -> Offsets:
-    return {group: {**copied.get(group, {}), **kept.get(group, {})} for group in {**copied, **kept}}

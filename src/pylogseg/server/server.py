@@ -122,19 +122,19 @@ class Server:
     @property
     def left_out(self) -> tuple[int, int]:
         """Places of damage, and their bytes, that were left out of logs so far, with ``on_corrupt="skip"``."""
-        return self.catalog.left_out
+        return self.catalog.logs.left_out
 
     @property
     def aborted(self) -> int:
         """Number of open transactions that counted as aborted so far, with ``end_open_transactions``."""
-        return self.catalog.aborted
+        return self.catalog.logs.aborted
 
     def warnings(self) -> Iterator[str]:
         """Yield what whoever starts the server should know: who can read, and what crosses the network unencrypted."""
         if not self.is_open_to_others:
             return
         if self._service.guard.is_open:
-            can = "read and write" if self.catalog.is_writable else "read"
+            can = "read and write" if self.catalog.logs.is_writable else "read"
             yield f"whoever reaches {self.bootstrap_servers} can {can} without a password: {topics_text(self.topics)}"
         yield from self._service.guard.warnings()
 

@@ -1,4 +1,4 @@
-"""What a request meets: the catalog, the sessions of fetches, the groups, and who asks."""
+"""State shared by all requests, and one request (`Call`)."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pylogseg.server import codes
 from pylogseg.server.budget import Budget, Pool
-from pylogseg.server.catalog import Catalog, Served, Topic
+from pylogseg.server.catalog import Catalog, ServedPartition, Topic
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.complaints import Complaints
-from pylogseg.server.coordinator import Coordinator
+from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.security import Guard, Security
 from pylogseg.server.sessions import Sessions
-from pylogseg.server.table import Table
+from pylogseg.server.table import Handler, Table
 from pylogseg.server.wire import NO_ID, Values
 
 _log = logging.getLogger(__name__)
@@ -51,12 +51,26 @@ class Endpoint(NamedTuple):
     port: int
 
 
+class Rights(Protocol):
+    """What clients may do, where ACLs say it."""
+
+    def answer(self, key: int, call: Call, handler: Handler) -> Values | None: ...
+    def check_readable(self, call: Call, topic: str) -> None: ...
+    def operations(self, call: Call, kind: int, name: str) -> int: ...
+
+
+class Closable(Protocol):
+    """What has to be told that the server stops."""
+
+    def close(self) -> None: ...
+
+
 @dataclass
 class Service:
     """What all connections share."""
 
     catalog: Catalog
-    groups: Coordinator
+    groups: GroupCoordinator
     table: Table
     #: The most bytes of records in one answer, as a broker's ``fetch.max.bytes``.
     fetch_max_bytes: int = 55 << 20
@@ -65,25 +79,36 @@ class Service:
     complaints: Complaints = field(default_factory=lambda: Complaints(_log))
     pool: Pool = field(default_factory=Pool)
     stopping: threading.Event = field(default_factory=threading.Event)
+    #: What the requests of clients that write meet, in a server that they may write to.
+    writing: Closable | None = None
+    #: Without it, whoever can connect may do all that is offered.
+    rights: Rights | None = None
     #: Sees each request before it is answered, and may answer in the server's place.
     before: Callable[[int, Call], Values | None] | None = None
     #: Sees each partition before it is fetched, and may raise KafkaError in the log's place.
     before_fetch: Callable[[Call, str, int], None] | None = None
 
     def answer(self, key: int, call: Call) -> Values | None:
-        """Answer a request."""
-        return self.table.handlers[key](call)
+        """Answer a request, as far as its client may ask for it."""
+        handler = self.table.handlers[key]
+        return handler(call) if self.rights is None else self.rights.answer(key, call, handler)
 
     def check_readable(self, call: Call, topic: str) -> None:
         """Raise KafkaError for a topic that a client may not read."""
+        if self.rights is not None:
+            self.rights.check_readable(call, topic)
 
     def operations(self, call: Call, kind: int, name: str) -> int:
         """Return what a client may do to a resource, as bits."""
-        return (_WRITING if self.catalog.is_writable else _READING)[kind]
+        if self.rights is not None:
+            return self.rights.operations(call, kind, name)
+        return (_WRITING if self.catalog.logs.is_writable else _READING)[kind]
 
     def close(self) -> None:
-        """Answer all that wait."""
+        """Answer all that wait, and stop what looks at the time."""
         self.groups.close()
+        if self.writing is not None:
+            self.writing.close()
 
 
 class Call(NamedTuple):
@@ -135,7 +160,7 @@ class Call(NamedTuple):
         return {"nodeId": self.catalog.node_id, "host": self.endpoint.host, "port": self.endpoint.port}
 
 
-def check_epoch(served: Served, epoch: int) -> None:
+def check_epoch(served: ServedPartition, epoch: int) -> None:
     """Compare the leader epoch that a client knows; -1 is none."""
     if epoch < 0 or epoch == served.leader_epoch:
         return

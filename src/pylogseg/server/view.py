@@ -1,4 +1,4 @@
-"""What of the files of logs is shown."""
+"""Which records of the logs clients may see."""
 
 from __future__ import annotations
 
@@ -6,18 +6,8 @@ from typing import NamedTuple
 
 
 class View(NamedTuple):
-    """What is shown of logs.
+    """Which records of the logs clients may see."""
 
-    Attributes
-    ----------
-    until_checkpoint : bool
-        Whether the high watermark is the checkpointed one, and not the end.
-    skips : bool
-        Whether damage is left out, as if it had been cleaned away.
-    aborts_open : bool
-        Whether transactions that are open count as aborted.
-    """
-
-    until_checkpoint: bool = False
-    skips: bool = False
-    aborts_open: bool = False
+    until_checkpoint: bool = False  #: Whether the high watermark is the checkpointed one, and not the end.
+    skips: bool = False  #: Whether damage is left out, as if it had been cleaned away.
+    aborts_open: bool = False  #: Whether transactions that are open count as aborted.

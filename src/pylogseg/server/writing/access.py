@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 
 from pylogseg.server import codes
 from pylogseg.server.catalog import INTERNAL
+from pylogseg.server.codes import KafkaError
 from pylogseg.server.service import CLUSTER, CLUSTER_NAME, GROUP, TOPIC, Call
+from pylogseg.server.table import Handler
 from pylogseg.server.wire import NO_ID, Values
 from pylogseg.server.writing import acls
 from pylogseg.server.writing.acls import Authorizer, Who
 from pylogseg.server.writing.failures import failed
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, GROUP_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
-
-Handler = Callable[[Call], Values | None]
 
 #: Requests that are not like the others.
 _PRODUCE, _FETCH_OFFSETS, _FIND_COORDINATOR, _DELETE_TOPICS, _INIT_PRODUCER, _ADD_PARTITIONS = 0, 9, 10, 20, 22, 24
@@ -94,7 +94,7 @@ def _has_transactions(call: Call, _: str) -> bool:
 
 def _would_come(call: Call, name: str) -> bool:
     """Return whether a topic comes into being by being asked for."""
-    makes = call.values["allowAutoTopicCreation"] and getattr(call.catalog, "auto_create", False)
+    makes = call.values["allowAutoTopicCreation"] and call.catalog.defaults.auto_create
     return makes and name not in call.catalog.topics and name not in INTERNAL
 
 
@@ -199,9 +199,28 @@ class Asking(NamedTuple):
         return failed(self.key, call, code, text)
 
 
-def answered(authorizer: Authorizer, key: int, call: Call, handler: Handler) -> Values | None:
-    """Answer a request as far as its client may ask for it."""
-    asking = Asking(authorizer, key, call)
+class AclRights:
+    """What clients may do by an authorizer; see `Rights`."""
+
+    def __init__(self, authorizer: Authorizer) -> None:
+        self._authorizer = authorizer
+
+    def answer(self, key: int, call: Call, handler: Handler) -> Values | None:
+        """Answer a request as far as its client may ask for it."""
+        return _answered(Asking(self._authorizer, key, call), handler)
+
+    def check_readable(self, call: Call, topic: str) -> None:
+        """Raise KafkaError for a topic that a client may not read."""
+        if not self._authorizer.allows(Who(call.principal, call.host), acls.READ, TOPIC, topic):
+            raise KafkaError(codes.TOPIC_AUTHORIZATION_FAILED)
+
+    def operations(self, call: Call, kind: int, name: str) -> int:
+        """Return what a client may do to a resource, as bits."""
+        return self._authorizer.operations(Who(call.principal, call.host), kind, name)
+
+
+def _answered(asking: Asking, handler: Handler) -> Values | None:
+    key, call = asking.key, asking.call
     denied = _denied(asking)
     silent = key == _PRODUCE and call.values["acks"] == 0
     if denied is not None:

@@ -26,7 +26,7 @@ from pylogseg.server.writing.acls import (
     Acls,
 )
 from pylogseg.server.writing.admin import tried
-from pylogseg.server.writing.writer import writer_of
+from pylogseg.server.writing.writer import writing_of
 
 #: So many are kept, of each kind: each costs memory, and the file that keeps them is written anew at each change.
 MOST_ACLS = MOST_USERS = 10_000
@@ -66,12 +66,11 @@ def _entry(acl: Acl) -> dict[str, Any]:
 
 def describe_acls(call: Call) -> Values:
     """Answer DescribeAcls."""
-    writer = writer_of(call)
-    if writer.authorizer is None:
+    if call.service.rights is None:
         return {**_NO_ACLS, "errorMessage": "No Authorizer is configured on the broker"}
     wanted = _filter_of(call.values)
     found: dict[tuple[int, str, int], list[Acl]] = {}
-    for _, acl in writer.catalog.acls.fitting(wanted) if _is_known(wanted) else ():
+    for _, acl in writing_of(call).topics.acls.fitting(wanted) if _is_known(wanted) else ():
         found.setdefault(acl[:3], []).append(acl)
     call.budget.spend(sum(1 + len(rows) for rows in found.values()))
     return {
@@ -84,8 +83,8 @@ def describe_acls(call: Call) -> Values:
 
 def create_acls(call: Call) -> Values:
     """Answer CreateAcls."""
-    writer, asked = writer_of(call), call.values["creations"]
-    if writer.authorizer is None:
+    asked = call.values["creations"]
+    if call.service.rights is None:
         return {"results": [_NO_ACLS for _ in asked]}
     made = [
         Acl(each["resourceType"], each["resourceName"], each["resourcePatternType"], *(each[name] for name in _ENTRY))
@@ -96,7 +95,7 @@ def create_acls(call: Call) -> Values:
     rows = [tried({}, functools.partial(_check, acl)) for acl in made]
     good = [acl for acl, row in zip(made, rows, strict=True) if not row.get("errorCode")]
     try:
-        writer.catalog.set_access(lambda acls, users: (_with(acls, good), dict(users)))
+        writing_of(call).topics.set_access(lambda acls, users: (_with(acls, good), dict(users)))
     except KafkaError as error:
         failed = {"errorCode": error.code, "errorMessage": error.text}
         rows = [row if row.get("errorCode") else failed for row in rows]
@@ -147,8 +146,8 @@ def _word(number: int, others: dict[int, str] | None = None) -> str:
 
 def delete_acls(call: Call) -> Values:
     """Answer DeleteAcls."""
-    writer, asked = writer_of(call), call.values["filters"]
-    if writer.authorizer is None:
+    asked = call.values["filters"]
+    if call.service.rights is None:
         return {"filterResults": [_NO_ACLS for _ in asked]}
     wanted = [_filter_of(each) for each in asked]
     rows: list[dict[str, Any]] = []
@@ -160,7 +159,7 @@ def delete_acls(call: Call) -> Values:
         return Acls({number: acl for number, acl in acls.by_id.items() if number not in gone}), dict(users)
 
     try:
-        writer.catalog.set_access(without)
+        writing_of(call).topics.set_access(without)
     except KafkaError as error:
         return {"filterResults": [{"errorCode": error.code, "errorMessage": error.text} for _ in asked]}
     return {"filterResults": rows}
@@ -191,7 +190,7 @@ def _deleted(found: dict[str, Acl] | None) -> dict[str, Any]:
 
 def describe_users(call: Call) -> Values:
     """Answer DescribeUserScramCredentials."""
-    users = writer_of(call).catalog.users
+    users = writing_of(call).topics.users
     asked = Counter(each["name"] for each in call.values["users"] or ())
     by_name: dict[str, list[dict[str, int]]] = {}
     for number, mechanism in SCRAM.items():
@@ -227,7 +226,7 @@ def alter_users(call: Call) -> Values:
         return acls, left
 
     try:
-        writer_of(call).catalog.set_access(changed)
+        writing_of(call).topics.set_access(changed)
     except KafkaError as error:
         failed = {"errorCode": error.code, "errorMessage": error.text}
         return {"results": [{"user": name, **failed} for name in names]}

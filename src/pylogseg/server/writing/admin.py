@@ -14,8 +14,8 @@ from pylogseg.server.codes import KafkaError
 from pylogseg.server.configs import topic_rows
 from pylogseg.server.service import Call
 from pylogseg.server.wire import Values
-from pylogseg.server.writing.topics import WritableCatalog
-from pylogseg.server.writing.writer import writer_of
+from pylogseg.server.writing.topics import Topics
+from pylogseg.server.writing.writer import writing_of
 
 #: So many topics come into being by one request that names them.
 _MOST_AT_ONCE = 1000
@@ -25,21 +25,21 @@ _DELETE_BY_ID = 6
 
 def metadata(call: Call) -> Values:
     """Answer Metadata; topics that are asked for come into being if the client allows it."""
-    catalog = writer_of(call).catalog
-    if catalog.auto_create and call.values["allowAutoTopicCreation"]:
+    catalog = call.catalog
+    if catalog.defaults.auto_create and call.values["allowAutoTopicCreation"]:
         names = dict.fromkeys(each["name"] for each in call.values["topics"] or ())
         missing = [name for name in names if name and name not in catalog.topics and name not in INTERNAL]
         if missing:
-            _make(catalog, missing[:_MOST_AT_ONCE])  # the client asks again for the others
+            _make(writing_of(call).topics, missing[:_MOST_AT_ONCE])  # the client asks again for the others
     return about.metadata(call)
 
 
-def _make(catalog: WritableCatalog, names: list[str]) -> None:
+def _make(topics: Topics, names: list[str]) -> None:
     """Make topics, as far as that is possible."""
-    with contextlib.suppress(KafkaError), catalog.together():
+    with contextlib.suppress(KafkaError), topics.together():
         for name in names:
             with contextlib.suppress(KafkaError):  # an invalid name; or another client was faster
-                catalog.make(name)
+                topics.make(name)
 
 
 def tried(row: dict[str, Any], work: Callable[[], dict[str, Any] | None]) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def create_topics(call: Call) -> Values:
     names = Counter(each["name"] for each in call.values["topics"])
     rows = []
     try:
-        with writer_of(call).catalog.together():
+        with writing_of(call).topics.together():
             for asked in call.values["topics"]:
                 rows.append(tried({"name": asked["name"]}, functools.partial(_create, call, asked, names)))
     except KafkaError as error:  # of the disk: none of them is there
@@ -70,14 +70,14 @@ def create_topics(call: Call) -> Values:
 
 
 def _create(call: Call, asked: dict[str, Any], names: Counter[str]) -> dict[str, Any]:
-    catalog, name = writer_of(call).catalog, asked["name"]
+    name = asked["name"]
     if names[name] > 1:
         raise KafkaError(codes.INVALID_REQUEST, f"Duplicate topic name: {name}")
     settings = {each["name"]: each["value"] for each in asked["configs"]}
     empty = [key for key, value in settings.items() if value is None]
     if empty:
         raise KafkaError(codes.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(empty)}")
-    topic = catalog.make(name, _count(call, asked), settings, dry=call.values["validateOnly"])
+    topic = writing_of(call).topics.make(name, _count(call, asked), settings, dry=call.values["validateOnly"])
     rows = list(topic_rows(call, topic))
     call.budget.spend(len(rows) // 2)  # rows of five fields, of texts that are here anyway
     return {"topicId": topic.id, "numPartitions": topic.count, "replicationFactor": 1, "configs": rows}
@@ -135,9 +135,8 @@ def _delete(call: Call, topic: Topic | None, missing: int) -> None:
         raise KafkaError(missing, "This server does not host this topic.")
     if topic.name in INTERNAL:
         raise KafkaError(codes.INVALID_REQUEST, f"{topic.name} is in use")
-    writer = writer_of(call)
-    writer.catalog.delete(topic)
-    writer.groups.forget_topic(topic.name)
+    writing_of(call).topics.delete(topic)
+    call.service.groups.forget_topic(topic.name)
 
 
 def create_partitions(call: Call) -> Values:
@@ -157,7 +156,7 @@ def _add_partitions(call: Call, asked: dict[str, Any]) -> None:
         if len(replicas) != asked["count"] - topic.count:
             raise KafkaError(codes.INVALID_REPLICA_ASSIGNMENT, f"{len(replicas)} assignments for the new partitions")
         _check_replicas(call, replicas)
-    writer_of(call).catalog.add_partitions(topic, asked["count"], dry=call.values["validateOnly"])
+    writing_of(call).topics.add_partitions(topic, asked["count"], dry=call.values["validateOnly"])
 
 
 # ---- records ----
@@ -176,12 +175,12 @@ def delete_records(call: Call) -> Values:
 
 def _delete_records(call: Call, name: str, asked: dict[str, Any]) -> dict[str, Any]:
     row = {"partitionIndex": asked["partitionIndex"], "lowWatermark": -1}
-    catalog = writer_of(call).catalog
+    topics = writing_of(call).topics
     try:
-        served = catalog.written(call.topic(name), asked["partitionIndex"])
-        if not catalog.config_of(name).delete:
+        served = call.catalog.find(call.topic(name), asked["partitionIndex"])
+        if not topics.config_of(name).delete:
             raise KafkaError(codes.POLICY_VIOLATION, f"{name} is compacted: its records cannot be deleted")
-        return {**row, "lowWatermark": served.delete_records(asked["offset"])}
+        return {**row, "lowWatermark": topics.delete_records(served, asked["offset"])}
     except KafkaError as error:
         return {**row, "errorCode": error.code}
 
@@ -195,7 +194,7 @@ def delete_groups(call: Call) -> Values:
     for name in call.values["groupsNames"]:
         row: dict[str, Any] = {"groupId": name}
         try:
-            writer_of(call).groups.delete(name)
+            call.service.groups.delete(name)
         except KafkaError as error:
             row["errorCode"] = error.code
         rows.append(row)
@@ -208,7 +207,7 @@ def delete_offsets(call: Call) -> Values:
         (topic["name"], each["partitionIndex"]) for topic in call.values["topics"] for each in topic["partitions"]
     ]
     try:
-        verdicts = writer_of(call).groups.delete_offsets(call.values["groupId"], places)
+        verdicts = call.service.groups.delete_offsets(call.values["groupId"], places)
     except KafkaError as error:
         return {"errorCode": error.code}
     found: dict[str, list[dict[str, Any]]] = {}

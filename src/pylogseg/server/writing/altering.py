@@ -13,7 +13,7 @@ from pylogseg.server.defaults import settings, why_invalid
 from pylogseg.server.service import Call
 from pylogseg.server.wire import Values
 from pylogseg.server.writing.admin import tried
-from pylogseg.server.writing.writer import writer_of
+from pylogseg.server.writing.writer import writing_of
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, GROUP_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
@@ -40,7 +40,7 @@ def _altered(call: Call, change: _Change) -> Values:
 
 
 def _alter(call: Call, asked: dict[str, Any], change: _Change) -> None:
-    catalog, kind, name = writer_of(call).catalog, asked["resourceType"], asked["resourceName"]
+    topics, kind, name = writing_of(call).topics, asked["resourceType"], asked["resourceName"]
     dry = call.values["validateOnly"]
     if kind == TOPIC_RESOURCE:
         if name == "":
@@ -48,7 +48,7 @@ def _alter(call: Call, asked: dict[str, Any], change: _Change) -> None:
         topic = call.topic(name)
         if topic is None:
             raise codes.unknown_topic(name, f"The topic '{name}' does not exist.")
-        catalog.configure(topic, change(kind, asked, topic.settings), dry=dry)
+        topics.configure(topic, change(kind, asked, topic.settings), dry=dry)
         return
     if kind not in KINDS:
         raise KafkaError(codes.INVALID_REQUEST, f"Unknown resource type {kind}")
@@ -56,10 +56,10 @@ def _alter(call: Call, asked: dict[str, Any], change: _Change) -> None:
         check_node(call, name, "Node")
     if kind != BROKER_RESOURCE and not name:
         raise KafkaError(codes.INVALID_REQUEST, f"Default {KINDS[kind].lower()} resources are not allowed.")
-    before = catalog.dynamic.get((kind, name), {})
+    before = call.catalog.dynamic.get((kind, name), {})
     found = change(kind, asked, before)
     _check(kind, {key: value for key, value in found.items() if before.get(key) != value})
-    catalog.set_dynamic((kind, name), found, dry=dry)
+    topics.set_dynamic((kind, name), found, dry=dry)
 
 
 def _given(each: dict[str, Any]) -> str:

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 from pylogseg.disk.disk import Disk
 from pylogseg.errors import ClosedError, PylogsegError, RequestError
 from pylogseg.server import codes
-from pylogseg.server.catalog import INTERNAL
+from pylogseg.server.catalog import INTERNAL, Catalog, TopicDefaults
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.connection import Limits
 from pylogseg.server.security import Guard, Security
 from pylogseg.server.server import Server, bound
+from pylogseg.server.service import Service
 from pylogseg.server.sessions import Sessions
+from pylogseg.server.writing.assembly import REQUEST_BYTES, broker_service
 from pylogseg.server.writing.clock import MovableClock
 from pylogseg.server.writing.control import Control, Named, Seen
-from pylogseg.server.writing.in_memory import REQUEST_BYTES, memory_writer
-from pylogseg.server.writing.topics import WritableCatalog
-from pylogseg.server.writing.writer import Writer
+from pylogseg.server.writing.memory import MemoryLogs
+from pylogseg.server.writing.topics import Topics
+from pylogseg.server.writing.writer import Writing
 
 if TYPE_CHECKING:
     from pylogseg.log.append_result import Appended
@@ -77,8 +79,6 @@ class Broker(Server):
     [b'tea', b'coffee']
     """
 
-    _service: Writer
-
     def __init__(
         self,
         path: str | os.PathLike[str] | None = None,
@@ -112,29 +112,27 @@ class Broker(Server):
             service.catalog.close()
             raise
 
-    def _made(self) -> Writer:
+    def _made(self) -> Service:
         """Return what is served at the beginning."""
-        catalog: WritableCatalog
+        defaults = TopicDefaults(self._partitions, auto_create=self._auto_create)
         if self._path is None:
-            catalog = WritableCatalog(Disk((), ()), default_partitions=self._partitions, auto_create=self._auto_create)
+            store = MemoryLogs()
+            catalog = Catalog(Disk((), ()), logs=store, defaults=defaults._replace(internal_partitions=50))
             catalog.node_id = catalog.node_id if self._node_id is None else self._node_id
+            topics = Topics(catalog, store)
         else:
             # The manager of logs is loaded by whoever keeps some.
-            from pylogseg.server.writing.lasting import lasting_writer
-            from pylogseg.server.writing.owned import OwnedCatalog
+            from pylogseg.server.writing.directory import directory_topics
 
-            catalog = owned = OwnedCatalog(
-                self._path, default_partitions=self._partitions, auto_create=self._auto_create, node_id=self._node_id
-            )
+            topics = directory_topics(self._path, defaults, self._node_id)
         try:
             with _as_request():
                 for name, count in self._counts.items():
-                    if name not in catalog.topics:
-                        catalog.make(name, count)
-            service = memory_writer(catalog) if self._path is None else lasting_writer(owned)
-            service.protect(self._guard)
+                    if name not in topics.catalog.topics:
+                        topics.make(name, count)
+            service = broker_service(topics, self._guard, ids_from=1 if self._path is None else None)
         except BaseException:
-            catalog.close()
+            topics.catalog.close()
             raise
         service.before, service.before_fetch = self._control.before, self._control.before_fetch
         return service
@@ -153,7 +151,7 @@ class Broker(Server):
 
         Sessions of groups, timeouts of transactions and timestamps that the broker sets follow it.
         """
-        return self._service.catalog.clock
+        return self._topics.clock
 
     def create_topic(self, name: str, partitions: int | None = None, config: Mapping[str, Any] | None = None) -> None:
         """Make a topic.
@@ -175,7 +173,8 @@ class Broker(Server):
         settings = {key: str(value) for key, value in (config or {}).items()}
         count = self._partitions if partitions is None else _whole(partitions, "partitions", 1)
         with _as_request():
-            self._open().catalog.make(name, count, settings)
+            self._open()
+            self._topics.make(name, count, settings)
 
     def produce(
         self,
@@ -221,19 +220,19 @@ class Broker(Server):
             raise RequestError(f"clients may not write to {topic}")
         catalog = self._open().catalog
         with _as_request():
-            if topic not in catalog.topics and catalog.auto_create:
-                catalog.make(topic)
+            if topic not in catalog.topics and catalog.defaults.auto_create:
+                self._topics.make(topic)
             count = self._topic(topic).count
             number = (0 if key is None else _chosen(key, count)) if partition is None else partition
             if number not in range(count):
                 raise RequestError(f"{topic!r} has the partitions 0 to {count - 1}, not {number!r}")
-            served = catalog.written(catalog.topics[topic], number)
+            served = catalog.find(catalog.topics[topic], number)
             now_ms = self.clock.now_ms()
             batches = [
                 encode([(timestamp, key, value, headers)], base_offset=0, timestamp_default_ms=now_ms)
                 for value in values
             ]
-            return [served.append(each) for each in batches][-1]
+            return [self._topics.append(served, each) for each in batches][-1]
 
     def records(
         self, topic: str, partition: int | None = None, *, isolation_level: IsolationLevel = "read_uncommitted"
@@ -295,7 +294,12 @@ class Broker(Server):
             raise RequestError(f"there is no topic {name!r}; there are {', '.join(topics) or 'none'}")
         return topics[name]
 
-    def _open(self) -> Writer:
+    @property
+    def _topics(self) -> Topics:
+        assert isinstance(self._service.writing, Writing)
+        return self._service.writing.topics
+
+    def _open(self) -> Service:
         if self._closed.is_set():
             raise ClosedError(f"{self!r}")
         if self.is_stopped and self._path is not None:

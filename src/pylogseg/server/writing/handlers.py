@@ -11,7 +11,6 @@ from pylogseg.server.service import Call
 from pylogseg.server.table import Table
 from pylogseg.server.wire import Values
 from pylogseg.server.writing import access_answers, admin, altering, one_node, producing, transacting
-from pylogseg.server.writing.writer import writer_of
 
 
 def _fetch_offsets(call: Call) -> Values:
@@ -22,7 +21,7 @@ def _find_coordinator(call: Call) -> Values:
     """As a broker makes the topic of groups when a client looks for its group's coordinator."""
     if call.values["keyType"] == grouping.GROUP:
         with contextlib.suppress(KafkaError):  # commits will say it
-            writer_of(call).groups.place_of("")
+            call.service.groups.place_of("")
     return grouping.find_coordinator(call)
 
 

@@ -21,9 +21,10 @@ from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
 from pylogseg.reading.arrow.encode import encode
 from pylogseg.server import codes
+from pylogseg.server.catalog import Catalog
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.coordinator import Committed, Offsets, Place
-from pylogseg.server.writing.topics import WritableCatalog
+from pylogseg.server.committed import Committed, Offsets, Place
+from pylogseg.server.writing.topics import Topics
 from pylogseg.server.writing.transactions import NOBODY, Producer, State, Transaction
 
 _log = logging.getLogger(__name__)
@@ -39,21 +40,11 @@ _DEAD, _EPOCH_FENCE = 6, 7
 
 
 class Loaded(NamedTuple):
-    """What `OffsetsKept` finds.
-
-    Attributes
-    ----------
-    offsets : dict
-        By group.
-    staged : dict
-        Those of open transactions by producer id; None deletes one.
-    groups : dict
-        The fields of the last record of each classic group.
-    """
+    """What `OffsetsKept` finds."""
 
     offsets: Offsets
-    staged: dict[int, dict[str, dict[Place, Committed | None]]]
-    groups: dict[str, dict[str, Any]]
+    staged: dict[int, Offsets]  #: Those of open transactions by producer id.
+    groups: dict[str, dict[str, Any]]  #: The fields of the last record of each classic group.
 
 
 class _Batch(NamedTuple):
@@ -96,25 +87,31 @@ class _Keeper:
 
     topic: str
 
-    def __init__(self, catalog: WritableCatalog) -> None:
-        self._catalog = catalog
+    def __init__(self, topics: Topics) -> None:
+        self._topics, self._catalog = topics, topics.catalog
 
     def place_of(self, name: str) -> Place:
         """Return the partition of a group or a transactional id; KafkaError if the topic cannot be made."""
-        return self.topic, _number(name, self._catalog.internal(self.topic).count)
+        return self.topic, _number(name, self._topics.internal(self.topic).count)
 
-    def _append(self, name: str, pairs: Iterable[tuple[bytes, bytes | None]], producer: Producer = NOBODY) -> None:
+    def _append(
+        self,
+        name: str,
+        pairs: Iterable[tuple[bytes, bytes | None]],
+        producer: Producer = NOBODY,
+        now_ms: int | None = None,
+    ) -> None:
         """Append records in one batch; KafkaError if they cannot be kept, so that nothing else may happen."""
-        now_ms = self._catalog.clock.now_ms()
+        now_ms = self._topics.clock.now_ms() if now_ms is None else now_ms
         rows = [(now_ms, key, value) for key, value in pairs]
         if not rows:
             return
         topic, number = self.place_of(name)
         try:
             data = _batch_of(rows, producer)
-            served = self._catalog.written(self._catalog.topics[topic], number)
-            served.append(data, origin=Origin.COORDINATOR)
-            served.compact()
+            served = self._catalog.find(self._catalog.topics[topic], number)
+            self._topics.append(served, data, origin=Origin.COORDINATOR)
+            self._topics.store.compact(served)
         except PylogsegError as error:
             _log.warning("%s-%d: %s", topic, number, printable(str(error)))
             raise KafkaError(codes.COORDINATOR_NOT_AVAILABLE, str(error)) from error
@@ -122,7 +119,7 @@ class _Keeper:
     def _logs(self) -> Iterator[Log]:
         topic = self._catalog.topics.get(self.topic)
         for number in sorted(topic.partitions) if topic is not None else ():
-            yield self._catalog.written(topic, number).log()
+            yield self._catalog.find(topic, number).log()
 
 
 def _batch_of(rows: list[tuple[int, bytes, bytes | None]], producer: Producer) -> bytearray:
@@ -145,24 +142,40 @@ def _batch_of(rows: list[tuple[int, bytes, bytes | None]], producer: Producer) -
 
 
 class OffsetsKept(_Keeper):
-    """The offsets of groups and the members of classic ones, in ``__consumer_offsets``."""
+    """The offsets of groups and the members of classic ones, in ``__consumer_offsets``.
+
+    `of` is the catalog whose offsets they are, where these topics are there to keep them alone.
+    """
 
     topic = OFFSETS
 
-    def commit(self, group: str, offsets: Mapping[Place, Committed | None], producer: Producer = NOBODY) -> None:
-        """Note offsets of a group; None deletes one. Those of a producer take effect with its transaction."""
-        self._append(group, [self._record(group, *each) for each in offsets.items()], producer)
+    def __init__(self, topics: Topics, of: Catalog | None = None) -> None:
+        super().__init__(topics)
+        self._of = topics.catalog if of is None else of
 
-    def _record(self, group: str, place: Place, committed: Committed | None) -> tuple[bytes, bytes | None]:
+    def close(self) -> None:
+        """Close the topics that are there to keep offsets alone."""
+        if self._of is not self._catalog:
+            self._catalog.close()
+
+    def commit(self, group: str, offsets: Mapping[Place, Committed | None], producer: tuple[int, int] = NOBODY) -> None:
+        """Note offsets of a group; None deletes one. Those of a producer take effect with its transaction."""
+        now_ms = self._topics.clock.now_ms()
+        records = [self._record(group, *each, now_ms) for each in offsets.items()]
+        self._append(group, records, Producer(*producer), now_ms)
+
+    def _record(
+        self, group: str, place: Place, committed: Committed | None, now_ms: int = -1
+    ) -> tuple[bytes, bytes | None]:
         key = {"group": group, "topic": place[0], "partition": place[1]}
         if committed is None:
             return encode_coordinator("OffsetCommit", key)
-        topic = self._catalog.topics.get(place[0])
+        topic = self._of.topics.get(place[0])
         value: dict[str, Any] = {
             "offset": committed.offset,
             "leaderEpoch": committed.epoch,
             "metadata": committed.metadata,
-            "commitTimestamp": self._catalog.clock.now_ms(),
+            "commitTimestamp": now_ms,
         }
         if topic is not None:
             value["topicId"] = format_uuid(topic.id)
@@ -175,7 +188,7 @@ class OffsetsKept(_Keeper):
 
     def note_group(self, group: str, fields: Mapping[str, Any]) -> None:
         """Note the generation of a classic group, and its members with what each was assigned."""
-        value = {**fields, "currentStateTimestamp": self._catalog.clock.now_ms()}
+        value = {**fields, "currentStateTimestamp": self._topics.clock.now_ms()}
         self._append(group, [encode_coordinator("GroupMetadata", {"group": group}, _GROUP_VERSION, value)])
 
     def load(self) -> Loaded:
@@ -196,7 +209,11 @@ class OffsetsKept(_Keeper):
                         staged.setdefault(batch.producer, {}).setdefault(group, {})[place] = committed
                     else:
                         _apply(offsets.setdefault(group, {}), {place: committed})
-        return Loaded({group: found for group, found in offsets.items() if found}, staged, groups)
+        left = {
+            producer: {group: dict(_present(found)) for group, found in each.items()}
+            for producer, each in staged.items()
+        }
+        return Loaded({group: found for group, found in offsets.items() if found}, left, groups)
 
     def _decoded(
         self, records: RecordColumns, path: str, groups: dict[str, dict[str, Any]]
@@ -215,6 +232,10 @@ class OffsetsKept(_Keeper):
                 groups.pop(key.fields["group"], None)
                 if value.fields is not None:
                     groups[key.fields["group"]] = value.fields
+
+
+def _present(found: Mapping[Place, Committed | None]) -> Iterator[tuple[Place, Committed]]:
+    return ((place, each) for place, each in found.items() if each is not None)
 
 
 def _apply(offsets: dict[Place, Committed], found: Mapping[Place, Committed | None]) -> None:

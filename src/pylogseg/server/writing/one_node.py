@@ -12,7 +12,7 @@ from pylogseg.server.configs import KINDS
 from pylogseg.server.service import Call
 from pylogseg.server.wire import Values
 from pylogseg.server.writing.transactions import State, Transaction
-from pylogseg.server.writing.writer import writer_of
+from pylogseg.server.writing.writer import writing_of
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
 
 _LOGGER_RESOURCE = 8
@@ -132,11 +132,11 @@ def _state_of(state: State) -> str:
 
 def list_transactions(call: Call) -> Values:
     """Answer ListTransactions."""
-    values, now_ms = call.values, writer_of(call).catalog.clock.now_ms()
+    values, now_ms = call.values, writing_of(call).topics.clock.now_ms()
     names = {_state_of(each) for each in State}
     wanted, producers = set(values["stateFilters"]), set(values["producerIdFilters"])
     pattern = values["transactionalIdPattern"]
-    by_id = {each.id: each for each in writer_of(call).transactions.names()}
+    by_id = {each.id: each for each in writing_of(call).transactions.names()}
     chosen = set(by_id)
     if pattern:
         from pylogseg.server.regex import check_pattern, matching  # few clients need Arrow, which takes long to import
@@ -162,7 +162,7 @@ def list_transactions(call: Call) -> Values:
 
 def describe_transactions(call: Call) -> Values:
     """Answer DescribeTransactions."""
-    known = {each.id: each for each in writer_of(call).transactions.names()}
+    known = {each.id: each for each in writing_of(call).transactions.names()}
     return {"transactionStates": [_described(name, known.get(name)) for name in call.values["transactionalIds"]]}
 
 

@@ -23,7 +23,7 @@ from pylogseg.server.service import Call
 from pylogseg.server.table import NO_ANSWER
 from pylogseg.server.wire import Values
 from pylogseg.server.writing.transactions import Producer
-from pylogseg.server.writing.writer import writer_of
+from pylogseg.server.writing.writer import writing_of
 
 _MAGIC_AT, _SIZE_AT, _ATTRIBUTES_AT, _PRODUCER_AT = 16, 8, 21, 43
 _OVERHEAD_BYTES, _ZSTD, _TRANSACTIONAL = 12, 4, 0x10
@@ -94,18 +94,18 @@ def _record_errors(error: BaseException | None) -> list[dict[str, Any]]:
 def _append(call: Call, topic: Topic | None, asked: dict[str, Any]) -> Appended:
     if topic is None:
         raise KafkaError(codes.UNKNOWN_TOPIC_ID if call.version >= _WITH_IDS else codes.UNKNOWN_TOPIC_OR_PARTITION)
-    writer = writer_of(call)
+    writing = writing_of(call)
     if topic.name in INTERNAL:
         raise KafkaError(codes.INVALID_TOPIC, f"clients may not write to {topic.name}")
-    served = writer.catalog.written(topic, asked["index"])
+    served = call.catalog.find(topic, asked["index"])
     data = asked["records"]
     stamp = _checked(data, call.version)
     try:
         if not stamp.is_transactional:
-            return served.append(data)
+            return writing.topics.append(served, data)
         name, place = call.values["transactionalId"], (topic.name, asked["index"])
-        with writer.transactions.appending(name, stamp.producer, place, call.version):
-            return served.append(data)
+        with writing.transactions.appending(name, stamp.producer, place, call.version):
+            return writing.topics.append(served, data)
     except PylogsegError as error:
         raise KafkaError(code_of(error), str(error)) from error
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.coordinator import Committed
+from pylogseg.server.grouping import committed_of
 from pylogseg.server.service import Call
 from pylogseg.server.wire import Values
 from pylogseg.server.writing.transactions import NOBODY, Producer
-from pylogseg.server.writing.writer import writer_of
+from pylogseg.server.writing.writer import writing_of
 
 #: First versions: of InitProducerId, of AddPartitionsToTxn and AddOffsetsToTxn, of EndTxn that know PRODUCER_FENCED;
 #: of TxnOffsetCommit that adds its group by itself, of EndTxn that raises the epoch.
@@ -28,12 +28,12 @@ def _producer(call: Call) -> Producer:
 
 def init_producer_id(call: Call) -> Values:
     """Answer InitProducerId."""
-    writer, values = writer_of(call), call.values
+    writing, values = writing_of(call), call.values
     if values["transactionalId"] is None:
-        return {"producerId": writer.new_id(), "producerEpoch": 0}
+        return {"producerId": writing.new_id(), "producerEpoch": 0}
     given = _producer(call) if values["producerId"] >= 0 else NOBODY
     try:
-        found = writer.transactions.init(values["transactionalId"], values["transactionTimeoutMs"], given)
+        found = writing.transactions.init(values["transactionalId"], values["transactionTimeoutMs"], given)
     except KafkaError as error:
         return {"errorCode": _code(error, call.version, _INIT_FENCED), "producerEpoch": -1}
     return {"producerId": found.id, "producerEpoch": found.epoch}
@@ -48,7 +48,7 @@ def add_partitions(call: Call) -> Values:
     if not missing:
         producer = Producer(values["v3AndBelowProducerId"], values["v3AndBelowProducerEpoch"])
         try:
-            writer_of(call).transactions.add(values["v3AndBelowTransactionalId"], producer, asked)
+            writing_of(call).transactions.add(values["v3AndBelowTransactionalId"], producer, asked)
         except KafkaError as refused:
             error = _code(refused, call.version, _FENCED)
     found: dict[str, list[dict[str, int]]] = {}
@@ -67,7 +67,7 @@ def add_offsets(call: Call) -> Values:
     """Answer AddOffsetsToTxn."""
     values = call.values
     try:
-        writer_of(call).transactions.add(values["transactionalId"], _producer(call), groups=[values["groupId"]])
+        writing_of(call).transactions.add(values["transactionalId"], _producer(call), groups=[values["groupId"]])
     except KafkaError as error:
         return {"errorCode": _code(error, call.version, _FENCED)}
     return {}
@@ -82,14 +82,16 @@ _OF_OFFSETS = {
 
 def commit_offsets(call: Call) -> Values:
     """Answer TxnOffsetCommit: the offsets take effect with the transaction."""
-    writer, values = writer_of(call), call.values
+    values = call.values
     error = codes.NONE
     try:
         generation = values["generationIdOrMemberEpoch"]
         if values["memberId"] or generation >= 0:
-            writer.groups.check_commit(values["groupId"], values["memberId"], values["groupInstanceId"], generation)
+            call.service.groups.check_commit(
+                values["groupId"], values["memberId"], values["groupInstanceId"], generation
+            )
         adds = call.version >= _ADDS_GROUP
-        writer.transactions.stage(values["transactionalId"], _producer(call), values["groupId"], adds=adds)
+        writing_of(call).transactions.stage(values["transactionalId"], _producer(call), values["groupId"], adds=adds)
     except KafkaError as refused:
         error = _OF_OFFSETS.get(refused.code, refused.code)
     topics = []
@@ -105,9 +107,8 @@ def commit_offsets(call: Call) -> Values:
 
 def _stage(call: Call, topic: str, asked: dict[str, Any]) -> int:
     place, group = (topic, asked["partitionIndex"]), call.values["groupId"]
-    committed = Committed(asked["committedOffset"], asked["committedLeaderEpoch"], asked["committedMetadata"] or "")
     try:
-        writer_of(call).groups.stage(_producer(call), group, place, committed)
+        call.service.groups.stage(_producer(call), group, place, committed_of(asked))
     except KafkaError as error:
         return error.code
     return codes.NONE
@@ -118,7 +119,7 @@ def end(call: Call) -> Values:
     values = call.values
     version = 2 if call.version >= _RAISES_EPOCH else 0
     try:
-        found = writer_of(call).transactions.end(
+        found = writing_of(call).transactions.end(
             values["transactionalId"], _producer(call), commits=values["committed"], version=version
         )
     except KafkaError as error:
@@ -131,7 +132,7 @@ def fetch_offsets(call: Call, answered: Values) -> Values:
     if not call.values["requireStable"]:
         return answered
     for group in answered["groups"] if "groups" in answered else [{"groupId": call.values["groupId"], **answered}]:
-        unstable = writer_of(call).groups.unstable(group["groupId"])
+        unstable = call.service.groups.unstable(group["groupId"])
         for topic in group.get("topics", ()):
             for row in topic["partitions"]:
                 if not row["errorCode"] and (_name(call, topic), row["partitionIndex"]) in unstable:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.coordinator import Place
+from pylogseg.server.committed import Place
 
 MOST_TIMEOUT_MS = 15 * 60 * 1000
 #: An id that nobody has used for so long is forgotten: ``transactional.id.expiration.ms``.

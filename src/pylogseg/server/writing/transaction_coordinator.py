@@ -14,9 +14,9 @@ from pylogseg.format.escape import printable
 from pylogseg.log.producer_state import Origin
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.coordinator import Place
-from pylogseg.server.writing.groups import WrittenGroups
-from pylogseg.server.writing.topics import WritableCatalog
+from pylogseg.server.committed import Place
+from pylogseg.server.group_coordinator import GroupCoordinator
+from pylogseg.server.writing.topics import Topics
 from pylogseg.server.writing.transactions import NOBODY, Ending, Producer, State, Transaction, check_timeout
 
 _log = logging.getLogger(__name__)
@@ -40,8 +40,8 @@ class Transactions:
 
     Parameters
     ----------
-    catalog : WritableCatalog
-    groups : WrittenGroups
+    topics : Topics
+    groups : GroupCoordinator
     new_id : callable
         Returns an id for a producer.
     now_ms : callable
@@ -52,13 +52,13 @@ class Transactions:
 
     def __init__(
         self,
-        catalog: WritableCatalog,
-        groups: WrittenGroups,
+        topics: Topics,
+        groups: GroupCoordinator,
         new_id: Callable[[], int],
         now_ms: Callable[[], int],
         journal: Journal | None = None,
     ) -> None:
-        self._catalog, self._groups, self._new_id, self._now_ms = catalog, groups, new_id, now_ms
+        self._topics, self._groups, self._new_id, self._now_ms = topics, groups, new_id, now_ms
         self._journal = journal
         self._changed = threading.Condition(threading.RLock())
         self._transactions: dict[str, Transaction] = {}
@@ -193,15 +193,16 @@ class Transactions:
             coordinator_epoch=self._coordinator_epoch(),
         )
         for topic, number in ending.places:
-            known = self._catalog.topics.get(topic)
+            known = self._topics.catalog.topics.get(topic)
             if known is not None and number < known.count:  # else it has been deleted
-                served = self._catalog.written(known, number)
-                served.append(marker, origin=Origin.COORDINATOR, transaction_version=ending.version)
+                served = self._topics.catalog.find(known, number)
+                version = ending.version
+                self._topics.append(served, marker, origin=Origin.COORDINATOR, transaction_version=version)
         self._groups.end_transaction(ending.producer.id, commits=ending.commits)
 
     def _coordinator_epoch(self) -> int:
         """Return the epoch of markers, as in Kafka that of the leader of the partition that has the transactions."""
-        topic = self._catalog.topics.get("__transaction_state")
+        topic = self._topics.catalog.topics.get("__transaction_state")
         return max((each.leader_epoch for each in topic.partitions.values()), default=0) if topic is not None else 0
 
     def _note(self, found: Transaction) -> None:

@@ -1,4 +1,4 @@
-"""All groups of this node, and their committed offsets, in memory; here threads wait for what a group decides."""
+"""All groups of this node, and their committed offsets; here threads wait for what a group decides."""
 
 from __future__ import annotations
 
@@ -6,42 +6,31 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
 
-from pylogseg.errors import StorageError
 from pylogseg.format.escape import printable
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
+from pylogseg.server.committed import Committed, CommittedOffsets, Place
 from pylogseg.server.consumer_groups import Beat, ConsumerGroup, Known
+from pylogseg.server.group_records import fields_of, group_of, standing_of, topics_of
 from pylogseg.server.groups import Answer, ClassicGroup, State, Ticket
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 MOST_GROUPS = 1000
-MOST_METADATA = 4096
-#: What the members of all groups bring along, and what all offsets take.
-MOST_MEMBER_BYTES, MOST_OFFSET_BYTES = 64 << 20, 256 << 20
-#: An offset beside its text.
-_OFFSET_BYTES = 256
+#: What the members of all groups bring along.
+MOST_MEMBER_BYTES = 64 << 20
 _LEAST_SESSION_S, _MOST_SESSION_S = 6.0, 1800.0
 #: Who waits looks so often whether its client is still there.
 _LOOK_S = 1.0
-
-#: A topic and a partition.
-Place = tuple[str, int]
-
-
-class Committed(NamedTuple):
-    """A committed offset."""
-
-    offset: int
-    epoch: int = -1
-    metadata: str = ""
+#: States that last: in the others members wait for each other, and join again after a restart.
+_LASTING = (State.STABLE, State.EMPTY)
 
 
-class Listed(NamedTuple):
+class ListedGroup(NamedTuple):
     """A group in a list."""
 
     name: str
@@ -50,26 +39,30 @@ class Listed(NamedTuple):
     protocol_type: str
 
 
-#: Offsets by group.
-Offsets = dict[str, dict[Place, Committed]]
+class GroupJournal(Protocol):
+    """Where offsets and members are noted before they take effect, so that they outlast the process.
 
+    None deletes an offset; `producer` is id and epoch of one with whose transaction offsets take effect.
+    """
 
-class Store(Protocol):
-    """Where commits are kept from one run to the next."""
-
-    def add(self, group: str, commits: Mapping[Place, Committed]) -> None: ...
+    def place_of(self, name: str) -> Place: ...
+    def commit(
+        self, group: str, offsets: Mapping[Place, Committed | None], producer: tuple[int, int] = ...
+    ) -> None: ...
+    def delete_group(self, group: str, places: Iterable[Place]) -> None: ...
+    def note_group(self, group: str, fields: Mapping[str, Any]) -> None: ...
     def close(self) -> None: ...
 
 
-class Coordinator:
+class GroupCoordinator:
     """The groups.
 
     Parameters
     ----------
-    load : callable, optional
-        Returns the offsets that groups start with; called when the first is asked for.
-    store : Store, optional
-        Keeps the commits; without one they are gone when the server stops.
+    offsets : CommittedOffsets, optional
+        Those that groups start with.
+    journal : GroupJournal, optional
+        Without one nothing outlasts the process.
     initial_delay_s : float
         For how long an empty group waits for more members than its first.
     sessions : tuple of float
@@ -80,26 +73,39 @@ class Coordinator:
 
     def __init__(
         self,
-        load: Callable[[], Offsets] = dict,
-        store: Store | None = None,
+        offsets: CommittedOffsets | None = None,
+        journal: GroupJournal | None = None,
         *,
         initial_delay_s: float = 0.0,
         sessions: tuple[float, float] = (_LEAST_SESSION_S, _MOST_SESSION_S),
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._store, self._unsaved = store, Offsets()
-        self._load, self._initial_delay_s, self.sessions, self._now = load, initial_delay_s, sessions, now
+        self._offsets = CommittedOffsets() if offsets is None else offsets
+        self._journal, self._initial_delay_s, self.sessions, self._now = journal, initial_delay_s, sessions, now
         #: Returns the settings that a group has of its own, by Kafka's names.
         self.settings_of: Callable[[str], Mapping[str, str]] = lambda _: {}
         self._changed = threading.Condition()
         self._groups: dict[str, ClassicGroup] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
-        self._offsets: Offsets | None = None
+        #: What was noted last of each classic group: generation, state, members.
+        self._noted: dict[str, tuple[object, ...]] = {}
+        #: Groups that have committed.
         self._told: set[str] = set()
         self._closed = False
-        #: Bytes of the groups when they last changed, and of all offsets; None if these have to be counted.
+        #: Bytes of the groups when they last changed.
         self._sizes: dict[str, int] = {}
-        self._offset_bytes: int | None = None
+
+    def resume(self, noted: Mapping[str, Mapping[str, Any]]) -> None:
+        """Let classic groups go on where they stood, by their records."""
+        with self._changed:
+            for group_id, fields in noted.items():
+                group = self._groups[group_id] = group_of(group_id, fields, self._now())
+                self._noted[group_id] = standing_of(group)
+
+    def wake(self) -> None:
+        """Let all that wait look at the clock again."""
+        with self._changed:
+            self._changed.notify_all()
 
     # ---- groups ----
 
@@ -109,7 +115,7 @@ class Coordinator:
             raise KafkaError(codes.INVALID_SESSION_TIMEOUT)
 
     def in_group(self, group_id: str, work: Callable[[ClassicGroup, float], _T], *, make: bool = False) -> _T:
-        """Do something with a group, which is made if that is wanted.
+        """Do something with a group, which is made if that is wanted; what lasts is noted before anybody hears of it.
 
         Raises KafkaError if there is no such group, or no room for one.
         """
@@ -130,6 +136,20 @@ class Coordinator:
                 return work(group, self._now())
             finally:
                 self._changed.notify_all()
+                if self._journal is not None:
+                    self._note(self._journal, group)
+
+    def _note(self, journal: GroupJournal, group: ClassicGroup) -> None:
+        standing = standing_of(group)
+        if group.generation and group.state in _LASTING and self._noted.get(group.id) != standing:
+            journal.note_group(group.id, fields_of(group))
+            self._noted[group.id] = standing
+
+    def topics_changed(self) -> None:
+        """Let groups of the new protocol share out what topics there are now."""
+        with self._changed:
+            for group in self._consumers.values():
+                group.topics_changed()
 
     def _make_room(self) -> None:
         """Forget a group without members if there are many groups; KafkaError if all have some."""
@@ -228,20 +248,20 @@ class Coordinator:
                     return None
             return ticket.answer
 
-    def groups(self) -> Iterator[Listed]:
+    def groups(self) -> Iterator[ListedGroup]:
         """Yield all groups that have members or offsets."""
         with self._changed:
             now = self._now()
-            for name in sorted({*self._groups, *self._consumers, *self._all()}):
+            for name in sorted({*self._groups, *self._consumers, *self._offsets.by_group}):
                 if name in self._consumers:
                     self._consumers[name].tick(now)
-                    yield Listed(name, "consumer", self._consumers[name].state, "consumer")
+                    yield ListedGroup(name, "consumer", self._consumers[name].state, "consumer")
                 elif name in self._groups:
                     self._groups[name].tick(now)
                     group = self._groups[name]
-                    yield Listed(name, "classic", group.state.value, group.protocol_type or "")
+                    yield ListedGroup(name, "classic", group.state.value, group.protocol_type or "")
                 else:
-                    yield Listed(name, "classic", State.EMPTY.value, "")
+                    yield ListedGroup(name, "classic", State.EMPTY.value, "")
 
     def described_consumers(self, group_id: str) -> Answer | None:
         """Return what ConsumerGroupDescribe shows of a group; None for one of another kind."""
@@ -257,17 +277,12 @@ class Coordinator:
         with self._changed:
             group = self._groups.get(group_id)
             if group is None:
-                known = group_id in self._all() and group_id not in self._consumers
+                known = group_id in self._offsets.by_group and group_id not in self._consumers
                 return ClassicGroup(group_id).described() if known else None
             group.tick(self._now())
             return group.described()
 
     # ---- offsets ----
-
-    def _all(self) -> Offsets:
-        if self._offsets is None:
-            self._offsets = self._load()
-        return self._offsets
 
     def check_commit(self, group_id: str, member_id: str, instance_id: str | None, generation: int) -> None:
         """Raise KafkaError if a commit is not allowed."""
@@ -277,69 +292,127 @@ class Coordinator:
                 return
             if group_id not in self._groups:
                 if generation >= 0:  # there is a group, without members, where there are offsets
-                    raise KafkaError(codes.UNKNOWN_MEMBER_ID if self._all().get(group_id) else codes.GROUP_ID_NOT_FOUND)
+                    raise KafkaError(
+                        codes.UNKNOWN_MEMBER_ID if self._offsets.by_group.get(group_id) else codes.GROUP_ID_NOT_FOUND
+                    )
                 return
         self.in_group(group_id, lambda group, now: group.check_commit(now, member_id, instance_id, generation))
 
-    def commit(self, group_id: str, place: Place, committed: Committed) -> None:
-        """Note an offset."""
-        if len(committed.metadata) > MOST_METADATA:
-            raise KafkaError(codes.OFFSET_METADATA_TOO_LARGE)
+    def commit(self, group_id: str, offsets: Mapping[Place, Committed]) -> dict[Place, KafkaError]:
+        """Keep offsets of a group; return why some are not. All that are kept are noted together, or none."""
         with self._changed:
-            offsets = self._all()
-            if group_id not in self._told and len(self._told) >= MOST_GROUPS:
-                raise KafkaError(codes.GROUP_MAX_SIZE_REACHED)
-            self._charge(committed, offsets.get(group_id, {}).get(place))
-            offsets.setdefault(group_id, {})[place] = committed
-            if self._store is not None:
-                self._unsaved.setdefault(group_id, {})[place] = committed
-            if group_id not in self._told and self._store is None:
+            if self._journal is None and group_id not in self._told and len(self._told) >= MOST_GROUPS:
+                return dict.fromkeys(offsets, KafkaError(codes.GROUP_MAX_SIZE_REACHED))
+            refused = self._offsets.check(group_id, offsets)
+            good = {place: each for place, each in offsets.items() if place not in refused}
+            if not good:
+                return refused
+            if self._journal is not None:
+                try:
+                    self._journal.commit(group_id, good)
+                except KafkaError as error:
+                    self._offsets.recount()
+                    return {**refused, **dict.fromkeys(good, error)}
+            elif group_id not in self._told:
                 _log.info("group %s: its commits are kept in memory, until the server stops", printable(group_id))
             self._told.add(group_id)
-
-    def _charge(self, committed: Committed, known: Committed | None = None) -> None:
-        """Count an offset that is kept from now on, in the place of another; KafkaError if there are too many."""
-        if self._offset_bytes is None:
-            self._offset_bytes = sum(map(_size_of, self._kept_offsets()))
-        size = self._offset_bytes + _size_of(committed) - (0 if known is None else _size_of(known))
-        if size > MOST_OFFSET_BYTES:
-            text = f"the offsets of all groups have {MOST_OFFSET_BYTES >> 20} MiB already"
-            raise KafkaError(codes.INVALID_COMMIT_OFFSET_SIZE, text)
-        self._offset_bytes = size
-
-    def _kept_offsets(self) -> Iterator[Committed]:
-        for offsets in self._all().values():
-            yield from offsets.values()
-
-    def save(self, group_id: str) -> None:
-        """Put what a group has committed where it is kept; KafkaError if that fails, and it is tried again later."""
-        with self._changed:
-            commits = self._unsaved.pop(group_id, None)
-        if commits is None or self._store is None:
-            return
-        try:
-            self._store.add(group_id, commits)
-        except StorageError as error:
-            with self._changed:
-                self._unsaved[group_id] = {**commits, **self._unsaved.get(group_id, {})}
-            _log.warning("%s", printable(str(error)))
-            raise KafkaError(codes.COORDINATOR_NOT_AVAILABLE, str(error)) from error
+            self._offsets.put(group_id, good)
+            return refused
 
     def committed(self, group_id: str, member_id: str | None = None, epoch: int = -1) -> dict[Place, Committed]:
         """Return the offsets of a group; KafkaError if a member of a group of the new protocol is none any more."""
         with self._changed:
             if epoch >= 0 and group_id in self._consumers:
                 self._consumers[group_id].check_commit(self._now(), member_id or "", epoch)
-            return dict(self._all().get(group_id, {}))
+            return self._offsets.of(group_id)
+
+    # ---- transactions ----
+
+    def place_of(self, group_id: str) -> Place | None:
+        """Return the partition that keeps a group's offsets; None where they are in memory."""
+        return None if self._journal is None else self._journal.place_of(group_id)
+
+    def stage(self, producer: tuple[int, int], group_id: str, place: Place, committed: Committed) -> None:
+        """Note an offset that a transaction commits."""
+        with self._changed:
+            self._offsets.charge(committed)
+            if self._journal is not None:
+                self._journal.commit(group_id, {place: committed}, producer)
+            self._offsets.stage(producer[0], group_id, place, committed)
+
+    def end_transaction(self, producer_id: int, *, commits: bool) -> None:
+        """Let the offsets of a transaction take effect, or forget them."""
+        with self._changed:
+            self._offsets.end_transaction(producer_id, commits=commits)
+
+    def unstable(self, group_id: str) -> set[Place]:
+        """Return the partitions of which a group has offsets in open transactions."""
+        with self._changed:
+            return self._offsets.unstable(group_id)
+
+    # ---- deleting ----
+
+    def forget_topic(self, topic: str) -> None:
+        """Forget the offsets of a topic that is deleted."""
+        with self._changed:
+            for group_id, found in self._offsets.by_group.items():
+                self._forget(group_id, [place for place in found if place[0] == topic])
+            self._offsets.unstage_topic(topic)
+
+    def _forget(self, group_id: str, places: Iterable[Place]) -> None:
+        known = self._offsets.by_group.get(group_id, {})
+        gone = [place for place in places if place in known]
+        if gone and self._journal is not None:
+            self._journal.commit(group_id, dict.fromkeys(gone))
+        self._offsets.drop(group_id, gone)
+
+    def delete(self, group_id: str) -> None:
+        """Delete a group; KafkaError if there is none, or it has members."""
+        with self._changed:
+            classic, consumer = self._groups.get(group_id), self._consumers.get(group_id)
+            if classic is not None:
+                classic.tick(self._now())
+            if consumer is not None:
+                consumer.tick(self._now())
+            if (classic is not None and classic.members) or (consumer is not None and consumer.members):
+                raise KafkaError(codes.NON_EMPTY_GROUP)
+            if classic is None and consumer is None and group_id not in self._offsets.by_group:
+                raise KafkaError(codes.GROUP_ID_NOT_FOUND)
+            if self._journal is not None:
+                self._journal.delete_group(group_id, self._offsets.of(group_id))
+            self._groups.pop(group_id, None)
+            self._noted.pop(group_id, None)
+            self._consumers.pop(group_id, None)
+            self._offsets.drop_group(group_id)
+
+    def delete_offsets(self, group_id: str, places: Iterable[Place]) -> dict[Place, int]:
+        """Delete offsets of a group; return the code for each."""
+        with self._changed:
+            known = group_id in self._groups or group_id in self._consumers or group_id in self._offsets.by_group
+            if not known:
+                raise KafkaError(codes.GROUP_ID_NOT_FOUND)
+            classic = self._groups.get(group_id)
+            if classic is not None and classic.members and classic.protocol_type != "consumer":
+                raise KafkaError(codes.NON_EMPTY_GROUP)
+            subscribed = self._subscribed(group_id)
+            found = {
+                place: codes.GROUP_SUBSCRIBED_TO_TOPIC if place[0] in subscribed else codes.NONE for place in places
+            }
+            self._forget(group_id, [place for place, code in found.items() if not code])
+            return found
+
+    def _subscribed(self, group_id: str) -> set[str]:
+        """Return the topics that the members of a group read."""
+        consumer, classic = self._consumers.get(group_id), self._groups.get(group_id)
+        if consumer is not None:
+            return {topic for member in consumer.members.values() for topic in member.topics}
+        members = [] if classic is None else classic.members.values()
+        return {topic for member in members for _, metadata in member.asked.protocols for topic in topics_of(metadata)}
 
     def close(self) -> None:
         """Answer all that wait, and give up what keeps the commits."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        if self._store is not None:
-            self._store.close()
-
-
-def _size_of(committed: Committed) -> int:
-    return _OFFSET_BYTES + len(committed.metadata)
+        if self._journal is not None:
+            self._journal.close()

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Protocol
+
+from pylogseg.server.catalog import ServedPartition
 
 
-class Watched(Protocol):
-    """What can grow."""
-
-    watchers: set[Watch]
-
-
-class Watch:
+class PartitionGrowth:
     """One that waits, during a ``with``, for some partitions to grow."""
 
-    def __init__(self, partitions: Sequence[Watched]) -> None:
+    def __init__(self, partitions: Sequence[ServedPartition]) -> None:
         self._partitions = partitions
         self._grown = threading.Event()
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> PartitionGrowth:
         for each in self._partitions:
-            each.watchers.add(self)
+            each.watchers.add(self._grown)
         return self
 
     def __exit__(self, *_: object) -> None:
         for each in self._partitions:
-            each.watchers.discard(self)
-
-    def wake(self) -> None:
-        """Say that one has grown."""
-        self._grown.set()
+            each.watchers.discard(self._grown)
 
     def wait(self, seconds: float) -> bool:
         """Wait for so long at most; return whether one has grown since the last call."""
@@ -39,10 +30,3 @@ class Watch:
             return False
         self._grown.clear()
         return True
-
-
-def wake(watched: Watched) -> None:
-    """Wake all that wait for a partition."""
-    if watched.watchers:
-        for each in tuple(watched.watchers):
-            each.wake()
