@@ -47,7 +47,7 @@ def test_a_folder_is_needed(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_p
         ("schemas TIER", "name a broker's log directory"),
         ("dump TIER", "`pylogseg ls -l` prints them"),
         ("cat TIER --follow", "give the disk"),
-        ("serve TIER --own", "restore it first"),
+        ("broker TIER", "restore a tier first"),
     ],
 )
 def test_what_a_tier_has_not(folder: Path, line: str, remedy: str) -> None:

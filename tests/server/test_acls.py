@@ -412,7 +412,7 @@ def test_options_that_do_not_fit(options: dict[str, Any], words: str) -> None:
 
 
 def test_a_server_that_only_reads_has_no_acls(tmp_path: Path) -> None:
-    with pytest.raises(pylogseg.RequestError, match="--own"):
+    with pytest.raises(pylogseg.RequestError, match="pylogseg broker"):
         pylogseg.serve(tmp_path, security=SECURITY)
 
 

@@ -371,7 +371,7 @@ def test_topics_of_a_request_are_noted_at_once(path: Path, monkeypatch: pytest.M
 
 
 def test_the_command(path: Path) -> None:
-    command = [sys.executable, "-m", "pylogseg", "serve", str(path), "--own", "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "pylogseg", "broker", str(path), "--listen", "127.0.0.1:0"]
     for turn in range(2):
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as process:
             assert process.stdout is not None
@@ -382,9 +382,9 @@ def test_the_command(path: Path) -> None:
                 assert produced(client, "a", batch(b"x"))["baseOffset"] == turn
             process.send_signal(signal.SIGINT)
             assert process.wait(PATIENCE_S) == 0
-    wrong = subprocess.run([*command, "--scratch"], capture_output=True, encoding="utf-8", check=False)
+    wrong = subprocess.run([*command, "--above", str(path)], capture_output=True, encoding="utf-8", check=False)
     assert wrong.returncode == 2
-    assert "--own takes one DIR" in wrong.stderr
+    assert "name one of them" in wrong.stderr
 
 
 def test_retention_applies(path: Path) -> None:

@@ -37,7 +37,7 @@ def copy(tmp_path: Path) -> Iterator[Path]:
 
 def test_records_are_appended_to_those_of_the_files(copy: Path) -> None:
     before = [row_of(record) for record in pylogseg.read(pylogseg.open_dir(copy)["codec-zstd"])]
-    with pylogseg.serve(copy, scratch=True, trace=print) as server:
+    with pylogseg.Broker(above=copy, trace=print) as server:
         producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap_servers, "enable.idempotence": True})
         for i in range(50):
             producer.produce("codec-zstd", b"%d" % i, partition=0)
@@ -49,13 +49,13 @@ def test_records_are_appended_to_those_of_the_files(copy: Path) -> None:
             (before[-1][2] + 1 + i, b"%d" % i) for i in range(50)
         ]
         assert [row[5] for row in assigned(server, "made")] == [b"%d" % i for i in range(50)]
-    with pylogseg.serve(copy, scratch=True) as server:
+    with pylogseg.Broker(above=copy) as server:
         assert assigned(server, "codec-zstd") == before
         assert "made" not in server.topics
 
 
 def test_transactions_and_groups_of_a_copy(copy: Path) -> None:
-    with pylogseg.serve(copy, scratch=True, trace=print) as server:
+    with pylogseg.Broker(above=copy, trace=print) as server:
         producer = confluent_kafka.Producer({"bootstrap.servers": server.bootstrap_servers, "transactional.id": "new"})
         producer.init_transactions(PATIENCE_S)
         for value, end in ((b"kept", producer.commit_transaction), (b"gone", producer.abort_transaction)):
@@ -74,7 +74,7 @@ def test_transactions_and_groups_of_a_copy(copy: Path) -> None:
 
 
 def test_topics_of_a_copy_are_changed_and_deleted(copy: Path) -> None:
-    with pylogseg.serve(copy, scratch=True, trace=print) as server:
+    with pylogseg.Broker(above=copy, trace=print) as server:
         client = admin.AdminClient({"bootstrap.servers": server.bootstrap_servers})
         old = server.catalog.topics["levels"].id
         for change in (
@@ -99,7 +99,7 @@ def test_a_copy_of_a_broker(golden: Path, name: str) -> None:
     """Every topic takes a batch; internal ones none."""
     folders = sorted((golden / name).glob("data?"))
     before = [tree(folder) for folder in folders]
-    with pylogseg.serve(*folders, scratch=True) as server, RawClient(server.bootstrap_servers) as client:
+    with pylogseg.Broker(above=folders) as server, RawClient(server.bootstrap_servers) as client:
         for topic in server.topics:
             ends = [served.log().log_end_offset for served in server.catalog.topics[topic].partitions.values()]
             row = produced(client, topic, batch(b"new"))
@@ -111,7 +111,7 @@ def test_a_copy_of_a_broker(golden: Path, name: str) -> None:
 
 
 def test_the_command(copy: Path) -> None:
-    command = [sys.executable, "-m", "pylogseg", "serve", str(copy), "--scratch", "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "pylogseg", "broker", "--above", str(copy), "--listen", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as process:
         assert process.stdout is not None
         said = process.stdout.readline()
@@ -130,29 +130,44 @@ def test_a_server_without_it_refuses(copy: Path) -> None:
         assert not {19, 20, 26} & {each["apiKey"] for each in offered}
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"commits": "kept"}, "--commits"),
-        ({"on_corrupt": "skip"}, "--on-corrupt"),
-        ({"end_open_transactions": True}, "--end-open-transactions"),
-        ({"tier": "aiven+file:///tier"}, "--tier"),
-    ],
-)
-def test_what_does_not_go_with_it(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(RequestError, match=said):
-        pylogseg.serve(DATA, scratch=True, **options)
+def test_it_needs_directories_of_this_machine(tmp_path: Path) -> None:
+    for url in ("s3://bucket/prefix", "aiven+file:///tier"):
+        for options in ({"above": url}, {"path": url}, {"above": [tmp_path, url]}):
+            with pytest.raises(RequestError, match="directories of this machine"):
+                pylogseg.Broker(**options)
+    with pytest.raises(RequestError, match="name one of them"):
+        pylogseg.Broker(tmp_path / "own", above=DATA)
+    assert not (tmp_path / "own").exists()
 
 
-def test_it_needs_directories() -> None:
-    with pytest.raises(RequestError, match="directories of this machine"):
-        pylogseg.serve("s3://bucket/prefix", scratch=True)
+def test_groups_stand_where_they_stood(copy: Path) -> None:
+    """In the copy, until they commit; so it is again after a `reset`."""
+    with pylogseg.serve(copy, group_offsets=True) as server, RawClient(server.bootstrap_servers) as client:
+        group = client.ask(16, 4, {})["groups"][0]["groupId"]
+        (row,) = client.ask(9, 8, {"groups": [{"groupId": group, "topics": None}]})["groups"]
+    wanted = {(each["name"], one["partitionIndex"]): one["committedOffset"]
+              for each in row["topics"] for one in each["partitions"]}  # fmt: skip
+    with pylogseg.Broker(above=copy) as broker:
+        assert wanted == broker.committed(group) != {}
+        broker.produce("made", b"x")
+        with RawClient(broker.bootstrap_servers) as client:
+            rows = [{"partitionIndex": 0, "committedOffset": 7, "committedMetadata": ""}]
+            asked = {
+                "groupId": group,
+                "generationIdOrMemberEpoch": -1,
+                "topics": [{"name": "made", "partitions": rows}],
+            }
+            assert client.ask(8, 7, asked)["topics"][0]["partitions"][0]["errorCode"] == 0
+        assert broker.committed(group) == {**wanted, ("made", 0): 7}
+        broker.reset()
+        assert broker.committed(group) == wanted
+        assert "made" not in broker.topics
 
 
 def test_it_asks_for_a_login(copy: Path) -> None:
     """What says who may connect holds for a server that is written to."""
     security = pylogseg.Security(users={"alice": "secret"})
-    with pylogseg.serve(copy, scratch=True, security=security) as server:
+    with pylogseg.Broker(above=copy, security=security) as server:
         _needs_login(server)
     with pylogseg.Broker(security=security) as broker:
         _needs_login(broker)

@@ -26,10 +26,10 @@ DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 
 
 @contextmanager
-def served(*arguments: str) -> Iterator[tuple[Any, str]]:
+def served(*arguments: str, command: str = "serve") -> Iterator[tuple[Any, str]]:
     """Start the command on a free port; gives the process, and its first line."""
-    command = [sys.executable, "-m", "pylogseg", "serve", *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
+    command_line = [sys.executable, "-m", "pylogseg", command, *arguments]
+    process = subprocess.Popen(command_line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
     try:
         assert process.stdout is not None
         yield process, process.stdout.readline()
@@ -56,19 +56,19 @@ def test_it_serves_until_it_is_stopped(number: signal.Signals) -> None:
 
 
 def test_an_own_broker_with_a_number_and_acls(tmp_path: Path) -> None:
-    own, options = [str(tmp_path / "own"), "--own", "--listen", "127.0.0.1:0"], ["--acls", "--super-user", "User:root"]
+    own, options = [str(tmp_path / "own"), "--listen", "127.0.0.1:0"], ["--acls", "--super-user", "User:root"]
     for more in (["--node-id", "7"], []):  # it stays
-        with served(*own, *more, *options) as (_, line), RawClient(line.split(" at ")[1].split(",")[0]) as client:
+        with (
+            served(*own, *more, *options, command="broker") as (_, line),
+            RawClient(line.split(" at ")[1].split(",")[0]) as client,
+        ):
             assert client.ask(60, 0, {})["brokers"][0]["brokerId"] == 7
             (made,) = client.ask(19, 5, {"topics": [{"name": "one"}], "timeoutMs": 1000})["topics"]
             assert made["errorCode"] == codes.TOPIC_AUTHORIZATION_FAILED
-    found = run(" ".join(("serve", *own, "--node-id", "8")))
+    found = run(" ".join(("broker", *own, "--node-id", "8")))
     assert found.code == 2
     assert "is of node 7, not of 8" in found.err
-    found = run(f"serve {DATA} --node-id 8")
-    assert found.code == 2
-    assert "--node-id needs --own" in found.err
-    found = run(" ".join(("serve", *own, "--acls")))
+    found = run(" ".join(("broker", *own, "--acls")))
     assert found.code == 2
     assert "--super-user" in found.err
 

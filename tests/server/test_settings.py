@@ -175,6 +175,9 @@ def test_what_whoever_connects_may_do(broker: pylogseg.Broker, client: RawClient
     assert allowed(client, "one") == (0b110111111000, 0b1111110100000)
     data = Path(__file__).resolve().parents[2] / "examples" / "data"
     for scratch, writes in ((True, True), (False, False)):
-        with pylogseg.serve(data, scratch=scratch) as server, RawClient(server.bootstrap_servers) as other:
+        with (
+            pylogseg.Broker(above=data) if scratch else pylogseg.serve(data) as server,
+            RawClient(server.bootstrap_servers) as other,
+        ):
             assert (allowed(other, "legacy") == allowed(client, "one")) == writes
             assert allowed(other, "legacy")[0] & 1 << 3

@@ -32,7 +32,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -87,10 +87,10 @@ class Served:
 
 
 @contextmanager
-def served(folder: Path, option: str) -> Iterator[Served]:
+def served(folder: Path, started: Sequence[str]) -> Iterator[Served]:
     """Start the command."""
     log = folder / "server.log"
-    command = [sys.executable, "-m", "pylogseg", "serve", str(EXAMPLES), "--listen", "127.0.0.1:0", option]
+    command = [sys.executable, "-m", "pylogseg", *started, "--listen", "127.0.0.1:0"]
     own = {**os.environ, "MALLOC_ARENA_MAX": "1"}  # of which each thread reserves 64 MiB otherwise
     with log.open("w") as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, encoding="utf-8", env=own)
@@ -292,7 +292,7 @@ PARTS: dict[str, Callable[[Served, random.Random, int], int]] = {
 
 
 #: Of the command.
-OPTIONS = {"large": "--scratch"}
+COMMANDS = {"large": ("broker", "--above", str(EXAMPLES))}
 #: Of the growth at its peak in MB, where it is another one.
 GROWTHS_MB = {"large": 64 + (20 * LARGE_BYTES >> 20)}
 
@@ -310,7 +310,7 @@ def main(arguments: list[str]) -> int:
         noise = random.Random(chosen.seed)
         with (
             tempfile.TemporaryDirectory() as folder,
-            served(Path(folder), OPTIONS.get(name, "--group-offsets")) as server,
+            served(Path(folder), COMMANDS.get(name, ("serve", str(EXAMPLES), "--group-offsets"))) as server,
         ):
             server.check("before")
             server.settle(server.status("Threads"), server.files())

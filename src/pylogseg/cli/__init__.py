@@ -65,6 +65,7 @@ _COMMANDS = {
     ),
     "schemas": ("pylogseg.cli.schemas:schemas", "List the schemas of a registry, from its topic."),
     "serve": ("pylogseg.cli.serve:serve", "Serve log directories to any Kafka client, read-only."),
+    "broker": ("pylogseg.cli.broker:broker", "Run a broker of one node, on a directory or in memory."),
     "export": (
         "pylogseg.cli.export:export",
         "Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition.",

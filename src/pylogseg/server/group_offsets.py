@@ -18,9 +18,14 @@ _log = logging.getLogger(__name__)
 _TYPES = (0, 1)
 
 
+def has_groups(disk: Disk) -> bool:
+    """Return whether a disk has a partition of the topic of groups."""
+    return any(each.topic == TOPIC and each.is_live for each in disk.partitions)
+
+
 def check_groups(disk: Disk) -> None:
-    """Raise RequestError if a disk has no partition of the topic of groups."""
-    if not any(each.topic == TOPIC and each.is_live for each in disk.partitions):
+    """Raise RequestError if a disk has none."""
+    if not has_groups(disk):
         where = ", ".join(log_dir.path for log_dir in disk.log_dirs) or "the given folders"
         raise RequestError(f"group_offsets: {where}: there is no partition of {TOPIC} here")
 

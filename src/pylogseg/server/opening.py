@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from pylogseg.errors import RequestError
-from pylogseg.server.catalog import Catalog, TopicDefaults
+from pylogseg.server.catalog import Catalog
 from pylogseg.server.committed import CommittedOffsets, Offsets
 from pylogseg.server.connection import Limits
 from pylogseg.server.group_coordinator import GroupCoordinator
@@ -30,7 +30,6 @@ def serve(
     group_offsets: bool = False,
     commits: str | os.PathLike[str] | None = None,
     on_corrupt: Literal["send", "skip"] = "send",
-    scratch: bool = False,
     storage: Mapping[str, Any] | None = None,
     security: Security = Security(),  # noqa: B008  (it cannot be changed)
     max_connections: int = 1000,
@@ -60,13 +59,10 @@ def serve(
         Let groups begin where the copy's ``__consumer_offsets`` says they were; by default no group has an offset.
     commits : path, optional
         A directory that keeps groups and their commits from one run to the next, over those of `group_offsets`. By
-        default they are gone when the server stops. It may not lie in a directory that is served, nor have other topics.
+        default they are gone when the server stops. It may not lie in a directory that is served, or have other topics.
     on_corrupt : str
         What becomes of damage: ``"send"`` sends it as a broker does, and it ends a client with an error of its own;
         ``"skip"`` verifies a log when it is first asked for, and leaves bad batches out of it.
-    scratch : bool
-        Let clients produce, make and delete topics, and all else that changes something: in memory, above the files,
-        which stay as they are.
     storage : mapping, optional
         Options of fsspec for URLs: credentials, an endpoint.
     security : Security
@@ -100,57 +96,24 @@ def serve(
         raise RequestError(f"on_corrupt must be 'send' or 'skip', not {on_corrupt!r}")
     limits = Limits(connections=max_connections)
     guard = Guard(security)
-    if guard.acls and not scratch:
-        raise RequestError("ACLs (--acls) need a server that clients may write to: --own, Broker, or --scratch")
-    if scratch:
-        _check_scratch(
-            [path, *more],
-            commits=commits is not None,
-            on_corrupt=on_corrupt == "skip",
-            end_open_transactions=end_open_transactions,
-            tier=tier is not None,
-        )
-        # What writes is loaded by whoever writes.
-        from pylogseg.server.writing import assembly, memory
-        from pylogseg.server.writing import topics as changing
-
-        store = memory.MemoryLogs(View(until_checkpoint))
-        limits = limits._replace(request_bytes=assembly.REQUEST_BYTES)
-    catalog = Catalog.open(
-        [path, *more],
-        names,
-        view=View(until_checkpoint, on_corrupt == "skip", end_open_transactions),
-        storage=storage,
-        tier=tier,
-        logs=store if scratch else None,
-        defaults=TopicDefaults(1, 50, True) if scratch else TopicDefaults(),
-    )
+    if guard.acls:
+        raise RequestError("ACLs (acls) need a server that clients may write to: pylogseg broker, Broker")
+    view = View(until_checkpoint, on_corrupt == "skip", end_open_transactions)
+    catalog = Catalog.open([path, *more], names, view=view, storage=storage, tier=tier)
     load = _offsets(catalog, group_offsets)
-    if scratch:
-        service = assembly.broker_service(changing.Topics(catalog, store), guard, above=load)
+    if commits is None:
+        groups = GroupCoordinator(CommittedOffsets(load))
     else:
-        if commits is None:
-            groups = GroupCoordinator(CommittedOffsets(load))
-        else:
-            # What writes is loaded by whoever writes.
-            from pylogseg.server.writing.commits import lasting_groups
+        # What writes is loaded by whoever writes.
+        from pylogseg.server.writing.commits import lasting_groups
 
-            groups = lasting_groups(commits, catalog, load())
-        service = Service(catalog, groups, READ_ONLY, guard=guard)
+        groups = lasting_groups(commits, catalog, load())
+    service = Service(catalog, groups, READ_ONLY, guard=guard)
     try:
         return Server(service, listen, advertise=advertise, limits=limits, trace=trace)
     except BaseException:
         service.groups.close()
         raise
-
-
-def _check_scratch(paths: Sequence[str | os.PathLike[str]], **given: bool) -> None:
-    """Raise RequestError for what does not go with logs that clients write to."""
-    if any("://" in os.fspath(path) for path in paths):
-        raise RequestError("scratch (--scratch) needs directories of this machine: copy what is in an object store")
-    for name, is_given in given.items():
-        if is_given:
-            raise RequestError(f"{name} (--{name.replace('_', '-')}) does not go with scratch (--scratch)")
 
 
 def _offsets(catalog: Catalog, group_offsets: bool) -> Callable[[], Offsets]:

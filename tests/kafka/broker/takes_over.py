@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A real broker takes over a directory of `pylogseg serve --own`, with groups and transactions; and we take it back.
+"""A real broker takes over a directory of `pylogseg broker`, with groups and transactions; and we take it back.
 
     PYTHONPATH=src:tests takes_over.py [--keep DIR]
 
@@ -72,7 +72,7 @@ class World:
 @contextmanager
 def ours(folder: Path, *, kill: bool) -> Iterator[str]:
     """Serve the directory by the command, which is stopped or killed in the end."""
-    command = [sys.executable, "-m", "pylogseg", "serve", str(folder / "data0"), "--own", "--listen", "127.0.0.1:0",
+    command = [sys.executable, "-m", "pylogseg", "broker", str(folder / "data0"), "--listen", "127.0.0.1:0",
                "--acls", "--super-user", "User:ANONYMOUS"]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as process:
         assert process.stdout is not None

@@ -46,7 +46,7 @@ from pylogseg.walker.windows import Window, walk
 
 #: A cluster hands out ids from 0 on, and none gets as far as this.
 HANDED_OUT = 1 << 40
-#: `serve --own` draws its ids at random below this.
+#: `pylogseg broker` draws its ids at random below this.
 _DRAWN = 1 << 61
 #: Transactions that are named.
 _FEW = 20

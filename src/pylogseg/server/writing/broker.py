@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pylogseg.disk.disk import Disk
+from pylogseg.env.remote import without_login
 from pylogseg.errors import ClosedError, PylogsegError, RequestError
 from pylogseg.server import codes
-from pylogseg.server.catalog import INTERNAL, Catalog, TopicDefaults
+from pylogseg.server.catalog import INTERNAL, TopicDefaults
 from pylogseg.server.codes import KafkaError
+from pylogseg.server.committed import Offsets
 from pylogseg.server.connection import Limits
 from pylogseg.server.security import Guard, Security
 from pylogseg.server.server import Server, bound
@@ -20,7 +23,7 @@ from pylogseg.server.sessions import Sessions
 from pylogseg.server.writing.assembly import REQUEST_BYTES, broker_service
 from pylogseg.server.writing.clock import MovableClock
 from pylogseg.server.writing.control import Control, Named, Seen
-from pylogseg.server.writing.memory import MemoryLogs
+from pylogseg.server.writing.memory import memory_topics
 from pylogseg.server.writing.topics import Topics
 from pylogseg.server.writing.writer import Writing
 
@@ -41,6 +44,10 @@ class Broker(Server):
     ----------
     path : path, optional
         A log directory that keeps what is written; it is made if it is missing. By default all is in memory.
+    above : path or sequence of path, optional
+        Log directories of one broker, such as a copy, that no broker is writing to: topics, records and offsets of
+        groups are there at the beginning, and what clients write, make and delete is in memory above these files, which
+        stay as they are.
     topics : mapping of str to int, or sequence of str
         Topics that are there from the beginning, with the number of their partitions.
     partitions : int
@@ -83,6 +90,7 @@ class Broker(Server):
         self,
         path: str | os.PathLike[str] | None = None,
         *,
+        above: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = (),
         topics: Mapping[str, int] | Sequence[str] = (),
         partitions: int = 1,
         auto_create: bool = True,
@@ -96,6 +104,8 @@ class Broker(Server):
         if not isinstance(auto_create, bool):
             raise RequestError(f"auto_create must be True or False, not {auto_create!r}")
         self._path, self._auto_create = path, auto_create
+        self._above = [above] if isinstance(above, (str, os.PathLike)) else list(above)
+        _check_folders(path, self._above)
         self._node_id = None if node_id is None else _whole(node_id, "node_id", 0)
         self._partitions = _whole(partitions, "partitions", 1)
         self._guard, self._control = Guard(security), Control()
@@ -116,10 +126,8 @@ class Broker(Server):
         """Return what is served at the beginning."""
         defaults = TopicDefaults(self._partitions, auto_create=self._auto_create)
         if self._path is None:
-            store = MemoryLogs()
-            catalog = Catalog(Disk((), ()), logs=store, defaults=defaults._replace(internal_partitions=50))
-            catalog.node_id = catalog.node_id if self._node_id is None else self._node_id
-            topics = Topics(catalog, store)
+            topics = memory_topics(defaults, self._above)
+            topics.catalog.node_id = topics.catalog.node_id if self._node_id is None else self._node_id
         else:
             # The manager of logs is loaded by whoever keeps some.
             from pylogseg.server.writing.directory import directory_topics
@@ -130,7 +138,9 @@ class Broker(Server):
                 for name, count in self._counts.items():
                     if name not in topics.catalog.topics:
                         topics.make(name, count)
-            service = broker_service(topics, self._guard, ids_from=1 if self._path is None else None)
+            is_new = self._path is None and not self._above
+            above = functools.partial(_copied_offsets, topics.catalog.disk) if self._above else None
+            service = broker_service(topics, self._guard, above=above, ids_from=1 if is_new else None)
         except BaseException:
             topics.catalog.close()
             raise
@@ -140,6 +150,7 @@ class Broker(Server):
     def __repr__(self) -> str:
         """Return a short text."""
         where = "memory" if self._path is None else os.fspath(self._path)
+        where += f" above {', '.join(os.fspath(each) for each in self._above)}" if self._above else ""
         how = "closed" if self._closed.is_set() else "stopped" if self.is_stopped else f"{len(self.topics)} topics"
         return f"<pylogseg.Broker at {self.bootstrap_servers}, in {where}: {how}>"
 
@@ -486,6 +497,25 @@ def _as_request() -> Iterator[None]:
         if isinstance(error.__cause__, PylogsegError):
             raise error.__cause__ from None
         raise RequestError(error.text or codes.name_of(error.code)) from None
+
+
+def _check_folders(path: str | os.PathLike[str] | None, above: Sequence[str | os.PathLike[str]]) -> None:
+    if path is not None and above:
+        raise RequestError(f"a broker keeps what is written in {path}, or in memory above {above[0]}: name one of them")
+    for each in above if path is None else [path]:
+        if "://" in os.fspath(each):
+            what = "copy what is in an object store, and restore a tier first"
+            raise RequestError(
+                f"a broker needs directories of this machine, not {without_login(os.fspath(each))}: {what}"
+            )
+
+
+def _copied_offsets(disk: Disk) -> Offsets:
+    """Return where groups stood when a copy was made."""
+    # It brings pyarrow along, which takes longer than all else here.
+    from pylogseg.server.group_offsets import group_offsets, has_groups
+
+    return group_offsets(disk) if has_groups(disk) else {}
 
 
 def _whole(value: Any, name: str, least: int) -> int:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pylogseg.config import LogConfig
-from pylogseg.disk.disk import Partition
+from pylogseg.disk.disk import Disk, Partition
 from pylogseg.errors import RequestError
 from pylogseg.log.append_result import Appended
 from pylogseg.log.cleaner import Cleaner
@@ -16,7 +16,7 @@ from pylogseg.log.cleaner_range import cleanable, dirtiness
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
-from pylogseg.server.catalog import ServedPartition, Topic
+from pylogseg.server.catalog import Catalog, ServedPartition, Topic, TopicDefaults
 from pylogseg.server.logs import usage_of_disk
 from pylogseg.server.overlays import Overlays
 from pylogseg.server.view import View
@@ -32,10 +32,10 @@ class MemoryLogs:
     internal_settings: Mapping[str, str] = {"segment.bytes": str(1 << 20), "file.delete.delay.ms": "0"}
     config_of: Callable[[str], LogConfig]
 
-    def __init__(self, view: View = View()) -> None:  # noqa: B008  (it cannot be changed)
+    def __init__(self) -> None:
         self.clock = MovableClock()
         self.home = os.path.join(os.path.abspath(os.sep), f"pylogseg-memory-{uuid.uuid4().hex}")
-        self._overlays = Overlays(view)
+        self._overlays = Overlays(View())
         self._cleaned: dict[ServedPartition, int | None] = {}  # up to which offset
 
     # ---- logs ----
@@ -97,3 +97,15 @@ class MemoryLogs:
     def delete(self, served: ServedPartition) -> None:
         """Forget what is known of a partition."""
         self._cleaned.pop(served, None)
+
+
+def memory_topics(defaults: TopicDefaults, above: Sequence[str | os.PathLike[str]] = ()) -> Topics:
+    """Return topics that are kept in memory, above those of some directories that no broker is writing to.
+
+    Raises StorageError if a running broker has the lock of one, or a directory cannot be listed.
+    """
+    store = MemoryLogs()
+    defaults = defaults._replace(internal_partitions=50)
+    if above:
+        return Topics(Catalog.open(above, logs=store, defaults=defaults), store)
+    return Topics(Catalog(Disk((), ()), logs=store, defaults=defaults), store)

@@ -1,0 +1,143 @@
+"""What `serve` and `broker` share: options of connections and logins, the first line, and the end by a signal."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from pylogseg.cli import common
+from pylogseg.env.remote import without_login
+from pylogseg.format.escape import printable
+from pylogseg.server.sasl import parse_users
+from pylogseg.server.security import Security
+from pylogseg.server.server import Server
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--listen", default="127.0.0.1:9092", show_default=True, metavar="HOST:PORT",
+        help="Address to listen on; port 0 takes a free one. With 0.0.0.0, other machines can connect.",
+    ),
+    click.option(
+        "--advertise", metavar="HOST:PORT",
+        help="Address that clients are told: for containers and mapped ports. Default: the one they connected to.",
+    ),
+    click.option(
+        "--tls-cert", metavar="FILE",
+        help="Certificate of this server, with its chain, in PEM: clients speak TLS (security.protocol=SSL).",
+    ),
+    click.option(
+        "--tls-key", metavar="FILE",
+        help="Private key of --tls-cert, unencrypted PEM. Default: in the certificate file.",
+    ),
+    click.option(
+        "--tls-ca", metavar="FILE", help="Serve only clients with a certificate signed by one of these, in PEM.",
+    ),
+    click.option(
+        "--users", metavar="FILE",
+        help="Lines NAME:PASSWORD: clients log in by SASL. Default: the lines in PYLOGSEG_USERS, if it is set.",
+    ),
+    click.option(
+        "mechanisms", "--sasl-mechanism", multiple=True,
+        type=click.Choice(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
+        help="Allow only this mechanism; repeatable. Default: all three.",
+    ),
+    click.option(
+        "--max-connections", type=click.IntRange(1), default=1000, show_default=True, metavar="N",
+        help="Most connections at a time.",
+    ),
+    click.option("--trace", is_flag=True, help="Print each request and its outcome on stderr."),
+)  # fmt: skip
+
+
+class _Printing(logging.Handler):
+    """Prints what the server warns of."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        common.complain(printable(record.getMessage()))
+
+
+def options(function: _F) -> _F:
+    """Add the options of connections and logins."""
+    for each in reversed(_OPTIONS):
+        function = each(function)
+    return function
+
+
+def settings(given: dict[str, Any], **acls: Any) -> dict[str, Any]:
+    """Return what the shared options say, for `pylogseg.serve` and `Broker`."""
+    names = ("tls_cert", "tls_key", "tls_ca", "users", "mechanisms")
+    security = {name: given[name] for name in names}
+    security["users"] = security["users"] or _users_of_environment()
+    return {
+        "listen": given["listen"],
+        "advertise": given["advertise"],
+        "security": Security(**security, **acls),
+        "max_connections": given["max_connections"],
+        "trace": common.complain if given["trace"] else None,
+    }
+
+
+def _users_of_environment() -> dict[str, str] | None:
+    text = os.environ.get("PYLOGSEG_USERS", "")
+    return parse_users(text, "PYLOGSEG_USERS") if text.strip() else None
+
+
+def run(made: Callable[[], Server], where: str) -> None:
+    """Start a server and wait for its end; `where` says what it serves."""
+    logging.getLogger("pylogseg.server").addHandler(_Printing(logging.WARNING))
+    signal.signal(signal.SIGTERM, _interrupt)
+    server: Server | None = None
+    try:
+        server = made()
+        with server:
+            _greet(server, where)
+            server.wait()
+    except KeyboardInterrupt:
+        _part(server)
+
+
+def paths_text(paths: tuple[str, ...]) -> str:
+    """Return paths as they may be shown."""
+    return ", ".join(printable(without_login(each)) for each in paths)
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _greet(server: Server, where: str) -> None:
+    """Say what is served, and to whom."""
+    catalog = server.catalog
+    for note in (*catalog.disk.notes, *catalog.notes):
+        common.complain(printable(note))
+    partitions = list(catalog.partitions())
+    what = [
+        common.count_text(len(catalog.topics), "topic"),
+        common.count_text(len(partitions), "partition"),
+        common.size_text(sum(each.size for each in partitions)),
+    ]
+    for warning in server.warnings():
+        common.complain(printable(warning))
+    of = f" of {where}" if where else ""
+    click.echo(f"serving {', '.join(what)}{of} at {server.bootstrap_servers}, {catalog.logs.keeps}; Ctrl-C stops")
+
+
+def _part(server: Server | None) -> None:
+    """Say what consumers did not get as it is in the files; exit with 1 if there was damage."""
+    (places, size), aborted = (server.left_out, server.aborted) if server is not None else ((0, 0), 0)
+    said = []
+    if places:
+        where = common.count_text(places, "place")
+        said.append(f"{common.count_text(size, 'byte')} in {where} were left out")
+    if aborted:
+        said.append(f"{common.count_text(aborted, 'open transaction')} counted as aborted")
+    click.echo("; ".join(["stopped", *said]))
+    if places:
+        click.get_current_context().exit(1)
