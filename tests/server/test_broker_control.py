@@ -23,7 +23,7 @@ from pylogseg.server import codes
 from pylogseg.server.defaults import errors as errors_of_kafka
 from pylogseg.server.wire import NO_ID, request_of
 from pylogseg.server.writing.control import _depth
-from pylogseg.server.writing.failures import LISTS
+from pylogseg.server.writing.failures import LISTS, lists_of
 from pylogseg.server.writing.handlers import WRITING
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,15 +140,22 @@ def test_every_request_can_fail(broker: pylogseg.Broker, client: RawClient, key:
         assert found <= {0, 89}
 
 
-def of_topics(broker: pylogseg.Broker, key: int, row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return rows of a request for topic one with a partition, and for topic two with two."""
+NUMBERS = {"index", "partition", "partitionIndex", "partitionId"}
+
+
+def of_topics(broker: pylogseg.Broker, key: int, row: Any) -> list[Any]:
+    """Return rows of a request, or names, for topic one with a partition, and for topic two with two."""
+    if isinstance(row, str):
+        return [topic for topic, _ in COUNTS]
     found = []
     for topic, count in COUNTS:
         named = {name: topic for name in ("name", "topic") if name in row}
         named |= {} if "topicId" not in row else {"topicId": NO_ID if named else broker.catalog.topics[topic].id}
         for inner in {rows.request for rows in LISTS[key][1:]}:
-            (number,) = {"index", "partition", "partitionIndex"} & row[inner][0].keys()
-            named[inner] = [{**row[inner][0], number: i} for i in range(count)]
+            one = row[inner][0]
+            named[inner] = [
+                i if isinstance(one, int) else {**one, **dict.fromkeys(NUMBERS & one.keys(), i)} for i in range(count)
+            ]
         found.append({**row, **named})
     return found
 
@@ -159,9 +166,9 @@ def errors_of_topics(broker: pylogseg.Broker, key: int, answer: dict[str, Any]) 
     for row in answer[rows[0].answer]:
         topic = row.get("name") or row.get("topic") or broker.catalog.by_id[row["topicId"]].name
         for each in row[rows[1].answer] if rows[1:] else [row]:
-            numbers = [each[name] for name in ("index", "partition", "partitionIndex") if name in each]
+            numbers = [each[name] for name in NUMBERS if name in each]
             assert (topic, *numbers) not in found
-            found[topic, sum(numbers)] = each["errorCode"]
+            found[topic, sum(numbers)] = each[rows[-1].error]
     return found
 
 
@@ -175,8 +182,8 @@ def test_a_topic_fails_alone(broker: pylogseg.Broker, client: RawClient, key: in
     for version in range(of.versions.first, WRITING.offered[key].last + 1):
         for partition in (None, 1)[: _depth(key)]:
             values = {field.name: example(field, version) for field in of.fields if field.is_in(version)}
-            rows = of_topics(broker, key, values[LISTS[key][0].request][0])
-            values[LISTS[key][0].request] = rows
+            asked = lists_of(key, version)[0].request
+            values[asked] = of_topics(broker, key, values[asked][0])
             group = values.get("groupId", "g")  # there is such a group
             client.ask(8, 9, {"groupId": group, "generationIdOrMemberEpoch": -1, "topics": offset})
             broker.fail(of.name.removesuffix("Request"), 89, topic="two", partition=partition)

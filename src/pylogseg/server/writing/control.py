@@ -18,7 +18,7 @@ from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import errors
 from pylogseg.server.service import Call, Disconnected
 from pylogseg.server.wire import NO_ID, Values, request_of
-from pylogseg.server.writing.failures import LISTS, failed, joined
+from pylogseg.server.writing.failures import LISTS, Rows, failed, joined, lists_of
 
 #: Requests that are remembered, and what they take of memory; the oldest go first.
 _MOST_REQUESTS, MOST_REQUEST_BYTES = 10_000, 64 << 20
@@ -68,15 +68,19 @@ class Named(NamedTuple):
         """Return whether a request names it."""
         if self.group is not None and self.group not in _groups(key, call.values):
             return False
-        return self.topic is None or any(map(self.chooser(call), call.values[LISTS[key][0].request] or ()))
+        if self.topic is None:
+            return True
+        lists = lists_of(key, call.version)
+        return any(map(self.chooser(call, lists), call.values[lists[0].request] or ()))
 
-    def chooser(self, call: Call) -> Callable[[dict[str, Any]], bool]:
-        """Return what tells whether a row of a topic holds what is meant."""
+    def chooser(self, call: Call, lists: tuple[Rows, ...]) -> Callable[[Any], bool]:
+        """Return what tells whether a row of a topic, or its name, holds what is meant."""
 
-        def is_meant(row: dict[str, Any]) -> bool:
-            found = call.topic(_name_of(row), row.get("topicId", NO_ID))
-            name = _name_of(row) if found is None else found.name
-            return name == self.topic and (self.partition is None or self.partition in _numbers(row))
+        def is_meant(row: Any) -> bool:
+            name = row if isinstance(row, str) else _name_of(row)
+            found = None if isinstance(row, str) else call.topic(name, row.get("topicId", NO_ID))
+            is_topic = self.topic == (name if found is None else found.name)
+            return is_topic and (self.partition is None or self.partition in map(_number, row[lists[1].request]))
 
         return is_meant
 
@@ -230,14 +234,13 @@ def _name_of(row: dict[str, Any]) -> str | None:
     return name
 
 
-def _numbers(row: dict[str, Any]) -> list[int]:
-    """Return the partitions in a row of a topic."""
-    rows: Any = row["partitionData"] if "partitionData" in row else row["partitions"]
-    return [_number(each) for each in rows]
-
-
-def _number(row: dict[str, Any]) -> int:
-    return int(next(row[name] for name in ("index", "partition", "partitionIndex") if name in row))
+def _number(row: Any) -> int:
+    """Return the partition of a row, which may be its number alone."""
+    return (
+        row
+        if isinstance(row, int)
+        else int(next(row[name] for name in ("index", "partition", "partitionIndex") if name in row))
+    )
 
 
 @functools.cache
@@ -320,7 +323,8 @@ def code_of(error: str | int) -> int:
 
 def _failed_in_part(key: int, call: Call, rule: _Rule) -> Values:
     """Return the answer to a request of which a topic, or a partition of it, fails; the rest of it is done."""
-    rows, is_meant = LISTS[key], rule.named.chooser(call)
+    rows = lists_of(key, call.version)
+    is_meant = rule.named.chooser(call, rows)
     wanted, rest = [], []
     for topic in call.values[rows[0].request]:
         if not is_meant(topic):
