@@ -9,7 +9,7 @@ from pylogseg._codec import encode_uvarint
 from pylogseg.format.messages.codec import is_flexible
 from pylogseg.format.messages.schema import Field, Message, messages
 from pylogseg.server import wire
-from pylogseg.server.table import Table
+from pylogseg.server.table import ApiTable
 
 _EMPTY = {"uuid": wire.NO_ID, "bytes": b"", "records": b"", "bool": False, "float64": 0.0}
 _Path = tuple[Field, ...]
@@ -71,7 +71,7 @@ def _full(fields: tuple[Field, ...], text: str, is_nested: bool) -> dict[str, An
     return found
 
 
-def large_lists(table: Table, *, newest: bool = False) -> Iterator[Large]:
+def large_lists(table: ApiTable, *, newest: bool = False) -> Iterator[Large]:
     """Yield each list of each request that a table answers, in each version or in the newest."""
     for of in messages().values():
         if of.kind != "request" or of.number is None or of.number not in table.offered:

@@ -18,10 +18,10 @@ import pylogseg
 from pylogseg.server import codes
 from pylogseg.server.assignors import Part, ranges, uniform
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.consumer_groups import Beat, ConsumerGroup, Known, check_subscription
+from pylogseg.server.consumer_groups import Beat, ConsumerGroup, KnownTopic, check_subscription
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
-KNOWN = {name: Known(name.encode() * 16, partitions) for name, partitions in (("a", 1), ("b", 3), ("c", 6))}
+KNOWN = {name: KnownTopic(name.encode() * 16, partitions) for name, partitions in (("a", 1), ("b", 3), ("c", 6))}
 SESSION_S, REBALANCE_S = 45.0, 30.0
 
 

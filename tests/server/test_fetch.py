@@ -11,7 +11,7 @@ from helpers.kafka_clients import RawClient
 
 import pylogseg
 from pylogseg.format.batches import scan
-from pylogseg.server.sessions import MOST_SESSIONS, Sessions
+from pylogseg.server.sessions import MOST_SESSIONS, FetchSessions
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 LATEST = 18
@@ -221,7 +221,7 @@ def values(count: int, session: int = 0, epoch: int = 0) -> dict[str, Any]:
 def test_room_for_sessions() -> None:
     """A full cache gives none to a smaller client, unless somebody was idle for two minutes."""
     now = [0.0]
-    sessions = Sessions(3, lambda: now[0])
+    sessions = FetchSessions(3, lambda: now[0])
     first = [sessions.begin(values(2), 13).number for _ in range(3)]
     assert all(first)
     assert sessions.begin(values(2), 13).number == 0
@@ -233,7 +233,7 @@ def test_room_for_sessions() -> None:
 
 
 def test_the_number_of_a_round_begins_again() -> None:
-    sessions = Sessions()
+    sessions = FetchSessions()
     turn = sessions.begin(values(1), 13)
     assert turn.session is not None
     turn.session.epoch = 2**31 - 1

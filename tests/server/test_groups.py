@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.groups import ClassicGroup, Join, State, Ticket
+from pylogseg.server.groups import ClassicGroup, GroupState, Join, Ticket
 
 SESSION_S, REBALANCE_S = 10.0, 60.0
 
@@ -45,7 +45,7 @@ def stable(group: ClassicGroup, now: float, count: int) -> list[str]:
     ids = [str(joined(each)["memberId"]) for each in tickets]
     answers = [group.sync(now, each, None, group.generation, {}) for each in ids[1:]]
     group.sync(now, ids[0], None, group.generation, {each: each.encode() for each in ids})
-    assert group.state is State.STABLE
+    assert group.state is GroupState.STABLE
     assert [joined(each)["assignment"] for each in answers] == [each.encode() for each in ids[1:]]
     return ids
 
@@ -60,7 +60,7 @@ def test_one_member() -> None:
     group.heartbeat(1, me, None, 1)
     assert group.described()["members"][0]["memberAssignment"] == b"all"
     assert group.leave(2, me, None) == me
-    assert group.state is State.EMPTY
+    assert group.state is GroupState.EMPTY
 
 
 def test_the_id_comes_first() -> None:
@@ -147,7 +147,7 @@ def test_a_static_member_comes_back() -> None:
     group.sync(0, first, "i", 1, {first: b"mine"})
     found = joined(group.join(1, asked(instance="i", can_skip=True)))
     second = str(found["memberId"])
-    assert (found["generationId"], found["skipAssignment"], group.state) == (1, True, State.STABLE)
+    assert (found["generationId"], found["skipAssignment"], group.state) == (1, True, GroupState.STABLE)
     assert joined(group.sync(1, second, "i", 1, {}))["assignment"] == b"mine"
     assert code_of(lambda: group.heartbeat(2, first, "i", 1)) == codes.FENCED_INSTANCE_ID
     older = joined(group.join(2, asked(instance="i")))
@@ -252,13 +252,13 @@ class AnyEvents(RuleBasedStateMachine):
     @invariant()
     def states_are_sound(self) -> None:
         group = self.group
-        assert (group.state is State.EMPTY) <= (not group.members)
+        assert (group.state is GroupState.EMPTY) <= (not group.members)
         if group.members:
-            assert group.state is not State.EMPTY
+            assert group.state is not GroupState.EMPTY
             assert group.leader in group.members
-        if group.state in (State.COMPLETING, State.STABLE):
+        if group.state in (GroupState.COMPLETING, GroupState.STABLE):
             assert not any(each.joining for each in group.members.values())
-        if group.state is State.STABLE:
+        if group.state is GroupState.STABLE:
             assert not any(each.syncing for each in group.members.values())
         assert group.unsynced <= set(group.members)
 

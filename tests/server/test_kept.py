@@ -11,8 +11,8 @@ from helpers.servers import topics_of
 
 import pylogseg
 from pylogseg.server import codes
-from pylogseg.server.writing.journal import TransactionsKept
-from pylogseg.server.writing.transactions import EXPIRATION_MS, Producer, State, Transaction
+from pylogseg.server.writing.journal import TransactionsJournal
+from pylogseg.server.writing.transactions import EXPIRATION_MS, ProducerIdAndEpoch, Transaction, TransactionState
 
 DAY_S = 24 * 60 * 60.0
 
@@ -118,14 +118,14 @@ def test_transactional_ids_expire(tmp_path: Path) -> None:
         broker.clock.advance(4 * DAY_S)
         assert init(client, "second") == 0
         broker.clock.advance(4 * DAY_S)
-        journal = TransactionsKept(topics_of(broker))
+        journal = TransactionsJournal(topics_of(broker))
         assert set(journal.load()) == {"second"}
         now_ms = broker.clock.now_ms()
-        for name, state in (("old", State.COMPLETE_COMMIT), ("new", State.EMPTY)):
+        for name, state in (("old", TransactionState.COMPLETE_COMMIT), ("new", TransactionState.EMPTY)):
             updated_ms = 1 if name == "old" else now_ms
-            journal.note(Transaction(name, Producer(7, 1), 1000, state, updated_ms=updated_ms))
+            journal.note(Transaction(name, ProducerIdAndEpoch(7, 1), 1000, state, updated_ms=updated_ms))
     with pylogseg.Broker(tmp_path / "own") as broker, RawClient(broker.bootstrap_servers) as client:
-        assert set(TransactionsKept(topics_of(broker)).load()) == {"second", "new"}
+        assert set(TransactionsJournal(topics_of(broker)).load()) == {"second", "new"}
 
 
 def test_transactional_ids_are_bounded(

@@ -23,8 +23,8 @@ import pylogseg
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.server import codes
 from pylogseg.server.catalog import Topic
-from pylogseg.server.writing.journal import OffsetsKept, TransactionsKept
-from pylogseg.server.writing.transactions import Producer, State, Transaction
+from pylogseg.server.writing.journal import OffsetsJournal, TransactionsJournal
+from pylogseg.server.writing.transactions import ProducerIdAndEpoch, Transaction, TransactionState
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def transactional(broker: pylogseg.Broker, name: str = "t", **options: Any) -> Any:
-    made = confluent_kafka.Producer(
+    made = confluent_kafka.ProducerIdAndEpoch(
         {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "log_level": 0, **options}
     )
     made.init_transactions(PATIENCE_S)
@@ -213,16 +213,18 @@ def test_a_decision_that_was_noted_is_carried_out(path: Path, commits: bool) -> 
         stamp = {"producer_id": found["producerId"], "producer_epoch": found["producerEpoch"], "transactional": True}
         data = batch(b"x", base_sequence=0, **stamp)
         assert produced(client, "a", data, version=12, transactionalId="t")["errorCode"] == 0
-        state = State.PREPARE_COMMIT if commits else State.PREPARE_ABORT
-        noted = Transaction("t", Producer(found["producerId"], found["producerEpoch"]), 60_000, state, {("a", 0)})
-        TransactionsKept(topics_of(broker)).note(noted)
+        state = TransactionState.PREPARE_COMMIT if commits else TransactionState.PREPARE_ABORT
+        noted = Transaction(
+            "t", ProducerIdAndEpoch(found["producerId"], found["producerEpoch"]), 60_000, state, {("a", 0)}
+        )
+        TransactionsJournal(topics_of(broker)).note(noted)
     with pylogseg.Broker(path) as broker:
         assert values(broker) == ([b"x"] if commits else [])
         assert broker.catalog.topics["a"].partitions[0].log().last_stable_offset == 2
-        assert TransactionsKept(topics_of(broker)).load()["t"].state is (
-            State.COMPLETE_COMMIT if commits else State.COMPLETE_ABORT
+        assert TransactionsJournal(topics_of(broker)).load()["t"].state is (
+            TransactionState.COMPLETE_COMMIT if commits else TransactionState.COMPLETE_ABORT
         )
-        assert OffsetsKept(topics_of(broker)).load() == ({}, {}, {})
+        assert OffsetsJournal(topics_of(broker)).load() == ({}, {}, {})
 
 
 # ---- the directory ----

@@ -16,10 +16,10 @@ from pylogseg.server.writing.transactions import (
     LAST_EPOCH,
     MOST_TIMEOUT_MS,
     NOBODY,
-    Ending,
-    Producer,
-    State,
+    ProducerIdAndEpoch,
     Transaction,
+    TransactionEnd,
+    TransactionState,
     check_timeout,
 )
 
@@ -44,13 +44,13 @@ class Model(RuleBasedStateMachine):
         super().__init__()
         self.now_ms, self.timeout_ms = 0, 1000
         self.ids = itertools.count(100)
-        self.machine = Transaction("t", Producer(next(self.ids), -1), self.timeout_ms)
+        self.machine = Transaction("t", ProducerIdAndEpoch(next(self.ids), -1), self.timeout_ms)
         self.current = NOBODY
-        self.fenced: list[Producer] = []
+        self.fenced: list[ProducerIdAndEpoch] = []
         self.added: set[tuple[str, int]] | None = None
         self.began_ms = 0
-        self.prepared: Ending | None = None
-        self.written: list[Ending] = []
+        self.prepared: TransactionEnd | None = None
+        self.written: list[TransactionEnd] = []
 
     def _new_id(self) -> int:
         return next(self.ids)
@@ -82,7 +82,7 @@ class Model(RuleBasedStateMachine):
         assert (ending is not None) == (self.added is not None)
         if ending is not None:
             assert not ending.commits
-            assert ending.producer == Producer(before.id, before.epoch + 1)
+            assert ending.producer == ProducerIdAndEpoch(before.id, before.epoch + 1)
             self.prepared = ending
             self._write()
             assert self.machine.init(self.now_ms, self.timeout_ms, NOBODY, self._new_id) is None
@@ -107,13 +107,13 @@ class Model(RuleBasedStateMachine):
     def end(self, commits: bool, version: int, delayed: bool) -> None:
         before = self.current
 
-        def end() -> Ending | None:
+        def end() -> TransactionEnd | None:
             return self.machine.end(
                 self.now_ms, before, commits=commits, version=version, new_id=self._new_id
             )  # fmt: skip
 
         if self.added is None:
-            finished = State.COMPLETE_COMMIT if commits else State.COMPLETE_ABORT
+            finished = TransactionState.COMPLETE_COMMIT if commits else TransactionState.COMPLETE_ABORT
             if version < 2:
                 expected = codes.NONE if self.machine.state is finished else codes.INVALID_TXN_STATE
                 assert code_of(end) == expected
@@ -124,7 +124,7 @@ class Model(RuleBasedStateMachine):
         ending = end()
         assert ending is not None
         assert (ending.commits, ending.version) == (commits, version)
-        assert ending.producer == (before if version < 2 else Producer(before.id, before.epoch + 1))
+        assert ending.producer == (before if version < 2 else ProducerIdAndEpoch(before.id, before.epoch + 1))
         self.prepared = ending
         assert code_of(end) == codes.CONCURRENT_TRANSACTIONS
         if not delayed:
@@ -149,7 +149,7 @@ class Model(RuleBasedStateMachine):
         before, ending = self.machine.producer, self.machine.expire(self.now_ms)
         assert (ending is not None) == late
         if ending is not None:
-            assert (ending.commits, ending.producer) == (False, Producer(before.id, before.epoch + 1))
+            assert (ending.commits, ending.producer) == (False, ProducerIdAndEpoch(before.id, before.epoch + 1))
             self.prepared = ending
             self._fence()
 
@@ -185,38 +185,38 @@ TestTransactions.settings = settings(max_examples=150, stateful_step_count=40, d
 
 def test_epochs_that_are_used_up() -> None:
     """A new producer id begins before the epochs end; the last epoch is for a fence."""
-    found = Transaction("t", Producer(1, LAST_EPOCH - 2), 1000)
+    found = Transaction("t", ProducerIdAndEpoch(1, LAST_EPOCH - 2), 1000)
     assert found.init(0, 1000, NOBODY, lambda: 2) is None
-    assert found.producer == Producer(1, LAST_EPOCH - 1)
+    assert found.producer == ProducerIdAndEpoch(1, LAST_EPOCH - 1)
     found.add(0, found.producer, [("a", 0)])
     fence = found.init(0, 1000, NOBODY, lambda: 2)
     assert fence is not None
-    assert fence.producer == Producer(1, LAST_EPOCH)
+    assert fence.producer == ProducerIdAndEpoch(1, LAST_EPOCH)
     found.complete(0)
     assert found.init(0, 1000, NOBODY, lambda: 2) is None
-    assert found.producer == Producer(2, 0)
+    assert found.producer == ProducerIdAndEpoch(2, 0)
 
 
 def test_an_end_that_uses_up_the_epochs() -> None:
-    found = Transaction("t", Producer(1, LAST_EPOCH - 1), 1000)
+    found = Transaction("t", ProducerIdAndEpoch(1, LAST_EPOCH - 1), 1000)
     found.add(0, found.producer, [("a", 0)])
     ending = found.end(0, found.producer, commits=True, version=2, new_id=lambda: 2)
     assert ending is not None
-    assert (ending.producer, found.following) == (Producer(1, LAST_EPOCH), Producer(2, 0))
+    assert (ending.producer, found.following) == (ProducerIdAndEpoch(1, LAST_EPOCH), ProducerIdAndEpoch(2, 0))
     found.complete(0)
-    assert found.producer == Producer(2, 0)
-    assert found.end(0, Producer(1, LAST_EPOCH - 1), commits=True, version=2, new_id=lambda: 3) is None
+    assert found.producer == ProducerIdAndEpoch(2, 0)
+    assert found.end(0, ProducerIdAndEpoch(1, LAST_EPOCH - 1), commits=True, version=2, new_id=lambda: 3) is None
 
 
 def test_an_answer_that_was_lost() -> None:
     """A client may ask again with the epoch from before; one that came later may not be pushed out by that."""
-    found = Transaction("t", Producer(1, -1), 1000)
+    found = Transaction("t", ProducerIdAndEpoch(1, -1), 1000)
     found.init(0, 1000, NOBODY, lambda: 9)
     first = found.producer
     found.init(0, 1000, first, lambda: 9)
-    assert found.producer == Producer(1, 1)
+    assert found.producer == ProducerIdAndEpoch(1, 1)
     found.init(0, 1000, first, lambda: 9)
-    assert found.producer == Producer(1, 1)
+    assert found.producer == ProducerIdAndEpoch(1, 1)
     found.init(0, 1000, NOBODY, lambda: 9)
     assert code_of(lambda: found.init(0, 1000, first, lambda: 9)) == codes.PRODUCER_FENCED
 

@@ -13,7 +13,7 @@ _MOST_CHARACTERS = 300
 _OTHERS = "more of this kind, which is not said one by one"
 
 
-class Complaints:
+class ClientComplaints:
     """Logs a warning about a host when it comes first, and once a minute with how often it came meanwhile.
 
     Clients choose words of it: so many different ones are logged of a host, and of each only the beginning.

@@ -19,7 +19,7 @@ from pylogseg.format.escape import printable
 from pylogseg.log.read_result import Slice
 from pylogseg.server import about, codes
 from pylogseg.server.budget import REQUEST_BYTES, TIMES, Budget, TooMuch
-from pylogseg.server.login import MOST_BYTES_BEFORE, REFUSAL_DELAY_S, SASL, Login, State
+from pylogseg.server.login import MOST_BYTES_BEFORE, REFUSAL_DELAY_S, SASL, Login, LoginState
 from pylogseg.server.sasl import Denied
 from pylogseg.server.service import ANONYMOUS, Call, Disconnected, Endpoint, Service
 from pylogseg.server.table import NO_ANSWER
@@ -89,7 +89,7 @@ class Gone(Exception):
     """The client went, or the server stops, while somebody waited."""
 
 
-class Connection:
+class ClientConnection:
     """A client, served by the thread that calls `run`."""
 
     def __init__(
@@ -139,7 +139,7 @@ class Connection:
             self._is_in = True
             while (frame := self._frame()) is not None:
                 self.busy_since = time.monotonic()
-                if self._login.state is State.RAW_TOKENS:
+                if self._login.state is LoginState.RAW_TOKENS:
                     self._take_token(frame)
                 else:
                     self._serve(frame)

@@ -26,7 +26,7 @@ _ASSIGNORS = ("uniform", "range")
 _MOST_REGEX_BYTES = 2 << 10
 
 
-class Known(NamedTuple):
+class KnownTopic(NamedTuple):
     """A topic that may be subscribed to."""
 
     id: bytes
@@ -86,7 +86,7 @@ class ConsumerGroup:
     """One group; see the module."""
 
     id: str
-    topics: Callable[[], Mapping[str, Known]]
+    topics: Callable[[], Mapping[str, KnownTopic]]
     #: Returns its own settings, by Kafka's names.
     settings: Callable[[], Mapping[str, str]] = dict
     epoch: int = 0
@@ -332,7 +332,7 @@ def rows_of(parts: set[Part], names: Mapping[bytes, str] | None = None) -> list[
     ]
 
 
-def _matching(known: Mapping[str, Known], regex: str) -> set[str]:
+def _matching(known: Mapping[str, KnownTopic], regex: str) -> set[str]:
     from pylogseg.server.regex import matching
 
     return matching(known, regex)

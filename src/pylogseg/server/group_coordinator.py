@@ -13,9 +13,9 @@ from pylogseg.format.escape import printable
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.committed import Committed, CommittedOffsets, Place
-from pylogseg.server.consumer_groups import Beat, ConsumerGroup, Known
+from pylogseg.server.consumer_groups import Beat, ConsumerGroup, KnownTopic
 from pylogseg.server.group_records import fields_of, group_of, standing_of, topics_of
-from pylogseg.server.groups import Answer, ClassicGroup, State, Ticket
+from pylogseg.server.groups import Answer, ClassicGroup, GroupState, Ticket
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -27,7 +27,7 @@ _LEAST_SESSION_S, _MOST_SESSION_S = 6.0, 1800.0
 #: Who waits looks so often whether its client is still there.
 _LOOK_S = 1.0
 #: States that last: in the others members wait for each other, and join again after a restart.
-_LASTING = (State.STABLE, State.EMPTY)
+_LASTING = (GroupState.STABLE, GroupState.EMPTY)
 
 
 class ListedGroup(NamedTuple):
@@ -164,7 +164,7 @@ class GroupCoordinator:
             raise KafkaError(codes.GROUP_MAX_SIZE_REACHED, f"there are {MOST_GROUPS} groups already")
         del self._consumers[idle]
 
-    def beat(self, group_id: str, beat: Beat, topics: Callable[[], Mapping[str, Known]]) -> Answer:
+    def beat(self, group_id: str, beat: Beat, topics: Callable[[], Mapping[str, KnownTopic]]) -> Answer:
         """Answer a heartbeat of the new protocol; a group comes into being with its first member."""
         if not group_id:
             raise KafkaError(codes.INVALID_REQUEST, "GroupId can't be empty.")
@@ -261,7 +261,7 @@ class GroupCoordinator:
                     group = self._groups[name]
                     yield ListedGroup(name, "classic", group.state.value, group.protocol_type or "")
                 else:
-                    yield ListedGroup(name, "classic", State.EMPTY.value, "")
+                    yield ListedGroup(name, "classic", GroupState.EMPTY.value, "")
 
     def described_consumers(self, group_id: str) -> Answer | None:
         """Return what ConsumerGroupDescribe shows of a group; None for one of another kind."""

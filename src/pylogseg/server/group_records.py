@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pylogseg.server.groups import ClassicGroup, Join, Member, State
+from pylogseg.server.groups import ClassicGroup, GroupState, Join, Member
 
 
 def standing_of(group: ClassicGroup) -> tuple[object, ...]:
@@ -42,7 +42,7 @@ def group_of(group_id: str, fields: Mapping[str, Any], now: float) -> ClassicGro
     kind, protocol = fields["protocolType"], fields["protocol"]
     group = ClassicGroup(
         group_id,
-        state=State.STABLE if fields["members"] else State.EMPTY,
+        state=GroupState.STABLE if fields["members"] else GroupState.EMPTY,
         generation=fields["generation"],
         protocol_type=kind or None,
         protocol=protocol,

@@ -7,7 +7,7 @@ from typing import Any
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.committed import Committed, Place
-from pylogseg.server.consumer_groups import Beat, Known, check_subscription
+from pylogseg.server.consumer_groups import Beat, KnownTopic, check_subscription
 from pylogseg.server.groups import Join, check_sizes, size_of
 from pylogseg.server.service import GROUP as GROUP_KIND
 from pylogseg.server.service import Call
@@ -310,7 +310,7 @@ def consumer_heartbeat(call: Call) -> Values:
         return call.service.groups.beat(
             values["groupId"],
             beat,
-            lambda: {name: Known(topic.id, topic.count) for name, topic in catalog.topics.items()},
+            lambda: {name: KnownTopic(topic.id, topic.count) for name, topic in catalog.topics.items()},
         )
     except KafkaError as error:
         return {"errorCode": error.code, "errorMessage": error.text}

@@ -25,7 +25,7 @@ MEMBER_BYTES, TEXT_BYTES = 1 << 10, 1 << 6
 Answer = dict[str, Any]
 
 
-class State(Enum):
+class GroupState(Enum):
     """State of a group; the value is its name in Kafka's answers."""
 
     EMPTY = "Empty"
@@ -92,7 +92,7 @@ class ClassicGroup:
 
     id: str
     initial_delay_s: float = 0.0
-    state: State = State.EMPTY
+    state: GroupState = GroupState.EMPTY
     generation: int = 0
     protocol_type: str | None = None
     protocol: str | None = None
@@ -126,7 +126,11 @@ class ClassicGroup:
             return self._add(now, asked.member_id, asked)
         member = self._member(asked.member_id, asked.instance_id)
         same = asked.protocols == member.asked.protocols
-        if self.state is State.PREPARING or not same or (self.state is State.STABLE and self.leader == member.id):
+        if (
+            self.state is GroupState.PREPARING
+            or not same
+            or (self.state is GroupState.STABLE and self.leader == member.id)
+        ):
             return self._rejoin(now, member, asked)
         member.alive_until = now + member.asked.session_s
         return Ticket(self._joined(member))
@@ -181,7 +185,7 @@ class ClassicGroup:
         if member.joining is not None:  # asked twice: the first waits on another connection, or nowhere
             member.joining.answer = {"errorCode": codes.UNKNOWN_MEMBER_ID}
         ticket = member.joining = Ticket()
-        if self.state is not State.PREPARING:
+        if self.state is not GroupState.PREPARING:
             self._prepare(now)
         self._complete(now)
         return ticket
@@ -202,7 +206,7 @@ class ClassicGroup:
         was_leader = self.leader == old.id
         if was_leader:
             self.leader = new_id
-        if self.state is not State.STABLE or not same:
+        if self.state is not GroupState.STABLE or not same:
             return self._rejoin(now, member, asked)
         if was_leader and not asked.can_skip:  # so it does not take itself for the leader, and assigns nothing
             return Ticket({**self._joined(member), "leader": old.id, "members": ()})
@@ -215,12 +219,12 @@ class ClassicGroup:
         for member in self.members.values():
             self._end_sync(now, member, {"errorCode": codes.REBALANCE_IN_PROGRESS})
         self.unsynced.clear()
-        self.state = State.PREPARING
+        self.state = GroupState.PREPARING
         self.deadline = now + max((each.asked.rebalance_s for each in self.members.values()), default=0.0)
 
     def _complete(self, now: float, *, late: bool = False) -> None:
         """End the rebalance if all members have joined."""
-        if self.state is not State.PREPARING or now < self.not_before:
+        if self.state is not GroupState.PREPARING or now < self.not_before:
             return
         joined = [each for each in self.members.values() if each.joining is not None]
         if not late and (len(joined) < len(self.members) or self.pending):
@@ -228,12 +232,12 @@ class ClassicGroup:
         self.generation = self.generation % (2**31 - 1) + 1
         self.deadline = float("inf")
         if not self.members:
-            self.state, self.protocol, self.leader = State.EMPTY, None, None
+            self.state, self.protocol, self.leader = GroupState.EMPTY, None, None
             return
         if self.leader not in {each.id for each in joined}:
             self.leader = joined[0].id
         self.protocol = self._vote()
-        self.state = State.COMPLETING
+        self.state = GroupState.COMPLETING
         self.unsynced = set(self.members)
         self.deadline = now + max(each.asked.rebalance_s for each in self.members.values())
         for member in joined:
@@ -286,15 +290,15 @@ class ClassicGroup:
         for given, known in zip(protocol, (self.protocol_type, self.protocol), strict=True):
             if given is not None and known is not None and given != known:
                 raise KafkaError(codes.INCONSISTENT_GROUP_PROTOCOL)
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             raise KafkaError(codes.REBALANCE_IN_PROGRESS)
         member.alive_until = now + member.asked.session_s
         self.unsynced.discard(member_id)
-        if self.state is State.STABLE:
+        if self.state is GroupState.STABLE:
             return Ticket(self._synced(member))
         ticket = member.syncing = Ticket()
         if member_id == self.leader:
-            self.state = State.STABLE
+            self.state = GroupState.STABLE
             for each in self.members.values():
                 each.assignment = assignments.get(each.id, b"")
                 self._end_sync(now, each, self._synced(each))
@@ -324,19 +328,19 @@ class ClassicGroup:
         self.tick(now)
         member = self._checked(member_id, instance_id, generation)
         member.alive_until = now + member.asked.session_s
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             raise KafkaError(codes.REBALANCE_IN_PROGRESS)
 
     def check_commit(self, now: float, member_id: str, instance_id: str | None, generation: int) -> None:
         """Raise KafkaError if a commit of offsets is not allowed."""
         self.tick(now)
-        if generation < 0 and self.state is State.EMPTY:
+        if generation < 0 and self.state is GroupState.EMPTY:
             return
         if generation < 0 and not member_id:
             raise KafkaError(codes.UNKNOWN_MEMBER_ID)
         member = self._checked(member_id, instance_id, generation)
         member.alive_until = now + member.asked.session_s
-        if self.state is State.COMPLETING:
+        if self.state is GroupState.COMPLETING:
             raise KafkaError(codes.REBALANCE_IN_PROGRESS)
 
     def leave(self, now: float, member_id: str, instance_id: str | None) -> str:
@@ -369,7 +373,7 @@ class ClassicGroup:
         self.unsynced.discard(member.id)
         if self.leader == member.id:
             self.leader = next(iter(self.members), None)
-        if self.state in (State.STABLE, State.COMPLETING):
+        if self.state in (GroupState.STABLE, GroupState.COMPLETING):
             self._prepare(now)
         self._complete(now)
 
@@ -384,7 +388,7 @@ class ClassicGroup:
         for member in [each for each in self.members.values() if not each.is_waiting and each.alive_until <= now]:
             if member.id in self.members:
                 self._remove(now, member)
-        if self.state is State.PREPARING:
+        if self.state is GroupState.PREPARING:
             if self.deadline <= now:
                 self._end_late(now)
             else:
@@ -392,7 +396,7 @@ class ClassicGroup:
         elif self.unsynced and self.deadline <= now:
             for member_id in [each for each in self.unsynced if not self.members[each].is_waiting]:
                 self._remove(now, self.members[member_id])
-            self.deadline = float("inf") if self.state is State.STABLE else self.deadline
+            self.deadline = float("inf") if self.state is GroupState.STABLE else self.deadline
 
     def _end_late(self, now: float) -> None:
         """End a rebalance without those who did not come; static members keep their places."""
@@ -409,7 +413,7 @@ class ClassicGroup:
         """Return when `tick` has something to do next."""
         times = [self.deadline, *self.pending.values()]
         times += [each.alive_until for each in self.members.values() if not each.is_waiting]
-        if self.state is State.PREPARING and self.not_before > 0:
+        if self.state is GroupState.PREPARING and self.not_before > 0:
             times.append(self.not_before)
         return min(times)
 
@@ -417,7 +421,7 @@ class ClassicGroup:
 
     def described(self) -> Answer:
         """Return the group as DescribeGroups shows it."""
-        stable = self.state is State.STABLE
+        stable = self.state is GroupState.STABLE
         protocol = self.protocol or ""
         return {
             "groupId": self.id,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pylogseg.server import about, configs, fetching, grouping, offsets, refusals
-from pylogseg.server.table import Handler, Table
+from pylogseg.server.table import ApiTable, Handler
 
 #: Of every server.
 READING: dict[int, Handler] = {
@@ -31,4 +31,4 @@ READING: dict[int, Handler] = {
 
 #: The feature that says whether there are groups of the new protocol.
 FEATURES = {"group.version": 1}
-READ_ONLY = Table({**READING, 0: refusals.produce, 22: refusals.init_producer_id}, FEATURES)
+READ_ONLY = ApiTable({**READING, 0: refusals.produce, 22: refusals.init_producer_id}, FEATURES)

@@ -19,7 +19,7 @@ MOST_BYTES_BEFORE = 512 << 10
 _NO_MORE = "This server wants no login by SASL, or has had it."
 
 
-class State(enum.Enum):
+class LoginState(enum.Enum):
     """How far a login is."""
 
     NEW = "new"
@@ -44,19 +44,19 @@ class Login:
     def __init__(self, users: Users | None) -> None:
         self._users = users
         self._exchange: Exchange | None = None
-        self.state = State.DONE if users is None else State.NEW
+        self.state = LoginState.DONE if users is None else LoginState.NEW
         self.user: str | None = None
 
     @property
     def is_done(self) -> bool:
         """Whether the client may ask for all."""
-        return self.state is State.DONE
+        return self.state is LoginState.DONE
 
     def is_allowed(self, key: int) -> bool:
         """Return whether a request may be sent now."""
-        if self.state is State.DONE or key in SASL:
+        if self.state is LoginState.DONE or key in SASL:
             return True
-        return self.state is State.NEW and key == API_VERSIONS
+        return self.state is LoginState.NEW and key == API_VERSIONS
 
     def answer(self, key: int, version: int, values: Values) -> Said:
         """Answer a request of SASL."""
@@ -64,7 +64,7 @@ class Login:
             return Said({"errorCode": codes.ILLEGAL_SASL_STATE, "errorMessage": _NO_MORE})
         if key == SASL[0]:
             return self._choose(version, values["mechanism"])
-        if self.state is not State.TOKENS:
+        if self.state is not LoginState.TOKENS:
             text = "SaslAuthenticate came without a handshake before it"
             return Said({"errorCode": codes.ILLEGAL_SASL_STATE, "errorMessage": text}, text)
         try:
@@ -78,14 +78,14 @@ class Login:
 
     def _choose(self, version: int, mechanism: str) -> Said:
         assert self._users is not None
-        if self.state is not State.NEW:
+        if self.state is not LoginState.NEW:
             return Said({"errorCode": codes.ILLEGAL_SASL_STATE}, "it sent a second handshake of SASL")
         offered = self._users.mechanisms
         if mechanism not in offered:
             end = f"it wants to log in by {printable(mechanism)}; there are {', '.join(offered)}"
             return Said({"errorCode": codes.UNSUPPORTED_SASL_MECHANISM, "mechanisms": offered}, end)
         self._exchange = self._users.begin(mechanism)
-        self.state = State.TOKENS if version else State.RAW_TOKENS
+        self.state = LoginState.TOKENS if version else LoginState.RAW_TOKENS
         return Said({"mechanisms": offered})
 
     def token(self, token: bytes) -> bytes:
@@ -93,5 +93,5 @@ class Login:
         assert self._exchange is not None
         found = self._exchange.step(token)
         if self._exchange.user is not None:
-            self.user, self.state, self._exchange = self._exchange.user, State.DONE, None
+            self.user, self.state, self._exchange = self._exchange.user, LoginState.DONE, None
         return found

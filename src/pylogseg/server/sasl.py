@@ -2,6 +2,8 @@
 
 Passwords and what is made of them stand in no message and in no `repr`.
 """
+# scramp (1.5) is no substitute: it applies SASLprep to names and passwords, which Kafka and its clients do not, and
+# refuses salts below 12 bytes, which Kafka keeps for a user. It also needs Python 3.11, and asn1crypto beside it.
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ _MOST_ITERATIONS = 1 << 20
 ITERATIONS = range(_ITERATIONS, 16384 + 1)
 #: Of a name or password of a client: no exchange needs more.
 _MOST_BYTES = 4096
-_NOBODY: Mapping[tuple[str, str], Stored] = MappingProxyType({})
+_NOBODY: Mapping[tuple[str, str], ScramCredential] = MappingProxyType({})
 _STORED = ("salt", "stored_key", "server_key", "iterations")
 
 
@@ -37,7 +39,7 @@ class Denied(Exception):
     """The client has not shown that it is who it says; the text is for it, and says nothing about the cause."""
 
 
-class Stored(NamedTuple):
+class ScramCredential(NamedTuple):
     """What SCRAM keeps in place of a password."""
 
     salt: bytes
@@ -46,27 +48,27 @@ class Stored(NamedTuple):
     iterations: int
 
     @classmethod
-    def of(cls, mechanism: str, password: bytes, salt: bytes, iterations: int = _ITERATIONS) -> Stored:
+    def of(cls, mechanism: str, password: bytes, salt: bytes, iterations: int = _ITERATIONS) -> ScramCredential:
         """Make it from a password."""
         return cls.salted(
             mechanism, hashlib.pbkdf2_hmac(_HASHES[mechanism], password, salt, iterations), salt, iterations
         )
 
     @classmethod
-    def salted(cls, mechanism: str, salted: bytes, salt: bytes, iterations: int) -> Stored:
+    def salted(cls, mechanism: str, salted: bytes, salt: bytes, iterations: int) -> ScramCredential:
         """Make it from a password that a client has salted."""
         kind = _HASHES[mechanism]
         client_key = hmac.digest(salted, b"Client Key", kind)
         return cls(salt, hashlib.new(kind, client_key).digest(), hmac.digest(salted, b"Server Key", kind), iterations)
 
     def __repr__(self) -> str:
-        return "Stored(...)"
+        return "ScramCredential(...)"
 
 
-def users_of(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Stored]:
+def users_of(records: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], ScramCredential]:
     """Return the users in records of a cluster's metadata, by mechanism and name."""
     return {
-        (SCRAM[each["mechanism"]], each["name"]): Stored(
+        (SCRAM[each["mechanism"]], each["name"]): ScramCredential(
             each["salt"], each["storedKey"], each["serverKey"], each["iterations"]
         )
         for each in records
@@ -112,7 +114,7 @@ class Users:
         if not passwords:
             raise RequestError("users: there is no user: give lines NAME:PASSWORD")
         self._passwords: dict[str, bytes] = {}
-        self._stored: dict[tuple[str, str], Stored] = {}
+        self._stored: dict[tuple[str, str], ScramCredential] = {}
         for name, text in passwords.items():
             if not name or not text:
                 raise RequestError(f"users: {name or 'a user without a name'}: a name and a password are needed")
@@ -125,7 +127,7 @@ class Users:
         self._secret = secrets.token_bytes(32)
         kept = {mechanism for mechanism, _ in self._stored}
         #: The sizes of salts and the iterations of the users of each mechanism.
-        self.others: Callable[[], Mapping[tuple[str, str], Stored]] = lambda: _NOBODY
+        self.others: Callable[[], Mapping[tuple[str, str], ScramCredential]] = lambda: _NOBODY
         self._forms = {
             mechanism: [(16, _ITERATIONS)] * bool(self._passwords)
             + [(len(each.salt), each.iterations) for (kind, _), each in self._stored.items() if kind == mechanism]
@@ -142,7 +144,7 @@ class Users:
     def __repr__(self) -> str:
         return f"Users({len({*self._passwords, *(name for _, name in self._stored)})} users)"
 
-    def take_others(self, others: Callable[[], Mapping[tuple[str, str], Stored]]) -> None:
+    def take_others(self, others: Callable[[], Mapping[tuple[str, str], ScramCredential]]) -> None:
         """Let users log in that clients make, by SCRAM."""
         self.others = others
         self.mechanisms = [each for each in MECHANISMS if not self._wanted or each in self._wanted]
@@ -151,7 +153,7 @@ class Users:
         """Return whether a name is of those that the server was given."""
         return name in self._passwords or any(name == each for _, each in self._stored)
 
-    def _scram(self, mechanism: str, name: str) -> Stored | None:
+    def _scram(self, mechanism: str, name: str) -> ScramCredential | None:
         found = self._stored.get((mechanism, name))
         return self.others().get((mechanism, name)) if found is None and name not in self._passwords else found
 
@@ -168,7 +170,7 @@ class Users:
         if mechanism is None:
             return False
         stored = self._stored[mechanism, name]
-        found = Stored.of(mechanism, password, stored.salt, stored.iterations)
+        found = ScramCredential.of(mechanism, password, stored.salt, stored.iterations)
         return hmac.compare_digest(found.stored_key, stored.stored_key)
 
     def asked(self, mechanism: str, name: str) -> tuple[bytes, int]:
@@ -186,7 +188,7 @@ class Users:
         size, iterations = (16, _ITERATIONS) if name in self._passwords else forms[drawn[-1] % len(forms)]
         return (drawn * (size // len(drawn) + 1))[:size], iterations
 
-    def stored(self, mechanism: str, name: str) -> Stored:
+    def stored(self, mechanism: str, name: str) -> ScramCredential:
         """Return what SCRAM keeps of a user; of one that is not here, something that no password fits."""
         found = self._scram(mechanism, name)
         if found is not None:
@@ -194,9 +196,9 @@ class Users:
         salt, iterations = self.asked(mechanism, name)
         password = self._passwords.get(name)
         if password is not None:
-            return Stored.of(mechanism, password, salt, iterations)
+            return ScramCredential.of(mechanism, password, salt, iterations)
         nothing = hmac.digest(self._secret, salt, _HASHES[mechanism])
-        return Stored(salt, nothing, nothing, iterations)
+        return ScramCredential(salt, nothing, nothing, iterations)
 
 
 class _Plain:
@@ -296,7 +298,7 @@ def parse_users(text: str, where: str) -> dict[str, str]:
     return found
 
 
-def _parse_stored(name: str, mechanism: str, form: str) -> Stored:
+def _parse_stored(name: str, mechanism: str, form: str) -> ScramCredential:
     """Read what kafka-configs.sh takes and shows for a user."""
     fields = dict(part.strip().partition("=")[::2] for part in form.split(","))
     try:
@@ -310,7 +312,7 @@ def _parse_stored(name: str, mechanism: str, form: str) -> Stored:
             f"users: {name}: {mechanism} needs {', '.join(f'{key}=…' for key in _STORED)}, in base64 of {size} bytes "
             f"each key, with {_ITERATIONS} to {_MOST_ITERATIONS} iterations"
         )
-    return Stored(salt, stored_key, server_key, iterations)
+    return ScramCredential(salt, stored_key, server_key, iterations)
 
 
 def _fields(text: bytes) -> dict[bytes, bytes]:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from pylogseg.errors import ClosedError, RequestError, StorageError
 from pylogseg.server.catalog import Catalog
-from pylogseg.server.connection import Connection, Limits, Trace
+from pylogseg.server.connection import ClientConnection, Limits, Trace
 from pylogseg.server.service import Endpoint, Service
 
 _log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Server:
         self._limits, self._trace = limits, trace
         self._advertise = None if advertise is None else endpoint_of(advertise, "advertise")
         self._mutex = threading.Lock()
-        self._connections: dict[Connection, threading.Thread] = {}
+        self._connections: dict[ClientConnection, threading.Thread] = {}
         self._closed, self._threads = threading.Event(), list[threading.Thread]()
         self._socket = bound(endpoint_of(listen, "listen"))
         self.address = Endpoint(*self._socket.getsockname()[:2])
@@ -157,9 +157,11 @@ class Server:
             return
         self._closed.set()
         self._service.stopping.set()
-        self._service.close()
-        self._hush()
-        self.catalog.close()
+        try:
+            self._service.close()
+        finally:
+            self._hush()
+            self.catalog.close()
 
     def _sweep(self, _: sockets.socket, hushed: threading.Event) -> None:
         """End the clients that take their answers too slowly, and close the logs that nobody reads."""
@@ -217,7 +219,7 @@ class Server:
             with self._mutex:  # who ends all connections knows this one
                 if self._hushed.is_set():
                     raise ConnectionAbortedError
-                connection = Connection(self._service, socket, self._advertise, self._limits, self._trace)
+                connection = ClientConnection(self._service, socket, self._advertise, self._limits, self._trace)
                 name = f"pylogseg-{connection}"
                 thread = threading.Thread(target=self._run, args=(connection,), name=name, daemon=True)
                 self._connections[connection] = thread
@@ -232,7 +234,7 @@ class Server:
             with self._mutex:
                 self._connections.pop(connection, None)
 
-    def _run(self, connection: Connection) -> None:
+    def _run(self, connection: ClientConnection) -> None:
         try:
             connection.run()
         finally:

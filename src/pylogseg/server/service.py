@@ -12,11 +12,11 @@ from pylogseg.server import codes
 from pylogseg.server.budget import Budget, Pool
 from pylogseg.server.catalog import Catalog, ServedPartition, Topic
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.complaints import Complaints
+from pylogseg.server.complaints import ClientComplaints
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.security import Guard, Security
-from pylogseg.server.sessions import Sessions
-from pylogseg.server.table import Handler, Table
+from pylogseg.server.sessions import FetchSessions
+from pylogseg.server.table import ApiTable, Handler
 from pylogseg.server.wire import NO_ID, Values
 
 _log = logging.getLogger(__name__)
@@ -71,12 +71,12 @@ class Service:
 
     catalog: Catalog
     groups: GroupCoordinator
-    table: Table
+    table: ApiTable
     #: The most bytes of records in one answer, as a broker's ``fetch.max.bytes``.
     fetch_max_bytes: int = 55 << 20
-    sessions: Sessions = field(default_factory=Sessions)
+    sessions: FetchSessions = field(default_factory=FetchSessions)
     guard: Guard = field(default_factory=lambda: Guard(Security()))
-    complaints: Complaints = field(default_factory=lambda: Complaints(_log))
+    complaints: ClientComplaints = field(default_factory=lambda: ClientComplaints(_log))
     pool: Pool = field(default_factory=Pool)
     stopping: threading.Event = field(default_factory=threading.Event)
     #: What the requests of clients that write meet, in a server that they may write to.

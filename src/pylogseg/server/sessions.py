@@ -43,7 +43,7 @@ class Wanted:
 
 
 @dataclass
-class Session:
+class FetchSession:
     """What a client reads."""
 
     number: int
@@ -61,7 +61,7 @@ class Round:
     Attributes
     ----------
     wanted : list of Wanted
-    session : Session or None
+    session : FetchSession or None
     is_incremental : bool
         Whether partitions of which there is nothing new are left out.
     error : int
@@ -69,7 +69,7 @@ class Round:
     """
 
     wanted: list[Wanted] = field(default_factory=list)
-    session: Session | None = None
+    session: FetchSession | None = None
     is_incremental: bool = False
     error: int = codes.NONE
 
@@ -87,7 +87,7 @@ class Round:
             return self._changed(session, answers)
 
     def _changed(
-        self, session: Session, answers: Iterable[tuple[Wanted, dict[str, Any]]]
+        self, session: FetchSession, answers: Iterable[tuple[Wanted, dict[str, Any]]]
     ) -> list[tuple[Wanted, dict[str, Any]]]:
         sent = []
         for each, row in answers:
@@ -115,13 +115,13 @@ def _key(topic_id: bytes, topic: str, number: int) -> Key:
     return (topic_id, "", number) if topic_id != NO_ID else (topic_id, topic, number)
 
 
-class Sessions:
+class FetchSessions:
     """All sessions of this node."""
 
     def __init__(self, most: int = MOST_SESSIONS, now: Callable[[], float] = time.monotonic) -> None:
         self._most, self._now = most, now
         self._mutex = threading.Lock()
-        self._sessions: OrderedDict[int, Session] = OrderedDict()  # the least recently used first
+        self._sessions: OrderedDict[int, FetchSession] = OrderedDict()  # the least recently used first
         self._partitions = 0  # of all of them
 
     def __len__(self) -> int:
@@ -178,7 +178,7 @@ class Sessions:
                     ),
                 )
 
-    def _change(self, session: Session, values: Values) -> None:
+    def _change(self, session: FetchSession, values: Values) -> None:
         for key, each in self._all(values):
             known = session.wanted.get(key)
             if known is None:
@@ -190,7 +190,7 @@ class Sessions:
             for number in topic["partitions"]:
                 session.wanted.pop(_key(topic["topicId"], topic["topic"], number), None)
 
-    def _new(self, wanted: OrderedDict[Key, Wanted], uses_ids: bool) -> Session | None:
+    def _new(self, wanted: OrderedDict[Key, Wanted], uses_ids: bool) -> FetchSession | None:
         """Make a session; None if there is no room."""
         if self._partitions + len(wanted) > MOST_PARTITIONS:
             return None
@@ -200,7 +200,7 @@ class Sessions:
         number = 0
         while number == NO_SESSION or number in self._sessions:
             number = random.randrange(1, 2**31)
-        found = self._sessions[number] = Session(number, uses_ids, 1, wanted, self._now(), self._mutex)
+        found = self._sessions[number] = FetchSession(number, uses_ids, 1, wanted, self._now(), self._mutex)
         return found
 
     def _make_room(self, size: int) -> bool:

@@ -37,7 +37,7 @@ _MOST_RANGES = 1000
 _MOST_TOLD = 20
 
 
-class LeftOut(NamedTuple):
+class DamageLeftOut(NamedTuple):
     """What consumers do not get."""
 
     places: int
@@ -56,15 +56,15 @@ class Skipping:
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
-        self._found: dict[str, LeftOut] = {}
+        self._found: dict[str, DamageLeftOut] = {}
         #: What was verified, by the segment's path: a log may be opened again.
         self._known: dict[str, _Verified] = {}
 
     @property
-    def left_out(self) -> LeftOut:
+    def left_out(self) -> DamageLeftOut:
         """Places and bytes of the logs that were opened so far."""
         with self._mutex:
-            return LeftOut(
+            return DamageLeftOut(
                 sum(each.places for each in self._found.values()), sum(each.size for each in self._found.values())
             )
 
@@ -80,7 +80,7 @@ class Skipping:
                     raise
                 with self._mutex:
                     is_new = error.path not in self._found
-                    self._found[error.path] = LeftOut(1, 0)
+                    self._found[error.path] = DamageLeftOut(1, 0)
                 if is_new:
                     _log.warning("left out: %s", printable(str(error)))
 
@@ -116,7 +116,7 @@ class Skipping:
     def _tell(self, segment: Segment, gaps: list[Gap]) -> None:
         with self._mutex:
             is_new = segment.path not in self._found
-            self._found[segment.path] = LeftOut(len(gaps), sum(gap.end_position - gap.position for gap in gaps))
+            self._found[segment.path] = DamageLeftOut(len(gaps), sum(gap.end_position - gap.position for gap in gaps))
         if not is_new:
             return
         for gap in gaps[:_MOST_TOLD]:

@@ -39,7 +39,7 @@ def _offer(key: int) -> Offer:
     return Offer(key, first, min(last, _LAST.get(key, last)))
 
 
-class Table:
+class ApiTable:
     """What one kind of server answers.
 
     Parameters

@@ -10,7 +10,7 @@ from typing import Any
 from pylogseg.format.uuids import format_uuid
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.sasl import ITERATIONS, SCRAM, Stored
+from pylogseg.server.sasl import ITERATIONS, SCRAM, ScramCredential
 from pylogseg.server.service import CLUSTER, CLUSTER_NAME, Call, Disconnected
 from pylogseg.server.wire import Values
 from pylogseg.server.writing.acls import (
@@ -233,7 +233,9 @@ def alter_users(call: Call) -> Values:
     return {"results": [*rows.values()]}
 
 
-def _alter(call: Call, asked: dict[str, Any], names: Counter[str], users: dict[tuple[str, str], Stored]) -> None:
+def _alter(
+    call: Call, asked: dict[str, Any], names: Counter[str], users: dict[tuple[str, str], ScramCredential]
+) -> None:
     name, mechanism = asked["name"], SCRAM.get(asked["mechanism"])
     given = call.service.guard.users
     if names[name] > 1:
@@ -258,4 +260,4 @@ def _alter(call: Call, asked: dict[str, Any], names: Counter[str], users: dict[t
         raise KafkaError(codes.UNACCEPTABLE_CREDENTIAL, text)
     if len(users) >= MOST_USERS and (mechanism, name) not in users:
         raise KafkaError(codes.POLICY_VIOLATION, f"there are {MOST_USERS} users already, which are all that may be")
-    users[mechanism, name] = Stored.salted(mechanism, salted, salt, asked["iterations"])
+    users[mechanism, name] = ScramCredential.salted(mechanism, salted, salt, asked["iterations"])

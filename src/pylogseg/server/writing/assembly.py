@@ -14,9 +14,9 @@ from pylogseg.server.service import Service
 from pylogseg.server.writing.access import AclRights
 from pylogseg.server.writing.acls import Authorizer
 from pylogseg.server.writing.handlers import WRITING
-from pylogseg.server.writing.journal import Loaded, OffsetsKept, TransactionsKept
+from pylogseg.server.writing.journal import LoadedGroups, OffsetsJournal, TransactionsJournal
 from pylogseg.server.writing.topics import Topics
-from pylogseg.server.writing.transaction_coordinator import Transactions
+from pylogseg.server.writing.transaction_coordinator import TransactionCoordinator
 from pylogseg.server.writing.writer import Writing
 from pylogseg.values.internal.cluster import GROUP_RESOURCE
 
@@ -41,15 +41,15 @@ def broker_service(
     so that nobody has to keep a count. RequestError if the guard's ACLs would let nobody do anything.
     """
     clock = topics.clock
-    kept, journal = (OffsetsKept(topics), TransactionsKept(topics)) if above is None else (None, None)
-    found = Loaded({}, {}, {}) if kept is None else kept.load()
+    kept, journal = (OffsetsJournal(topics), TransactionsJournal(topics)) if above is None else (None, None)
+    found = LoadedGroups({}, {}, {}) if kept is None else kept.load()
     offsets = CommittedOffsets(above or (lambda: found.offsets), found.staged)
     groups = GroupCoordinator(offsets, kept, sessions=_SESSIONS_S, now=clock.seconds)
     groups.resume(found.groups)
     groups.settings_of = lambda group: topics.catalog.dynamic.get((GROUP_RESOURCE, group), {})
     first = 1 << 60 | secrets.randbits(50) << 10 if ids_from is None else ids_from
     new_id = itertools.count(first).__next__
-    transactions = Transactions(topics, groups, new_id, clock.now_ms, journal)
+    transactions = TransactionCoordinator(topics, groups, new_id, clock.now_ms, journal)
 
     def moved() -> None:
         groups.wake()

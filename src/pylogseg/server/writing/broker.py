@@ -19,10 +19,10 @@ from pylogseg.server.connection import Limits
 from pylogseg.server.security import Guard, Security
 from pylogseg.server.server import Server, bound
 from pylogseg.server.service import Service
-from pylogseg.server.sessions import Sessions
+from pylogseg.server.sessions import FetchSessions
 from pylogseg.server.writing.assembly import REQUEST_BYTES, broker_service
 from pylogseg.server.writing.clock import MovableClock
-from pylogseg.server.writing.control import Control, Named, Seen
+from pylogseg.server.writing.control import Control, ReceivedRequest, RequestFilter
 from pylogseg.server.writing.memory import memory_topics
 from pylogseg.server.writing.topics import Topics
 from pylogseg.server.writing.writer import Writing
@@ -160,7 +160,7 @@ class Broker(Server):
     def clock(self) -> MovableClock:
         """The time of all that happens in the broker: `MovableClock.advance` moves it ahead.
 
-        Sessions of groups, timeouts of transactions and timestamps that the broker sets follow it.
+        FetchSessions of groups, timeouts of transactions and timestamps that the broker sets follow it.
         """
         return self._topics.clock
 
@@ -347,7 +347,7 @@ class Broker(Server):
             return
         if self._path is not None:
             self._service = self._made()
-        self._service.sessions = Sessions()
+        self._service.sessions = FetchSessions()
         self.resume()
         self._listen()
 
@@ -376,7 +376,7 @@ class Broker(Server):
     # ---- what goes wrong ----
 
     @property
-    def requests(self) -> list[Seen]:
+    def requests(self) -> list[ReceivedRequest]:
         """The requests that clients have sent, in the order in which they came: the newest 10,000, of 64 MiB."""
         return self._control.requests.listed()
 
@@ -416,7 +416,7 @@ class Broker(Server):
         RequestError
             For another name, and where the requests of an API do not name topics, partitions or groups.
         """
-        self._control.fail(api, error, times, Named(topic, partition, group))
+        self._control.fail(api, error, times, RequestFilter(topic, partition, group))
 
     def disconnect(
         self,
@@ -427,23 +427,8 @@ class Broker(Server):
         partition: int | None = None,
         group: str | None = None,
     ) -> None:
-        """Close the connection on the next requests of an API, instead of an answer; as `fail` otherwise.
-
-        Parameters
-        ----------
-        api : str
-            Name of the request, as ``"Produce"``.
-        times : int
-            For how many requests.
-        topic, partition, group
-            Only for requests that name these, as for `fail`.
-
-        Raises
-        ------
-        RequestError
-            For another name, and where the requests of an API do not name topics, partitions or groups.
-        """
-        self._control.fail(api, None, times, Named(topic, partition, group))
+        """Close the connection on the next requests of an API, instead of an answer; parameters and errors as `fail`."""
+        self._control.fail(api, None, times, RequestFilter(topic, partition, group))
 
     def delay(
         self,
@@ -457,23 +442,10 @@ class Broker(Server):
     ) -> None:
         """Wait before the next requests of an API are looked at; a client that goes meanwhile has asked for nothing.
 
-        Parameters
-        ----------
-        api : str
-            Name of the request, as ``"Fetch"``.
-        seconds : float
-            Of real time, whatever the clock of the broker says.
-        times : int
-            For how many requests.
-        topic, partition, group
-            Only requests that name these wait, as for `fail`; the whole request does.
-
-        Raises
-        ------
-        RequestError
-            For another name, no time, and where the requests of an API do not name topics, partitions or groups.
+        Parameters and errors are those of `fail`, and a number of seconds, of real time, whatever the clock of the
+        broker says. The whole request waits.
         """
-        self._control.delay(api, seconds, times, Named(topic, partition, group))
+        self._control.delay(api, seconds, times, RequestFilter(topic, partition, group))
 
     def heal(self) -> None:
         """Forget the failures and delays that were asked for and have not happened."""

@@ -12,7 +12,7 @@ from pylogseg.server.catalog import Catalog
 from pylogseg.server.committed import CommittedOffsets, Offsets
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.writing.directory import directory_topics
-from pylogseg.server.writing.journal import OFFSETS, OffsetsKept
+from pylogseg.server.writing.journal import OFFSETS, OffsetsJournal
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ def lasting_groups(path: str | os.PathLike[str], catalog: Catalog, copied: Offse
     try:
         for note in topics.catalog.notes:
             _log.warning("%s", printable(note))
-        journal = OffsetsKept(topics, catalog)
+        journal = OffsetsJournal(topics, catalog)
         found = journal.load()
         merged = {
             group: {**copied.get(group, {}), **found.offsets.get(group, {})} for group in {**copied, **found.offsets}

@@ -27,7 +27,7 @@ _PRODUCE, _FETCH, _OFFSET_FETCH = 0, 1, 9
 _WANTED = "a test wants this error"
 
 
-class Seen(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """A request that a client has sent.
 
     Attributes
@@ -47,7 +47,7 @@ class Seen(NamedTuple):
     values: dict[str, Any]
 
 
-class Named(NamedTuple):
+class RequestFilter(NamedTuple):
     """Which requests are meant: those that name a topic, a partition of it, a group; None is any."""
 
     topic: str | None = None
@@ -89,7 +89,7 @@ class Named(NamedTuple):
 class _Rule:
     """What happens to requests, and to how many more of them: an error, a closed connection (None), or a delay."""
 
-    named: Named
+    named: RequestFilter
     left: int
     code: int | None = None
     seconds: float = 0.0
@@ -101,9 +101,9 @@ class Requests:
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._bytes = 0
-        self._kept: deque[tuple[Seen, int]] = deque()
+        self._kept: deque[tuple[ReceivedRequest, int]] = deque()
 
-    def add(self, seen: Seen) -> None:
+    def add(self, seen: ReceivedRequest) -> None:
         """Remember one; the oldest ones make room for it."""
         size = _size_of(seen.values)
         with self._mutex:
@@ -112,7 +112,7 @@ class Requests:
             while len(self._kept) > 1 and (len(self._kept) > _MOST_REQUESTS or self._bytes > MOST_REQUEST_BYTES):
                 self._bytes -= self._kept.popleft()[1]
 
-    def listed(self) -> list[Seen]:
+    def listed(self) -> list[ReceivedRequest]:
         """Return them, the oldest first."""
         with self._mutex:
             return [seen for seen, _ in self._kept]
@@ -138,7 +138,7 @@ class Control:
     def before(self, key: int, call: Call) -> Values | None:
         """Look at a request before it is answered; return the answer that a test wants instead."""
         values = _with_names(_without_records(key, call.values), call)
-        self.requests.add(Seen(_NAMES[key], call.version, call.client_id, values))
+        self.requests.add(ReceivedRequest(_NAMES[key], call.version, call.client_id, values))
         while not self._running.wait(_LOOK_SECONDS):
             call.wait(0.001)  # it raises if the client has gone, or the server stops
         # Of the sessions that it reads only the fetch itself knows the topics.
@@ -158,7 +158,7 @@ class Control:
     def before_fetch(self, call: Call, topic: str, number: int) -> None:
         """Do what a test wants for a partition of a fetch; raises its error."""
 
-        def is_meant(named: Named) -> bool:
+        def is_meant(named: RequestFilter) -> bool:
             return named.topic == topic and named.partition in (None, number)
 
         self._delay(_FETCH, call, is_meant)
@@ -169,7 +169,7 @@ class Control:
             raise Disconnected("a test wants it")
         raise KafkaError(rule.code)
 
-    def _delay(self, key: int, call: Call, is_meant: Callable[[Named], bool]) -> None:
+    def _delay(self, key: int, call: Call, is_meant: Callable[[RequestFilter], bool]) -> None:
         rule = self._next(self._delays[key], lambda rule: is_meant(rule.named))
         if rule is not None:
             call.wait(rule.seconds)
@@ -185,25 +185,23 @@ class Control:
                     rules.remove(rule)
             return rule
 
-    def fail(self, api: str, error: str | int | None, times: int, named: Named) -> None:
+    def fail(self, api: str, error: str | int | None, times: int, named: RequestFilter) -> None:
         """Answer the next requests of an API with an error; None closes the connection instead."""
-        key, code = key_of(api), None if error is None else code_of(error)
-        named.check(key)
-        self._add(self._failures[key], _Rule(named, times, code))
+        self._add(self._failures, api, _Rule(named, times, None if error is None else code_of(error)))
 
-    def delay(self, api: str, seconds: float, times: int, named: Named) -> None:
+    def delay(self, api: str, seconds: float, times: int, named: RequestFilter) -> None:
         """Let the next requests of an API wait."""
         if not isinstance(seconds, (int, float)) or not 0 <= seconds < float("inf"):
             raise RequestError(f"a delay is a number of seconds from 0 on, not {seconds!r}")
-        key = key_of(api)
-        named.check(key)
-        self._add(self._delays[key], _Rule(named, times, seconds=seconds))
+        self._add(self._delays, api, _Rule(named, times, seconds=seconds))
 
-    def _add(self, rules: list[_Rule], rule: _Rule) -> None:
+    def _add(self, rules: defaultdict[int, list[_Rule]], api: str, rule: _Rule) -> None:
+        key = key_of(api)
+        rule.named.check(key)
         if not isinstance(rule.left, int) or rule.left < 1:
             raise RequestError(f"times must be at least 1, got {rule.left!r}")
         with self._mutex:
-            rules.append(rule)
+            rules[key].append(rule)
 
     def heal(self) -> None:
         """Forget the failures and delays that were asked for."""

@@ -31,8 +31,15 @@ from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import topic_settings
 from pylogseg.server.logs import usage_of_disk
 from pylogseg.server.writing.acls import Acls
+from pylogseg.server.writing.bootstrap_checkpoint import (
+    FILE,
+    BootstrapContents,
+    KeptTopic,
+    encode_kept,
+    read_kept,
+    write_label,
+)
 from pylogseg.server.writing.clock import MovableClock
-from pylogseg.server.writing.kept import FILE, Contents, Kept, encode_kept, read_kept, write_label
 from pylogseg.server.writing.topics import NEW, Topics, config
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, INTERNAL_TOPICS
 
@@ -92,11 +99,11 @@ class DirectoryLogs:
 
     # ---- what is there ----
 
-    def _read(self) -> Contents:
+    def _read(self) -> BootstrapContents:
         """Return what was kept; of a new directory what each begins with."""
         path = os.path.join(self.home, FILE)
         if not os.path.exists(path):
-            return Contents(dynamic={of: dict(each) for of, each in NEW.items()})
+            return BootstrapContents(dynamic={of: dict(each) for of, each in NEW.items()})
         return read_kept(self._storage.read_all(path), path)
 
     def _has_metadata(self) -> bool:
@@ -175,10 +182,12 @@ class DirectoryLogs:
 
     def note(self, topics: Topics, shown: Mapping[str, Topic]) -> None:
         """Write which topics there are from now on, and all else that is no record."""
-        kept = {name: Kept(each.name, format_uuid(each.id), each.count, each.settings) for name, each in shown.items()}
+        kept = {
+            name: KeptTopic(each.name, format_uuid(each.id), each.count, each.settings) for name, each in shown.items()
+        }
         dynamic = {of: dict(each) for of, each in topics.catalog.dynamic.items()}
         data = encode_kept(
-            Contents(kept, dynamic, topics.acls.by_id, topics.users),
+            BootstrapContents(kept, dynamic, topics.acls.by_id, topics.users),
             topics.catalog.node_id,
             self.label.directory_id or _new_id(),
         )

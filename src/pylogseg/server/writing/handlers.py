@@ -8,7 +8,7 @@ from pylogseg.server import grouping
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.handlers import FEATURES, READING
 from pylogseg.server.service import Call
-from pylogseg.server.table import Table
+from pylogseg.server.table import ApiTable
 from pylogseg.server.wire import Values
 from pylogseg.server.writing import access_answers, admin, altering, one_node, producing, transacting
 
@@ -25,7 +25,7 @@ def _find_coordinator(call: Call) -> Values:
     return grouping.find_coordinator(call)
 
 
-WRITING = Table(
+WRITING = ApiTable(
     {
         **READING,
         0: producing.produce,

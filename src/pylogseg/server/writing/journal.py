@@ -25,7 +25,7 @@ from pylogseg.server.catalog import Catalog
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.committed import Committed, Offsets, Place
 from pylogseg.server.writing.topics import Topics
-from pylogseg.server.writing.transactions import NOBODY, Producer, State, Transaction
+from pylogseg.server.writing.transactions import NOBODY, ProducerIdAndEpoch, Transaction, TransactionState
 
 _log = logging.getLogger(__name__)
 
@@ -39,8 +39,8 @@ _OFFSET_KEYS, _GROUP_KEY, _TRANSACTION_KEY = (0, 1), 2, 0
 _DEAD, _EPOCH_FENCE = 6, 7
 
 
-class Loaded(NamedTuple):
-    """What `OffsetsKept` finds."""
+class LoadedGroups(NamedTuple):
+    """What `OffsetsJournal` finds."""
 
     offsets: Offsets
     staged: dict[int, Offsets]  #: Those of open transactions by producer id.
@@ -82,7 +82,7 @@ def _number(name: str, count: int) -> int:
     return 0 if code == -(1 << 31) else abs(code) % count
 
 
-class _Keeper:
+class _TopicJournal:
     """Appends records to a topic of Kafka's own."""
 
     topic: str
@@ -98,7 +98,7 @@ class _Keeper:
         self,
         name: str,
         pairs: Iterable[tuple[bytes, bytes | None]],
-        producer: Producer = NOBODY,
+        producer: ProducerIdAndEpoch = NOBODY,
         now_ms: int | None = None,
     ) -> None:
         """Append records in one batch; KafkaError if they cannot be kept, so that nothing else may happen."""
@@ -122,7 +122,7 @@ class _Keeper:
             yield self._catalog.find(topic, number).log()
 
 
-def _batch_of(rows: list[tuple[int, bytes, bytes | None]], producer: Producer) -> bytearray:
+def _batch_of(rows: list[tuple[int, bytes, bytes | None]], producer: ProducerIdAndEpoch) -> bytearray:
     """Return one batch, which belongs to the transaction of a producer if one is given."""
     if producer == NOBODY:
         return encode(rows, base_offset=0, batch_bytes=_MOST_BYTES)
@@ -141,7 +141,7 @@ def _batch_of(rows: list[tuple[int, bytes, bytes | None]], producer: Producer) -
     return data
 
 
-class OffsetsKept(_Keeper):
+class OffsetsJournal(_TopicJournal):
     """The offsets of groups and the members of classic ones, in ``__consumer_offsets``.
 
     `of` is the catalog whose offsets they are, where these topics are there to keep them alone.
@@ -154,15 +154,19 @@ class OffsetsKept(_Keeper):
         self._of = topics.catalog if of is None else of
 
     def close(self) -> None:
-        """Close the topics that are there to keep offsets alone."""
-        if self._of is not self._catalog:
+        """Close the topics that are there to keep offsets alone; what fails is logged, as whoever stops only read."""
+        if self._of is self._catalog:
+            return
+        try:
             self._catalog.close()
+        except PylogsegError as error:
+            _log.warning("%s", printable(str(error)))
 
     def commit(self, group: str, offsets: Mapping[Place, Committed | None], producer: tuple[int, int] = NOBODY) -> None:
         """Note offsets of a group; None deletes one. Those of a producer take effect with its transaction."""
         now_ms = self._topics.clock.now_ms()
         records = [self._record(group, *each, now_ms) for each in offsets.items()]
-        self._append(group, records, Producer(*producer), now_ms)
+        self._append(group, records, ProducerIdAndEpoch(*producer), now_ms)
 
     def _record(
         self, group: str, place: Place, committed: Committed | None, now_ms: int = -1
@@ -191,7 +195,7 @@ class OffsetsKept(_Keeper):
         value = {**fields, "currentStateTimestamp": self._topics.clock.now_ms()}
         self._append(group, [encode_coordinator("GroupMetadata", {"group": group}, _GROUP_VERSION, value)])
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedGroups:
         """Return what the topic holds."""
         offsets: Offsets = {}
         staged: dict[int, dict[str, dict[Place, Committed | None]]] = {}
@@ -213,7 +217,7 @@ class OffsetsKept(_Keeper):
             producer: {group: dict(_present(found)) for group, found in each.items()}
             for producer, each in staged.items()
         }
-        return Loaded({group: found for group, found in offsets.items() if found}, left, groups)
+        return LoadedGroups({group: found for group, found in offsets.items() if found}, left, groups)
 
     def _decoded(
         self, records: RecordColumns, path: str, groups: dict[str, dict[str, Any]]
@@ -246,7 +250,7 @@ def _apply(offsets: dict[Place, Committed], found: Mapping[Place, Committed | No
             offsets[place] = committed
 
 
-class TransactionsKept(_Keeper):
+class TransactionsJournal(_TopicJournal):
     """Transactions, in ``__transaction_state``."""
 
     topic = TRANSACTIONS
@@ -268,7 +272,7 @@ class TransactionsKept(_Keeper):
             "transactionStartTimestampMs": transaction.started_ms,
             "clientTransactionVersion": transaction.version,
         }
-        if transaction.state is State.EMPTY:
+        if transaction.state is TransactionState.EMPTY:
             value["transactionPartitions"] = None
         if following not in (NOBODY, producer):
             value |= {"nextProducerId": following.id, "nextProducerEpoch": following.epoch}
@@ -298,13 +302,13 @@ class TransactionsKept(_Keeper):
 
 
 def _transaction(name: str, fields: Mapping[str, Any]) -> Transaction:
-    producer = Producer(fields["producerId"], fields["producerEpoch"])
+    producer = ProducerIdAndEpoch(fields["producerId"], fields["producerEpoch"])
     version = fields.get("clientTransactionVersion", 0)
-    following = Producer(fields.get("nextProducerId", -1), fields.get("nextProducerEpoch", -1))
-    state = State(fields["transactionStatus"])
+    following = ProducerIdAndEpoch(fields.get("nextProducerId", -1), fields.get("nextProducerEpoch", -1))
+    state = TransactionState(fields["transactionStatus"])
     previous = NOBODY
-    if version >= 2 and state not in (State.EMPTY, State.ONGOING) and producer.epoch > 0:
-        previous = Producer(producer.id, producer.epoch - 1)  # its client may ask again
+    if version >= 2 and state not in (TransactionState.EMPTY, TransactionState.ONGOING) and producer.epoch > 0:
+        previous = ProducerIdAndEpoch(producer.id, producer.epoch - 1)  # its client may ask again
     return Transaction(
         name,
         producer,
@@ -315,5 +319,5 @@ def _transaction(name: str, fields: Mapping[str, Any]) -> Transaction:
         started_ms=fields["transactionStartTimestampMs"],
         updated_ms=fields["transactionLastUpdateTimestampMs"],
         version=version,
-        following=NOBODY if following.id < 0 else Producer(following.id, max(following.epoch, 0)),
+        following=NOBODY if following.id < 0 else ProducerIdAndEpoch(following.id, max(following.epoch, 0)),
     )

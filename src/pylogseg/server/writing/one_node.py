@@ -11,7 +11,7 @@ from pylogseg.server.codes import KafkaError
 from pylogseg.server.configs import KINDS
 from pylogseg.server.service import Call
 from pylogseg.server.wire import Values
-from pylogseg.server.writing.transactions import State, Transaction
+from pylogseg.server.writing.transactions import Transaction, TransactionState
 from pylogseg.server.writing.writer import writing_of
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
 
@@ -125,7 +125,7 @@ def config_resources(call: Call) -> Values:
 # ---- transactions ----
 
 
-def _state_of(state: State) -> str:
+def _state_of(state: TransactionState) -> str:
     """Return Kafka's word for a state."""
     return "".join(word.title() for word in state.name.split("_"))
 
@@ -133,7 +133,7 @@ def _state_of(state: State) -> str:
 def list_transactions(call: Call) -> Values:
     """Answer ListTransactions."""
     values, now_ms = call.values, writing_of(call).topics.clock.now_ms()
-    names = {_state_of(each) for each in State}
+    names = {_state_of(each) for each in TransactionState}
     wanted, producers = set(values["stateFilters"]), set(values["producerIdFilters"])
     pattern = values["transactionalIdPattern"]
     by_id = {each.id: each for each in writing_of(call).transactions.names()}

@@ -22,7 +22,7 @@ from pylogseg.server.codes import KafkaError
 from pylogseg.server.service import Call
 from pylogseg.server.table import NO_ANSWER
 from pylogseg.server.wire import Values
-from pylogseg.server.writing.transactions import Producer
+from pylogseg.server.writing.transactions import ProducerIdAndEpoch
 from pylogseg.server.writing.writer import writing_of
 
 _MAGIC_AT, _SIZE_AT, _ATTRIBUTES_AT, _PRODUCER_AT = 16, 8, 21, 43
@@ -42,10 +42,10 @@ _VERDICTS: tuple[tuple[type[PylogsegError], int], ...] = (
 )
 
 
-class Stamp(NamedTuple):
+class BatchProducer(NamedTuple):
     """What a batch says of its producer."""
 
-    producer: Producer
+    producer: ProducerIdAndEpoch
     is_transactional: bool
 
 
@@ -110,7 +110,7 @@ def _append(call: Call, topic: Topic | None, asked: dict[str, Any]) -> Appended:
         raise KafkaError(code_of(error), str(error)) from error
 
 
-def _checked(data: memoryview | None, version: int) -> Stamp:
+def _checked(data: memoryview | None, version: int) -> BatchProducer:
     """Check that there is one batch of today's format; the rest is the engine's."""
     if data is None or not len(data):
         raise KafkaError(codes.INVALID_RECORD, "there is no batch")
@@ -128,7 +128,7 @@ def _checked(data: memoryview | None, version: int) -> Stamp:
         raise KafkaError(codes.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {_WITH_ZSTD} of Produce")
     producer_id = int.from_bytes(data[_PRODUCER_AT : _PRODUCER_AT + 8], "big", signed=True)
     epoch = int.from_bytes(data[_PRODUCER_AT + 8 : _PRODUCER_AT + 10], "big", signed=True)
-    return Stamp(Producer(producer_id, epoch), bool(attributes & _TRANSACTIONAL))
+    return BatchProducer(ProducerIdAndEpoch(producer_id, epoch), bool(attributes & _TRANSACTIONAL))
 
 
 def code_of(error: PylogsegError) -> int:

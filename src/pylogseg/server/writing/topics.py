@@ -24,7 +24,7 @@ from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import settings as settings_of_kafka
 from pylogseg.server.defaults import topic_settings, why_invalid
 from pylogseg.server.logs import LogSource
-from pylogseg.server.sasl import Stored, users_of
+from pylogseg.server.sasl import ScramCredential, users_of
 from pylogseg.server.writing.acls import Acls, acls_of
 from pylogseg.server.writing.clock import MovableClock
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, INTERNAL_TOPICS
@@ -38,7 +38,7 @@ MOST_PARTITIONS, MOST_IN_ALL = 10_000, 50_000
 
 
 #: By mechanism and name.
-UsersOfScram = dict[tuple[str, str], Stored]
+UsersOfScram = dict[tuple[str, str], ScramCredential]
 
 
 class TopicStore(LogSource, Protocol):

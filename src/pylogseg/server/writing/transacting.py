@@ -9,7 +9,7 @@ from pylogseg.server.codes import KafkaError
 from pylogseg.server.grouping import committed_of
 from pylogseg.server.service import Call
 from pylogseg.server.wire import Values
-from pylogseg.server.writing.transactions import NOBODY, Producer
+from pylogseg.server.writing.transactions import NOBODY, ProducerIdAndEpoch
 from pylogseg.server.writing.writer import writing_of
 
 #: First versions: of InitProducerId, of AddPartitionsToTxn and AddOffsetsToTxn, of EndTxn that know PRODUCER_FENCED;
@@ -22,8 +22,8 @@ def _code(error: KafkaError, version: int, since: int) -> int:
     return codes.INVALID_PRODUCER_EPOCH if error.code == codes.PRODUCER_FENCED and version < since else error.code
 
 
-def _producer(call: Call) -> Producer:
-    return Producer(call.values["producerId"], call.values["producerEpoch"])
+def _producer(call: Call) -> ProducerIdAndEpoch:
+    return ProducerIdAndEpoch(call.values["producerId"], call.values["producerEpoch"])
 
 
 def init_producer_id(call: Call) -> Values:
@@ -46,7 +46,7 @@ def add_partitions(call: Call) -> Values:
     missing = {place for place in asked if not _is_here(call, *place)}
     error = codes.OPERATION_NOT_ATTEMPTED if missing else codes.NONE
     if not missing:
-        producer = Producer(values["v3AndBelowProducerId"], values["v3AndBelowProducerEpoch"])
+        producer = ProducerIdAndEpoch(values["v3AndBelowProducerId"], values["v3AndBelowProducerEpoch"])
         try:
             writing_of(call).transactions.add(values["v3AndBelowTransactionalId"], producer, asked)
         except KafkaError as refused:

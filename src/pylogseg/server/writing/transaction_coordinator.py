@@ -17,7 +17,14 @@ from pylogseg.server.codes import KafkaError
 from pylogseg.server.committed import Place
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.writing.topics import Topics
-from pylogseg.server.writing.transactions import NOBODY, Ending, Producer, State, Transaction, check_timeout
+from pylogseg.server.writing.transactions import (
+    NOBODY,
+    ProducerIdAndEpoch,
+    Transaction,
+    TransactionEnd,
+    TransactionState,
+    check_timeout,
+)
 
 _log = logging.getLogger(__name__)
 _RETRY_MS = 1000
@@ -35,7 +42,7 @@ class Journal(Protocol):
     def forget(self, name: str) -> None: ...
 
 
-class Transactions:
+class TransactionCoordinator:
     """The transactional ids.
 
     Parameters
@@ -75,7 +82,7 @@ class Transactions:
 
     # ---- requests ----
 
-    def init(self, name: str, timeout_ms: int, given: Producer) -> Producer:
+    def init(self, name: str, timeout_ms: int, given: ProducerIdAndEpoch) -> ProducerIdAndEpoch:
         """Give a client a producer for its transactional id; an open transaction of it is aborted."""
         if not name:
             raise KafkaError(codes.INVALID_REQUEST)
@@ -86,7 +93,7 @@ class Transactions:
                 if given != NOBODY:
                     raise KafkaError(codes.INVALID_PRODUCER_ID_MAPPING)
                 self._check_room(name)
-                found = self._transactions[name] = Transaction(name, Producer(self._new_id(), -1), timeout_ms)
+                found = self._transactions[name] = Transaction(name, ProducerIdAndEpoch(self._new_id(), -1), timeout_ms)
                 if self._thread is None:  # a new one is the last to be forgotten: who looks at the time need not hear
                     self._watch()
             now_ms = self._now_ms()
@@ -104,13 +111,15 @@ class Transactions:
             many = f"there are {len(self._transactions)} transactional ids already"
             raise KafkaError(codes.POLICY_VIOLATION, f"{many}; one that nobody uses for seven days is forgotten")
 
-    def add(self, name: str, producer: Producer, places: Iterable[Place] = (), groups: Iterable[str] = ()) -> None:
+    def add(
+        self, name: str, producer: ProducerIdAndEpoch, places: Iterable[Place] = (), groups: Iterable[str] = ()
+    ) -> None:
         """Add partitions, and groups, to a transaction."""
         with self._changed:
             self._add(self._known(name), producer, places, groups)
 
     def _add(
-        self, found: Transaction, producer: Producer, places: Iterable[Place] = (), groups: Iterable[str] = ()
+        self, found: Transaction, producer: ProducerIdAndEpoch, places: Iterable[Place] = (), groups: Iterable[str] = ()
     ) -> None:
         groups = list(groups)
         places = [*places, *filter(None, map(self._groups.place_of, groups))]
@@ -119,7 +128,7 @@ class Transactions:
             self._watch()
 
     @contextlib.contextmanager
-    def appending(self, name: str | None, producer: Producer, place: Place, version: int) -> Iterator[None]:
+    def appending(self, name: str | None, producer: ProducerIdAndEpoch, place: Place, version: int) -> Iterator[None]:
         """Let a batch of a transaction be appended during a ``with``; KafkaError if it does not belong to one."""
         if name is None:
             raise KafkaError(codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "the batch names no transactional id")
@@ -132,25 +141,25 @@ class Transactions:
                 raise KafkaError(codes.INVALID_PRODUCER_EPOCH if fenced else error.code) from error
             if version >= ADDS_ITSELF:
                 self._add(found, producer, [place])
-            elif found.state is not State.ONGOING or place not in found.places:
+            elif found.state is not TransactionState.ONGOING or place not in found.places:
                 raise KafkaError(codes.INVALID_TXN_STATE, f"{place[0]}-{place[1]} is not part of the transaction")
             yield
 
-    def stage(self, name: str, producer: Producer, group: str, *, adds: bool) -> None:
+    def stage(self, name: str, producer: ProducerIdAndEpoch, group: str, *, adds: bool) -> None:
         """Check that offsets of a group belong to an open transaction; with `adds`, the group is added to it."""
         with self._changed:
             found = self._known(name)
             found.check(producer)
             if adds:
                 self._add(found, producer, groups=[group])
-            elif found.state is not State.ONGOING or not self._has_group(found, group):
+            elif found.state is not TransactionState.ONGOING or not self._has_group(found, group):
                 raise KafkaError(codes.INVALID_TXN_STATE)
 
     def _has_group(self, found: Transaction, group: str) -> bool:
         # After a restart only the partition is known that keeps the group's offsets.
         return group in found.groups or self._groups.place_of(group) in found.places
 
-    def end(self, name: str, producer: Producer, *, commits: bool, version: int) -> Producer:
+    def end(self, name: str, producer: ProducerIdAndEpoch, *, commits: bool, version: int) -> ProducerIdAndEpoch:
         """Commit or abort; return who the client is from then on."""
         with self._changed:
             found = self._known(name)
@@ -183,7 +192,7 @@ class Transactions:
         found.complete(self._now_ms())
         self._note(found)
 
-    def _write(self, ending: Ending) -> None:
+    def _write(self, ending: TransactionEnd) -> None:
         marker = marker_batch(
             "commit" if ending.commits else "abort",
             base_offset=0,

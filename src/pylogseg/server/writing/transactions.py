@@ -25,7 +25,7 @@ EXPIRATION_MS = 7 * 24 * 60 * 60 * 1000
 LAST_EPOCH = 2**15 - 1
 
 
-class State(Enum):
+class TransactionState(Enum):
     """State of a transaction; the value is its number in Kafka's records."""
 
     EMPTY = 0
@@ -38,25 +38,25 @@ class State(Enum):
     @property
     def is_prepared(self) -> bool:
         """Whether markers have to be written."""
-        return self in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+        return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
-class Producer(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """Id and epoch of a producer; -1 and -1 are none."""
 
     id: int = -1
     epoch: int = -1
 
 
-NOBODY = Producer()
+NOBODY = ProducerIdAndEpoch()
 
 
-class Ending(NamedTuple):
+class TransactionEnd(NamedTuple):
     """What has to be written to end a transaction.
 
     Attributes
     ----------
-    producer : Producer
+    producer : ProducerIdAndEpoch
         Of the markers.
     commits : bool
     places : tuple of (str, int)
@@ -65,7 +65,7 @@ class Ending(NamedTuple):
         The version of transactions, by which the engine checks the epoch of the markers.
     """
 
-    producer: Producer
+    producer: ProducerIdAndEpoch
     commits: bool
     places: tuple[Place, ...]
     version: int
@@ -76,22 +76,24 @@ class Transaction:
     """The current transaction of a transactional id; times are milliseconds."""
 
     id: str
-    producer: Producer
+    producer: ProducerIdAndEpoch
     timeout_ms: int
-    state: State = State.EMPTY
+    state: TransactionState = TransactionState.EMPTY
     places: set[Place] = field(default_factory=set)
     groups: set[str] = field(default_factory=set)
     #: Its producer before the last change, which may ask again because an answer was lost.
-    previous: Producer = NOBODY
+    previous: ProducerIdAndEpoch = NOBODY
     started_ms: int = -1
     updated_ms: int = -1
     version: int = 0
     #: Who gets to use it when the markers are written, if that is another one.
-    following: Producer = NOBODY
+    following: ProducerIdAndEpoch = NOBODY
 
     # ---- the producer ----
 
-    def init(self, now_ms: int, timeout_ms: int, given: Producer, new_id: Callable[[], int]) -> Ending | None:
+    def init(
+        self, now_ms: int, timeout_ms: int, given: ProducerIdAndEpoch, new_id: Callable[[], int]
+    ) -> TransactionEnd | None:
         """Let a client take over, which gets `producer`; first an open transaction has to be ended as returned.
 
         `given` is whom the client was before, if it has a producer that it wants to go on with.
@@ -100,24 +102,28 @@ class Transaction:
             raise KafkaError(codes.CONCURRENT_TRANSACTIONS)
         if given != NOBODY and given not in (self.producer, self.previous):
             raise KafkaError(codes.PRODUCER_FENCED)
-        if self.state is State.ONGOING:
+        if self.state is TransactionState.ONGOING:
             return self._fence(now_ms)
         if given == NOBODY or given == self.producer:
             self.previous, self.producer = given, self._next(self.producer, new_id)
-        self.state, self.timeout_ms, self.started_ms, self.updated_ms = State.EMPTY, timeout_ms, -1, now_ms
+        self.state, self.timeout_ms, self.started_ms, self.updated_ms = TransactionState.EMPTY, timeout_ms, -1, now_ms
         return None
 
-    def _next(self, producer: Producer, new_id: Callable[[], int]) -> Producer:
-        return Producer(producer.id, producer.epoch + 1) if producer.epoch < LAST_EPOCH - 1 else Producer(new_id(), 0)
+    def _next(self, producer: ProducerIdAndEpoch, new_id: Callable[[], int]) -> ProducerIdAndEpoch:
+        return (
+            ProducerIdAndEpoch(producer.id, producer.epoch + 1)
+            if producer.epoch < LAST_EPOCH - 1
+            else ProducerIdAndEpoch(new_id(), 0)
+        )
 
-    def _fence(self, now_ms: int) -> Ending:
+    def _fence(self, now_ms: int) -> TransactionEnd:
         """Abort for another one than its client: a greater epoch keeps that from going on."""
         self.previous = NOBODY
-        self.producer = Producer(self.producer.id, min(self.producer.epoch + 1, LAST_EPOCH))
+        self.producer = ProducerIdAndEpoch(self.producer.id, min(self.producer.epoch + 1, LAST_EPOCH))
         self.following = NOBODY
-        return self._prepare(now_ms, State.PREPARE_ABORT)
+        return self._prepare(now_ms, TransactionState.PREPARE_ABORT)
 
-    def check(self, producer: Producer) -> None:
+    def check(self, producer: ProducerIdAndEpoch) -> None:
         """Raise KafkaError if a request comes from another producer."""
         if producer.id != self.producer.id:
             raise KafkaError(codes.INVALID_PRODUCER_ID_MAPPING)
@@ -126,7 +132,9 @@ class Transaction:
 
     # ---- the transaction ----
 
-    def add(self, now_ms: int, producer: Producer, places: Iterable[Place] = (), groups: Iterable[str] = ()) -> bool:
+    def add(
+        self, now_ms: int, producer: ProducerIdAndEpoch, places: Iterable[Place] = (), groups: Iterable[str] = ()
+    ) -> bool:
         """Add partitions, and groups whose offsets it commits; begin it if it is not open. Return whether it changes.
 
         Raises KafkaError for another producer, and while the last one is being ended.
@@ -135,10 +143,10 @@ class Transaction:
         if self.state.is_prepared:
             raise KafkaError(codes.CONCURRENT_TRANSACTIONS)
         places, groups = set(places), set(groups)
-        if self.state is State.ONGOING and places <= self.places and groups <= self.groups:
+        if self.state is TransactionState.ONGOING and places <= self.places and groups <= self.groups:
             return False
-        if self.state is not State.ONGOING:
-            self.state, self.started_ms = State.ONGOING, now_ms
+        if self.state is not TransactionState.ONGOING:
+            self.state, self.started_ms = TransactionState.ONGOING, now_ms
             self.places, self.groups = set(), set()
         self.places |= places
         self.groups |= groups
@@ -146,21 +154,21 @@ class Transaction:
         return True
 
     def end(
-        self, now_ms: int, producer: Producer, *, commits: bool, version: int, new_id: Callable[[], int]
-    ) -> Ending | None:
+        self, now_ms: int, producer: ProducerIdAndEpoch, *, commits: bool, version: int, new_id: Callable[[], int]
+    ) -> TransactionEnd | None:
         """Commit or abort; None if that was done already, and the client asks again.
 
         Raises KafkaError for another producer, and where there is nothing to end.
         """
         raises_epoch = version >= 2
-        is_repeated = raises_epoch and producer == self.previous and self.state is not State.ONGOING
+        is_repeated = raises_epoch and producer == self.previous and self.state is not TransactionState.ONGOING
         if not is_repeated:
             self.check(producer)
-        wanted = State.COMPLETE_COMMIT if commits else State.COMPLETE_ABORT
+        wanted = TransactionState.COMPLETE_COMMIT if commits else TransactionState.COMPLETE_ABORT
         if self.state.is_prepared:
-            same = (self.state is State.PREPARE_COMMIT) == commits
+            same = (self.state is TransactionState.PREPARE_COMMIT) == commits
             raise KafkaError(codes.CONCURRENT_TRANSACTIONS if same else codes.INVALID_TXN_STATE)
-        if self.state is not State.ONGOING:
+        if self.state is not TransactionState.ONGOING:
             if self.state is wanted and (is_repeated or not raises_epoch):
                 return None
             if commits or is_repeated or not raises_epoch:
@@ -170,28 +178,32 @@ class Transaction:
         if raises_epoch:
             # The markers have the greater epoch; where there is none, a new id begins behind them.
             following = self._next(producer, new_id)
-            self.previous, self.producer = producer, Producer(producer.id, producer.epoch + 1)
+            self.previous, self.producer = producer, ProducerIdAndEpoch(producer.id, producer.epoch + 1)
             self.following = following
-        return self._prepare(now_ms, State.PREPARE_COMMIT if commits else State.PREPARE_ABORT)
+        return self._prepare(now_ms, TransactionState.PREPARE_COMMIT if commits else TransactionState.PREPARE_ABORT)
 
-    def expire(self, now_ms: int) -> Ending | None:
+    def expire(self, now_ms: int) -> TransactionEnd | None:
         """Abort it if it has been open for too long."""
-        if self.state is not State.ONGOING or now_ms < self.started_ms + self.timeout_ms:
+        if self.state is not TransactionState.ONGOING or now_ms < self.started_ms + self.timeout_ms:
             return None
         return self._fence(now_ms)
 
-    def _prepare(self, now_ms: int, state: State) -> Ending:
+    def _prepare(self, now_ms: int, state: TransactionState) -> TransactionEnd:
         self.state, self.updated_ms = state, now_ms
         return self.ending()
 
-    def ending(self) -> Ending:
+    def ending(self) -> TransactionEnd:
         """Return what has to be written, of a transaction that is prepared."""
-        commits = self.state is State.PREPARE_COMMIT
-        return Ending(self.producer, commits, tuple(sorted(self.places)), self.version)
+        commits = self.state is TransactionState.PREPARE_COMMIT
+        return TransactionEnd(self.producer, commits, tuple(sorted(self.places)), self.version)
 
     def complete(self, now_ms: int) -> None:
         """Note that all markers are written."""
-        self.state = State.COMPLETE_COMMIT if self.state is State.PREPARE_COMMIT else State.COMPLETE_ABORT
+        self.state = (
+            TransactionState.COMPLETE_COMMIT
+            if self.state is TransactionState.PREPARE_COMMIT
+            else TransactionState.COMPLETE_ABORT
+        )
         if self.following != NOBODY:
             self.producer, self.following = self.following, NOBODY
         self.places, self.groups = set(), set()
@@ -199,11 +211,15 @@ class Transaction:
 
     def is_forgotten(self, now_ms: int) -> bool:
         """Return whether nobody has used it for so long that its id is nobody's any more."""
-        return self.state is not State.ONGOING and not self.state.is_prepared and now_ms >= self.next_time()
+        return self.state is not TransactionState.ONGOING and not self.state.is_prepared and now_ms >= self.next_time()
 
     def next_time(self) -> float:
         """Return when it expires, or is forgotten."""
-        return self.started_ms + self.timeout_ms if self.state is State.ONGOING else self.updated_ms + EXPIRATION_MS
+        return (
+            self.started_ms + self.timeout_ms
+            if self.state is TransactionState.ONGOING
+            else self.updated_ms + EXPIRATION_MS
+        )
 
 
 def check_timeout(timeout_ms: int) -> None:

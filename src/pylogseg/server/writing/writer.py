@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pylogseg.server.service import Call
 from pylogseg.server.writing.topics import Topics
-from pylogseg.server.writing.transaction_coordinator import Transactions
+from pylogseg.server.writing.transaction_coordinator import TransactionCoordinator
 
 
 @dataclass
@@ -15,7 +15,7 @@ class Writing:
     """What all connections share beside `Service`."""
 
     topics: Topics
-    transactions: Transactions
+    transactions: TransactionCoordinator
     new_id: Callable[[], int]  #: Of a producer.
 
     def close(self) -> None:

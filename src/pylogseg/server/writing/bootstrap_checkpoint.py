@@ -22,7 +22,7 @@ from pylogseg.format.messages.framing import decode_framed, encode_framed
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.format.records import decode
 from pylogseg.reading.arrow.encode import encode
-from pylogseg.server.sasl import SCRAM, Stored, users_of
+from pylogseg.server.sasl import SCRAM, ScramCredential, users_of
 from pylogseg.server.writing.acls import FIELDS, Acl, acls_of
 from pylogseg.values.internal.cluster import TOPIC_RESOURCE
 
@@ -42,7 +42,7 @@ _LEAST_BATCHES = 3
 
 
 @dataclass
-class Kept:
+class KeptTopic:
     """A topic; its id is 22 characters."""
 
     name: str
@@ -52,22 +52,22 @@ class Kept:
 
 
 @dataclass
-class Contents:
+class BootstrapContents:
     """What the file holds: topics by name, other settings by type and name, ACLs by id, users by mechanism and name."""
 
-    topics: dict[str, Kept] = field(default_factory=dict)
+    topics: dict[str, KeptTopic] = field(default_factory=dict)
     dynamic: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     acls: dict[str, Acl] = field(default_factory=dict)
-    users: dict[tuple[str, str], Stored] = field(default_factory=dict)
+    users: dict[tuple[str, str], ScramCredential] = field(default_factory=dict)
 
 
-def read_kept(data: bytes, path: str) -> Contents:
+def read_kept(data: bytes, path: str) -> BootstrapContents:
     """Return what is in the file; CorruptionError if it is damaged."""
-    found = Contents()
-    by_id: dict[str, Kept] = {}
+    found = BootstrapContents()
+    by_id: dict[str, KeptTopic] = {}
     for name, fields in _records(data, path):
         if name == "TopicRecord":
-            kept = found.topics[fields["name"]] = Kept(fields["name"], fields["topicId"])
+            kept = found.topics[fields["name"]] = KeptTopic(fields["name"], fields["topicId"])
             by_id[kept.topic_id] = kept
         elif name == "PartitionRecord" and fields["topicId"] in by_id:
             by_id[fields["topicId"]].count += 1
@@ -80,7 +80,7 @@ def read_kept(data: bytes, path: str) -> Contents:
     return found
 
 
-def _read_setting(found: Contents, fields: dict[str, Any]) -> None:
+def _read_setting(found: BootstrapContents, fields: dict[str, Any]) -> None:
     kind, of = fields["resourceType"], fields["resourceName"]
     if kind != TOPIC_RESOURCE:
         found.dynamic.setdefault((kind, of), {})[fields["name"]] = fields["value"]
@@ -109,7 +109,7 @@ def _setting(kind: int, of: str, name: str, value: str) -> bytes:
     return encode_framed("ConfigRecord", 0, {"resourceType": kind, "resourceName": of, "name": name, "value": value})
 
 
-def encode_kept(contents: Contents, node_id: int, directory_id: str) -> bytes:
+def encode_kept(contents: BootstrapContents, node_id: int, directory_id: str) -> bytes:
     """Return the file: the features of a Kafka 4.3, each topic with its settings and partitions, and all else."""
     values = [
         encode_framed("FeatureLevelRecord", 0, {"name": name, "featureLevel": level})
@@ -144,7 +144,7 @@ def encode_kept(contents: Contents, node_id: int, directory_id: str) -> bytes:
     )
 
 
-def _user(mechanism: str, name: str, stored: Stored) -> dict[str, Any]:
+def _user(mechanism: str, name: str, stored: ScramCredential) -> dict[str, Any]:
     return {
         "name": name,
         "mechanism": next(number for number, each in SCRAM.items() if each == mechanism),
