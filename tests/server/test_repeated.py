@@ -12,9 +12,9 @@ from helpers.kafka_clients import RawClient, batch, produced
 from helpers.repeated import repeated
 
 import pylogseg
-from pylogseg.server.writing.control import Requests, Seen
+from pylogseg.server.writing.control import ReceivedRequest, Requests
 from pylogseg.server.writing.handlers import WRITING
-from pylogseg.server.writing.topics import Written
+from pylogseg.server.writing.topics import Topics
 
 #: Of each thing, and the most CPU time for these: 0.4 ms for one, on a machine that does other things beside it.
 COUNT, MOST_SECONDS = 5000, 2.0
@@ -88,8 +88,8 @@ def test_each_offset_of_a_partition_takes_no_step_of_its_own(
 ) -> None:
     for _ in range(20):
         produced(client, "t", batch(*[b"v"] * 50))
-    steps, delete = [], Written.delete_records
-    monkeypatch.setattr(Written, "delete_records", lambda *args: (steps.append(args), delete(*args))[1])
+    steps, delete = [], Topics.delete_records
+    monkeypatch.setattr(Topics, "delete_records", lambda *args: (steps.append(args), delete(*args))[1])
     rows = [{"partitionIndex": 0, "offset": offset + 1} for offset in range(1000)] * 20
     (topic,) = client.ask(21, 2, {"topics": [{"name": "t", "partitions": rows}], "timeoutMs": 1000})["topics"]
     assert [row["lowWatermark"] for row in topic["partitions"]] == [1000]
@@ -117,5 +117,5 @@ def test_requests_that_are_remembered_are_bounded_in_bytes(
 def test_the_newest_requests_are_remembered() -> None:
     kept = Requests()
     for number in range(12_000):
-        kept.add(Seen("Metadata", number, "", {}))
+        kept.add(ReceivedRequest("Metadata", number, "", {}))
     assert [each.version for each in kept.listed()] == [*range(2000, 12_000)]

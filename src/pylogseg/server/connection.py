@@ -48,33 +48,16 @@ Trace = Callable[[str], None]
 
 
 class Limits(NamedTuple):
-    """What one client may take.
+    """What one client may take."""
 
-    Attributes
-    ----------
-    request_bytes : int
-        Of one request.
-    connections : int
-        At one time.
-    idle_s : float
-        Without a request.
-    stalled_s : float
-        In the middle of a request or an answer, without progress; and before its login, without a request.
-    unused_s : float
-        After which a log that nobody reads is closed.
-    handshake_s : float
-        For the handshake of TLS.
-    unfolded_bytes : int
-        To which a request may unfold, beside eight times its own size.
-    """
-
-    request_bytes: int = 16 << 20
-    connections: int = 1000
-    idle_s: float = 600.0
+    request_bytes: int = 16 << 20  #: Of one request.
+    connections: int = 1000  #: At one time.
+    idle_s: float = 600.0  #: Without a request.
+    #: In the middle of a request or an answer, without progress; and before its login, without a request.
     stalled_s: float = 30.0
-    unused_s: float = 300.0
-    handshake_s: float = 10.0
-    unfolded_bytes: int = REQUEST_BYTES
+    unused_s: float = 300.0  #: After which a log that nobody reads is closed.
+    handshake_s: float = 10.0  #: For the handshake of TLS.
+    unfolded_bytes: int = REQUEST_BYTES  #: To which a request may unfold, beside eight times its own size.
 
     def time_for(self, size: int) -> float:
         """Return how long so many bytes may take, however steadily they come or go."""

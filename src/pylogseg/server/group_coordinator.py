@@ -55,29 +55,15 @@ class GroupJournal(Protocol):
 
 
 class GroupCoordinator:
-    """The groups.
-
-    Parameters
-    ----------
-    offsets : CommittedOffsets, optional
-        Those that groups start with.
-    journal : GroupJournal, optional
-        Without one nothing outlasts the process.
-    initial_delay_s : float
-        For how long an empty group waits for more members than its first.
-    sessions : tuple of float
-        The shortest and the longest session that a member may ask for, in seconds.
-    now : callable
-        The clock.
-    """
+    """The groups; without a journal nothing of them outlasts the process. `now` returns seconds."""
 
     def __init__(
         self,
         offsets: CommittedOffsets | None = None,
         journal: GroupJournal | None = None,
         *,
-        initial_delay_s: float = 0.0,
-        sessions: tuple[float, float] = (_LEAST_SESSION_S, _MOST_SESSION_S),
+        initial_delay_s: float = 0.0,  # for how long an empty group waits for more members than its first
+        sessions: tuple[float, float] = (_LEAST_SESSION_S, _MOST_SESSION_S),  # that a member may ask for
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._offsets = CommittedOffsets() if offsets is None else offsets

@@ -90,24 +90,10 @@ class Exchange(Protocol):
 
 
 class Users:
-    """Who may connect, each with a password or with what SCRAM keeps of it.
+    """Who may connect, each with a password or with what SCRAM keeps of it, in the form of `parse_users`.
 
-    Parameters
-    ----------
-    passwords : mapping of str to str
-        The form of `parse_users`: a password, or ``SCRAM-SHA-256=salt=…,stored_key=…,server_key=…,iterations=…``.
-    mechanisms : iterable of str
-        Those that clients may use; by default all for which there is what they need.
-
-    Attributes
-    ----------
-    others : callable
-        Returns the users that clients have made, by mechanism and name.
-
-    Raises
-    ------
-    RequestError
-        If there is no user, a stored form is malformed, or a mechanism is unknown or fits no user.
+    By default all mechanisms are allowed for which there is what they need. RequestError if there is no user, a stored
+    form is malformed, or a mechanism is unknown or fits no user.
     """
 
     def __init__(self, passwords: Mapping[str, str], mechanisms: Iterable[str] = ()) -> None:
@@ -126,8 +112,9 @@ class Users:
         #: What is asked of a name that is not here has to look as for one that is.
         self._secret = secrets.token_bytes(32)
         kept = {mechanism for mechanism, _ in self._stored}
-        #: The sizes of salts and the iterations of the users of each mechanism.
+        #: Returns the users that clients have made, by mechanism and name.
         self.others: Callable[[], Mapping[tuple[str, str], ScramCredential]] = lambda: _NOBODY
+        #: The sizes of salts and the iterations of the users of each mechanism.
         self._forms = {
             mechanism: [(16, _ITERATIONS)] * bool(self._passwords)
             + [(len(each.salt), each.iterations) for (kind, _), each in self._stored.items() if kind == mechanism]

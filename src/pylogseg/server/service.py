@@ -112,33 +112,18 @@ class Service:
 
 
 class Call(NamedTuple):
-    """A request, and who sent it.
-
-    Attributes
-    ----------
-    service : Service
-    version : int
-    values : dict
-    client_id, host : str
-        Of the client.
-    principal : str
-        Who the client has shown to be, as ``User:alice``.
-    endpoint : Endpoint
-        The address that this client is told.
-    wait : callable
-        Waits so many seconds, or until the client is gone or the server stops; returns whether the time is over.
-    budget : Budget
-        What the request may still unfold to: rows of the answer that it has no items for are spent from it.
-    """
+    """A request, and who sent it."""
 
     service: Service
     version: int
     values: Values
     client_id: str
     host: str
-    principal: str
-    endpoint: Endpoint
+    principal: str  #: Who the client has shown to be, as ``User:alice``.
+    endpoint: Endpoint  #: The address that this client is told.
+    #: Waits so many seconds, or until the client is gone or the server stops; returns whether the time is over.
     wait: Callable[[float], bool]
+    #: What the request may still unfold to: rows of the answer that it has no items for are spent from it.
     budget: Budget
 
     @property

@@ -56,22 +56,12 @@ class FetchSession:
 
 @dataclass
 class Round:
-    """One fetch: what is read, and what of it is told.
-
-    Attributes
-    ----------
-    wanted : list of Wanted
-    session : FetchSession or None
-    is_incremental : bool
-        Whether partitions of which there is nothing new are left out.
-    error : int
-        Of the whole request; then nothing is read.
-    """
+    """One fetch: what is read, and what of it is told."""
 
     wanted: list[Wanted] = field(default_factory=list)
     session: FetchSession | None = None
-    is_incremental: bool = False
-    error: int = codes.NONE
+    is_incremental: bool = False  #: Whether partitions of which there is nothing new are left out.
+    error: int = codes.NONE  #: Of the whole request; then nothing is read.
 
     @property
     def number(self) -> int:

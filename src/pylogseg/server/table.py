@@ -40,14 +40,9 @@ def _offer(key: int) -> Offer:
 
 
 class ApiTable:
-    """What one kind of server answers.
+    """What one kind of server answers: handlers by the key of their request, and the levels of its features.
 
-    Parameters
-    ----------
-    handlers : mapping of int to callable
-        By the key of the request; ApiVersions is answered here, and the login by the connection.
-    features : mapping of str to int
-        Features and their levels, both the greatest and the one in use.
+    ApiVersions is answered here, and the login by the connection.
     """
 
     def __init__(self, handlers: Mapping[int, Handler], features: Mapping[str, int]) -> None:

@@ -78,12 +78,8 @@ def response_of(key: int) -> Message:
 def read_header(data: Data) -> Header:
     """Read the header of a request.
 
-    The body begins at an unknown place where the key or the version is not known: there `end` is -1.
-
-    Raises
-    ------
-    MalformedRequest
-        If the bytes end before it does.
+    The body begins at an unknown place where the key or the version is not known: there `end` is -1. MalformedRequest
+    if the bytes end before it does.
     """
     try:
         key, version, correlation = _HEAD.unpack_from(data)
@@ -101,14 +97,8 @@ def read_header(data: Data) -> Header:
 def decode(of: Message, version: int, data: Data, at: int = 0, budget: Budget | None = None) -> tuple[Values, int]:
     """Decode a request or response; returns its fields and where they end. Bytes behind them are ignored, as in Kafka.
 
-    The items of its lists are taken from the budget before they are made.
-
-    Raises
-    ------
-    MalformedRequest
-        If the bytes end too early, or hold a length that they do not allow.
-    TooMuch
-        If the budget does not allow that many items.
+    The items of its lists are taken from the budget before they are made, or TooMuch is raised. MalformedRequest if the
+    bytes end too early, or hold a length that they do not allow.
     """
     try:
         return _reader(of.name, version)(data, at, budget or Budget())

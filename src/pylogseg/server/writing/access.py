@@ -48,31 +48,16 @@ _OF_SETTINGS = {
 
 
 class Need(NamedTuple):
-    """An operation that has to be allowed.
-
-    Attributes
-    ----------
-    operation, kind : int
-        On which type of resource; 0 is that of the settings that a row is about.
-    field : str
-        Where its name stands; without it, it is the cluster, or a row is the name.
-    rows : str
-        The list of the request whose rows need it, each for itself; without it the whole request does.
-    answer : str
-        The list of the answer with the errors of these rows; without it the request is refused if a row is.
-    enough : int
-        An operation on the cluster that does as well.
-    when : callable, optional
-        Whether a resource needs it, by the call and its name.
-    """
+    """An operation that has to be allowed."""
 
     operation: int
-    kind: int
-    field: str = ""
-    rows: str = ""
+    kind: int  #: On which type of resource; 0 is that of the settings that a row is about.
+    field: str = ""  #: Where its name stands; without it, it is the cluster, or a row is the name.
+    rows: str = ""  #: The list of the request whose rows need it, each for itself; without it the whole request does.
+    #: The list of the answer with the errors of these rows; without it the request is refused if a row is.
     answer: str = ""
-    enough: int = 0
-    when: Callable[[Call, str], bool] | None = None
+    enough: int = 0  #: An operation on the cluster that does as well.
+    when: Callable[[Call, str], bool] | None = None  #: Whether a resource needs it, by its name.
 
 
 Needs = tuple[Need, ...]

@@ -144,16 +144,9 @@ def _begins_with(name: str, prefixes: Iterable[str]) -> bool:
 
 
 class Authorizer:
-    """Decides by ACLs that may be exchanged meanwhile.
+    """Decides by the ACLs that `acls` returns; super users may do everything.
 
-    Parameters
-    ----------
-    acls : callable
-        Returns those that hold now.
-    super_users : iterable of str
-        Principals that may do everything.
-    allows_without : bool
-        Whether everybody may use a resource that has no ACL: Kafka's ``allow.everyone.if.no.acl.found``.
+    `allows_without` is Kafka's ``allow.everyone.if.no.acl.found``.
     """
 
     def __init__(self, acls: Callable[[], Acls], super_users: Iterable[str], *, allows_without: bool) -> None:

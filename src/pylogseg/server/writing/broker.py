@@ -427,7 +427,7 @@ class Broker(Server):
         partition: int | None = None,
         group: str | None = None,
     ) -> None:
-        """Close the connection on the next requests of an API, instead of an answer; parameters and errors as `fail`."""
+        """Close the connection on the next requests of an API, instead of an answer; parameters are those of `fail`."""
         self._control.fail(api, None, times, RequestFilter(topic, partition, group))
 
     def delay(

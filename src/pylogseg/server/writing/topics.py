@@ -62,18 +62,11 @@ class TopicStore(LogSource, Protocol):
 
 
 class Topics:
-    """The topics of a catalog as clients change them, and what is appended to them.
-
-    Attributes
-    ----------
-    on_change : callable
-        Called after topics or partitions have come or gone.
-    acls, users
-        Who may do what, and the users of SCRAM that clients have made, by mechanism and name.
-    """
+    """The topics of a catalog as clients change them, and what is appended to them."""
 
     def __init__(self, catalog: Catalog, store: TopicStore) -> None:
         self.catalog, self.store, self.clock = catalog, store, store.clock
+        #: Called after topics or partitions have come or gone.
         self.on_change: Callable[[], None] = lambda: None
         self._changing = threading.RLock()
         #: Topics that come into being at the end of `together`, by what names may not have in common.
@@ -81,6 +74,7 @@ class Topics:
         if not catalog.disk:
             catalog.dynamic = NEW
         clusters = catalog.clusters.values()
+        #: Who may do what, and the users of SCRAM that clients have made, by mechanism and name.
         self.acls = Acls(acls_of(each for cluster in clusters for each in cluster.acls))
         self.users = users_of(each for cluster in clusters for each in cluster.users)
         store.config_of = self.config_of

@@ -43,19 +43,7 @@ class Journal(Protocol):
 
 
 class TransactionCoordinator:
-    """The transactional ids.
-
-    Parameters
-    ----------
-    topics : Topics
-    groups : GroupCoordinator
-    new_id : callable
-        Returns an id for a producer.
-    now_ms : callable
-        The clock.
-    journal : Journal, optional
-        By default nothing outlasts the process.
-    """
+    """The transactional ids; without a journal nothing of them outlasts the process."""
 
     def __init__(
         self,

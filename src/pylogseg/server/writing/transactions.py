@@ -52,23 +52,12 @@ NOBODY = ProducerIdAndEpoch()
 
 
 class TransactionEnd(NamedTuple):
-    """What has to be written to end a transaction.
+    """What has to be written to end a transaction."""
 
-    Attributes
-    ----------
-    producer : ProducerIdAndEpoch
-        Of the markers.
-    commits : bool
-    places : tuple of (str, int)
-        Partitions that get one.
-    version : int
-        The version of transactions, by which the engine checks the epoch of the markers.
-    """
-
-    producer: ProducerIdAndEpoch
+    producer: ProducerIdAndEpoch  #: Of the markers.
     commits: bool
-    places: tuple[Place, ...]
-    version: int
+    places: tuple[Place, ...]  #: Partitions that get one.
+    version: int  #: Of transactions, by which the engine checks the epoch of the markers.
 
 
 @dataclass
