@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from helpers.large_lists import _EMPTY, _lists
 from pylogseg.format.messages.schema import Field, Message, messages
 from pylogseg.server import wire
-from pylogseg.server.table import Table
+from pylogseg.server.table import ApiTable
 
 #: What fields are, by the names of things that are there.
 Known = Mapping[str, Any]
@@ -49,7 +49,7 @@ class Repeated(NamedTuple):
         return "t" if field.type == "string" else _EMPTY.get(field.type, 0)
 
 
-def repeated(table: Table, known: Known) -> Iterator[Repeated]:
+def repeated(table: ApiTable, known: Known) -> Iterator[Repeated]:
     """Yield each list of each request that a table answers, in the newest version."""
     for of in messages().values():
         if of.kind == "request" and of.number is not None and of.number in table.offered:

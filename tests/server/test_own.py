@@ -33,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def transactional(broker: pylogseg.Broker, name: str = "t", **options: Any) -> Any:
-    made = confluent_kafka.ProducerIdAndEpoch(
+    made = confluent_kafka.Producer(
         {"bootstrap.servers": broker.bootstrap_servers, "transactional.id": name, "log_level": 0, **options}
     )
     made.init_transactions(PATIENCE_S)

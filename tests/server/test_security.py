@@ -28,9 +28,9 @@ from helpers.shell import run
 import pylogseg
 from pylogseg import Security
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.server.complaints import Complaints
+from pylogseg.server.complaints import ClientComplaints
 from pylogseg.server.connection import Limits
-from pylogseg.server.sasl import Stored, Users, parse_users
+from pylogseg.server.sasl import ScramCredential, Users, parse_users
 from pylogseg.server.server import Server
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
@@ -408,7 +408,7 @@ def test_a_name_that_is_not_here_looks_like_one_that_is(asking: pylogseg.Server)
 
 def stored(mechanism: str, password: str) -> str:
     """What kafka-configs.sh shows for a user."""
-    kept = Stored.of(mechanism, password.encode(), b"some salt", 8192)
+    kept = ScramCredential.of(mechanism, password.encode(), b"some salt", 8192)
     salt, key, server_key = (base64.b64encode(each).decode() for each in kept[:3])
     return f"{mechanism}=salt={salt},stored_key={key},server_key={server_key},iterations=8192"
 
@@ -495,7 +495,7 @@ def test_passwords_are_in_no_text(asking: pylogseg.Server) -> None:
     for each in (
         Security(users=USERS),
         Users(USERS),
-        Stored.of("SCRAM-SHA-256", b"secret", b"salt"),
+        ScramCredential.of("SCRAM-SHA-256", b"secret", b"salt"),
         asking._service.guard,
     ):
         assert "secret" not in repr(each)
@@ -522,7 +522,7 @@ def test_warnings(files: Certificates) -> None:
 
 def test_a_complaint_comes_once(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
-    complaints = Complaints(logging.getLogger("pylogseg.server.test"), lambda: now)
+    complaints = ClientComplaints(logging.getLogger("pylogseg.server.test"), lambda: now)
     with caplog.at_level(logging.WARNING, "pylogseg.server.test"):
         for at in (0.0, 1.0, 59.0, 61.0, 62.0):
             now = at
@@ -535,7 +535,7 @@ def test_a_complaint_comes_once(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_words_of_clients_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     now = 0.0
-    complaints = Complaints(logging.getLogger("pylogseg.server.test"), lambda: now)
+    complaints = ClientComplaints(logging.getLogger("pylogseg.server.test"), lambda: now)
     with caplog.at_level(logging.WARNING, "pylogseg.server.test"):
         for at in (0.0, 61.0):
             now = at

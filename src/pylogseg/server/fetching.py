@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pylogseg.errors import PylogsegError
 from pylogseg.server import codes
 from pylogseg.server.catalog import ServedPartition
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.growth import PartitionGrowth
 from pylogseg.server.offsets import end_of_epoch
 from pylogseg.server.service import Call, check_epoch
 from pylogseg.server.sessions import Wanted
@@ -27,6 +27,30 @@ _IDS, _LEADERS, _ZSTD = 13, 16, 10
 _OFFLINE_SINCE = 6
 
 _Answer = tuple[Wanted, dict[str, Any]]
+
+
+class PartitionGrowth:
+    """One that waits, during a ``with``, for some partitions to grow."""
+
+    def __init__(self, partitions: Sequence[ServedPartition]) -> None:
+        self._partitions = partitions
+        self._grown = threading.Event()
+
+    def __enter__(self) -> PartitionGrowth:
+        for each in self._partitions:
+            each.watchers.add(self._grown)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._partitions:
+            each.watchers.discard(self._grown)
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for so long at most; return whether one has grown since the last call."""
+        if not self._grown.wait(max(0.0, seconds)):
+            return False
+        self._grown.clear()
+        return True
 
 
 def fetch(call: Call) -> Values:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from pylogseg.server import about, configs, fetching, grouping, offsets, refusals
+import itertools
+
+from pylogseg.server import about, codes, configs, fetching, grouping, offsets
+from pylogseg.server.service import Call
 from pylogseg.server.table import ApiTable, Handler
+from pylogseg.server.wire import Values
 
 #: Of every server.
 READING: dict[int, Handler] = {
@@ -31,4 +35,41 @@ READING: dict[int, Handler] = {
 
 #: The feature that says whether there are groups of the new protocol.
 FEATURES = {"group.version": 1}
-READ_ONLY = ApiTable({**READING, 0: refusals.produce, 22: refusals.init_producer_id}, FEATURES)
+_READ_ONLY = "this server is read-only: it shows files that nobody may change (pylogseg serve)"
+#: Ids for producers that will be refused: a client asks for one before it sends anything.
+_ids = itertools.count(1)
+
+
+def _refuse_produce(call: Call) -> Values | None:
+    """Refuse to append; without an answer where the client waits for none."""
+    if call.values["acks"] == 0:
+        return None
+    return {
+        "responses": [
+            {
+                "name": topic["name"],
+                "topicId": topic["topicId"],
+                "partitionResponses": [
+                    {
+                        "index": each["index"],
+                        "errorCode": codes.POLICY_VIOLATION,
+                        "baseOffset": -1,
+                        "errorMessage": _READ_ONLY,
+                    }
+                    for each in topic["partitionData"]
+                ],
+            }
+            for topic in call.values["topicData"]
+        ]
+    }
+
+
+def _refuse_producer_id(call: Call) -> Values:
+    """Give an id to an idempotent producer, whose batches are refused with words; refuse a transactional one."""
+    if call.values["transactionalId"] is not None:
+        return {"errorCode": codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "producerEpoch": -1}
+    return {"producerId": next(_ids), "producerEpoch": 0}
+
+
+#: Of a server that only reads.
+READ_ONLY = ApiTable({**READING, 0: _refuse_produce, 22: _refuse_producer_id}, FEATURES)
