@@ -26,10 +26,9 @@ from pylogseg.owned.log import EmbeddedLog
 from pylogseg.owned.manager.manager import LogManager
 from pylogseg.owned.manager.settings import BrokerSettings
 from pylogseg.server import codes
-from pylogseg.server.catalog import Catalog, ServedPartition, Topic, TopicDefaults
+from pylogseg.server.catalog import Catalog, ServedPartition, Topic, TopicDefaults, usage_of_disk
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import topic_settings
-from pylogseg.server.logs import usage_of_disk
 from pylogseg.server.writing.acls import Acls
 from pylogseg.server.writing.bootstrap_checkpoint import (
     FILE,

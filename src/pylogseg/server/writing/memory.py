@@ -16,8 +16,7 @@ from pylogseg.log.cleaner_range import cleanable, dirtiness
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
-from pylogseg.server.catalog import Catalog, ServedPartition, Topic, TopicDefaults
-from pylogseg.server.logs import usage_of_disk
+from pylogseg.server.catalog import Catalog, ServedPartition, Topic, TopicDefaults, usage_of_disk
 from pylogseg.server.overlays import Overlays
 from pylogseg.server.view import View
 from pylogseg.server.writing.clock import MovableClock
