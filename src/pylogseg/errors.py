@@ -144,10 +144,22 @@ def is_denied(error: BaseException) -> bool:
     return number in (errno.EACCES, errno.EPERM) or isinstance(error.__cause__, PermissionError)
 
 
-class LockedError(StorageError):
+class MissingKeyError(StorageError):
     """Encrypted data that none of the given keys opens: it was not looked at, so nothing is known of its bytes."""
 
-    kind = "locked"
+    kind = "missing_key"
+
+
+class DirectoryLockedError(StorageError):
+    """Another program, a broker for example, or another object of this one has the lock of a log directory."""
+
+    kind = "directory_locked"
+
+    def __init__(self, path: str | PathLike[str], reason: str) -> None:
+        super().__init__(path, "lock", reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.path, self.reason))
 
 
 class CorruptionError(PylogsegError):

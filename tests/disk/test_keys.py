@@ -104,7 +104,7 @@ def test_data_key_is_damaged(world: World) -> None:
 def test_readers(world: World) -> None:
     """A reader stops there; to skip gives all other records, and the gap says what was not looked at."""
     disk = pylogseg.open_tier(world.url, world.folder / "first")
-    with pytest.raises(pylogseg.LockedError, match="cannot read: key 'second' is not in the key ring"):
+    with pytest.raises(pylogseg.MissingKeyError, match="cannot read: key 'second' is not in the key ring"):
         list(pylogseg.read(disk))
     reader = pylogseg.read(disk, on_corrupt="skip")
     assert {record.offset for record in reader} == world.all - world.locked

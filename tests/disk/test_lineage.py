@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pylogseg.disk.lineage.chains import Lineage, Parting, parting
-from pylogseg.disk.lineage.parts import LeftKind, Part, Piece, assemble, lineage_of
+from pylogseg.disk.lineage.parts import LeftKind, LogRange, Piece, assemble, lineage_of
 from pylogseg.format.files.checkpoint import EpochEntry
 
 seeds = st.integers(0, 2**32 - 1)
@@ -27,7 +27,7 @@ def played(seed: int, steps: int = 40) -> History:
     return history
 
 
-def is_within(part: Part, lineage: Lineage) -> bool:
+def is_within(part: LogRange, lineage: Lineage) -> bool:
     """As Kafka's `RemoteLogManager.isRemoteSegmentWithinLeaderEpochs`: whether all of a part belongs to a lineage."""
     within = parting(part.lineage, lineage)
     return within.epoch is not None and part.end_offset <= min(within.offset, lineage.end)
@@ -90,7 +90,7 @@ def test_the_lineage_of_parts_alone(seed: int) -> None:
     assert assemble(parts, found).pieces[-1].end_offset == found.end
 
 
-def is_within_as_the_broker_says(part: Part, lineage: Lineage) -> bool:
+def is_within_as_the_broker_says(part: LogRange, lineage: Lineage) -> bool:
     """The rules of `isRemoteSegmentWithinLeaderEpochs`, one after the other."""
     inside = part.lineage
     own = [e for e in inside.epochs if e.start_offset < part.end_offset]
@@ -132,7 +132,7 @@ def test_within_as_the_broker_says(seed: int) -> None:
 
 def test_segments_of_two_leaders_overlap() -> None:
     """The example in the comments of the broker's code."""
-    one, two = Part(5, 51, epochs((5, 10), (7, 15))), Part(14, 151, epochs((5, 14), (7, 15), (9, 100)))
+    one, two = LogRange(5, 51, epochs((5, 10), (7, 15))), LogRange(14, 151, epochs((5, 14), (7, 15), (9, 100)))
     after = Lineage.of([(7, 51), (9, 100)], 51, 151)
     before = Lineage.of([(5, 10), (7, 15), (9, 100)], 5, 151)
     assert is_within(two, after)
@@ -143,7 +143,7 @@ def test_segments_of_two_leaders_overlap() -> None:
 
 
 def test_a_lost_branch_is_named() -> None:
-    lost = Part(30, 60, epochs((4, 0), (5, 40)))
+    lost = LogRange(30, 60, epochs((4, 0), (5, 40)))
     log = Lineage.of([(4, 0), (6, 45)], 0, 70)
     made = assemble([lost], log)
     assert made.pieces == [Piece(0, 30, 40)]
@@ -155,7 +155,7 @@ def test_a_lost_branch_is_named() -> None:
 
 def test_another_epoch_below_a_common_one() -> None:
     """A part gives nothing where it has another leader epoch than the log: so the broker looks it up."""
-    other, own = Part(0, 27, epochs((1, 3), (5, 6))), Part(3, 20, epochs((0, 3), (5, 6)))
+    other, own = LogRange(0, 27, epochs((1, 3), (5, 6))), LogRange(3, 20, epochs((0, 3), (5, 6)))
     log = Lineage.of([(0, 3), (5, 6)], 3, 27)
     made = assemble([other, own], log)
     assert made.pieces == [Piece(1, 3, 20), Piece(0, 20, 27)]
@@ -192,7 +192,7 @@ def test_epochs_without_records_go() -> None:
 
 def test_the_lowest_rank_is_taken() -> None:
     chain = epochs((0, 0))
-    parts = [Part(0, 10, chain, 1), Part(3, 5, chain, 0), Part(20, 30, chain, 0), Part(0, 30, chain, 2)]
+    parts = [LogRange(0, 10, chain, 1), LogRange(3, 5, chain, 0), LogRange(20, 30, chain, 0), LogRange(0, 30, chain, 2)]
     made = assemble(parts, Lineage(chain, 0, 30))
     assert made.pieces == [Piece(0, 0, 3), Piece(1, 3, 5), Piece(0, 5, 10), Piece(3, 10, 20), Piece(2, 20, 30)]
 
@@ -200,6 +200,6 @@ def test_the_lowest_rank_is_taken() -> None:
 def test_a_part_that_knows_the_epoch_is_taken_first() -> None:
     """As a broker, which finds a segment by the epoch of an offset: what lost that epoch from its list has others."""
     lineage = Lineage.of(epochs((2, 19), (4, 33), (5, 47)), 19, 50)
-    parts = [Part(0, 33, epochs((0, 0), (2, 14))), Part(19, 50, epochs((4, 33), (5, 47)))]
+    parts = [LogRange(0, 33, epochs((0, 0), (2, 14))), LogRange(19, 50, epochs((4, 33), (5, 47)))]
     assert assemble(parts, lineage).pieces == [Piece(0, 19, 33), Piece(1, 33, 50)]
     assert assemble(parts[1:], lineage).pieces == [Piece(0, 19, 50)]

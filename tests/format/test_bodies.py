@@ -208,7 +208,7 @@ def test_codecs_that_do_not_exist() -> None:
     for number in (5, 6, 7):
         plain = build.batch_v2(records(2))
         data = plain[:21] + struct.pack(">h", number) + plain[23:]
-        assert "no codec" in read(data)[0]
+        assert "unknown codec" in read(data)[0]
 
 
 def test_wrappers() -> None:

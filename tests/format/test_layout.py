@@ -9,7 +9,7 @@ import pytest
 from pylogseg.format import layout
 from pylogseg.format.layout import STRUCTURES, WIDTHS, Structure
 from pylogseg.format.messages.control import KRAFT_MESSAGES
-from pylogseg.format.messages.schema import Field, message
+from pylogseg.format.messages.schema import MessageField, message
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "format.md").read_text(encoding="utf-8")
 
@@ -108,7 +108,7 @@ def test_document_has_the_same_tables() -> None:
     }
 
 
-def _as_written(fields: tuple[Field, ...], version: int) -> str:
+def _as_written(fields: tuple[MessageField, ...], version: int) -> str:
     parts = []
     for field in fields:
         kind = "array" if field.is_list else re.sub(r"(u?)int", lambda found: "u" if found[1] else "i", field.type)

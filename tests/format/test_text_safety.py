@@ -45,7 +45,7 @@ PROGRAMS = [
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("name", ["key_place", "value_place", "headers_place"])
 @pytest.mark.parametrize("place", HOSTILE)
-def test_spans_outside_of_their_source(program: text.Program, name: str, place: int) -> None:
+def test_spans_outside_of_their_source(program: text.TextProgram, name: str, place: int) -> None:
     columns = build([Record(0, 0, b"k", b"v", ((b"h", b"w"),)), Record(1, 0, b"k", b"v", ((b"h", b"w"),))])
     good = getattr(columns, name)
     with pytest.raises(RequestError, match="record 1"):
@@ -62,7 +62,7 @@ def test_spans_outside_of_their_source(program: text.Program, name: str, place: 
     st.sampled_from(PROGRAMS),
 )
 def test_hostile_columns_end_in_text_or_an_error(
-    places: list[int], sizes: list[int], batch: int, program: text.Program
+    places: list[int], sizes: list[int], batch: int, program: text.TextProgram
 ) -> None:
     columns = build([Record(0, 0, b"key", b"value", ((b"h", b"w"), (b"i", None)))])
     names = ("key_place", "value_place", "headers_place", "key_size", "value_size", "header_count", "batch")
@@ -91,7 +91,7 @@ def test_operations_are_checked() -> None:
         [1, 0, 1, 0x7FFFFFFF],
     ):
         with pytest.raises(RequestError):
-            text.render(columns, text.Program(np.array([op], np.int32), b"x", 0))
+            text.render(columns, text.TextProgram(np.array([op], np.int32), b"x", 0))
 
 
 def test_numbers_of_the_kernel_are_those_of_the_programs() -> None:

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass, field
 
 from pylogseg.disk.lineage.chains import Lineage
-from pylogseg.disk.lineage.parts import Part
+from pylogseg.disk.lineage.parts import LogRange
 from pylogseg.format.files.checkpoint import EpochEntry
 
 
@@ -59,7 +59,7 @@ class Replica:
 class Upload:
     """A segment in a tier, with its records."""
 
-    part: Part
+    part: LogRange
     records: list[int]
 
 
@@ -154,7 +154,7 @@ class History:
         if self.chance.random() < 0.5:  # a manifest has only those of the segment
             below = [entry for entry in epochs if entry.start_offset <= first]
             epochs = (*(below[-1:] and [EpochEntry(below[-1].epoch, first)]), *epochs[len(below) :])
-        return Upload(Part(first, end, epochs), [number for number, _ in log.records[first:end]])
+        return Upload(LogRange(first, end, epochs), [number for number, _ in log.records[first:end]])
 
     def expire(self) -> None:
         self.led.forget(self.chance.randint(self.led.start, max(self.led.high_watermark, self.led.start)))

@@ -14,7 +14,7 @@ from pylogseg.errors import CorruptionError
 from pylogseg.format.messages.codec import MalformedError, decode_message, encode_message
 from pylogseg.format.messages.framing import HOMES, decode_coordinator, decode_framed
 from pylogseg.format.messages.program import decode_columns, heads
-from pylogseg.format.messages.schema import Field, message
+from pylogseg.format.messages.schema import MessageField, message
 from pylogseg.format.uuids import format_uuid
 from pylogseg.values.internal.message_arrays import message_arrays
 
@@ -64,7 +64,7 @@ def _framed(rng: Random, values: list[bytes], place: Any, size: Any, buffer: Any
             )
 
 
-def _value(rng: Random, field: Field, version: int) -> Any:
+def _value(rng: Random, field: MessageField, version: int) -> Any:
     if field.nullable.has(version) and rng.random() < 0.2:
         return None
     return (
@@ -72,7 +72,7 @@ def _value(rng: Random, field: Field, version: int) -> Any:
     )
 
 
-def _item(rng: Random, field: Field, version: int) -> Any:
+def _item(rng: Random, field: MessageField, version: int) -> Any:
     if field.type == "struct":
         return {inner.name: _value(rng, inner, version) for inner in field.fields if inner.is_in(version)}
     if field.type == "uuid":

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from pylogseg._codec import encode_uvarint
 from pylogseg.format.messages.codec import is_flexible
-from pylogseg.format.messages.schema import Field, Message, messages
+from pylogseg.format.messages.schema import Message, MessageField, messages
 from pylogseg.server import wire
 from pylogseg.server.table import ApiTable
 
 _EMPTY = {"uuid": wire.NO_ID, "bytes": b"", "records": b"", "bool": False, "float64": 0.0}
-_Path = tuple[Field, ...]
+_Path = tuple[MessageField, ...]
 
 
 class Large(NamedTuple):
@@ -55,13 +55,13 @@ class Large(NamedTuple):
         return wire.request(self.of.number, self.version, 1, "large", values)[4:]
 
 
-def _item(field: Field, text: str, is_nested: bool) -> Any:
+def _item(field: MessageField, text: str, is_nested: bool) -> Any:
     if field.type == "struct":
         return _full(field.fields, text, is_nested)
     return text if field.type == "string" else _EMPTY.get(field.type, 0)
 
 
-def _full(fields: tuple[Field, ...], text: str, is_nested: bool) -> dict[str, Any]:
+def _full(fields: tuple[MessageField, ...], text: str, is_nested: bool) -> dict[str, Any]:
     found = {}
     for field in fields:
         if field.is_list:
@@ -86,7 +86,7 @@ def large_lists(table: ApiTable, *, newest: bool = False) -> Iterator[Large]:
                     yield Large(of, version, path, "t", True)
 
 
-def _lists(fields: tuple[Field, ...], version: int, path: _Path = ()) -> Iterator[_Path]:
+def _lists(fields: tuple[MessageField, ...], version: int, path: _Path = ()) -> Iterator[_Path]:
     for field in fields:
         if not field.versions.has(version):
             continue

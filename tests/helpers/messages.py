@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pylogseg.format.messages.codec import defaults
-from pylogseg.format.messages.schema import Field, Message, messages
+from pylogseg.format.messages.schema import Message, MessageField, messages
 from pylogseg.format.uuids import format_uuid
 
 #: Every message in every version.
@@ -46,14 +46,14 @@ def fields_of(of: Message, version: int) -> st.SearchStrategy[dict[str, Any]]:
     return _struct(of.fields, version)
 
 
-def _struct(fields: tuple[Field, ...], version: int) -> st.SearchStrategy[dict[str, Any]]:
+def _struct(fields: tuple[MessageField, ...], version: int) -> st.SearchStrategy[dict[str, Any]]:
     base = defaults(fields)
     return st.fixed_dictionaries(
         {field.name: _value(field, version) if field.is_in(version) else st.just(base[field.name]) for field in fields}
     )
 
 
-def _value(field: Field, version: int) -> st.SearchStrategy[Any]:
+def _value(field: MessageField, version: int) -> st.SearchStrategy[Any]:
     item = _struct(field.fields, version) if field.type == "struct" else _SCALARS[field.type]
     value = st.lists(item, max_size=3) if field.is_list else item
     return st.none() | value if field.nullable.has(version) else value

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 
 import pytest
 
 from pylogseg.env.storage import Storage
-from pylogseg.errors import ClosedError, RequestError, StorageError
+from pylogseg.errors import ClosedError, DirectoryLockedError, RequestError, StorageError
 
 
 class StorageConformance:
@@ -227,9 +228,11 @@ class StorageConformance:
     def test_lock(self, storage: Storage, folder: str) -> None:
         lock = storage.lock(folder)
         assert lock.path == storage.join(folder, ".lock")
-        with pytest.raises(StorageError, match=r"\.lock: cannot lock: this process") as caught:
+        with pytest.raises(DirectoryLockedError, match=r"\.lock: cannot lock: this process") as caught:
             storage.lock(folder)
         assert caught.value.operation == "lock"
+        copy = pickle.loads(pickle.dumps(caught.value))
+        assert (type(copy), str(copy)) == (DirectoryLockedError, str(caught.value))
         lock.release()
         again = storage.lock(folder)
         lock.release()

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from pylogseg.format.messages.schema import WIDTHS, Field, Message
+from pylogseg.format.messages.schema import WIDTHS, Message, MessageField
 
 _EDGES = (0, 1, -1, 2, 5, 100, 350)
 
@@ -17,7 +17,7 @@ def drawn(of: Message, version: int, noise: random.Random, names: Sequence[str] 
     return {field.name: _value(field, version, noise, names) for field in of.fields if field.is_in(version)}
 
 
-def _value(field: Field, version: int, noise: random.Random, names: Sequence[str]) -> Any:
+def _value(field: MessageField, version: int, noise: random.Random, names: Sequence[str]) -> Any:
     if field.nullable.has(version) and noise.random() < 0.2:
         return None
     if field.is_list:
@@ -25,7 +25,7 @@ def _value(field: Field, version: int, noise: random.Random, names: Sequence[str
     return _item(field, version, noise, names)
 
 
-def _item(field: Field, version: int, noise: random.Random, names: Sequence[str]) -> Any:
+def _item(field: MessageField, version: int, noise: random.Random, names: Sequence[str]) -> Any:
     if field.type == "struct":
         return {each.name: _value(each, version, noise, names) for each in field.fields if each.is_in(version)}
     if field.type == "string":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from pylogseg.format.messages.schema import Field
+from pylogseg.format.messages.schema import MessageField
 from pylogseg.format.uuids import parse_uuid
 
 
-def raw_ids(fields: tuple[Field, ...], values: Any) -> Any:
+def raw_ids(fields: tuple[MessageField, ...], values: Any) -> Any:
     """The values with UUIDs as bytes."""
     if values is None:
         return None

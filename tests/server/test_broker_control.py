@@ -18,7 +18,7 @@ from helpers.servers import topics_of
 
 import pylogseg
 from pylogseg.errors import RequestError
-from pylogseg.format.messages.schema import Field
+from pylogseg.format.messages.schema import MessageField
 from pylogseg.server import codes
 from pylogseg.server.defaults import errors as errors_of_kafka
 from pylogseg.server.wire import NO_ID, request_of
@@ -107,7 +107,7 @@ def test_kafkas_names_of_errors(broker: pylogseg.Broker, client: RawClient) -> N
         assert client.ask(22, 4, {"transactionalId": None})["errorCode"] == errors_of_kafka()[name]
 
 
-def example(field: Field, version: int) -> Any:
+def example(field: MessageField, version: int) -> Any:
     """Return a value of a field that no server takes for nothing."""
     if field.type == "struct":
         inner = {each.name: example(each, version) for each in field.fields if each.is_in(version)}

@@ -34,7 +34,7 @@ class RecordText:
 
     def __init__(self, template: str | None, as_csv: bool, key_as: str, value_as: str, fields: tuple[str, ...]) -> None:
         self._template, self._csv, self._styles, self._fields = template, as_csv, (key_as, value_as), fields
-        self._programs: dict[tuple[Any, ...], text.Program] = {}
+        self._programs: dict[tuple[Any, ...], text.TextProgram] = {}
         #: Set by who decodes keys or values.
         self.typed: PayloadText | None = None
         self.head = text.csv_header(fields) if as_csv else b""
@@ -98,7 +98,7 @@ class RecordText:
         """Report on stderr what did not decode; whether there was any."""
         return self.typed is not None and report_undecoded(self.typed.undecoded, self.typed.first)
 
-    def _program(self, segment: Segment) -> text.Program:
+    def _program(self, segment: Segment) -> text.TextProgram:
         where = (segment.topic or None, segment.partition if segment.partition >= 0 else None, "")
         if "segment" in self._fields:
             where = (*where[:2], segment.name)
@@ -106,7 +106,7 @@ class RecordText:
             self._programs[where] = self._compile(where)
         return self._programs[where]
 
-    def _compile(self, where: tuple[Any, ...]) -> text.Program:
+    def _compile(self, where: tuple[Any, ...]) -> text.TextProgram:
         topic, partition, segment = where
         is_json = self._template is None and not self._csv
         key, value = (text.plain_style(style, is_json) for style in self._styles)

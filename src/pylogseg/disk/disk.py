@@ -25,7 +25,7 @@ from pylogseg.disk.folders import (
     not_here,
     refuse_unfinished,
 )
-from pylogseg.disk.loose import check_is_log
+from pylogseg.disk.single_files import check_is_log
 from pylogseg.disk.swaps import Swap, unfinished_swap
 from pylogseg.disk.tier.opening import file_system
 from pylogseg.env.filesystem import Entry, FileSystem, FileView, LocalFiles

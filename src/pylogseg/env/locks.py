@@ -9,7 +9,7 @@ import threading
 
 from pylogseg.env.append_file import storage_error
 from pylogseg.env.handles import open_descriptor
-from pylogseg.errors import StorageError
+from pylogseg.errors import DirectoryLockedError, StorageError
 
 LOCK_NAME = ".lock"
 # The system does not refuse a second lock to the process that has the first.
@@ -33,8 +33,7 @@ class FolderLock:
 
     It is the POSIX record lock of the whole file ``.lock`` that Java's ``FileChannel.tryLock`` takes, so a broker and
     this program exclude each other. As a broker does, `release` removes the file. Such a lock is lost when this process
-    closes any descriptor of the file: nothing else here may open it. If another process has it, the operation of the
-    StorageError is "lock".
+    closes any descriptor of the file: nothing else here may open it. If another process has it, `DirectoryLockedError`.
     """
 
     def __init__(self, folder: str) -> None:
@@ -43,7 +42,7 @@ class FolderLock:
         self._key = (status.st_dev, status.st_ino)
         with _taken_lock:
             if self._key in _taken:
-                raise StorageError(self.path, "lock", "this process has the lock already, by another object")
+                raise DirectoryLockedError(self.path, "this process has the lock already, by another object")
             self._descriptor = self._take()
             _taken.add(self._key)
 
@@ -94,7 +93,7 @@ def check_unlocked(folder: str) -> None:
         with _taken_lock:
             # To close a file gives up the locks that this process has on it.
             if (status.st_dev, status.st_ino) in _taken:
-                raise StorageError(path, "lock", "this process has the lock already, by another object")
+                raise DirectoryLockedError(path, "this process has the lock already, by another object")
             descriptor = open_descriptor(path, os.O_RDONLY)
             try:
                 if _is_locked(descriptor):
@@ -113,7 +112,7 @@ def check_unlocked(folder: str) -> None:
 def _refusal(path: str, owner: str, error: OSError | None = None) -> StorageError:
     said = f" ({error.strerror})" if error is not None else ""
     reason = f"{owner} has the lock. A Kafka broker or another program writes the logs of this folder: stop it first"
-    return StorageError(path, "lock", reason + said)
+    return DirectoryLockedError(path, reason + said)
 
 
 def _is_named(path: str, descriptor: int) -> bool:

@@ -17,7 +17,7 @@ from pylogseg.env.handles import DEFAULT_LIMIT, LINKED, NO_FILE, Handles
 from pylogseg.env.locks import LOCK_NAME
 from pylogseg.env.overlay_files import COPIED_BYTES, File, OverlayAppendFile, OverlayMappedFile, Read, read_disk
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile
-from pylogseg.errors import StorageError
+from pylogseg.errors import DirectoryLockedError, StorageError
 
 
 class FileChange(NamedTuple):
@@ -196,7 +196,7 @@ class OverlayStorage:
         key = os.path.abspath(folder)
         self._folder(folder, "lock")
         if key in self._locked:
-            raise StorageError(path, "lock", "this process has the lock already")
+            raise DirectoryLockedError(path, "this process has the lock already")
         self._locked.add(key)
         return _OverlayLock(path, self._locked, key)
 

@@ -175,7 +175,7 @@ class Storage(Protocol):
         Replaces a file so that after a crash it has the old bytes or the new ones: writes ``path.tmp``, syncs it,
         renames it, syncs the folder.
     ``lock(folder) -> Lock``
-        Takes ``folder/.lock`` as a broker does; a `StorageError` with operation "lock" if somebody has it.
+        Takes ``folder/.lock`` as a broker does; `DirectoryLockedError` if somebody has it.
     ``join(folder, name) -> path``, ``split(path) -> (folder, name)``
     """
 

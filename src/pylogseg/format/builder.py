@@ -150,7 +150,7 @@ def build(
     most = min(batch_records or 0x7FFFFFFF, 0x7FFFFFFF)
     if int(shared["magic"][0]) < 2 and int(shared["attributes"][0]) & CODEC_MASK == 0:
         most = 1
-    work = _Work(columns, level, min(batch_bytes, 0x7FFFFFFF), most)
+    work = _Building(columns, level, min(batch_bytes, 0x7FFFFFFF), most)
     parts: list[Rows] = []
     before, room = shared, 256
     while work.start < len(columns):
@@ -177,7 +177,7 @@ def rebuild(columns: Columns, batches: BatchTable, *, level: Levels = None) -> t
     rows = np.array(batches.rows)
     rows["verdict"] = 0
     rows["attributes"][rows["count"] == 0] &= ~(CODEC_MASK | DELETE_HORIZON)
-    work = _Work(columns, level)
+    work = _Building(columns, level)
     row = 0
     while row < len(rows):
         count, status = work.run(rows[row:], planned=True)
@@ -208,7 +208,7 @@ class _Kept(threading.local):
 _kept = _Kept()
 
 
-class _Work:
+class _Building:
     """One call of `build` or `rebuild`: the output, and the record at which it is."""
 
     def __init__(

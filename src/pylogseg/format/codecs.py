@@ -50,7 +50,9 @@ def codec_number(codec: int | str) -> int:
             return CODEC_NAMES.index(codec)
     elif 0 <= codec < len(CODEC_NAMES):
         return int(codec)
-    raise CodecError(f"{codec!r} is no codec; the codecs are {', '.join(CODEC_NAMES)} (0 to {len(CODEC_NAMES) - 1})")
+    raise CodecError(
+        f"unknown codec {codec!r}; expected one of {', '.join(CODEC_NAMES)}, or 0 to {len(CODEC_NAMES) - 1}"
+    )
 
 
 def decompress(codec: int | str, data: Any, *, magic: int = 2, limit: int = DECOMPRESSED_LIMIT_BYTES) -> bytes:

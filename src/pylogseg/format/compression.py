@@ -107,7 +107,7 @@ def fill_bodies(
     bodies = np.empty(len(table), BODY_DTYPE)
     view = byte_view(buffer)
     is_simple = _records.plain_bodies(np.ascontiguousarray(table.rows), file_position, bodies, len(view))
-    work = _Work(table, view, limit, Arena() if arena is None else arena, bodies)
+    work = _Bodies(table, view, limit, Arena() if arena is None else arena, bodies)
     payload_rows = work.payloads(is_simple)
     # One batch keeps to the limit by itself; of several, each within it, the sum may still be too much.
     work.arena.most = ARENA_BYTES if sum(map(len, payload_rows.values())) > 1 else None
@@ -118,7 +118,7 @@ def fill_bodies(
     return bodies, work.arena.memory[: work.used], work.errors
 
 
-class _Work:
+class _Bodies:
     """One call of `fill_bodies`: what it fills, and how far the arena is used."""
 
     def __init__(

@@ -1,6 +1,6 @@
 """Records as text: JSON lines, CSV, templates, the lines of Kafka's dump tool; and the search for bytes in them.
 
-The output is compiled once, into a `Program`; a kernel then runs it for all records without the GIL. Topic,
+The output is compiled once, into a `TextProgram`; a kernel then runs it for all records without the GIL. Topic,
 partition and segment are the same for all records of a call, so they are part of the program.
 """
 
@@ -25,8 +25,8 @@ __all__ = [
     "CSV_FIELDS",
     "FIELD_NAMES",
     "JSON_FIELDS",
-    "Program",
     "TextBuffer",
+    "TextProgram",
     "Texts",
     "csv",
     "csv_header",
@@ -78,7 +78,7 @@ MARK = "base64:"
 _Part = bytes | tuple[int, int]
 
 
-class Program(NamedTuple):
+class TextProgram(NamedTuple):
     """A compiled output template."""
 
     ops: npt.NDArray[np.int32]  #: Rows of field, style, and start and size of the label before it.
@@ -93,7 +93,7 @@ class Texts(NamedTuple):
     data: Any  #: Buffer of them.
 
 
-def _program(parts: Iterable[_Part], delimiter: int = 0) -> Program:
+def _program(parts: Iterable[_Part], delimiter: int = 0) -> TextProgram:
     """Join texts that meet, and make each the label of the field after it."""
     ops: list[tuple[int, int, int, int]] = []
     labels = bytearray()
@@ -105,7 +105,7 @@ def _program(parts: Iterable[_Part], delimiter: int = 0) -> Program:
             ops.append((*part, start, len(labels) - start))
             start = len(labels)
     ops.append((0, 0, start, len(labels) - start))
-    return Program(np.array(ops, np.int32), bytes(labels), delimiter)
+    return TextProgram(np.array(ops, np.int32), bytes(labels), delimiter)
 
 
 #: Style of a payload that was decoded, and is JSON.
@@ -155,7 +155,7 @@ def json_lines(
     topic: str | None = None,
     partition: int | None = None,
     segment: str | None = None,
-) -> Program:
+) -> TextProgram:
     """Compile JSON lines: one object a record, on one line, in well-formed UTF-8, whatever the bytes are.
 
     What a terminal acts on (control characters, changes of the direction of text) is always escaped, and null is
@@ -191,7 +191,7 @@ def csv(
     topic: str | None = None,
     partition: int | None = None,
     segment: str | None = None,
-) -> Program:
+) -> TextProgram:
     r"""Compile CSV (RFC 4180, but lines end in ``\n``); `csv_header` gives the header row.
 
     Keys and values as in `json_lines`, but without escapes, which CSV does not know: what has a NUL is base64 too.
@@ -249,7 +249,7 @@ _LETTERS = {"o": "offset", "T": "timestamp", "k": "key", "s": "value", "K": "key
 
 def template(
     text: str, *, key: str = "text", value: str = "text", topic: str | None = None, partition: int | None = None
-) -> Program:
+) -> TextProgram:
     r"""Compile a template, in the language of kcat's ``-f``; nothing ends a record but what the template says.
 
     ``%t`` topic, ``%p`` partition, ``%o`` offset, ``%T`` timestamp in ms, ``%k`` key, ``%s`` value, ``%K`` and ``%S``
@@ -289,7 +289,11 @@ def _template_field(letter: str, constants: dict[str, Any], styles: dict[str, in
 
 
 def render(
-    columns: RecordColumns, program: Program, out: TextBuffer | None = None, start: int = 0, stop: int | None = None
+    columns: RecordColumns,
+    program: TextProgram,
+    out: TextBuffer | None = None,
+    start: int = 0,
+    stop: int | None = None,
 ) -> TextBuffer:
     """Write records as a program says, appended to `out`, whose memory is used again after ``clear``; return `out`.
 

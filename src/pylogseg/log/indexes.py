@@ -115,11 +115,11 @@ class _GrowingIndex(_OpenedOnUse[MappedFile], IndexFile):
         """Return whether an offset can be written relative to the segment's first."""
         return 0 <= offset - self.base_offset <= _MAX_RELATIVE
 
-    def _broker_finds(self, name: str, key: int, ceiling: bool = False) -> tuple[int, tuple[int, int]] | None:
+    def _broker_finds(self, name: str, key: int) -> tuple[int, tuple[int, int]] | None:
         """Return slot and fields of the entry that a broker finds, also in an index that a crash left unsorted."""
         buffer, count = self.raw()
         entry, field = self._entry, self._entry[name]
-        slot = _codec.search_as_broker(buffer, entry.size, field.offset, field.width, count, key, ceiling)
+        slot = _codec.search_as_broker(buffer, entry.size, field.offset, field.width, count, key)
         return (slot, entry.struct.unpack_from(buffer, slot * entry.size)) if slot >= 0 else None
 
     def _last(self, file: MappedFile) -> tuple[int, int]:
@@ -259,8 +259,9 @@ class MutableOffsetIndex(_GrowingIndex, OffsetIndex):
 
     def upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
         """Find the first entry at or after the end of a fetch, as a broker does; None if the index ends before."""
-        found = self._broker_finds("position", position + size_bytes, ceiling=True)
-        return None if found is None else OffsetPosition(self.base_offset + found[1][0], found[1][1])
+        buffer, count = self.raw()
+        slot = _codec.search_as_broker(buffer, 8, 4, 4, count, position + size_bytes, True)
+        return self[slot] if slot >= 0 else None
 
 
 class MutableTimeIndex(_GrowingIndex, TimeIndex):

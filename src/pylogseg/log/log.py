@@ -25,7 +25,7 @@ from pylogseg.log.flushing import Flusher
 from pylogseg.log.identity import LogIdentity, check_topic_id
 from pylogseg.log.offsets import OffsetMetadata
 from pylogseg.log.producer_state import Origin, Txn
-from pylogseg.log.read_result import Found
+from pylogseg.log.read_result import FoundOffset
 from pylogseg.log.reads import Fetched, Places, locate_many, offset_for_time, read
 from pylogseg.log.recovery import Loader, LoadHooks
 from pylogseg.log.retention import Breached, OldestSegments
@@ -249,7 +249,7 @@ class Log:
         """Return the places of the batches of many offsets; see `reads.locate_many`. Ignores the high watermark."""
         return self.state.guarded(lambda: locate_many(self.segments, offsets))
 
-    def offset_for_time(self, timestamp: int) -> Found | None:
+    def offset_for_time(self, timestamp: int) -> FoundOffset | None:
         """Return the offset of the first record at or after a timestamp; see `reads.offset_for_time`."""
         return self.state.guarded(lambda: offset_for_time(self.segments, self.offsets, self.epochs, timestamp))
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 
 
-class Slice(NamedTuple):
+class FileSlice(NamedTuple):
     """A part of a file."""
 
     file: AppendFile
@@ -19,7 +19,7 @@ class Slice(NamedTuple):
     size: int
 
 
-class Found(NamedTuple):
+class FoundOffset(NamedTuple):
     """An offset found by time; an unknown timestamp or epoch is -1."""
 
     timestamp: int

@@ -23,8 +23,8 @@ from pylogseg.log.read_result import (
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
-    Found,
-    Slice,
+    FileSlice,
+    FoundOffset,
 )
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segments import Segments
@@ -40,7 +40,7 @@ class Fetched(NamedTuple):
     #: Producer id and first offset of aborted transactions that overlap; None if not asked for.
     aborted: list[tuple[int, int]] | None = None
     #: Where the bytes are, if only that was asked for; None where there are none.
-    place: Slice | None = None
+    place: FileSlice | None = None
 
 
 class Places(NamedTuple):
@@ -104,7 +104,7 @@ def read(
         if want == 0 or end < 0:
             fetched, length = Fetched(first, _NOTHING), 0
         elif placed:
-            place = Slice(segment.log, position, length) if length else None
+            place = FileSlice(segment.log, position, length) if length else None
             fetched = Fetched(first, _NOTHING, want < size, place=place)
         else:
             data = found.data(segment.log, length)
@@ -175,7 +175,9 @@ def aborted_between(segments: Iterable[LogSegment], start: int, upper: int) -> I
             return
 
 
-def offset_for_time(segments: Segments, offsets: LogOffsets, epochs: LeaderEpochs, timestamp: int) -> Found | None:
+def offset_for_time(
+    segments: Segments, offsets: LogOffsets, epochs: LeaderEpochs, timestamp: int
+) -> FoundOffset | None:
     """Find the first record that is not older than a timestamp, or the offset of a special value.
 
     Special values: -1 the end of the log, -2 and -4 its start, -3 the record with the greatest timestamp, -5 nothing
@@ -184,11 +186,11 @@ def offset_for_time(segments: Segments, offsets: LogOffsets, epochs: LeaderEpoch
     if timestamp in (EARLIEST, EARLIEST_LOCAL, EARLIEST_PENDING_UPLOAD):
         entries = epochs.entries
         known = bool(entries) and entries[0].start_offset <= offsets.log_start
-        return Found(-1, offsets.log_start, entries[0].epoch if known else -1)
+        return FoundOffset(-1, offsets.log_start, entries[0].epoch if known else -1)
     if timestamp == LATEST:
-        return Found(-1, offsets.end.offset, epochs.latest_epoch)
+        return FoundOffset(-1, offsets.end.offset, epochs.latest_epoch)
     if timestamp == LATEST_TIERED:
-        return Found(-1, -1, -1)
+        return FoundOffset(-1, -1, -1)
     if timestamp == MAX_TIMESTAMP:
         return _max_timestamp(segments)
     for segment in segments:
@@ -197,10 +199,10 @@ def offset_for_time(segments: Segments, offsets: LogOffsets, epochs: LeaderEpoch
     return None
 
 
-def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) -> Found | None:
+def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) -> FoundOffset | None:
     """Find the first record of a segment that is not older than a timestamp and not below an offset."""
-    floor = segment.time_index.floor(timestamp)[1]
-    start = segment.offset_index.floor(max(floor, log_start_offset))[1]
+    floor = segment.time_index.floor_pair(timestamp)[1]
+    start = segment.offset_index.floor_pair(max(floor, log_start_offset))[1]
     log = segment.log
     for look_bytes in _LOOKS_BYTES if start < log.copied_below else (log.size - start,):
         near = log.view(start, look_bytes)
@@ -217,7 +219,7 @@ def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) 
     return found
 
 
-def _first_in(view: memoryview, timestamp: int, log_start_offset: int, path: str, position: int) -> Found | None:
+def _first_in(view: memoryview, timestamp: int, log_start_offset: int, path: str, position: int) -> FoundOffset | None:
     """Find it in bytes that begin with a batch, at a position of a file; what is behind it may be damaged."""
     start, size = 0, len(view)
     while start < size:
@@ -225,20 +227,20 @@ def _first_in(view: memoryview, timestamp: int, log_start_offset: int, path: str
         if found is None:
             return None
         if found[2] >= 0:
-            return Found(*found[1:])
+            return FoundOffset(*found[1:])
         part = scan(view, start=found[0], crc=False, max_rows=1, any_magic=True).batches
         columns, damage = decode(part, view, limit_bytes=REWRITE_LIMIT_BYTES)
         hits = ((columns.timestamp >= timestamp) & (columns.offset >= log_start_offset)).nonzero()[0]
         if len(hits):
             first = int(hits[0])
-            return Found(int(columns.timestamp[first]), int(columns.offset[first]), int(part.leader_epoch[0]))
+            return FoundOffset(int(columns.timestamp[first]), int(columns.offset[first]), int(part.leader_epoch[0]))
         if damage:
             raise CorruptionError(path, position + found[0], damage[0].reason)
         start = found[0] + int(part.size[0])
     return None
 
 
-def _max_timestamp(segments: Segments) -> Found | None:
+def _max_timestamp(segments: Segments) -> FoundOffset | None:
     best = max(segments, key=lambda segment: segment.max_timestamp_so_far()[0])  # the first of equals
     timestamp, offset = best.max_timestamp_so_far()
     for window in best.windows(best.offset_index.floor(offset)[1]):

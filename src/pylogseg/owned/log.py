@@ -16,7 +16,7 @@ from pylogseg.log.append_result import Appended, AppendedMany
 from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import FetchIsolation, Log
 from pylogseg.log.metrics import LogMetrics
-from pylogseg.log.read_result import Found
+from pylogseg.log.read_result import FoundOffset
 from pylogseg.log.reads import Fetched
 from pylogseg.log.segment import LogSegment
 from pylogseg.owned.batches import Encoded, as_bytes, encode_batches
@@ -438,7 +438,7 @@ class EmbeddedLog:
         self._metrics.fetches += 1
         return self.engine.fetch(offset, max_bytes, isolation, min_one=min_one)
 
-    def offset_for_time(self, timestamp: int) -> Found | None:
+    def offset_for_time(self, timestamp: int) -> FoundOffset | None:
         """Return the offset of the first record that is not older than a timestamp; see `Log.offset_for_time`."""
         return self.engine.offset_for_time(timestamp)
 

@@ -15,7 +15,7 @@ from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.files.txnindex import AbortedRanges
 from pylogseg.log.identity import LogIdentity
 from pylogseg.log.log import FetchIsolation
-from pylogseg.log.read_result import Found
+from pylogseg.log.read_result import FoundOffset
 from pylogseg.log.reads import Fetched, aborted_between
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segments import Segments
@@ -39,7 +39,7 @@ class Readable(Protocol):
     @property
     def high_watermark(self) -> int: ...
     def fetch(self, offset: int, max_bytes: int, isolation: FetchIsolation) -> Fetched: ...
-    def offset_for_time(self, timestamp: int) -> Found | None: ...
+    def offset_for_time(self, timestamp: int) -> FoundOffset | None: ...
 
 
 class OpenLog:

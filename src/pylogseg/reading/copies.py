@@ -22,7 +22,7 @@ from pylogseg.walker.gaps import Gap, offsets_text
 from pylogseg.walker.windows import Window, walk
 
 if TYPE_CHECKING:
-    from pylogseg.disk.tier.slices import Slice
+    from pylogseg.disk.tier.slices import TierSegment
 
 _END = 2**63 - 1
 
@@ -73,7 +73,7 @@ class LogCopies:
 
     def __init__(self, part: Partition) -> None:
         self._sources = [_of_segment(segment) for segment in part.segments]
-        copies: Callable[[str], Sequence[Slice]] | None = getattr(part.files, "copies", None)
+        copies: Callable[[str], Sequence[TierSegment]] | None = getattr(part.files, "copies", None)
         self.are_there = False
         if copies is not None:
             others = [_of_slice(each) for each in copies(part.path)]
@@ -172,7 +172,7 @@ class LogCopies:
 
 def told_of_copies(gap: Gap, segment: Segment) -> Gap:
     """Return damage of a segment, with what can be done if others have offsets of it; these are not read."""
-    copies: Callable[[str], Sequence[Slice]] | None = getattr(segment.files, "copies", None)
+    copies: Callable[[str], Sequence[TierSegment]] | None = getattr(segment.files, "copies", None)
     if copies is None:
         return gap
     end = _END if gap.next_offset is None else gap.next_offset
@@ -219,7 +219,7 @@ def _inside(good: Good, low: int, high: int) -> Iterator[Good]:
 
 def _of_segment(segment: Segment) -> _Source:
     slice_of: Any = getattr(segment.files, "slice_of", None)
-    uploaded: Slice | None = None if slice_of is None else slice_of(segment.path)
+    uploaded: TierSegment | None = None if slice_of is None else slice_of(segment.path)
     end = segment.next_base
     if uploaded is None:
         opened: Callable[[int, int], FileView] = lambda low, high: segment.open()  # noqa: E731
@@ -230,11 +230,11 @@ def _of_segment(segment: Segment) -> _Source:
     return _Source(name, first, _END if end is None else end, _opener(uploaded), segment)
 
 
-def _of_slice(found: Slice) -> _Source:
+def _of_slice(found: TierSegment) -> _Source:
     # What of it is asked for is checked to be there, so that its own end says nothing more.
     segment = Segment(LocalFiles(), found.upload.name, found.first_offset, 0, 0, False)
     return _Source(found.upload.name, found.first_offset, found.end_offset, _opener(found), segment)
 
 
-def _opener(found: Slice) -> Callable[[int, int], FileView]:
+def _opener(found: TierSegment) -> Callable[[int, int], FileView]:
     return lambda low, high: found.within(low, high).open()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pylogseg.errors import ClosedError, RequestError, StorageError
 from pylogseg.format.escape import printable
-from pylogseg.log.read_result import Slice
+from pylogseg.log.read_result import FileSlice
 from pylogseg.server import about, codes
 from pylogseg.server.budget import REQUEST_BYTES, TIMES, Budget, TooMuch
 from pylogseg.server.login import MOST_BYTES_BEFORE, REFUSAL_DELAY_S, SASL, Login, LoginState
@@ -382,7 +382,7 @@ class ClientConnection:
         while rest:
             rest = rest[self._socket.send(rest, flags) :]
 
-    def _send_slice(self, part: Slice, *, more: bool) -> None:
+    def _send_slice(self, part: FileSlice, *, more: bool) -> None:
         """Send a part of a file without reading it; `more` is for the system's own choice of packets."""
         position, left = part.position, part.size
         while left:
@@ -428,6 +428,6 @@ def _errors(value: Any) -> set[int]:
         return own.union(*map(_errors, value.values()))
     return (
         set().union(*map(_errors, value))
-        if isinstance(value, (list, tuple)) and not isinstance(value, Slice)
+        if isinstance(value, (list, tuple)) and not isinstance(value, FileSlice)
         else set()
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pylogseg.errors import PylogsegError
-from pylogseg.log.read_result import EARLIEST_PENDING_UPLOAD, LATEST, LATEST_TIERED, MAX_TIMESTAMP, Found
+from pylogseg.log.read_result import EARLIEST_PENDING_UPLOAD, LATEST, LATEST_TIERED, MAX_TIMESTAMP, FoundOffset
 from pylogseg.server import codes
 from pylogseg.server.catalog import ServedPartition
 from pylogseg.server.codes import KafkaError
@@ -14,7 +14,7 @@ from pylogseg.server.wire import Values
 
 #: The first version of ListOffsets that has a special timestamp.
 _SINCE = {LATEST: 1, -2: 1, MAX_TIMESTAMP: 7, -4: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
-_NOTHING = Found(-1, -1, -1)
+_NOTHING = FoundOffset(-1, -1, -1)
 
 
 def list_offsets(call: Call) -> Values:
@@ -42,7 +42,7 @@ def list_offsets(call: Call) -> Values:
     return {"topics": found}
 
 
-def _find(call: Call, topic: str, asked: dict[str, Any], committed: bool) -> Found:
+def _find(call: Call, topic: str, asked: dict[str, Any], committed: bool) -> FoundOffset:
     timestamp = asked["timestamp"]
     if timestamp < 0 and call.version < _SINCE.get(timestamp, 2**15):
         raise KafkaError(codes.UNSUPPORTED_VERSION)
@@ -51,7 +51,7 @@ def _find(call: Call, topic: str, asked: dict[str, Any], committed: bool) -> Fou
     log = served.log()
     readable = log.last_stable_offset if committed else log.high_watermark
     if timestamp == LATEST:
-        return Found(-1, readable, served.leader_epoch)
+        return FoundOffset(-1, readable, served.leader_epoch)
     try:
         found = log.offset_for_time(timestamp)
     except PylogsegError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pylogseg.disk.disk import Partition
 from pylogseg.disk.tier.files import TierFiles
-from pylogseg.disk.tier.mounted import mounted, mounted_path
+from pylogseg.disk.tier.tier_storage import mounted, mounted_path
 from pylogseg.env.filesystem import Entry, FileSystem
 from pylogseg.env.handles import Handles
 from pylogseg.env.listed_storage import ListedStorage, rooted

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from pylogseg._codec import decode_uvarint, encode_uvarint
 from pylogseg.format.messages.codec import is_flexible, least_bytes, length_reader, length_writer
-from pylogseg.format.messages.schema import WIDTHS, Field, Message, Versions, message, numbered
+from pylogseg.format.messages.schema import WIDTHS, Message, MessageField, Versions, message, numbered
 from pylogseg.server.budget import Budget
 
 Data = bytes | memoryview
@@ -170,7 +170,7 @@ def _writer(name: str, version: int) -> _Write:
 # ---- defaults ----
 
 
-def _default(field: Field) -> Any:
+def _default(field: MessageField) -> Any:
     if field.default is None:
         return None
     if field.is_list:
@@ -180,9 +180,9 @@ def _default(field: Field) -> Any:
     return NO_ID if field.type == "uuid" else field.default
 
 
-def _runs(fields: Iterable[Field]) -> list[list[Field]]:
+def _runs(fields: Iterable[MessageField]) -> list[list[MessageField]]:
     """Group neighbours of fixed size; every other field stands alone."""
-    runs: list[list[Field]] = []
+    runs: list[list[MessageField]] = []
     for field in fields:
         fixed = field.type in WIDTHS and not field.is_list
         if fixed and runs and runs[-1][0].type in WIDTHS and not runs[-1][0].is_list:
@@ -192,11 +192,11 @@ def _runs(fields: Iterable[Field]) -> list[list[Field]]:
     return runs
 
 
-def _plain(fields: tuple[Field, ...], version: int) -> list[Field]:
+def _plain(fields: tuple[MessageField, ...], version: int) -> list[MessageField]:
     return [field for field in fields if field.versions.has(version) and not field.tagged.has(version)]
 
 
-def _layout(run: list[Field]) -> struct.Struct | None:
+def _layout(run: list[MessageField]) -> struct.Struct | None:
     """Return the layout of a run of fixed size."""
     if run[0].is_list or run[0].type not in WIDTHS:
         return None
@@ -206,7 +206,7 @@ def _layout(run: list[Field]) -> struct.Struct | None:
 # ---- decode ----
 
 
-def _struct_reader(fields: tuple[Field, ...], version: int, flexible: Versions) -> _Read:
+def _struct_reader(fields: tuple[MessageField, ...], version: int, flexible: Versions) -> _Read:
     """Make a function for a struct out of a text with a line for each run: it takes half the time of a loop."""
     names: dict[str, Any] = {"read_tags": _read_tags}
     values = {field.name: f"default_{field.name}" for field in fields}
@@ -261,7 +261,7 @@ def _read_tags(data: Data, at: int, tagged: dict[int, tuple[str, _Read]], values
     return at
 
 
-def _value_reader(field: Field, version: int, flexible: Versions, *, tagged: bool = False) -> _Read:
+def _value_reader(field: MessageField, version: int, flexible: Versions, *, tagged: bool = False) -> _Read:
     nullable = field.nullable.has(version)
     if field.is_list:
         return _list_reader(field, version, flexible, nullable)
@@ -283,7 +283,7 @@ def _maybe_reader(inner: _Read, tagged: bool) -> _Read:
     return read
 
 
-def _list_reader(field: Field, version: int, flexible: Versions, nullable: bool) -> _Read:
+def _list_reader(field: MessageField, version: int, flexible: Versions, nullable: bool) -> _Read:
     compact, name = is_flexible(field, version, flexible), field.name
     length_of, least = length_reader(compact, ">i"), least_bytes(field, version, flexible)
     is_struct = field.type == "struct"
@@ -340,7 +340,7 @@ _nullable_text = _scalar_reader("string", False, True)
 # ---- encode ----
 
 
-def _struct_writer(fields: tuple[Field, ...], version: int, flexible: Versions) -> _Write:
+def _struct_writer(fields: tuple[MessageField, ...], version: int, flexible: Versions) -> _Write:
     names: dict[str, Any] = {f"default_{field.name}": _default(field) for field in fields}
     names["write_tags"] = _write_tags
     lines = []
@@ -380,7 +380,7 @@ def _write_tags(values: Values, tagged: list[tuple[int, str, Any, _Write]], out:
     out += body
 
 
-def _value_writer(field: Field, version: int, flexible: Versions, *, tagged: bool = False) -> _Write:
+def _value_writer(field: MessageField, version: int, flexible: Versions, *, tagged: bool = False) -> _Write:
     compact, nullable = is_flexible(field, version, flexible), field.nullable.has(version)
     if field.is_list:
         return _list_writer(field, version, flexible, nullable)
@@ -406,7 +406,7 @@ def _maybe_writer(inner: _Write, tagged: bool) -> _Write:
     return write
 
 
-def _list_writer(field: Field, version: int, flexible: Versions, nullable: bool) -> _Write:
+def _list_writer(field: MessageField, version: int, flexible: Versions, nullable: bool) -> _Write:
     compact = is_flexible(field, version, flexible)
     length_of = length_writer(compact, ">i")
     null = length_of(-1) if nullable else length_of(0)

@@ -29,9 +29,9 @@ class ManualClock:
         self._now_ms = now_ms
 
 
-class _Task:
+class _ManualTask:
     def __init__(
-        self, due_ms: int, number: int, body: Callable[[], object], period_ms: int, tasks: list[_Task]
+        self, due_ms: int, number: int, body: Callable[[], object], period_ms: int, tasks: list[_ManualTask]
     ) -> None:
         self.due_ms, self.number, self.body, self.period_ms = due_ms, number, body, period_ms
         self._tasks = tasks
@@ -56,7 +56,7 @@ class ManualScheduler:
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
-        self._tasks: list[_Task] = []
+        self._tasks: list[_ManualTask] = []
         self._count = 0
 
     def __len__(self) -> int:
@@ -66,7 +66,7 @@ class ManualScheduler:
         self, name: str, task: Callable[[], object], delay_ms: int = 0, period_ms: int | None = None
     ) -> Handle:
         """Call a task after the clock has advanced by `delay_ms`."""
-        item = _Task(self.clock.now_ms() + delay_ms, self._count, task, period_ms or 0, self._tasks)
+        item = _ManualTask(self.clock.now_ms() + delay_ms, self._count, task, period_ms or 0, self._tasks)
         self._count += 1
         self._add(item)
         self.run_due()
@@ -90,5 +90,5 @@ class ManualScheduler:
         """Forget all tasks."""
         self._tasks.clear()
 
-    def _add(self, item: _Task) -> None:
-        bisect.insort(self._tasks, item, key=_Task.order)
+    def _add(self, item: _ManualTask) -> None:
+        bisect.insort(self._tasks, item, key=_ManualTask.order)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.filesystem import Entry
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile
-from pylogseg.errors import ClosedError, RequestError, StorageError
+from pylogseg.errors import ClosedError, DirectoryLockedError, RequestError, StorageError
 from pylogseg.testing.state import ROOT, DiskState, NameChange, Operation, Trace
 
 
@@ -184,7 +184,7 @@ class MemoryStorage:
         with self.mutex:
             node = self._folder(folder, "lock")
             if node in self._locked:
-                raise StorageError(self.join(folder, ".lock"), "lock", "this process has the lock already")
+                raise DirectoryLockedError(self.join(folder, ".lock"), "this process has the lock already")
             self._locked.add(node)
             return _MemoryLock(self.join(folder, ".lock"), self._locked, node)
 

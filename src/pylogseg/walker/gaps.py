@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
-from pylogseg.errors import CorruptionError, LockedError, StorageError
+from pylogseg.errors import CorruptionError, MissingKeyError, StorageError
 
 
 def offsets_text(first: int, end: int | None) -> str:
@@ -38,7 +38,7 @@ class GapKind(enum.Enum):
 
 def kind_of(error: StorageError) -> GapKind:
     """Return the kind of the gap that an error of the disk leaves."""
-    return GapKind.LOCKED if isinstance(error, LockedError) else GapKind.UNREADABLE
+    return GapKind.LOCKED if isinstance(error, MissingKeyError) else GapKind.UNREADABLE
 
 
 class Gap(NamedTuple):
@@ -95,7 +95,7 @@ class Gap(NamedTuple):
     def as_error(self) -> CorruptionError | StorageError:
         """Return the gap as an exception with its remedy; a `StorageError` if the disk cannot read it."""
         if self.kind is GapKind.LOCKED:
-            return LockedError(self.path, "read", self.reason.removeprefix("cannot read: "))
+            return MissingKeyError(self.path, "read", self.reason.removeprefix("cannot read: "))
         if self.kind is GapKind.UNREADABLE:
             reason = f'{self.reason} (offset {self.first_offset}; on_corrupt="skip" goes on after it)'
             return StorageError(self.path, f"read from position {self.position} on", reason)

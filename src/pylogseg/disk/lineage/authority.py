@@ -99,7 +99,7 @@ class Lost(NamedTuple):
     is_behind: bool  #: The log goes on with them; it has something else there, or ends elsewhere, if not.
 
 
-class Verdict(NamedTuple):
+class Authority(NamedTuple):
     """What the log of a partition is.
 
     Attributes
@@ -163,7 +163,7 @@ def _best(replicas: Sequence[Replica], among: Sequence[int], leader: int | None 
     return max(among, key=worth)
 
 
-def judge(replicas: Sequence[Replica], choice: Choice) -> Verdict:
+def judge(replicas: Sequence[Replica], choice: Choice) -> Authority:
     """Say what the log is, how much of it is committed, and what of the others contradicts it.
 
     Another replica continues the authoritative one, if its history is the same up to there and goes on in the same
@@ -188,7 +188,7 @@ def judge(replicas: Sequence[Replica], choice: Choice) -> Verdict:
         if same.offset < lost_up_to and number != choice.replica:
             epoch, log_epoch = replica.lineage.epoch_at(same.offset), lineage.epoch_at(min(same.offset, lineage.end))
             alarms.append(Alarm(number, same.offset, lost_up_to, epoch, log_epoch, known_by))
-    return Verdict(lineage, committed, alarms, extended_by, _lost(replicas, choice, lineage))
+    return Authority(lineage, committed, alarms, extended_by, _lost(replicas, choice, lineage))
 
 
 def _as_noted(replica: Replica, end: int | None = None) -> Lineage:

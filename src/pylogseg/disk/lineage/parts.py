@@ -17,7 +17,7 @@ from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage, parting
 from pylogseg.format.files.checkpoint import EpochEntry
 
 
-class Part(NamedTuple):
+class LogRange(NamedTuple):
     """A range of offsets that can be read somewhere, for example an uploaded segment.
 
     Attributes
@@ -86,7 +86,7 @@ class Assembly(NamedTuple):
     holes: list[tuple[int, int]]
 
 
-def lineage_of(parts: Sequence[Part]) -> Lineage:
+def lineage_of(parts: Sequence[LogRange]) -> Lineage:
     """Return the lineage of the log that parts were taken from, where nothing else tells it.
 
     The part with the highest last epoch has it, the longest of several. Epochs below its first one come from the next
@@ -111,18 +111,18 @@ def lineage_of(parts: Sequence[Part]) -> Lineage:
     return lineage._replace(start=min(part.first_offset for part in best if _is_near(part, lineage)))
 
 
-def _is_near(part: Part, lineage: Lineage) -> bool:
+def _is_near(part: LogRange, lineage: Lineage) -> bool:
     """Check whether a part has offsets of a lineage at all."""
     within = parting(part.lineage, lineage)
     return within.epoch is not None and part.first_offset < min(within.offset, lineage.end)
 
 
-def assemble(parts: Sequence[Part], lineage: Lineage) -> Assembly:
+def assemble(parts: Sequence[LogRange], lineage: Lineage) -> Assembly:
     """Say which offsets of a log come from which part.
 
     Parameters
     ----------
-    parts : sequence of Part
+    parts : sequence of LogRange
         In any order; they may overlap, and may come from other branches.
     lineage : Lineage
         Of the log, with the offsets that are wanted; see `lineage_of`.

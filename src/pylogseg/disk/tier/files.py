@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
-from pylogseg.disk.tier.slices import Slice, TieredLog
+from pylogseg.disk.tier.slices import TieredLog, TierSegment
 from pylogseg.disk.tier.tier import Tier, hole_notes
 from pylogseg.disk.tier.urls import INSIDE, KEYS_OPTION, KEYS_VARIABLE
 from pylogseg.env.filesystem import Entry, FileView
@@ -24,16 +24,16 @@ from pylogseg.format.names import FileKind, partition_folder_name, segment_file_
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 
-class File(NamedTuple):
+class TierFile(NamedTuple):
     """A file of a partition's folder."""
 
     entry: Entry
     kind: FileKind
-    source: Slice | None  #: The uploaded segment that it belongs to.
+    source: TierSegment | None  #: The uploaded segment that it belongs to.
     data: bytes = b""  #: Its bytes, if it belongs to none.
 
     @property
-    def segment(self) -> Slice | None:
+    def segment(self) -> TierSegment | None:
         """Of a `.log`, the uploaded segment."""
         return self.source if self.kind is FileKind.LOG else None
 
@@ -66,8 +66,8 @@ class TierFiles:
         self,
         url: str,
         tier: Tier | None,
-        folders: dict[str, dict[str, File]] | None = None,
-        copies: dict[str, list[Slice]] | None = None,
+        folders: dict[str, dict[str, TierFile]] | None = None,
+        copies: dict[str, list[TierSegment]] | None = None,
     ) -> None:
         self.tier, self.url = tier, url
         self.notes = [] if tier is None else [*tier.notes(), *hole_notes(self.url, tier.logs)]
@@ -78,8 +78,8 @@ class TierFiles:
 
     def only(self, paths: Iterable[str]) -> TierFiles:
         """Return the file system of some files or partitions alone, which is small to be sent to another process."""
-        folders: dict[str, dict[str, File]] = {}
-        copies: dict[str, list[Slice]] = {}
+        folders: dict[str, dict[str, TierFile]] = {}
+        copies: dict[str, list[TierSegment]] = {}
         for path in paths:
             folder, name = self.split(path)
             if folder == self.url:
@@ -121,11 +121,11 @@ class TierFiles:
             return False
         return True
 
-    def slice_of(self, path: str) -> Slice | None:
+    def slice_of(self, path: str) -> TierSegment | None:
         """Return the uploaded segment that the path of a `.log` means."""
         return self._file(path, "stat").segment
 
-    def copies(self, path: str) -> list[Slice]:
+    def copies(self, path: str) -> list[TierSegment]:
         """Return what of the log of a partition's folder other uploads have too."""
         path = path.rstrip("/")
         log = self.logs.get(self.split(path)[1])
@@ -144,7 +144,7 @@ class TierFiles:
     def glob(self, pattern: str) -> list[str]:
         return [pattern]
 
-    def _file(self, path: str, operation: str) -> File:
+    def _file(self, path: str, operation: str) -> TierFile:
         folder, name = self.split(path)
         found = self._folder(folder).get(name)
         if found is None:
@@ -152,7 +152,7 @@ class TierFiles:
             raise StorageError(path, operation, "no such file in the tier", errno.ENOENT) from missing
         return found
 
-    def _folder(self, path: str) -> dict[str, File]:
+    def _folder(self, path: str) -> dict[str, TierFile]:
         path = path.rstrip("/")
         if path not in self._folders:
             root, name = self.split(path)
@@ -204,7 +204,7 @@ def partition_files(url: str, path: str, storage: Mapping[str, Any] | None) -> T
     return opened_once(url, name, storage, make, lambda files: files.has(path))
 
 
-def files_of(log: TieredLog) -> Iterator[tuple[str, File]]:
+def files_of(log: TieredLog) -> Iterator[tuple[str, TierFile]]:
     """Yield the files of a partition's folder, by name."""
     for segment in log.segments:
         for kind, size in {FileKind.LOG: segment.size, **segment.small_files}.items():
@@ -216,11 +216,11 @@ def files_of(log: TieredLog) -> Iterator[tuple[str, File]]:
                 continue
             is_log, largest = kind is FileKind.LOG, segment.upload.segment.max_timestamp_ms
             entry = Entry(name, False, size, segment.upload.modified_ms, largest if is_log and largest >= 0 else None)
-            yield name, File(entry, kind, segment)
+            yield name, TierFile(entry, kind, segment)
     whole = [s for s in log.segments if FileKind.LEADER_EPOCHS in s.upload.small_files]
     if whole:
         last = max(whole, key=lambda s: s.end_offset)
         size, name = last.upload.small_files[FileKind.LEADER_EPOCHS], FileKind.LEADER_EPOCHS.value
-        yield name, File(Entry(name, False, size, last.upload.modified_ms), FileKind.LEADER_EPOCHS, last)
+        yield name, TierFile(Entry(name, False, size, last.upload.modified_ms), FileKind.LEADER_EPOCHS, last)
     metadata, name = encode_partition_metadata(PartitionMetadata(log.topic_id)), FileKind.PARTITION_METADATA.value
-    yield name, File(Entry(name, False, len(metadata), -1), FileKind.PARTITION_METADATA, None, metadata)
+    yield name, TierFile(Entry(name, False, len(metadata), -1), FileKind.PARTITION_METADATA, None, metadata)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pylogseg.disk.lineage.chains import Lineage
-from pylogseg.disk.tier.files import File, files_of, opened_once
-from pylogseg.disk.tier.slices import Slice, TieredLog, whole_log
+from pylogseg.disk.tier.files import TierFile, files_of, opened_once
+from pylogseg.disk.tier.slices import TieredLog, TierSegment, whole_log
 from pylogseg.disk.tier.tier import Tier, hole_notes
 from pylogseg.env.filesystem import Entry, FileView, LocalFiles
 from pylogseg.errors import CorruptionError, StorageError
@@ -40,8 +40,8 @@ class DiskWithTier(LocalFiles):
     def __init__(
         self,
         tier: Tier | None,
-        remote: dict[str, dict[str, File]] | None = None,
-        copies: dict[str, list[Slice]] | None = None,
+        remote: dict[str, dict[str, TierFile]] | None = None,
+        copies: dict[str, list[TierSegment]] | None = None,
     ) -> None:
         self.tier, self._remote, self._copies = tier, remote or {}, copies or {}
         self._firsts: dict[str, int] = {}  # where the disk's own segments begin, by folder
@@ -67,8 +67,8 @@ class DiskWithTier(LocalFiles):
 
     def only(self, paths: Iterable[str]) -> DiskWithTier:
         """Return the file system of some files or partitions alone, which is small to be sent to another process."""
-        remote: dict[str, dict[str, File]] = {}
-        copies: dict[str, list[Slice]] = {}
+        remote: dict[str, dict[str, TierFile]] = {}
+        copies: dict[str, list[TierSegment]] = {}
         for path in map(os.path.abspath, paths):
             folder, name = os.path.split(path)
             if path in self._remote:
@@ -99,7 +99,7 @@ class DiskWithTier(LocalFiles):
         self._remote[os.path.abspath(path)] = remote
         return sorted([*entries, *(file.entry for file in remote.values())])
 
-    def _file(self, path: str) -> File | None:
+    def _file(self, path: str) -> TierFile | None:
         folder, name = os.path.split(os.path.abspath(path))
         return self._remote.get(folder, {}).get(name)
 
@@ -156,7 +156,7 @@ class DiskWithTier(LocalFiles):
         )
         return None
 
-    def slice_of(self, path: str) -> Slice | None:
+    def slice_of(self, path: str) -> TierSegment | None:
         """Return the uploaded segment that a path of a `.log` means; None if it lies on the disk."""
         file = self._file(path)
         return None if file is None else file.segment
@@ -165,7 +165,7 @@ class DiskWithTier(LocalFiles):
         """Check whether a file of a folder comes from the tier."""
         return self._file(path) is not None
 
-    def copies(self, path: str) -> list[Slice]:
+    def copies(self, path: str) -> list[TierSegment]:
         """Return what the tier has of the log in a folder, whether it is read from there or not."""
         path = os.path.abspath(path)
         if path not in self._copies and path in self._firsts:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from pylogseg.disk.lineage.chains import Lineage
-from pylogseg.disk.lineage.parts import LeftKind, LeftOut, Part, assemble, lineage_of
-from pylogseg.disk.tier.claims import settled
+from pylogseg.disk.lineage.parts import LeftKind, LeftOut, LogRange, assemble, lineage_of
 from pylogseg.disk.tier.layouts import base_at, cut_at
+from pylogseg.disk.tier.manifest_conflicts import settled
 from pylogseg.disk.tier.uploads import BrokenUpload, Upload
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import PylogsegError
@@ -30,7 +30,7 @@ _CUT = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 
 @dataclass(frozen=True)
-class Slice:
+class TierSegment:
     """A segment of the log: an upload, or those of its batches that begin in a range of offsets.
 
     Attributes
@@ -44,11 +44,11 @@ class Slice:
     first_offset: int
     end_offset: int
 
-    def within(self, first_offset: int, end_offset: int) -> Slice:
+    def within(self, first_offset: int, end_offset: int) -> TierSegment:
         """Return a range of it; all of it if that is asked for, also where its end is not known."""
         if first_offset <= self.first_offset and end_offset >= self.end_offset:
             return self
-        return Slice(self.upload, first_offset, end_offset)
+        return TierSegment(self.upload, first_offset, end_offset)
 
     @property
     def starts_whole(self) -> bool:
@@ -153,23 +153,23 @@ class TieredLog(NamedTuple):
     Attributes
     ----------
     topic, partition, topic_id : str, int, str
-    segments : list of Slice
+    segments : list of TierSegment
         By offset, without overlaps.
     left : list of (Upload, LeftOut)
         What of the uploads is not in the log, and why.
     holes : list of (int, int)
         Offsets of the log that no upload has, half-open.
-    copies : list of Slice
+    copies : list of TierSegment
         What other uploads have of the log too.
     """
 
     topic: str
     partition: int
     topic_id: str
-    segments: list[Slice]
+    segments: list[TierSegment]
     left: list[tuple[Upload, LeftOut]]
     holes: list[tuple[int, int]]
-    copies: list[Slice]
+    copies: list[TierSegment]
 
 
 def whole_log(
@@ -185,12 +185,12 @@ def whole_log(
     parts = _parts(good)
     if parts and lineage is None:
         lineage = _lineage(good, parts)
-    segments: list[Slice] = []
+    segments: list[TierSegment] = []
     left: list[tuple[Upload, LeftOut]] = []
     holes: list[tuple[int, int]] = []
     if parts and lineage is not None:
         found = assemble(parts, lineage.cut(end))
-        segments = [Slice(good[piece.part], piece.first_offset, piece.end_offset) for piece in found.pieces]
+        segments = [TierSegment(good[piece.part], piece.first_offset, piece.end_offset) for piece in found.pieces]
         left, holes = [(good[each.part], each) for each in (*found.left, *claims)], found.holes
     if segments:
         segments[0] = _with_all_of_its_first_batch(segments[0])
@@ -199,19 +199,19 @@ def whole_log(
         if first >= end or any(each.first_offset <= first < each.end_offset for each in segments):
             left.append((broken, LeftOut(number, first, -1, LeftKind.COPY, "its manifest is damaged; others have it")))
         else:
-            segments.append(Slice(broken, first, -1))
+            segments.append(TierSegment(broken, first, -1))
     segments.sort(key=lambda each: each.first_offset)
-    copies = [Slice(upload, each.first_offset, each.end_offset) for upload, each in left
+    copies = [TierSegment(upload, each.first_offset, each.end_offset) for upload, each in left
               if each.kind is LeftKind.COPY and each.end_offset >= 0]  # fmt: skip
     return TieredLog(*name, segments, left, holes, copies)
 
 
-def _with_all_of_its_first_batch(first: Slice) -> Slice:
+def _with_all_of_its_first_batch(first: TierSegment) -> TierSegment:
     """Return the first segment of a log, from the batch on that the log begins in: records were deleted up to there."""
     if first.starts_whole:
         return first
     try:
-        return Slice(first.upload, base_at(first.upload, first.first_offset), first.end_offset)
+        return TierSegment(first.upload, base_at(first.upload, first.first_offset), first.end_offset)
     except PylogsegError:  # who reads it will meet that
         return first
 
@@ -220,14 +220,14 @@ def _order(upload: Upload) -> tuple[int, int, str]:
     return upload.segment.start_offset, upload.segment.event_timestamp_ms, upload.segment.segment_id
 
 
-def _parts(uploads: Sequence[Upload]) -> list[Part]:
+def _parts(uploads: Sequence[Upload]) -> list[LogRange]:
     """Return the parts that uploads are, in their order; of those that overlap it is known which are flawed."""
-    parts: list[Part] = []
+    parts: list[LogRange] = []
     furthest, shared = 0, set()
     for number, upload in enumerate(uploads):
         segment = upload.segment
         epochs = tuple(EpochEntry(*entry) for entry in segment.leader_epochs)
-        parts.append(Part(segment.start_offset, segment.end_offset + 1, epochs))
+        parts.append(LogRange(segment.start_offset, segment.end_offset + 1, epochs))
         if number and segment.start_offset < parts[furthest].end_offset:
             shared |= {number, furthest}
         if parts[number].end_offset > parts[furthest].end_offset:
@@ -235,7 +235,7 @@ def _parts(uploads: Sequence[Upload]) -> list[Part]:
     return [part._replace(rank=uploads[i].flaw) if i in shared else part for i, part in enumerate(parts)]
 
 
-def _lineage(uploads: Sequence[Upload], parts: Sequence[Part]) -> Lineage:
+def _lineage(uploads: Sequence[Upload], parts: Sequence[LogRange]) -> Lineage:
     """Return the lineage of the newest upload, from its epochs since the beginning of the log if they can be read.
 
     A manifest has only the epochs of its segment: where one uploaded segment follows another, these tell enough, and
@@ -258,5 +258,5 @@ def _lineage(uploads: Sequence[Upload], parts: Sequence[Part]) -> Lineage:
     return lineage_of(parts)
 
 
-def _knows_its_start(part: Part) -> bool:
+def _knows_its_start(part: LogRange) -> bool:
     return not part.epochs or part.epochs[0].start_offset <= part.first_offset

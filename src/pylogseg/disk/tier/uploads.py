@@ -13,7 +13,7 @@ from pylogseg.disk.tier.manifest import Manifest, UploadedSegment
 from pylogseg.disk.tier.objects import Objects, Stored, is_missing
 from pylogseg.disk.tier.transforms import OVERHEAD_BYTES, Open, opener
 from pylogseg.env.filesystem import FileView
-from pylogseg.errors import CorruptionError, LockedError, PylogsegError, StorageError
+from pylogseg.errors import CorruptionError, MissingKeyError, PylogsegError, StorageError
 from pylogseg.format.names import FileKind
 
 #: Ranges of plain objects in a store are fetched in pieces of this size.
@@ -178,7 +178,7 @@ class AivenUpload:
         return 0 if self.manifest.encryption is None else OVERHEAD_BYTES
 
     def open(self) -> FileView:
-        """Open the segment; StorageError if its object is not there, LockedError if the key for it is not."""
+        """Open the segment; StorageError if its object is not there, MissingKeyError if the key for it is not."""
         if self.error is not None:
             raise self.error
         objects, manifest = self.shared.objects, self.manifest
@@ -205,7 +205,7 @@ class AivenUpload:
         try:
             return opener(self.manifest.encryption, compressed, self.shared.keys)
         except NoKey as error:
-            raise LockedError(self.name, "read", str(error)) from None
+            raise MissingKeyError(self.name, "read", str(error)) from None
         except NotOpened as error:
             raise unreadable(self.manifest_name, "read", str(error)) from None
 

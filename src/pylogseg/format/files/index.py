@@ -25,6 +25,8 @@ _MAX_INT32 = 2**31 - 1
 _WIDE = np.dtype([("offset", ">i4"), ("position", ">i8")])
 _LOOK_ENTRIES = 64
 _MIN_INT64, _MAX_INT64 = -(2**63), 2**63 - 1
+_search = _codec.search
+_offset_entry, _time_entry = OFFSET_INDEX_ENTRY.struct.unpack_from, TIME_INDEX_ENTRY.struct.unpack_from
 
 
 class OffsetPosition(NamedTuple):
@@ -76,8 +78,8 @@ class IndexFile:
         return self._slots
 
     def raw(self) -> tuple[memoryview, int]:
-        """Return the bytes of the file, and the number of entries in them."""
-        return self.buffer, self.count
+        """Return the bytes of the file, and the number of entries in them, of one moment."""
+        return self._view, self._count
 
     def __len__(self) -> int:
         return self.count
@@ -162,15 +164,6 @@ class IndexFile:
             raise IndexError(f"slot {slot} of {self.count}")
         return (slot if slot >= 0 else slot + self.count) * self._entry.size
 
-    def _find(self, name: str, key: int, ceiling: bool = False) -> tuple[int, int] | None:
-        """Return the fields of the last entry at or below a key, or with `ceiling` of the first one at or above it."""
-        # One look at both: an index of the engine may be cut while others search it.
-        buffer, count = self.raw()
-        entry, field = self._entry, self._entry[name]
-        key = min(max(key, _MIN_INT64), _MAX_INT64)
-        slot = _codec.search(buffer, entry.size, field.offset, field.width, count, key, ceiling)
-        return entry.struct.unpack_from(buffer, slot * entry.size) if 0 <= slot < count else None
-
     def _search_many(self, name: str, keys: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         field = self._entry[name]
         return _codec.search_many(
@@ -228,8 +221,16 @@ class OffsetIndex(IndexFile):
 
     def floor(self, offset: int) -> OffsetPosition:
         """Find the last entry at or below an offset; base offset and position 0 if there is none."""
-        relative, position = self._find("relative_offset", offset - self.base_offset) or (0, 0)
-        return OffsetPosition(self.base_offset + relative, position)
+        return OffsetPosition(*self.floor_pair(self.base_offset + _in_64_bits(offset - self.base_offset)))
+
+    def floor_pair(self, offset: int) -> tuple[int, int]:
+        """Return the fields of `floor`, in less time."""
+        base, (buffer, count) = self.base_offset, self.raw()
+        slot = _search(buffer, 8, 0, 4, count, offset - base)
+        if slot < 0:
+            return base, 0
+        relative, position = _offset_entry(buffer, slot * 8)
+        return base + relative, position
 
     def floor_positions(self, offsets: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return for each offset, in any order, the position that `floor` has."""
@@ -242,8 +243,8 @@ class OffsetIndex(IndexFile):
 
     def upper_bound(self, position: int, size_bytes: int) -> OffsetPosition | None:
         """Find the first entry at or after the end of a fetch; None if the index ends before."""
-        found = self._find("position", position + size_bytes, ceiling=True)
-        return None if found is None else OffsetPosition(self.base_offset + found[0], found[1])
+        slot = _search(self.buffer, 8, 4, 4, self.count, _in_64_bits(position + size_bytes), True)
+        return self[slot] if slot < self.count else None
 
 
 class TimeIndex(IndexFile):
@@ -267,8 +268,16 @@ class TimeIndex(IndexFile):
 
         Records with a later timestamp come at or after its offset, but for those that are out of order.
         """
-        timestamp, relative = self._find("timestamp", timestamp_ms) or (-1, 0)
-        return TimestampOffset(timestamp, self.base_offset + relative)
+        return TimestampOffset(*self.floor_pair(_in_64_bits(timestamp_ms)))
+
+    def floor_pair(self, timestamp_ms: int) -> tuple[int, int]:
+        """Return the fields of `floor`, in less time."""
+        buffer, count = self.raw()
+        slot = _search(buffer, 12, 0, 8, count, timestamp_ms)
+        if slot < 0:
+            return -1, self.base_offset
+        timestamp, relative = _time_entry(buffer, slot * 12)
+        return timestamp, self.base_offset + relative
 
     def floor_offsets(self, timestamps_ms: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return for each timestamp, in any order, the offset that `floor` has."""
@@ -327,6 +336,10 @@ def _encode(
     entries = np.empty(len(other), entry.dtype)
     entries["relative_offset"], entries[name] = relative, other
     return entries.tobytes()
+
+
+def _in_64_bits(key: int) -> int:
+    return key if _MIN_INT64 <= key <= _MAX_INT64 else _MIN_INT64 if key < 0 else _MAX_INT64
 
 
 def _count_entries(buffer: memoryview, entry_size: int, slot_count: int) -> int:

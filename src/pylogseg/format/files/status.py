@@ -48,7 +48,7 @@ def parse_partition_metadata(data: Any, path: str = "<partition.metadata>") -> P
     except RequestError as error:
         raise CorruptionError(path, 0, f"topic_id: {error}") from None
     if topic_id == _NO_TOPIC:
-        raise CorruptionError(path, 0, f"topic_id {topic_id} is the one that no topic has")
+        raise CorruptionError(path, 0, f"topic_id {topic_id} is the reserved zero UUID")
     return PartitionMetadata(topic_id, int(version))
 
 

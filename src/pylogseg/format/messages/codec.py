@@ -18,7 +18,7 @@ from typing import Any
 
 from pylogseg import _codec
 from pylogseg.errors import RequestError
-from pylogseg.format.messages.schema import SIZED, WIDTHS, Field, Message, Versions
+from pylogseg.format.messages.schema import SIZED, WIDTHS, Message, MessageField, Versions
 from pylogseg.format.messages.schema import message as message_of
 from pylogseg.format.uuids import format_uuid, parse_uuid
 
@@ -87,22 +87,22 @@ def encode_message(message: Message, version: int, fields: dict[str, Any]) -> by
     return _writer(message.name, version)(fields)
 
 
-def defaults(fields: tuple[Field, ...]) -> dict[str, Any]:
+def defaults(fields: tuple[MessageField, ...]) -> dict[str, Any]:
     """The default of every field."""
     return {field.name: defaults(field.fields) if field.default == {} else copy.copy(field.default) for field in fields}
 
 
-def has_default(field: Field, value: Any) -> bool:
+def has_default(field: MessageField, value: Any) -> bool:
     """Whether a value is the default of its field: Kafka then leaves out a tagged field."""
     if isinstance(value, dict):
         return field.default == {} and value == defaults(field.fields)
     return type(value) is type(field.default) and bool(value == field.default)
 
 
-def in_version(fields: tuple[Field, ...], version: int, values: dict[str, Any]) -> dict[str, Any]:
+def in_version(fields: tuple[MessageField, ...], version: int, values: dict[str, Any]) -> dict[str, Any]:
     """The values without those that the version does not have; of structs that cannot be null."""
 
-    def of(field: Field) -> Any:
+    def of(field: MessageField) -> Any:
         value = values[field.name]
         if field.type != "struct":
             return value
@@ -133,12 +133,12 @@ def _writer(name: str, version: int) -> _Write:
     return _struct_writer(message.fields, version, message.flexible)
 
 
-def is_flexible(field: Field, version: int, flexible: Versions) -> bool:
+def is_flexible(field: MessageField, version: int, flexible: Versions) -> bool:
     """Whether a field has the flexible form in a version of its message."""
     return (flexible if field.flexible is None else field.flexible).has(version)
 
 
-def least_bytes(field: Field, version: int, flexible: Versions) -> int:
+def least_bytes(field: MessageField, version: int, flexible: Versions) -> int:
     """The least bytes that an item of a list, or a value that is no list, takes; 1 at least."""
     compact = is_flexible(field, version, flexible)
     if field.type in WIDTHS:
@@ -159,7 +159,7 @@ def least_bytes(field: Field, version: int, flexible: Versions) -> int:
 
 
 def _struct_reader(
-    fields: tuple[Field, ...], version: int, flexible: Versions
+    fields: tuple[MessageField, ...], version: int, flexible: Versions
 ) -> Callable[[bytes, int], tuple[dict[str, Any], int]]:
     plain = [
         (field.name, _value_reader(field, version, flexible))
@@ -238,7 +238,7 @@ def length_reader(compact: bool, code: str) -> Callable[[Any, int], tuple[int, i
     return read_fixed
 
 
-def _value_reader(field: Field, version: int, flexible: Versions, *, tagged: bool = False) -> Read:
+def _value_reader(field: MessageField, version: int, flexible: Versions, *, tagged: bool = False) -> Read:
     compact = is_flexible(field, version, flexible)
     nullable = field.nullable.has(version)
     if field.is_list:
@@ -269,7 +269,7 @@ def _maybe_reader(inner: Read, tagged: bool) -> Read:
     return read
 
 
-def _list_reader(field: Field, version: int, flexible: Versions, item: Read) -> Read:
+def _list_reader(field: MessageField, version: int, flexible: Versions, item: Read) -> Read:
     length_of = length_reader(is_flexible(field, version, flexible), ">i")
     least, nullable = least_bytes(field, version, flexible), field.nullable.has(version)
 
@@ -325,7 +325,7 @@ def _scalar_reader(kind: str, compact: bool, nullable: bool) -> Read:
 # ---- encode ----
 
 
-def _struct_writer(fields: tuple[Field, ...], version: int, flexible: Versions) -> _Write:
+def _struct_writer(fields: tuple[MessageField, ...], version: int, flexible: Versions) -> _Write:
     plain = [
         (field, _value_writer(field, version, flexible))
         for field in fields
@@ -369,7 +369,7 @@ def _struct_writer(fields: tuple[Field, ...], version: int, flexible: Versions) 
     return write
 
 
-def _named(field: Field, write: _Write, value: Any) -> bytes:
+def _named(field: MessageField, write: _Write, value: Any) -> bytes:
     try:
         return write(value)
     except (RequestError, struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
@@ -383,7 +383,7 @@ def length_writer(compact: bool, code: str) -> Callable[[int], bytes]:
     return struct.Struct(code).pack
 
 
-def _value_writer(field: Field, version: int, flexible: Versions, *, tagged: bool = False) -> _Write:
+def _value_writer(field: MessageField, version: int, flexible: Versions, *, tagged: bool = False) -> _Write:
     compact = is_flexible(field, version, flexible)
     nullable = field.nullable.has(version)
     if field.is_list:

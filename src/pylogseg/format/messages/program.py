@@ -16,7 +16,7 @@ import numpy.typing as npt
 from pylogseg._native import _messages
 from pylogseg.errors import RequestError
 from pylogseg.format.messages.codec import is_flexible, least_bytes
-from pylogseg.format.messages.schema import WIDTHS, Field, Message, Versions, message
+from pylogseg.format.messages.schema import WIDTHS, Message, MessageField, Versions, message
 
 # The codes of `_native/kernels/message.pxd`.
 _NUMBERS = {1: 0, 2: 1, 4: 2, 8: 3}
@@ -102,10 +102,10 @@ class _Compiler:
         self.nodes.append([parent, in_list, width, blank, nullable])
         return len(self.nodes) - 1
 
-    def _columns(self, fields: tuple[Field, ...], parent: int, in_list: bool, blank: bool) -> tuple[Column, ...]:
+    def _columns(self, fields: tuple[MessageField, ...], parent: int, in_list: bool, blank: bool) -> tuple[Column, ...]:
         return tuple(self._column(field, parent, in_list, blank) for field in fields)
 
-    def _column(self, field: Field, parent: int, in_list: bool, blank: bool) -> Column:
+    def _column(self, field: MessageField, parent: int, in_list: bool, blank: bool) -> Column:
         nullable = field.nullable.last >= field.nullable.first
         if field.is_list:
             node = self._node(parent, in_list, _LIST_NODE, blank, nullable)
@@ -125,13 +125,13 @@ class _Compiler:
         width = 0 if kind == "uuid" else WIDTHS.get(kind, 0)
         return Column(name, kind, self._node(parent, in_list, width, blank, nullable), nullable)
 
-    def version(self, fields: tuple[Field, ...], version: int) -> tuple[int, int]:
+    def version(self, fields: tuple[MessageField, ...], version: int) -> tuple[int, int]:
         """Add the ops of a version; returns where they begin and end."""
         first = len(self.ops)
         self._struct(fields, self.columns, version)
         return first, len(self.ops)
 
-    def _struct(self, fields: tuple[Field, ...], columns: tuple[Column, ...], version: int) -> None:
+    def _struct(self, fields: tuple[MessageField, ...], columns: tuple[Column, ...], version: int) -> None:
         tagged = []
         for field, column in zip(fields, columns, strict=True):
             if field.tagged.has(version):
@@ -145,7 +145,7 @@ class _Compiler:
             self.ops.append([_TAGS, 0, 0, 0, 0, 0])
             self._tags(at, sorted(tagged, key=lambda row: row[0]), version)
 
-    def _tags(self, at: int, tagged: list[tuple[int, Field, Column]], version: int) -> None:
+    def _tags(self, at: int, tagged: list[tuple[int, MessageField, Column]], version: int) -> None:
         """Ops of tagged fields are behind one that skips them: nothing but the table of tags leads to them."""
         if not tagged:
             return
@@ -162,7 +162,7 @@ class _Compiler:
         self.tags += rows
         self.ops[skip][5] = len(self.ops)
 
-    def _value(self, field: Field, column: Column, version: int, tagged: bool) -> None:
+    def _value(self, field: MessageField, column: Column, version: int, tagged: bool) -> None:
         compact = is_flexible(field, version, self._flexible)
         nullable = field.nullable.has(version)
         if field.is_list:
@@ -187,7 +187,7 @@ class _Compiler:
                 self._absent(inner, child)
             self.ops[at][5] = len(self.ops)
 
-    def _present(self, field: Field, column: Column, version: int) -> None:
+    def _present(self, field: MessageField, column: Column, version: int) -> None:
         """A struct that cannot be null in this version, though it has a node if it can in another."""
         if column.node >= 0:
             self.ops.append([_DEFAULT, column.node, _EMPTY, 0, 0, 0])
@@ -202,7 +202,7 @@ class _Compiler:
             size = 0 if compact else (2 if kind == "string" else 4)
             self.ops.append([_TEXT, node, size, nullable, 0, 0])
 
-    def _absent(self, field: Field, column: Column) -> None:
+    def _absent(self, field: MessageField, column: Column) -> None:
         if field.type == "struct" and not field.is_list:
             if column.node >= 0:
                 self.ops.append([_DEFAULT, column.node, _NULL if field.default is None else _EMPTY, 0, 0, 0])

@@ -42,7 +42,7 @@ class Versions(NamedTuple):
 _NONE = Versions(0, -1)
 
 
-class Field(NamedTuple):
+class MessageField(NamedTuple):
     """A field of a message or of a struct in it.
 
     Attributes
@@ -62,7 +62,7 @@ class Field(NamedTuple):
         Value where the field is absent; a list is empty, a struct has the defaults of its fields.
     entity : str
         What the value names, as ``"groupId"`` or ``"brokerId"``; empty if the schema does not say.
-    fields : tuple of Field
+    fields : tuple of MessageField
         Of a struct.
     """
 
@@ -76,7 +76,7 @@ class Field(NamedTuple):
     flexible: Versions | None
     default: Any
     entity: str
-    fields: tuple[Field, ...]
+    fields: tuple[MessageField, ...]
 
     def is_in(self, version: int) -> bool:
         """Whether a version has the field, tagged or not."""
@@ -97,7 +97,7 @@ class Message(NamedTuple):
         Type of the record, or API key.
     versions, flexible : Versions
         Those that there are, and those in the flexible form.
-    fields : tuple of Field
+    fields : tuple of MessageField
     """
 
     name: str
@@ -106,7 +106,7 @@ class Message(NamedTuple):
     number: int | None
     versions: Versions
     flexible: Versions
-    fields: tuple[Field, ...]
+    fields: tuple[MessageField, ...]
 
 
 def _versions(text: str) -> Versions:
@@ -137,11 +137,11 @@ def _default(row: dict[str, Any], kind: str, is_list: bool) -> Any:
     return int(str(given or 0), 0)
 
 
-def _field(row: dict[str, Any]) -> Field:
+def _field(row: dict[str, Any]) -> MessageField:
     is_list = row["type"].startswith("[]")
     kind = row["type"].removeprefix("[]")
     kind = kind if kind in WIDTHS or kind in SIZED else "struct"
-    return Field(
+    return MessageField(
         row["name"],
         kind,
         is_list,

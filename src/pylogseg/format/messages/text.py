@@ -12,7 +12,7 @@ from typing import Any
 
 from pylogseg.format.messages.codec import has_default
 from pylogseg.format.messages.framing import Part
-from pylogseg.format.messages.schema import Field, Message
+from pylogseg.format.messages.schema import Message, MessageField
 from pylogseg.format.messages.schema import message as message_of
 
 _Text = Callable[[Any], str]
@@ -85,7 +85,7 @@ def _text(name: str, version: int) -> _Text:
     return _struct_text(message_of(name).fields, version)
 
 
-def _struct_text(fields: tuple[Field, ...], version: int) -> _Text:
+def _struct_text(fields: tuple[MessageField, ...], version: int) -> _Text:
     parts = [
         (field, f'"{field.name}":', _value_text(field, version), field.tagged.has(version))
         for field in fields
@@ -103,7 +103,7 @@ def _struct_text(fields: tuple[Field, ...], version: int) -> _Text:
     return write
 
 
-def _value_text(field: Field, version: int) -> _Text:
+def _value_text(field: MessageField, version: int) -> _Text:
     item = _struct_text(field.fields, version) if field.type == "struct" else _SCALARS.get(field.type, str)
     if field.is_list:
         return lambda items: "null" if items is None else "[" + ",".join(map(item, items)) + "]"

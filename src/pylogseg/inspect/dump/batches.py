@@ -15,7 +15,7 @@ from pylogseg.format.escape import json_line
 from pylogseg.format.messages.control import decode_control
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode_slices
 from pylogseg.format.scratch import Scratch
-from pylogseg.format.text import Program, TextBuffer, json_lines, render
+from pylogseg.format.text import TextBuffer, TextProgram, json_lines, render
 from pylogseg.inspect.dump.entries import Row, none_if_negative
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window, walk
@@ -26,7 +26,7 @@ _MAX_SEQUENCE = 2**31 - 1
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: None}
 
 
-def records_program(lead: str, fields: tuple[str, ...]) -> Program:
+def records_program(lead: str, fields: tuple[str, ...]) -> TextProgram:
     """Compile JSON lines of records with `lead` (a brace, members, each with a comma) in place of the first brace."""
     program = json_lines(fields)
     text = lead.encode()
@@ -34,11 +34,11 @@ def records_program(lead: str, fields: tuple[str, ...]) -> Program:
     # The first label begins with the brace; the others come after it and move by as much as it grows.
     ops[0, 3] += len(text) - 1
     ops[1:, 2] += len(text) - 1
-    return Program(ops, text + program.labels[1:], program.delimiter)
+    return TextProgram(ops, text + program.labels[1:], program.delimiter)
 
 
 def batches(
-    segment: Segment, program: Program | None = None, *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
+    segment: Segment, program: TextProgram | None = None, *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
 ) -> Iterator[Row | TextBuffer]:
     """Decode a file of batches: a row for each batch, good or bad, and each gap.
 
@@ -126,7 +126,7 @@ def _last_sequence(base: int, delta: int) -> int | None:
 class _Records:
     """Decodes batches and their records; reuses its memory."""
 
-    def __init__(self, program: Program, limit_bytes: int) -> None:
+    def __init__(self, program: TextProgram, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self._program, self._scratch, self._out = program, Scratch(), TextBuffer()
 

@@ -50,7 +50,7 @@ UNINDEXED = "transaction-index"
 DAMAGED = (*(kind.value for kind in GapKind), "header", UNINDEXED, "swap")
 
 if TYPE_CHECKING:
-    from pylogseg.disk.tier.slices import Slice, TieredLog
+    from pylogseg.disk.tier.slices import TieredLog, TierSegment
 
 
 def lacking(
@@ -266,7 +266,7 @@ def _reports(part: Partition, how: Look) -> tuple[list[SegmentReport], list[Find
     return taken.reports, seen
 
 
-def _slice_of(segment: Segment) -> Slice | None:
+def _slice_of(segment: Segment) -> TierSegment | None:
     find = getattr(segment.files, "slice_of", None)
     return None if find is None else find(segment.path)
 

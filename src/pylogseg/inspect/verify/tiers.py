@@ -10,7 +10,7 @@ from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.disk.lineage.parts import LeftKind
 from pylogseg.disk.tier.files import TierFiles
 from pylogseg.disk.tier.joined import DiskWithTier
-from pylogseg.disk.tier.slices import Slice
+from pylogseg.disk.tier.slices import TierSegment
 from pylogseg.disk.tier.tier import Tier
 from pylogseg.disk.tier.uploads import AivenUpload, BrokenUpload, FileUpload, Upload
 from pylogseg.errors import CorruptionError, RequestError, StorageError
@@ -36,7 +36,7 @@ def tiers_of(partitions: Iterable[Partition]) -> list[Tier]:
     return list({id(tier): tier for tier in found if tier is not None}.values())
 
 
-def slice_of(part: Partition, number: int) -> Slice | None:
+def slice_of(part: Partition, number: int) -> TierSegment | None:
     """Return what a segment of a partition is in its tier; None if it lies on a disk."""
     files = part.files
     return files.slice_of(part.segments[number].path) if isinstance(files, (TierFiles, DiskWithTier)) else None
@@ -114,7 +114,7 @@ def check_uploads(part: Partition, reports: Sequence[SegmentReport], level: Leve
             yield from _epochs(found, report)
 
 
-def _compared(found: Slice, report: SegmentReport) -> Iterator[Finding]:
+def _compared(found: TierSegment, report: SegmentReport) -> Iterator[Finding]:
     said, name = found.upload.segment, found.upload.name
     if found.starts_whole and report.batches and not report.begins_damaged and report.first_offset > said.start_offset:
         reason = f"its manifest begins at offset {said.start_offset}, and its first batch at {report.first_offset}"
@@ -139,7 +139,7 @@ def _compared(found: Slice, report: SegmentReport) -> Iterator[Finding]:
             yield Finding(name, "tier-manifest", True, reason, None, said.start_offset)
 
 
-def _epochs(found: Slice, report: SegmentReport) -> Iterator[Finding]:
+def _epochs(found: TierSegment, report: SegmentReport) -> Iterator[Finding]:
     """Compare the leader epochs beside a segment with those in its manifest, and both with its batches."""
     upload, name = found.upload, found.upload.small_name(FileKind.LEADER_EPOCHS)
     if FileKind.LEADER_EPOCHS not in upload.small_files:

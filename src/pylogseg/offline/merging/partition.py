@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pylogseg.config import LogConfig
-from pylogseg.disk.lineage.authority import Choice, Known, Replica, Rule, Verdict, choose, judge
+from pylogseg.disk.lineage.authority import Authority, Choice, Known, Replica, Rule, choose, judge
 from pylogseg.disk.lineage.chains import Lineage
 from pylogseg.disk.lineage.parts import Assembly, assemble
 from pylogseg.env.clock import SystemClock
@@ -55,7 +55,7 @@ class Plan:
     ----------
     replicas : sequence of ReplicaScan
     choice : Choice
-    verdict : Verdict
+    verdict : Authority
     lineage : Lineage
         Of what is written.
     pieces : list of Copied
@@ -69,7 +69,7 @@ class Plan:
 
     replicas: Sequence[ReplicaScan]
     choice: Choice
-    verdict: Verdict
+    verdict: Authority
     lineage: Lineage
     pieces: list[Copied]
     missing: list[tuple[int, int]]

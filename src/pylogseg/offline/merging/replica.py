@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from pylogseg.disk.lineage.authority import Replica
 from pylogseg.disk.lineage.chains import Lineage, parting
-from pylogseg.disk.lineage.parts import Part
+from pylogseg.disk.lineage.parts import LogRange
 from pylogseg.disk.swaps import Swap
 from pylogseg.env.pool import Advance
 from pylogseg.env.storage import Storage
@@ -154,7 +154,7 @@ class ReplicaScan:
         node_id = None if self.is_older else self.node_id
         return Replica(self.lineage, mark, node_id, self.lost_tail, self.reached.offset)
 
-    def parts(self, log: Lineage, rank: int, *, is_own: bool) -> list[Part]:
+    def parts(self, log: Lineage, rank: int, *, is_own: bool) -> list[LogRange]:
         """What can be read of it, as far as its history is that of a log; all if it is its own."""
         same, old = parting(self.lineage, log), parting(self.below, log)
         limit = self.first_base if same.epoch is None else same.offset
@@ -165,7 +165,7 @@ class ReplicaScan:
             if not is_own and run.first_offset < self.below.end:
                 between = min(run.end_offset, self.below.end)
                 ranges = [(run.first_offset, min(between, old_limit)), (between, min(run.end_offset, limit))]
-            parts += [Part(first, end, log.epochs, rank) for first, end in ranges if first < end]
+            parts += [LogRange(first, end, log.epochs, rank) for first, end in ranges if first < end]
         return parts
 
     def trust(self, other: ReplicaScan) -> Trust:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.disk.folders import readable_topic_id
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import CorruptionError, LockedError, PylogsegError, RequestError
+from pylogseg.errors import CorruptionError, MissingKeyError, PylogsegError, RequestError
 from pylogseg.format.files.checkpoint import encode_leader_epochs, parse_leader_epochs
 from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
@@ -284,7 +284,7 @@ class FromTier:
             raise damage.error
         if not damage.names:
             result.notes.append(f"left out: {damage.text}")
-        result.not_done, result.is_locked = True, result.is_locked or isinstance(damage.error, LockedError)
+        result.not_done, result.is_locked = True, result.is_locked or isinstance(damage.error, MissingKeyError)
 
     def _write_beside(self, part: Partition, folder: str, end: int) -> bool:
         """Write producer snapshots, and the leader epochs up to the end; return whether these are whole."""

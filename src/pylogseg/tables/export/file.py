@@ -102,7 +102,7 @@ class Form:
         batch = with_strings(batch, chunk, self._strings, self.not_utf8) if self._strings else batch
         yield from [batch] if self.typed is None else self.typed.batches([batch])
 
-    def program(self, topic: str, partition: int, segment: str) -> text.Program:
+    def program(self, topic: str, partition: int, segment: str) -> text.TextProgram:
         """Return the program of the text kernel for the records of a segment."""
         make = text.csv if self.name == "csv" else text.json_lines
         key, value = (text.plain_style(style, self.name == "jsonl") for style in (self.key_as, self.value_as))

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from pylogseg.format.messages.framing import HOMES
 from pylogseg.format.messages.program import Decoded, decode_columns, heads
-from pylogseg.format.messages.schema import WIDTHS, Field, Message, numbered
+from pylogseg.format.messages.schema import WIDTHS, Message, MessageField, numbered
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.text import Texts
 from pylogseg.values.internal.message_arrays import message_arrays
@@ -154,7 +154,7 @@ def _pieces(of: Message, version: int, decoded: Decoded, escaped: npt.NDArray[np
     return found
 
 
-def _shown(field: Field, array: pa.Array, escaped: npt.NDArray[np.bool_]) -> list[Any]:
+def _shown(field: MessageField, array: pa.Array, escaped: npt.NDArray[np.bool_]) -> list[Any]:
     if field.type not in ("string", "uuid"):
         return [array.cast(pa.string())]
     if field.type == "string":

@@ -30,7 +30,7 @@ def mounted(files: FileSystem) -> Storage | None:
     return cast(Storage, _Mounted(files)) if isinstance(files, (TierFiles, DiskWithTier)) else None
 
 
-class _Log:
+class _TierLog:
     """A segment that is read."""
 
     def __init__(self, view: FileView) -> None:
@@ -44,7 +44,7 @@ class _Log:
         return memoryview(self.read(position, size))
 
 
-class _Small(_Log):
+class _Small(_TierLog):
     """A small file that is read."""
 
     def __init__(self, data: bytes) -> None:
@@ -99,11 +99,11 @@ class _Mounted:
         inside = self._inside(path)
         return [] if inside is None else self._files.list_folder(inside)
 
-    def open_log(self, path: str, **_: Any) -> _Log:
+    def open_log(self, path: str, **_: Any) -> _TierLog:
         """Open a file for reading."""
         inside = self._inside(path) or path
         if path.endswith(".log"):
-            return _Log(self._files.open(inside, sealed=True))
+            return _TierLog(self._files.open(inside, sealed=True))
         return _Small(self._files.read_all(inside))
 
     def join(self, folder: str, name: str) -> str:
