@@ -6,11 +6,10 @@ import contextlib
 import errno
 import os
 import socket as sockets
-import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from pylogseg.env.handles import Handles, open_descriptor, open_folder
+from pylogseg.env.handles import Handles, SharedDescriptor, open_descriptor, open_folder
 from pylogseg.env.maps import Mapping
 from pylogseg.env.positions import Data, copy_head, read_at, write_at, write_buffers, write_once
 from pylogseg.errors import ClosedError, RequestError, StorageError
@@ -33,40 +32,20 @@ def sync_names(folder: str) -> None:
             os.close(descriptor)
 
 
-class LocalAppendFile:
+class LocalAppendFile(SharedDescriptor):
     """See `pylogseg.env.storage.AppendFile`; made by `LocalStorage.open_log`.
 
-    The descriptor is opened on first use and may be closed while unused. The lock guards the descriptor and the map,
-    and is held during an append or the creation of a map; reads, syncs and sends only hold a use count.
+    The lock guards the map too, and is held during an append or the creation of a map; reads, syncs and sends only hold
+    a use count.
     """
 
-    __slots__ = (
-        "_closed",
-        "_cuts",
-        "_descriptor",
-        "_handles",
-        "_lock",
-        "_maps",
-        "_sync_failed",
-        "_users",
-        "_view",
-        "copied_below",
-        "path",
-        "recently_used",
-        "size",
-    )
+    __slots__ = ("_cuts", "_maps", "_sync_failed", "_view", "copied_below", "size")
+    _flags = os.O_RDWR
 
     def __init__(self, path: str, size: int, handles: Handles) -> None:
-        self.path = path
-        self.size = size
-        self.copied_below = size
-        self.recently_used = False
-        self._handles = handles
-        self._lock = threading.Lock()
-        self._descriptor = -1
-        self._users = 0
+        super().__init__(path, handles)
+        self.size = self.copied_below = size
         self._cuts = 0
-        self._closed = False
         self._sync_failed = False
         self._view: memoryview | None = None
         self._maps: list[Mapping] = []
@@ -289,59 +268,17 @@ class LocalAppendFile:
                 raise storage_error(self.path, f"rename to {path}", error) from error
             self.path = path
 
-    def close(self) -> None:
-        """Close the descriptor, once those who are using it are done; views stay valid."""
-        with self._lock:
-            self._closed = True
-            if self._users == 0:
-                self._close_descriptor()
-        self._handles.remove(self)
-
-    def release_idle(self) -> bool:
-        """Close descriptor and map if nobody uses them now."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            if self._users:
-                return False
-            self._close_descriptor()
-            return True
-        finally:
-            self._lock.release()
-
-    def _opened(self) -> int:
-        return self._descriptor if self._descriptor >= 0 else self._open()
-
     def _open(self) -> int:
-        """Open the descriptor; the lock is held."""
         if self._closed:
             raise ClosedError(f"{self.path}: the file is closed")
         try:
-            self._descriptor = self._handles.open(lambda: open_descriptor(self.path, os.O_RDWR))
+            return super()._open()
         except OSError as error:
             raise storage_error(self.path, "open", error) from error
-        self._handles.add(self)
-        return self._descriptor
-
-    def _borrow(self) -> int:
-        """Return the descriptor, which stays open until `_give_back`, without holding the lock."""
-        with self._lock:
-            descriptor = self._opened()
-            self._users += 1
-            self.recently_used = True
-            return descriptor
-
-    def _give_back(self) -> None:
-        with self._lock:
-            self._users -= 1
-            if self._closed and self._users == 0:
-                self._close_descriptor()
 
     def _close_descriptor(self) -> None:
-        self._forget_maps()
-        if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
-            os.close(descriptor)
+        self._forget_maps()  # views stay valid
+        super()._close_descriptor()
 
     def _forget_maps(self) -> None:
         """Drop the map; remember one with live views, since `truncate` has to keep their content."""

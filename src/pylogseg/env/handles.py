@@ -78,6 +78,70 @@ class Handles:
                 self._open.move_to_end(key)
 
 
+class SharedDescriptor:
+    """A file's descriptor: opened when it is needed, used by several threads at once, closed while idle.
+
+    The lock guards it; who uses it holds only a use count.
+    """
+
+    __slots__ = ("_closed", "_descriptor", "_handles", "_lock", "_users", "path", "recently_used")
+    _flags = os.O_RDONLY
+
+    def __init__(self, path: str, handles: Handles) -> None:
+        self.path, self._handles = path, handles
+        self._lock = threading.Lock()
+        self._descriptor, self._users = -1, 0
+        self._closed = self.recently_used = False
+
+    def _opened(self) -> int:
+        return self._descriptor if self._descriptor >= 0 else self._open()
+
+    def _open(self) -> int:
+        """Open it; the lock is held."""
+        self._descriptor = self._handles.open(lambda: open_descriptor(self.path, self._flags))
+        self._handles.add(self)
+        return self._descriptor
+
+    def _borrow(self) -> int:
+        """Return the descriptor, which stays open until `_give_back`, without holding the lock."""
+        with self._lock:
+            descriptor = self._opened()
+            self._users += 1
+            self.recently_used = True
+            return descriptor
+
+    def _give_back(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._closed and self._users == 0:
+                self._close_descriptor()
+
+    def close(self) -> None:
+        """Close it, once those who are using it are done."""
+        with self._lock:
+            self._closed = True
+            if self._users == 0:
+                self._close_descriptor()
+        self._handles.remove(self)
+
+    def release_idle(self) -> bool:
+        """Close it if nobody uses it now; see `Handles`."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if self._users:
+                return False
+            self._close_descriptor()
+            return True
+        finally:
+            self._lock.release()
+
+    def _close_descriptor(self) -> None:
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            os.close(descriptor)
+
+
 def open_descriptor(path: str, flags: int) -> int:
     """Open a file by a descriptor that child processes do not inherit, without translation of line ends.
 

@@ -6,7 +6,6 @@ import errno
 import mmap
 import os
 import socket as sockets
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -14,7 +13,7 @@ from typing import TypeVar
 from pylogseg.env.append_file import storage_error
 from pylogseg.env.filesystem import MappedReader as DiskFile
 from pylogseg.env.filesystem import PositionedFile
-from pylogseg.env.handles import Handles, open_descriptor
+from pylogseg.env.handles import Handles, SharedDescriptor
 from pylogseg.env.positions import Data, read_at
 from pylogseg.errors import ClosedError, RequestError, StorageError
 
@@ -156,56 +155,16 @@ class _Open:
         self._closed = True
 
 
-class _Descriptor:
-    """A file on the disk, opened for reading when it is needed, and closed while idle if too many are open."""
+class _Descriptor(SharedDescriptor):
+    """A file on the disk, for reading."""
 
-    __slots__ = ("_closed", "_handles", "_mutex", "_number", "_users", "path", "recently_used")
-
-    def __init__(self, path: str, handles: Handles) -> None:
-        self.path, self._handles = path, handles
-        self._mutex = threading.Lock()
-        self._number, self._users, self._closed = -1, 0, False
-        self.recently_used = False
+    __slots__ = ()
 
     def __enter__(self) -> int:
-        with self._mutex:
-            if self._number < 0:
-                self._number = self._handles.open(lambda: open_descriptor(self.path, os.O_RDONLY))
-                self._handles.add(self)
-            self._users += 1
-            self.recently_used = True
-            return self._number
+        return self._borrow()
 
     def __exit__(self, *_: object) -> None:
-        with self._mutex:
-            self._users -= 1
-            if self._closed and not self._users:
-                self._close()
-
-    def release_idle(self) -> bool:
-        """Close it if nobody uses it now; see `Handles`."""
-        if not self._mutex.acquire(blocking=False):
-            return False
-        try:
-            if self._users:
-                return False
-            self._close()
-            return True
-        finally:
-            self._mutex.release()
-
-    def close(self) -> None:
-        """Close it once nobody uses it."""
-        self._handles.remove(self)
-        with self._mutex:
-            self._closed = True
-            if not self._users:
-                self._close()
-
-    def _close(self) -> None:
-        if self._number >= 0:
-            number, self._number = self._number, -1
-            os.close(number)
+        self._give_back()
 
 
 class OverlayAppendFile(_Open):
