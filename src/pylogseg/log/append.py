@@ -39,6 +39,7 @@ from pylogseg.format.batches import CODEC_NAMES, scan
 from pylogseg.format.buffers import byte_view
 from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.log.append_analysis import HIGHEST_OFFSET
+from pylogseg.log.append_record_checks import limit_of
 from pylogseg.log.append_result import Appended, AppendedMany
 from pylogseg.log.append_validation import Terms, follower, leader
 from pylogseg.log.batch_headers import first_offset
@@ -62,7 +63,7 @@ def with_body(
     run: Run, data: Data, rules: Rules, leader_epoch: int, now_ms: int, is_client: bool, in_place: bool
 ) -> Data | None:
     """Decompress the batch that a run stopped at and check it again; None if it takes the slow path."""
-    from pylogseg.log.append_decompress import body_of, limit_of  # codecs are loaded when they are needed
+    from pylogseg.log.append_decompress import body_of  # codecs are loaded when they are needed
 
     body = body_of(byte_view(data), run.codec(), limit_of(rules))
     records: Data | None = run.validate_one(data, leader_epoch, now_ms, is_client, in_place, body) if body else None

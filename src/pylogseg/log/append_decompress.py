@@ -9,10 +9,8 @@ from __future__ import annotations
 import cramjam
 
 from pylogseg._native import _encoder
-from pylogseg._native._append import Rules
 from pylogseg.format.codec_error import CodecError
 from pylogseg.format.codecs import LZ4, SNAPPY, decompress
-from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.format.xerial import HEADER as XERIAL_HEADER
 
 _V2_HEADER_BYTES = 61
@@ -20,11 +18,6 @@ _V2_HEADER_BYTES = 61
 _LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_BLOCK_BYTES = 64 << 10
 _XERIAL_BLOCK_BYTES = 32 << 10
-
-
-def limit_of(rules: Rules) -> int:
-    """Return the most bytes that an appended batch may decompress to: at least the log's largest message."""
-    return max(DECOMPRESSED_LIMIT_BYTES, rules.size_limit)
 
 
 def body_of(batch: memoryview, codec: int, limit: int) -> bytes | memoryview | None:

@@ -34,6 +34,11 @@ class CheckedFields(NamedTuple):
     magic_differs: npt.NDArray[np.bool_]  #: An inner message of another magic than its wrapper's.
 
 
+def limit_of(rules: Rules) -> int:
+    """Return the most bytes that an appended batch may decompress to: at least the log's largest message."""
+    return max(DECOMPRESSED_LIMIT_BYTES, rules.size_limit)
+
+
 def read_records(
     view: memoryview,
     batch: Batch,

@@ -20,7 +20,7 @@ from pylogseg.format.buffers import byte_view
 from pylogseg.format.builder import TRANSACTIONAL, build, columns_of, shared_row
 from pylogseg.format.records import RecordColumns, decode
 from pylogseg.log.append_analysis import Analysis, analyze, frames, header_of
-from pylogseg.log.append_record_checks import CheckedFields, check_records, read_records
+from pylogseg.log.append_record_checks import CheckedFields, check_records, limit_of, read_records
 from pylogseg.log.producer_state import Origin
 
 __all__ = ["Batch", "Origin", "Prepared", "Rules", "Terms", "follower", "leader"]
@@ -114,8 +114,6 @@ class _LeaderAppend:
         self.next_offset, self.leader_epoch, self.now_ms, self.origin = terms
         self.first = found.batches[0]
         self.codec = found.codec if rules.codec < 0 else rules.codec
-        from pylogseg.log.append_decompress import limit_of  # codecs are loaded when they are needed
-
         self.limit = limit_of(rules)
 
     def prepare(self) -> Prepared:
