@@ -150,9 +150,10 @@ def _told(batch: bytes) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def read_folder(folder: str, until: float, out: Any) -> None:
-    """Read the folder again and again; sends how many records, or what is wrong."""
-    total = 0
+def read_folder(folder: str, out: Any) -> None:
+    """Read the folder again and again, once it has said that it is there; sends how many records, or what is wrong."""
+    out.send("ready")
+    until, total = out.recv(), 0
     try:
         while time.time() < until or (not total and time.time() < until + _PATIENCE_S):
             try:
@@ -183,7 +184,7 @@ def crowd(folder: Path, seconds: float, threads: int, processes: int, seed: int)
         If a reader saw what it must not see, or died.
     """
     context = multiprocessing.get_context("spawn")
-    until, faults, batches = time.time() + seconds, list[str](), itertools.count()
+    until, faults, batches = 0.0, list[str](), itertools.count()
     writer = Writer(folder, seed)
     writer.step()
 
@@ -200,11 +201,16 @@ def crowd(folder: Path, seconds: float, threads: int, processes: int, seed: int)
 
     readers = []
     for _ in range(processes):
-        told, out = context.Pipe(duplex=False)
-        process = context.Process(target=read_folder, args=(str(folder), until, out), daemon=True)
+        told, out = context.Pipe()
+        process = context.Process(target=read_folder, args=(str(folder), out), daemon=True)
         process.start()
         out.close()
         readers.append((process, told))
+    for _, told in readers:
+        told.recv()  # a process may take longer to start than the others are let loose
+    until = time.time() + seconds
+    for _, told in readers:
+        told.send(until)
     crew = [threading.Thread(target=reading, args=(number,)) for number in range(threads)]
     crew.append(threading.Thread(target=watched, args=(writer.flush,)))
     for thread in crew:
