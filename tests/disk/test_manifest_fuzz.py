@@ -13,8 +13,14 @@ from helpers.tiers import encoded_sizes
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pylogseg.disk.tier.chunks import SIZES_LIMIT_BYTES, decode_sizes, original_size, parse_chunks
-from pylogseg.disk.tier.manifest import Manifest, parse_manifest
+from pylogseg.disk.tier.manifest import (
+    SIZES_LIMIT_BYTES,
+    Manifest,
+    decode_sizes,
+    original_size,
+    parse_chunks,
+    parse_manifest,
+)
 from pylogseg.errors import CorruptionError
 from pylogseg.format.uuids import format_uuid
 

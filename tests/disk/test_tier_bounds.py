@@ -13,7 +13,7 @@ from helpers.damaged_tiers import World
 import pylogseg
 from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
 from pylogseg.disk.tier.chunk_view import Cache, ChunkView, Source
-from pylogseg.disk.tier.chunks import FixedChunks
+from pylogseg.disk.tier.manifest import FixedChunks
 
 TESTS = Path(__file__).parents[1]
 

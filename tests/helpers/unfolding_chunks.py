@@ -10,10 +10,9 @@ import threading
 import zstandard
 
 from helpers.process_memory import Growth
-from pylogseg.disk.tier.chunk_view import Cache, ChunkView, Source
-from pylogseg.disk.tier.chunks import FixedChunks
+from pylogseg.disk.tier.chunk_view import Cache, ChunkView, Source, opener
 from pylogseg.disk.tier.keys import KeyRing
-from pylogseg.disk.tier.transforms import opener
+from pylogseg.disk.tier.manifest import FixedChunks
 
 #: Bytes of a chunk, how many there are, segments, and the size of a read.
 CASES = [

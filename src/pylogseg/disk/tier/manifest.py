@@ -1,17 +1,219 @@
-"""The manifest of an uploaded segment, as Aiven's plugin writes it: one JSON object."""
+"""The manifest of an uploaded segment, as Aiven's plugin writes it: one JSON object, and the chunk index in it.
+
+All chunks have the same original size but the last one. Their sizes in the object are the same too if they are not
+compressed (`FixedChunks`), else each has its own (`VariableChunks`). Nothing is allocated for what an index claims
+before the bytes that say so are there.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from pylogseg.disk.tier.chunks import Chunks, check_compressed, parse_chunks, whole
+import numpy as np
+import numpy.typing as npt
+
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format import bounded_json
+from pylogseg.format.codec_error import CodecError
 from pylogseg.format.names import FileKind, check_topic
 from pylogseg.format.uuids import parse_uuid
+from pylogseg.format.zstd_frames import decompress
+
+#: The most that the list of chunk sizes may become, as in Aiven's plugin.
+SIZES_LIMIT_BYTES = 10 << 20
+#: The largest chunk that is read into memory; the plugin's default is 4 MiB.
+CHUNK_LIMIT_BYTES = 256 << 20
+#: A frame of zstd has so many bytes at least.
+_LEAST_FRAME_BYTES = 9
+#: Each chunk costs time, whatever is in it: of smaller ones no more are read.
+_SMALL_BYTES, _MOST_SMALL = 1024, 4096
+_INT32 = 2**31 - 1
+
+
+class Chunks(Protocol):
+    """The chunks of one segment."""
+
+    @property
+    def chunk_size(self) -> int: ...
+    @property
+    def file_size(self) -> int: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def object_size(self) -> int: ...
+    def place(self, chunk: int) -> tuple[int, int]: ...
+
+
+def original_size(chunks: Chunks, chunk: int) -> int:
+    """Return how many bytes of the segment a chunk has."""
+    return min(chunks.chunk_size, chunks.file_size - chunk * chunks.chunk_size)
+
+
+@dataclass(frozen=True)
+class FixedChunks:
+    """Chunks of one size in the object, but for the last one.
+
+    Attributes
+    ----------
+    chunk_size, file_size : int
+        Of the segment: bytes of a chunk, and of all.
+    stored_size, last_stored_size : int
+        Bytes of a chunk, and of the last one, in the object.
+    """
+
+    chunk_size: int
+    file_size: int
+    stored_size: int
+    last_stored_size: int
+
+    @property
+    def count(self) -> int:
+        return -(-self.file_size // self.chunk_size)
+
+    @property
+    def object_size(self) -> int:
+        """Bytes of the object."""
+        return (self.count - 1) * self.stored_size + self.last_stored_size if self.count else 0
+
+    def place(self, chunk: int) -> tuple[int, int]:
+        """Return where a chunk begins and ends in the object."""
+        start = chunk * self.stored_size
+        return start, start + (self.last_stored_size if chunk == self.count - 1 else self.stored_size)
+
+
+@dataclass(frozen=True)
+class VariableChunks:
+    """Chunks that each have a size of their own in the object.
+
+    Attributes
+    ----------
+    chunk_size, file_size : int
+        As for `FixedChunks`.
+    ends : array of int64
+        Where each chunk ends in the object.
+    """
+
+    chunk_size: int
+    file_size: int
+    ends: npt.NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        return len(self.ends)
+
+    @property
+    def object_size(self) -> int:
+        """Bytes of the object."""
+        return int(self.ends[-1]) if len(self.ends) else 0
+
+    def place(self, chunk: int) -> tuple[int, int]:
+        """Return where a chunk begins and ends in the object."""
+        return int(self.ends[chunk - 1]) if chunk else 0, int(self.ends[chunk])
+
+
+def whole(at: str, fields: dict[str, Any], name: str, most: int = _INT32, least: int = 0) -> int:
+    """Return a number of a JSON object; CorruptionError if it is not there, or not within its bounds."""
+    value = fields.get(name)
+    if type(value) is not int or not least <= value <= most:
+        raise CorruptionError(at, 0, f"{name} is {_shown(value)}: expected a number from {least} to {most}")
+    return value
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."
+
+
+def parse_chunks(fields: Any, at: str) -> Chunks:
+    """Return the chunk index of a manifest; CorruptionError if it contradicts itself. `at` names the manifest."""
+    if not isinstance(fields, dict):
+        raise CorruptionError(at, 0, "chunkIndex is no JSON object")
+    size, file_size = whole(at, fields, "originalChunkSize", least=1), whole(at, fields, "originalFileSize")
+    if min(size, file_size) > CHUNK_LIMIT_BYTES:
+        raise CorruptionError(at, 0, f"chunks of {size} bytes, and at most {CHUNK_LIMIT_BYTES} are read into memory")
+    if size < _SMALL_BYTES and file_size > size * _MOST_SMALL:
+        raise CorruptionError(at, 0, f"{file_size} bytes in chunks of {size}: of so small ones {_MOST_SMALL} are read")
+    kind = fields.get("type")
+    if kind == "fixed":
+        stored = whole(at, fields, "transformedChunkSize", least=1)
+        return FixedChunks(size, file_size, stored, whole(at, fields, "finalTransformedChunkSize"))
+    if kind != "variable":
+        raise CorruptionError(at, 0, f"a chunk index of type {_shown(kind)}: only fixed and variable are known")
+    sizes = _sizes(fields.get("transformedChunks"), at)
+    expected = -(-file_size // size)
+    if len(sizes) != expected:
+        raise CorruptionError(
+            at, 0, f"{len(sizes)} chunks are listed, and {file_size} bytes in chunks of {size} are {expected}"
+        )
+    return VariableChunks(size, file_size, np.cumsum(sizes, dtype=np.int64))
+
+
+def check_compressed(chunks: Chunks, overhead: int, at: str) -> None:
+    """Check that each chunk has as many bytes in the object as a compressed one can have.
+
+    Fewer would cost time for nothing; more would be fetched before anyone sees that they are none.
+    """
+    if isinstance(chunks, VariableChunks):
+        sizes = np.diff(chunks.ends, prepend=0)
+    else:
+        sizes = np.array(
+            [end - start for start, end in map(chunks.place, {0, chunks.count - 1} if chunks.count else ())]
+        )
+    whole = min(chunks.chunk_size, chunks.file_size)
+    least, most = overhead + _LEAST_FRAME_BYTES, overhead + whole + whole // 64 + 512
+    odd = sizes[(sizes < least) | (sizes > most)]
+    if len(odd):
+        raise CorruptionError(
+            at,
+            0,
+            f"a chunk of {int(odd[0])} bytes in the object, where {whole} bytes, compressed, have {least} to {most}",
+        )
+
+
+def _sizes(text: Any, at: str) -> npt.NDArray[np.int64]:
+    """Return the sizes in the text of `transformedChunks`: base64 of a zstd frame of `decode_sizes`."""
+    if not isinstance(text, str):
+        raise CorruptionError(at, 0, "transformedChunks is not there, or no text")
+    try:
+        packed = base64.b64decode(text, validate=True)
+        return decode_sizes(decompress(memoryview(packed), SIZES_LIMIT_BYTES), at)
+    except CodecError as error:  # a ValueError too
+        reason = f"it becomes more than {SIZES_LIMIT_BYTES} bytes" if error.is_limit else str(error)
+        raise CorruptionError(at, 0, f"transformedChunks: {reason}") from None
+    except (ValueError, binascii.Error) as error:
+        raise CorruptionError(at, 0, f"transformedChunks is no base64: {error}") from None
+
+
+def decode_sizes(data: bytes, at: str) -> npt.NDArray[np.int64]:
+    """Return the sizes of chunks from their binary list.
+
+    That is a count; if it is 1, one size; if it is more, a base, the width of a value in bytes, all values but the last
+    one, which the base is added to, and the last size as it is. Numbers have four bytes, all are big-endian.
+    """
+
+    def number(position: int) -> int:
+        return int.from_bytes(data[position : position + 4], "big", signed=True)
+
+    count = number(0) if len(data) >= 4 else -1
+    width = data[8] if len(data) > 8 else 0
+    expected = {0: 4, 1: 8}.get(count, 13 + (count - 1) * width)
+    if count < 0 or len(data) != expected or (count > 1 and not 1 <= width <= 4):
+        raise CorruptionError(
+            at, 0, f"the list of chunk sizes has {len(data)} bytes for {count} chunks of {width} bytes each"
+        )
+    if count < 2:
+        sizes = np.array([number(4)] * count, np.int64)
+    else:
+        values = np.zeros((count - 1, 4), np.uint8)
+        values[:, 4 - width :] = np.frombuffer(data, np.uint8, (count - 1) * width, 9).reshape(-1, width)
+        sizes = np.append(values.view(">u4").ravel().astype(np.int64) + number(4), number(len(data) - 4))
+    if len(sizes) and (sizes.min() < 0 or sizes.max() > _INT32):
+        raise CorruptionError(at, 0, f"a chunk of {int(sizes.min())} bytes, and one of {int(sizes.max())}")
+    return sizes
+
 
 #: The largest manifest that is read; the list of chunk sizes in it is bounded too.
 MANIFEST_LIMIT_BYTES = 16 << 20

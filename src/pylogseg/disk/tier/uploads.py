@@ -6,12 +6,10 @@ import errno
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pylogseg.disk.tier.chunk_view import Cache, ChunkView, Source
-from pylogseg.disk.tier.chunks import FixedChunks
+from pylogseg.disk.tier.chunk_view import OVERHEAD_BYTES, Cache, ChunkView, Open, Source, opener
 from pylogseg.disk.tier.keys import KeyRing, NoKey, NotOpened
-from pylogseg.disk.tier.manifest import Manifest, UploadedSegment
+from pylogseg.disk.tier.manifest import FixedChunks, Manifest, UploadedSegment
 from pylogseg.disk.tier.objects import Objects, Stored, is_missing
-from pylogseg.disk.tier.transforms import OVERHEAD_BYTES, Open, opener
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import CorruptionError, MissingKeyError, PylogsegError, StorageError
 from pylogseg.format.names import FileKind
