@@ -174,7 +174,7 @@ def test_partition_metadata() -> None:
         (b"", "version is ''"),
         (b"version: 0", "topic_id: ''"),
         (b"version: -1\ntopic_id: " + UUID.encode(), "version is '-1'"),
-        (b"version: 0\ntopic_id: " + b"A" * 22, "no topic has"),
+        (b"version: 0\ntopic_id: " + b"A" * 22, "reserved zero UUID"),
         (b"version: 0\nnonsense", "malformed line b'nonsense'"),
         (b"version: 0\n\xff\xfe: x", "topic_id"),
         (b"version: 0\ntopic_id: " + UUID.encode()[:-1], "not a UUID"),
