@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from helpers.large_lists import _EMPTY, _lists
-from pylogseg.format.messages.schema import Field, Message, messages
+from pylogseg.format.messages.schema import Message, MessageField, messages
 from pylogseg.server import wire
 from pylogseg.server.table import ApiTable
 
@@ -19,7 +19,7 @@ class Repeated(NamedTuple):
 
     of: Message
     version: int
-    path: tuple[Field, ...]
+    path: tuple[MessageField, ...]
     known: Known
 
     def __str__(self) -> str:
@@ -37,10 +37,10 @@ class Repeated(NamedTuple):
         assert self.of.number is not None
         return wire.request(self.of.number, self.version, 1, "repeated", values)
 
-    def _full(self, fields: tuple[Field, ...]) -> dict[str, Any]:
+    def _full(self, fields: tuple[MessageField, ...]) -> dict[str, Any]:
         return {field.name: [self._item(field)] if field.is_list else self._item(field) for field in fields}
 
-    def _item(self, field: Field) -> Any:
+    def _item(self, field: MessageField) -> Any:
         if field.type == "struct":
             return self._full(field.fields)
         for key in (f"{self.of.name}.{field.name}", field.name, field.entity):
