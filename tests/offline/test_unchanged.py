@@ -88,9 +88,11 @@ def test_what_jobs_of_spark_note(tmp_path: Path) -> None:
     path = _made(tmp_path)
     folder = str(path.parent)
     note = rewriting.made_of(folder, "how")
-    assert rewriting.is_made_of((folder, note, "how"))
-    assert not rewriting.is_made_of((folder, note, "otherwise"))
-    assert not rewriting.is_made_of((folder, {**note, "log_start": 1}, "how"))
-    assert not rewriting.is_made_of((folder, {**note, "files": [[path.name, *note["files"][path.name][:2]]]}, "how"))
+    assert rewriting.is_made_of((folder, note, "how"), lambda _: None)
+    assert not rewriting.is_made_of((folder, note, "otherwise"), lambda _: None)
+    assert not rewriting.is_made_of((folder, {**note, "log_start": 1}, "how"), lambda _: None)
+    assert not rewriting.is_made_of(
+        (folder, {**note, "files": [[path.name, *note["files"][path.name][:2]]]}, "how"), lambda _: None
+    )
     _keeping_time(path, lambda: _blank(path, tmp_path))
-    assert not rewriting.is_made_of((folder, note, "how"))
+    assert not rewriting.is_made_of((folder, note, "how"), lambda _: None)
