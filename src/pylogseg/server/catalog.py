@@ -57,7 +57,7 @@ class BrokerIdentity(NamedTuple):
     cluster_id: str | None
 
 
-class LogSource(Protocol):
+class LogOpener(Protocol):
     """Opens and closes the logs of a catalog; with `is_writable`, clients may change them."""
 
     #: What becomes of what clients write.
@@ -102,13 +102,13 @@ class ReadOnlyLogs:
 
     @property
     def left_out(self) -> tuple[int, int]:
-        """See `LogSource`."""
+        """See `LogOpener`."""
         skipping = None if self._overlays is None else self._overlays.skipping
         return (0, 0) if skipping is None else skipping.left_out
 
     @property
     def aborted(self) -> int:
-        """See `LogSource`."""
+        """See `LogOpener`."""
         return 0 if self._overlays is None else sum(self._overlays.aborted.values())
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ def usage_of_disk(log_dir: str) -> tuple[int, int]:
 class ServedPartition:
     """One partition: a folder, and its log from the first use on."""
 
-    def __init__(self, found: Partition, logs: LogSource, *, epoch: int | None = None) -> None:
+    def __init__(self, found: Partition, logs: LogOpener, *, epoch: int | None = None) -> None:
         self.topic, self.number, self.found = found.topic, found.partition, found
         self.folder = shown(found.files, found.path)
         parent, self.name = found.files.split(found.path)
@@ -275,11 +275,11 @@ class Catalog:
         names: Sequence[str] = (),
         *,
         view: View = View(),  # noqa: B008  (it cannot be changed)
-        logs: LogSource | None = None,
+        logs: LogOpener | None = None,
         defaults: TopicDefaults = TopicDefaults(),  # noqa: B008
     ) -> None:
         self.disk, self.view, self.defaults = disk, view, defaults
-        self.logs: LogSource = ReadOnlyLogs(view) if logs is None else logs
+        self.logs: LogOpener = ReadOnlyLogs(view) if logs is None else logs
         #: What whoever starts the server should know.
         self.notes: list[str] = []
         self._identities: dict[str, BrokerIdentity] = {}
@@ -308,7 +308,7 @@ class Catalog:
         view: View = View(),  # noqa: B008  (it cannot be changed)
         storage: Mapping[str, Any] | None = None,
         tier: str | None = None,
-        logs: LogSource | None = None,
+        logs: LogOpener | None = None,
         defaults: TopicDefaults = TopicDefaults(),  # noqa: B008
     ) -> Catalog:
         """List some directories that no broker is writing to; `storage` has options of fsspec for URLs.

@@ -19,7 +19,7 @@ from pylogseg.format.names import METADATA_TOPIC, partition_folder_name
 from pylogseg.log.append_result import Appended
 from pylogseg.log.producer_state import Origin
 from pylogseg.server import codes
-from pylogseg.server.catalog import INTERNAL, Catalog, LogSource, ServedPartition, Topic
+from pylogseg.server.catalog import INTERNAL, Catalog, LogOpener, ServedPartition, Topic
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import settings as settings_of_kafka
 from pylogseg.server.defaults import topic_settings, why_invalid
@@ -40,7 +40,7 @@ MOST_PARTITIONS, MOST_IN_ALL = 10_000, 50_000
 UsersOfScram = dict[tuple[str, str], ScramCredential]
 
 
-class TopicStore(LogSource, Protocol):
+class TopicStore(LogOpener, Protocol):
     """Keeps topics and their logs: in memory, or in a directory."""
 
     clock: MovableClock
