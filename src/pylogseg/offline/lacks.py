@@ -38,21 +38,16 @@ def name_lacks(result: Result, known: list[Finding]) -> None:
 def _left(part: PartitionResult, before: list[Finding]) -> list[Finding]:
     if not before or "offsetsFromOthers" not in part.numbers:
         return before
-    now = [_range(finding) for finding in lacking(open_dir([part.path]))]
+    now = [finding.offsets for finding in lacking(open_dir([part.path]))]
     log_start, log_end = part.log_start or 0, part.log_end or 0
 
     def is_back(first: int, end: int) -> bool:
         is_inside = log_start <= first < end <= log_end
         return is_inside and not any(other < end and first < other_end for other, other_end in now)
 
-    return [finding for finding in before if not is_back(*_range(finding))]
-
-
-def _range(finding: Finding) -> tuple[int, int]:
-    first = finding.offset or 0
-    return first, first + 1 if finding.last_offset is None else finding.last_offset + 1
+    return [finding for finding in before if not is_back(*finding.offsets)]
 
 
 def _count_from(finding: Finding, offset: int) -> int:
-    first, end = _range(finding)
+    first, end = finding.offsets
     return max(end - max(first, offset), 0)

@@ -39,6 +39,12 @@ class Finding(NamedTuple):
     other_remedy: str = ""  #: In place of that of the kind.
 
     @property
+    def offsets(self) -> tuple[int, int]:
+        """The offsets concerned, half-open; the first one alone, or 0, where no more is known."""
+        first = self.offset or 0
+        return first, first + 1 if self.last_offset is None else self.last_offset + 1
+
+    @property
     def remedy(self) -> str:
         """The recommended action."""
         return self.other_remedy or REMEDIES[self.kind]

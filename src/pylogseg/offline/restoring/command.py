@@ -33,6 +33,7 @@ from pylogseg.offline.restoring.checkpoints import all_entries, all_within, note
 from pylogseg.offline.restoring.contents import Content, content_of
 from pylogseg.offline.restoring.from_table import FromTable
 from pylogseg.offline.restoring.partition import RestoreOptions, Written
+from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
 from pylogseg.offline.restoring.staging import Staging, finish_commits
 from pylogseg.offline.restoring.tables import Tables, is_table
 from pylogseg.offline.restoring.tier import FromTier, Until
@@ -156,7 +157,7 @@ def restore(
     is_remote = "://" in into
     into = into if is_remote else checked_target(into)
     options = RestoreOptions(**table)
-    given: FromTable | _FromLogs | FromTier
+    given: RestoreSource
     if tier is not None or is_tier(source):
         if committed or without_transactions or table:
             raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
@@ -186,7 +187,7 @@ def restore(
 
 
 def _into_store(
-    given: FromTable | _FromLogs | FromTier,
+    given: RestoreSource,
     upload: Upload,
     overwrite: bool,
     dry_run: bool,
@@ -230,12 +231,8 @@ def comes_from_table(path: str) -> bool:
     return is_table(path)
 
 
-class _FromLogs:
+class _FromLogs(RestoreSource):
     """Partitions of a log directory, byte for byte."""
-
-    has_producers = True
-    keeps_going = False
-    notes: Sequence[str] = ()
 
     def __init__(self, path: str, topics: Sequence[str], numbers: Sequence[int], force: bool) -> None:
         self._storage = LocalStorage()
@@ -260,7 +257,6 @@ class _FromLogs:
 
     @property
     def is_marked(self) -> bool:
-        """True if all that is copied was closed cleanly, and is whole."""
         if self.lacking:
             return False
         marker = FileKind.CLEAN_SHUTDOWN.value
@@ -288,24 +284,21 @@ class _FromLogs:
         return os.path.join(self._places[name].parent, name)
 
     def groups(self, names: Iterable[str]) -> list[list[str]]:
-        """See `Restorable`: for each group the checkpoints are read."""
+        """Return groups of many: for each the checkpoints are read."""
         rest = iter(names)
         return list(iter(lambda: list(islice(rest, _TOGETHER)), []))
 
     def only(self, names: Collection[str]) -> _FromLogs:
-        """See `Restorable`."""
         some = copy.copy(self)
         some._places = {name: self._places[name] for name in names}
         some.partitions, some.lacking = [PartitionResult(name, "") for name in names], []
         return some
 
     def size(self, names: Iterable[str]) -> int:
-        """See `Restorable`."""
         sizes = {result.name: result.bytes_after for result in self.partitions}
         return sum(sizes[name] for name in names)
 
     def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
-        """Return what the logs will have; every batch is read."""
         parts = {name: open_dir(self._folder(name)).partitions for name in names}
         return {
             name: content_of(found, arrivals[name].ids, changed=arrivals[name].changes(name))
@@ -316,23 +309,15 @@ class _FromLogs:
         return topic_id_of(LocalStorage(), self._folder(name))
 
     def cluster_id(self, name: str) -> str | None:
-        """Return the id of the cluster that a partition comes from; None if it is not known."""
         place = self._places[name]
         return None if place.log_dir is None else cluster_id_of(place.log_dir)
 
-    def write(
-        self,
-        staging: Staging,
-        names: Sequence[str],
-        ids: dict[str, str],
-        on_bytes: Callable[[int], None],
-        arrivals: Mapping[str, Arrival],
-    ) -> list[Written]:
-        """Copy partitions into the staging folder; compare each copy with the original, and read its batches."""
-        for parent in {self._places[name].parent for name in names}:
+    def write(self, order: RestoreOrder) -> list[Written]:
+        """Copy partitions; compare each copy with the original, and read its batches."""
+        places = {name: self._places[name] for name in order.names}
+        for parent in {place.parent for place in places.values()}:
             check_unlocked(parent)
-        above = staging.attempt_folder("restore")
-        places = {name: self._places[name] for name in names}
+        above = order.staging.attempt_folder("restore")
         known = {
             log_dir: all_entries(self._storage, log_dir)
             for log_dir in {place.log_dir for place in places.values()}
@@ -343,31 +328,23 @@ class _FromLogs:
             for name, place in places.items()
         }
         written = []
-        for name in names:
-            written.append(self._copy(above, name, said[name], ids, on_bytes, arrivals[name]))
+        for name in order.names:
+            written.append(self._copy(above, name, said[name], order))
             said[name] = all_within(said[name], written[-1].end_offset)
         note_entries(self._storage, above, said)
         return written
 
-    def _copy(
-        self,
-        above: str,
-        name: str,
-        entries: dict[str, int],
-        ids: dict[str, str],
-        on_bytes: Callable[[int], None],
-        arrival: Arrival,
-    ) -> Written:
+    def _copy(self, above: str, name: str, entries: dict[str, int], order: RestoreOrder) -> Written:
         storage, source, copy = self._storage, self._folder(name), os.path.join(above, name)
-        copy_folder(storage, source, copy, on_bytes)
-        difference = first_difference(storage, source, copy, on_bytes)
+        copy_folder(storage, source, copy, order.on_bytes)
+        difference = first_difference(storage, source, copy, order.on_bytes)
         if difference:
             raise StorageError(copy, "copy", f"what was written is not what is read: {difference}")
         finish_swap(storage, copy)
         start, end = check_batches(storage, copy, source)
         topic, number = partition_of(name)
-        if topic in ids:
-            metadata = encode_partition_metadata(PartitionMetadata(ids[topic]))
+        if topic in order.ids:
+            metadata = encode_partition_metadata(PartitionMetadata(order.ids[topic]))
             storage.write_synced(os.path.join(copy, FileKind.PARTITION_METADATA.value), metadata)
         (result,) = (each for each in self.partitions if each.name == name)
         result.notes += settle(storage, copy, end)
@@ -379,7 +356,7 @@ class _FromLogs:
             entries.get(kind.value, 0)
             for kind in (FileKind.LOG_STARTS, FileKind.RECOVERY_POINTS, FileKind.HIGH_WATERMARKS)
         ]
-        end += adopt(storage, copy, arrival, Start(clean, *points), result, on_bytes)
+        end += adopt(storage, copy, order.arrivals[name], Start(clean, *points), result, order.on_bytes)
         sizes = [e.size for e in storage.list_folder(copy) if e.name.endswith(".log")]
         start = max(start, entries.get(FileKind.LOG_STARTS.value, 0))
         return Written(topic, number, copy, start, end, -1, len(sizes), sum(sizes), -1)
@@ -403,7 +380,7 @@ class Restoring:
 
     def __init__(
         self,
-        given: FromTable | _FromLogs | FromTier,
+        given: RestoreSource,
         target: str,
         cluster_metadata: str | None = None,
         on_result: Callable[[PartitionResult], None] | None = None,
@@ -442,8 +419,8 @@ class Restoring:
         staging = Staging(self._target)
         staging.begin()
         try:
-            ids = self._topic_ids(names)
-            done = spreading.write(given, staging, names, ids, self._arrivals, self._executor, self._advance)
+            order = RestoreOrder(staging, names, self._topic_ids(names), self._arrivals, self._advance)
+            done = spreading.write(given, order, self._executor)
             if done:
                 self._match_markers()
                 staging.commit(done, overwrite=True)
@@ -461,7 +438,7 @@ class Restoring:
         return self._end()
 
     def _chosen(self, overwrite: bool) -> list[str]:
-        """Partitions that are to be written."""
+        """Return the names of the partitions to write."""
         self._result.partitions += self._given.partitions
         for result in self._result:
             self._note_id(result.name)
@@ -525,11 +502,9 @@ class Restoring:
                 )
 
     def _is_there(self, result: PartitionResult, there: Content, wanted: Content) -> bool:
-        """Whether a log is as it would be written, with the markers of transactions that are to be aborted."""
-        if isinstance(self._given, FromTable):
-            return there[:3] == wanted[:3] and self._given.has_same(result.name, self._target)
+        """Check whether a log is as it would be written, with the markers of transactions that are to be aborted."""
         if not self._aborts or result.name not in self._arrivals:
-            return there == wanted
+            return self._given.is_same(result.name, self._target, there, wanted)
         (part,) = open_dir(result.path).partitions
         if there.end_offset < wanted.end_offset or content_of(part, below=wanted.end_offset) != wanted:
             return False
@@ -547,7 +522,7 @@ class Restoring:
         return logs[0] if logs else None
 
     def _topic_ids(self, names: Sequence[str]) -> dict[str, str]:
-        """The ids of topics that differ from what the source says, or may; what is not known is noted."""
+        """Return the ids of topics that differ from what the source says, or may; what is not known is noted."""
         found: dict[str, str] = {}
         for name in names:
             topic = partition_of(name)[0]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pylogseg.disk.target import Target
 from pylogseg.errors import RequestError
-from pylogseg.inspect.verify.findings import Finding
 from pylogseg.offline.comparing_table import compared
 from pylogseg.offline.restoring.adopting import Arrival
 from pylogseg.offline.restoring.contents import Content
 from pylogseg.offline.restoring.partition import RestoreOptions, Written
 from pylogseg.offline.restoring.rows import WriteOptions, write_rows
-from pylogseg.offline.restoring.staging import Staging
+from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
 from pylogseg.offline.restoring.tables import RecordRange, Tables
 from pylogseg.offline.result import PartitionResult
 from pylogseg.walker.gaps import offsets_text
@@ -26,15 +25,10 @@ _REMEDY = (
 )
 
 
-class FromTable:
+class FromTable(RestoreSource):
     """Records that an export wrote."""
 
-    is_marked = True  # what is written here is written in order
     has_producers = False
-    keeps_going = False
-    asked = True
-    notes: Sequence[str] = ()
-    lacking: Sequence[Finding] = ()
 
     def __init__(
         self,
@@ -74,51 +68,33 @@ class FromTable:
         return result
 
     def groups(self, names: Iterable[str]) -> list[list[str]]:
-        """See `Restorable`."""
         return self._tables.groups(names)
 
     def only(self, names: Collection[str]) -> FromTable:
-        """See `Restorable`."""
         some = copy.copy(self)
         some._tables, some._parts = self._tables.only(names), {name: self._parts[name] for name in names}
         some.partitions, some.lacking = [PartitionResult(name, "") for name in names], ()
         return some
 
     def size(self, names: Iterable[str]) -> int:
-        """See `Restorable`."""
         return self._tables.only([*names]).size_bytes
 
     def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
-        """Return the contents of the logs to write."""
         parts = {name: self._parts[name] for name in names}
         left = {name: (part.transactional or 0) if self._without else 0 for name, part in parts.items()}
         return {n: Content(each.first_offset, each.end_offset, each.records - left[n]) for n, each in parts.items()}
 
-    def has_same(self, name: str, target: str) -> bool:
-        """Check whether a log directory has the records of a partition already, one by one."""
+    def is_same(self, name: str, target: str, there: Content, wanted: Content) -> bool:
+        """Compare the records one by one."""
+        if there[:3] != wanted[:3]:
+            return False
         rows = self._tables.read([name], lambda size: None, without_transactions=self._without)
         return all(is_same for _, _, is_same in compared(rows, target, self._options.timestamp_type))
 
-    def topic_id(self, name: str) -> str | None:
-        """Return None: a table has no topic ids."""
-        return None
-
-    def cluster_id(self, name: str) -> str | None:
-        """Return None, for the same reason."""
-        return None
-
-    def write(
-        self,
-        staging: Staging,
-        names: Sequence[str],
-        ids: dict[str, str],
-        on_bytes: Callable[[int], None],
-        arrivals: Mapping[str, Arrival],
-    ) -> list[Written]:
-        """Write partitions into the staging folder."""
-        restore = RestoreOptions(**{**vars(self._options), "topic_ids": ids})
-        rows = self._tables.read(names, on_bytes, without_transactions=self._without)
-        return write_rows(rows, staging, "restore", WriteOptions(staging.root, restore=restore))
+    def write(self, order: RestoreOrder) -> list[Written]:
+        restore = RestoreOptions(**{**vars(self._options), "topic_ids": order.ids})
+        rows = self._tables.read(order.names, order.on_bytes, without_transactions=self._without)
+        return write_rows(rows, order.staging, "restore", WriteOptions(order.staging.root, restore=restore))
 
 
 def _why_undecided(part: RecordRange) -> str:

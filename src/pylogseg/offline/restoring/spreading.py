@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from pylogseg.env.executor import Executor
 from pylogseg.env.pool import Advance
 from pylogseg.errors import PylogsegError
-from pylogseg.offline.restoring.adopting import Arrival
 from pylogseg.offline.restoring.contents import Content
 from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.source import Arrivals, RestoreOrder, RestoreSource
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.offline.result import PartitionResult
 
-Arrivals = Mapping[str, Arrival]
-
-
-class Restorable(Protocol):
-    """Where partitions come from."""
-
-    keeps_going: bool  #: If a partition fails, with the others.
-    partitions: list[PartitionResult]
-
-    def groups(self, names: Iterable[str]) -> list[list[str]]:
-        """Return names of partitions in groups, each read by itself."""
-        ...
-
-    def only(self, names: Collection[str]) -> Any:
-        """Return a source of some partitions, which can be sent to another process, with results of its own."""
-        ...
-
-    def size(self, names: Iterable[str]) -> int:
-        """Return the bytes of partitions."""
-        ...
+_Part = tuple[RestoreSource, Arrivals]
 
 
 class _Made(NamedTuple):
@@ -43,7 +24,7 @@ class _Made(NamedTuple):
     error: PylogsegError | None
 
 
-def contents(given: Restorable, names: Iterable[str], arrivals: Arrivals, executor: Executor) -> dict[str, Content]:
+def contents(given: RestoreSource, names: Iterable[str], arrivals: Arrivals, executor: Executor) -> dict[str, Content]:
     """Return what the logs will have; not of what cannot be read."""
     found: dict[str, Content] = {}
     for value in _spread(given, names, arrivals, _contents, executor, None):
@@ -51,32 +32,26 @@ def contents(given: Restorable, names: Iterable[str], arrivals: Arrivals, execut
     return found
 
 
-def write(
-    given: Restorable,
-    staging: Staging,
-    names: Sequence[str],
-    ids: dict[str, str],
-    arrivals: Arrivals,
-    executor: Executor,
-    on_bytes: Callable[[int], None],
-) -> list[Written]:
+def write(given: RestoreSource, order: RestoreOrder, executor: Executor) -> list[Written]:
     """Write partitions into the staging folder."""
-    work = functools.partial(_write, place=(staging.root, staging.write_id), ids=ids)
-    return [each for value in _spread(given, names, arrivals, work, executor, on_bytes) for each in value]
+    place = order.staging.root, order.staging.write_id
+    work = functools.partial(_write, place=place, ids=order.ids)
+    found = _spread(given, order.names, order.arrivals, work, executor, order.on_bytes)
+    return [each for value in found for each in value]
 
 
-def _contents(part: tuple[Any, Arrivals], advance: Advance) -> _Made:
+def _contents(part: _Part, advance: Advance) -> _Made:
     given, arrivals = part
     return _tried(given, lambda: given.contents([each.name for each in given.partitions], arrivals))
 
 
-def _write(part: tuple[Any, Arrivals], advance: Advance, place: tuple[str, str], ids: dict[str, str]) -> _Made:
+def _write(part: _Part, advance: Advance, place: tuple[str, str], ids: dict[str, str]) -> _Made:
     given, arrivals = part
     names = [each.name for each in given.partitions]
-    return _tried(given, lambda: given.write(Staging(*place), names, ids, advance, arrivals))
+    return _tried(given, lambda: given.write(RestoreOrder(Staging(*place), names, ids, arrivals, advance)))
 
 
-def _tried(given: Restorable, work: Callable[[], Any]) -> _Made:
+def _tried(given: RestoreSource, work: Callable[[], Any]) -> _Made:
     try:
         return _Made(work(), given.partitions, None)
     except PylogsegError as error:
@@ -86,10 +61,10 @@ def _tried(given: Restorable, work: Callable[[], Any]) -> _Made:
 
 
 def _spread(
-    given: Restorable,
+    given: RestoreSource,
     names: Iterable[str],
     arrivals: Arrivals,
-    work: Callable[[tuple[Any, Arrivals], Advance], _Made],
+    work: Callable[[_Part, Advance], _Made],
     executor: Executor,
     on_bytes: Callable[[int], None] | None,
 ) -> Iterator[Any]:

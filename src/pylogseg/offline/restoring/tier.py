@@ -26,7 +26,7 @@ from pylogseg.offline.restoring.adopting import Arrival, adopt
 from pylogseg.offline.restoring.checkpoints import note_entries
 from pylogseg.offline.restoring.contents import Content, Digest, checksum
 from pylogseg.offline.restoring.partition import Written
-from pylogseg.offline.restoring.staging import Staging
+from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
 from pylogseg.offline.result import PartitionResult
 from pylogseg.offline.truncating import truncate
 from pylogseg.reading.copies import Damage, Good, LogCopies
@@ -55,12 +55,10 @@ class Until(NamedTuple):
     time_ms: int | None = None
 
 
-class FromTier:
+class FromTier(RestoreSource):
     """Partitions of a tier, or of a disk and its tier as one."""
 
-    is_marked = True  # what is written here is written in order
-    has_producers = True
-    lacking: Sequence[Finding] = ()
+    notes: tuple[str, ...]
 
     def __init__(
         self,
@@ -72,7 +70,7 @@ class FromTier:
         skips_damage: bool,
         keeps_going: bool = False,
     ) -> None:
-        self.keeps_going = keeps_going  #: If one partition fails, with the others.
+        self.keeps_going = keeps_going
         self.asked = bool(topics or numbers)
         self._topics, self._numbers = tuple(topics), tuple(numbers) or None
         self.notes = disk.notes  # what of the tier is left out
@@ -113,12 +111,7 @@ class FromTier:
             refuse(found)
         return found
 
-    def groups(self, names: Iterable[str]) -> list[list[str]]:
-        """Return names of partitions in groups, each read by itself."""
-        return [[name] for name in names]
-
     def only(self, names: Collection[str]) -> FromTier:
-        """Return the same of some partitions, with results of their own."""
         some = copy.copy(self)
         some._parts = {name: self._parts[name] for name in names}
         some._results = {name: PartitionResult(name, "") for name in names}
@@ -126,45 +119,25 @@ class FromTier:
         return some
 
     def size(self, names: Iterable[str]) -> int:
-        """Return the bytes of partitions."""
         return sum(self._parts[name].size for name in names)
 
     def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
-        """Return what the logs will have; every batch is read."""
         return {name: _content(self._parts[name], self._end_of(self._parts[name]), arrivals[name]) for name in names}
 
     def topic_id(self, name: str) -> str | None:
         part = self._parts[name]
         return readable_topic_id(part.files, part.path)
 
-    def cluster_id(self, name: str) -> str | None:
-        """Return None: nothing in a tier tells, but for the ids of topics."""
-        return None
-
-    def write(
-        self,
-        staging: Staging,
-        names: Sequence[str],
-        ids: dict[str, str],
-        on_bytes: Callable[[int], None],
-        arrivals: Mapping[str, Arrival],
-    ) -> list[Written]:
-        """Write partitions into the staging folder; every batch is read, with its CRC."""
-        above, said = staging.attempt_folder("restore"), dict[str, dict[str, int]]()
-        written = [self._write(above, self._parts[name], ids, said, on_bytes, arrivals[name]) for name in names]
+    def write(self, order: RestoreOrder) -> list[Written]:
+        """Write partitions; every batch is read, with its CRC."""
+        above, said = order.staging.attempt_folder("restore"), dict[str, dict[str, int]]()
+        written = [self._write(above, self._parts[name], said, order) for name in order.names]
         note_entries(self._storage, above, said)
         return written
 
-    def _write(
-        self,
-        above: str,
-        part: Partition,
-        ids: dict[str, str],
-        said: dict[str, dict[str, int]],
-        on_bytes: Callable[[int], None],
-        arrival: Arrival,
-    ) -> Written:
+    def _write(self, above: str, part: Partition, said: dict[str, dict[str, int]], order: RestoreOrder) -> Written:
         """Write a partition, and note in `said` what the checkpoints have to say of it."""
+        on_bytes = order.on_bytes
         storage, folder, result = self._storage, os.path.join(above, part.name), self._results[part.name]
         storage.make_folder(folder)
         end = self._end_of(part)
@@ -189,11 +162,12 @@ class FromTier:
             (cut,) = truncate(folder, end)
             reached = end if cut.log_end is None else cut.log_end
             result.notes.append(f"its batches from offset {reached} on are left out")
-        topic_id = ids.get(part.topic) or self.topic_id(part.name)
+        topic_id = order.ids.get(part.topic) or self.topic_id(part.name)
         if topic_id:
             data = encode_partition_metadata(PartitionMetadata(topic_id))
             storage.write_synced(os.path.join(folder, FileKind.PARTITION_METADATA.value), data)
         start = max(part.log_start_offset, segments[0].base_offset)
+        arrival = order.arrivals[part.name]
         reached += adopt(storage, folder, arrival, Start(True, start, reached, reached), result, on_bytes)
         said[part.name] = {FileKind.RECOVERY_POINTS.value: reached, FileKind.HIGH_WATERMARKS.value: reached}
         if start > segments[0].base_offset:

@@ -1,0 +1,73 @@
+"""What `restore` takes partitions from: a table, log directories, or a tier."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pylogseg.inspect.verify.findings import Finding
+from pylogseg.offline.restoring.adopting import Arrival
+from pylogseg.offline.restoring.contents import Content
+from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.staging import Staging
+from pylogseg.offline.result import PartitionResult
+
+Arrivals = Mapping[str, Arrival]
+
+
+class RestoreOrder(NamedTuple):
+    """What a source is to write, and where."""
+
+    staging: Staging
+    names: Sequence[str]
+    ids: dict[str, str]  #: Of topics, where the target's cluster has another one than the source.
+    arrivals: Arrivals  #: By partition; none for a table.
+    on_bytes: Callable[[int], None]
+
+
+class RestoreSource:
+    """Partitions that are chosen of a source, each with its result."""
+
+    has_producers = True
+    keeps_going = False  #: If a partition fails, with the others.
+    asked = True  #: Whether partitions were named.
+    notes: Sequence[str] = ()
+    lacking: Sequence[Finding] = ()  #: What is known to be missing.
+    partitions: list[PartitionResult]
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether all of it was closed cleanly and is whole; what is written anew is."""
+        return True
+
+    def groups(self, names: Iterable[str]) -> list[list[str]]:
+        """Return names of partitions in groups, each read by itself."""
+        return [[name] for name in names]
+
+    def only(self, names: Collection[str]) -> Any:
+        """Return a source of some partitions, which can be sent to another process, with results of its own."""
+        raise NotImplementedError
+
+    def size(self, names: Iterable[str]) -> int:
+        """Return the bytes of partitions."""
+        raise NotImplementedError
+
+    def contents(self, names: Iterable[str], arrivals: Arrivals) -> dict[str, Content]:
+        """Return what the logs will have; every batch is read."""
+        raise NotImplementedError
+
+    def write(self, order: RestoreOrder) -> list[Written]:
+        """Write partitions into the staging folder; leave out those that come to nothing."""
+        raise NotImplementedError
+
+    def is_same(self, name: str, target: str, there: Content, wanted: Content) -> bool:
+        """Check whether a partition in a log directory has what would be written."""
+        return there == wanted
+
+    def topic_id(self, name: str) -> str | None:
+        """Return the id of a partition's topic; None if it is not known."""
+        return None
+
+    def cluster_id(self, name: str) -> str | None:
+        """Return the id of the cluster that a partition comes from; None if it is not known."""
+        return None
