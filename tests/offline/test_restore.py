@@ -14,7 +14,7 @@ import pylogseg
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.inspect.verify.disk import Level, VerifySummary, verify
-from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions, Written
+from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions, WrittenPart
 from pylogseg.offline.restoring.staging import FORGOTTEN_MS, Staging, finish_commits
 from pylogseg.tables.read_arrow import read_arrow
 
@@ -31,7 +31,7 @@ def table(first: int, count: int, step: int = 1, **more: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({**columns, **more})
 
 
-def written(staging: Staging, task: str, topic: str, number: int, *tables: Any, **options: Any) -> Written:
+def written(staging: Staging, task: str, topic: str, number: int, *tables: Any, **options: Any) -> WrittenPart:
     writer = PartitionWriter(LocalStorage(), staging.attempt_folder(task), topic, number, RestoreOptions(**options))
     for each in tables:
         writer.write(each)

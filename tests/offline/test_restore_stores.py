@@ -23,7 +23,7 @@ from pylogseg.offline import restore
 from pylogseg.offline.restoring.partition import RestoreOptions
 from pylogseg.offline.restoring.rows import WriteOptions, write_rows
 from pylogseg.offline.restoring.staging import Staging, by_offsets
-from pylogseg.offline.restoring.uploading import Upload
+from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.tables.export.stores import RemoteStore, store_of
 
 URL = "memory://restored"
@@ -114,7 +114,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
         monkeypatch.setattr(RemoteStore, what, counted(getattr(RemoteStore, what)))
 
 
-def written(upload: Upload, rows: Any, scratch: Path) -> None:
+def written(upload: StoreUpload, rows: Any, scratch: Path) -> None:
     """Write rows as Spark's tasks and its driver do: of two tasks, the second has the higher offsets."""
     parts = []
     with upload.opened() as root:
@@ -147,7 +147,7 @@ def test_a_restore_that_is_killed_at_each_request(
         if kind == "files":
             restore(tmp_path / "new", URL, overwrite=True)
         else:
-            written(Upload(URL), [table.slice(0, 30), table.slice(30)], tmp_path / f"scratch-{next(runs)}")
+            written(StoreUpload(URL), [table.slice(0, 30), table.slice(30)], tmp_path / f"scratch-{next(runs)}")
 
     def values(url: Any) -> list[Any]:
         return [(each.topic, each.offset, each.value) for each in package.read(url)]
@@ -199,7 +199,7 @@ def test_an_unfinished_directory_is_refused_wherever_it_lies(examples: Path, tmp
 
 
 def test_one_restore_at_a_time(examples: Path) -> None:
-    with Upload(URL).opened(), pytest.raises(StorageError, match="writes to memory://restored"):
+    with StoreUpload(URL).opened(), pytest.raises(StorageError, match="writes to memory://restored"):
         restore(examples, URL, topics=NAMES)
     assert objects() == {}
 

@@ -12,7 +12,7 @@ from pylogseg.cli.query import OffsetRange, parse_offsets
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.disk import Disk, open_dir
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.offline.comparing import Difference, Range
+from pylogseg.offline.comparing import Difference, DifferentRange
 from pylogseg.offline.comparing import diff as compare
 from pylogseg.walker.gaps import offsets_text
 
@@ -170,7 +170,7 @@ def _lines(row: Difference) -> Iterator[str]:
             yield f"  and {row.unlisted} more ranges (--max-ranges lists more)"
 
 
-def _line(found: Range) -> str:
+def _line(found: DifferentRange) -> str:
     offsets = str(found.first_offset)
     if found.last_offset > found.first_offset:
         offsets += f"-{found.last_offset}"

@@ -15,7 +15,7 @@ from pylogseg.log.cleaner_range import cleanable, dirtiness
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import SLOT_BYTES, OffsetMap
 from pylogseg.offline.options import OptionKeywords, Options
-from pylogseg.offline.partition import Part
+from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
 
@@ -67,7 +67,7 @@ def compact(
     """
     shared = Options.of(options)
 
-    def work(part: Part) -> None:
+    def work(part: OfflinePartition) -> None:
         unknown = part.settings.why_unknown(part.topic, part.name)
         if unknown and not force and not part.settings.knows(part.topic, "cleanup_policy", name=part.name):
             part.result.skip(unknown, _NAME_IT, not_done=True)
@@ -104,7 +104,7 @@ def _refuse_without_keys(log: Log, limit_bytes: int) -> None:
                     )
 
 
-def _map_of(part: Part, map_bytes: int | None, jobs: int) -> OffsetMap:
+def _map_of(part: OfflinePartition, map_bytes: int | None, jobs: int) -> OffsetMap:
     memory = part.broker.log_cleaner_dedupe_buffer_size if map_bytes is None else map_bytes
     offsets = OffsetMap(min(memory // jobs, 2**31 - 1), part.broker.log_cleaner_io_buffer_load_factor)
     if offsets.limit == 0:
@@ -112,7 +112,7 @@ def _map_of(part: Part, map_bytes: int | None, jobs: int) -> OffsetMap:
     return offsets
 
 
-def _clean(part: Part, log: Log, min_dirty_ratio: float, cleaner: Cleaner, most_keys: int) -> bool:
+def _clean(part: OfflinePartition, log: Log, min_dirty_ratio: float, cleaner: Cleaner, most_keys: int) -> bool:
     last_clean = None if part.directory is None else part.directory.cleaned_to(part.name)
     numbers = part.result.numbers = {"rounds": 0, "recordsRead": 0, "recordsRemoved": 0, "recordsWithoutKey": 0}
     while True:

@@ -32,7 +32,7 @@ Path = str | os.PathLike[str]
 _MISSING, _EXTRA = 16, 32
 
 
-class Range(NamedTuple):
+class DifferentRange(NamedTuple):
     """Records next to each other that differ in the same way.
 
     Attributes
@@ -67,7 +67,7 @@ class Difference:
         Records compared.
     missing, extra, changed : int
         Records that only A has, that only B has, and that differ.
-    ranges : list of Range
+    ranges : list of DifferentRange
         In the order of offsets; the first ones, up to ``max_ranges``.
     unlisted : int
         Ranges beyond these.
@@ -87,7 +87,7 @@ class Difference:
     missing: int = 0
     extra: int = 0
     changed: int = 0
-    ranges: list[Range] = field(default_factory=list)
+    ranges: list[DifferentRange] = field(default_factory=list)
     unlisted: int = 0
     compared: tuple[int, int] = (0, 0)
     log_starts: tuple[int, int] = (0, 0)
@@ -416,6 +416,6 @@ class _Ranges:
         self._open = int(codes[-1])
 
 
-def _range_of(code: int, first: int, last: int, records: int) -> Range:
+def _range_of(code: int, first: int, last: int, records: int) -> DifferentRange:
     kind: Kind = "missing" if code == _MISSING else "extra" if code == _EXTRA else "changed"
-    return Range(kind, first, last, records, tuple(name for bit, name in FIELD_NAMES.items() if code & bit))
+    return DifferentRange(kind, first, last, records, tuple(name for bit, name in FIELD_NAMES.items() if code & bit))

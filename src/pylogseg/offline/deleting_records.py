@@ -13,7 +13,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.names import parse_partition_folder, partition_folder_name
 from pylogseg.log.log import Log
 from pylogseg.offline.options import OptionKeywords, Options
-from pylogseg.offline.partition import Part
+from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
 
@@ -70,7 +70,7 @@ def delete_records(
     elif places[0].is_whole and not shared.topics and not shared.partitions:
         raise RequestError("one offset for all partitions there are: name those that are meant, or '*' for all")
 
-    def work(part: Part) -> None:
+    def work(part: OfflinePartition) -> None:
         requested = offsets.get(part.name) if isinstance(offsets, Mapping) else offsets
         if requested is None:
             part.result.skip("no offset is given", "offsets go by partition, as in orders-3=100")
@@ -96,7 +96,7 @@ def _not_here(asked: str, names: Sequence[str]) -> str:
     )
 
 
-def _delete(part: Part, log: Log, requested: int) -> None:
+def _delete(part: OfflinePartition, log: Log, requested: int) -> None:
     start = log.log_start_offset
     offset = log.high_watermark if requested == HIGH_WATERMARK else requested
     if part.directory is None and offset > start and offset not in log.segments.base_offsets:

@@ -9,11 +9,13 @@ from pylogseg.env.storage import AppendFile
 from pylogseg.errors import CorruptionError
 from pylogseg.format.files.cuts import Cut, encode_cuts, parse_cuts
 from pylogseg.format.names import FileKind
-from pylogseg.offline.partition import Part
+from pylogseg.offline.partition import OfflinePartition
 from pylogseg.walker.gaps import Gap
 
 
-def note_cuts(part: Part, command: str, file: AppendFile, gaps: Iterable[Gap], end_offset: int | None) -> None:
+def note_cuts(
+    part: OfflinePartition, command: str, file: AppendFile, gaps: Iterable[Gap], end_offset: int | None
+) -> None:
     """Note gaps whose bytes are about to go from a segment, which ends at an offset; None for the last one.
 
     Before they go: what is noted and still there is damage as before. A gap that leaves no offset open is none.
@@ -27,18 +29,18 @@ def note_cuts(part: Part, command: str, file: AppendFile, gaps: Iterable[Gap], e
     _add(part, new)
 
 
-def note_gaps(part: Part, command: str, gaps: Iterable[Gap]) -> None:
+def note_gaps(part: OfflinePartition, command: str, gaps: Iterable[Gap]) -> None:
     """Note gaps of whose bytes nothing is to be known any more."""
     _add(part, [_cut(part, command, gap, gap.next_offset, 0) for gap in gaps if gap.next_offset is not None])
 
 
-def _cut(part: Part, command: str, gap: Gap, following: int, checksum: int) -> Cut:
+def _cut(part: OfflinePartition, command: str, gap: Gap, following: int, checksum: int) -> Cut:
     name, size = part.storage.split(gap.path)[1], gap.end_position - gap.position
     now_ms = part.clock.now_ms()
     return Cut(gap.first_offset, following, command, now_ms, name, gap.position, size, checksum, gap.reason)
 
 
-def _add(part: Part, new: list[Cut]) -> None:
+def _add(part: OfflinePartition, new: list[Cut]) -> None:
     if not new:
         return
     path, known = part.storage.join(part.folder, FileKind.CUTS.value), []

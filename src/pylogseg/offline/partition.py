@@ -27,7 +27,7 @@ from pylogseg.offline.result import PartitionResult, is_full
 from pylogseg.offline.settings import Settings
 
 
-class Part:
+class OfflinePartition:
     """A partition that a command works on, by the log that `open` gives or by its files.
 
     `topic` is empty and `partition` -1 where the folder's name does not say. `storage` is an overlay in a dry run;

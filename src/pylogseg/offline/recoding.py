@@ -11,7 +11,7 @@ from pylogseg.format.codec_error import CodecError
 from pylogseg.format.codecs import check_level
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.offline.options import OptionKeywords, Options
-from pylogseg.offline.partition import Part
+from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.recoding_batches import Merging, Recoding
 from pylogseg.offline.result import Result
 from pylogseg.offline.rewriting import change_part, levels_of
@@ -75,7 +75,7 @@ def recode(
     except CodecError as error:
         raise RequestError(str(error)) from None
 
-    def work(part: Part) -> None:
+    def work(part: OfflinePartition) -> None:
         log = part.open()
         merging = None if merge_bytes is None else Merging(merge_bytes, log.high_watermark)
         levels = level if level is not None else levels_of(part.config)

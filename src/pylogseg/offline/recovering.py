@@ -20,7 +20,7 @@ from pylogseg.log.recovery_keep import KeepError
 from pylogseg.log.recovery_report import REMEDIES as ACTION_REMEDIES
 from pylogseg.log.recovery_report import ActionKind
 from pylogseg.offline.options import OptionKeywords, Options
-from pylogseg.offline.partition import Part, keeper_of
+from pylogseg.offline.partition import OfflinePartition, keeper_of
 from pylogseg.offline.restoring.checkpoints import read_checkpoints
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
@@ -56,7 +56,7 @@ def recover(
     shared = Options.of(options)
     keeper = keeper_of(os.fspath(path), keep, shared)
 
-    def work(part: Part) -> None:
+    def work(part: OfflinePartition) -> None:
         result, report = part.result, part.result.report
         try:
             clean, point = (False, 0) if full else (part.start.clean, part.start.recovery_point)

@@ -15,7 +15,7 @@ from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode
 from pylogseg.offline.noting_cuts import note_gaps
 from pylogseg.offline.options import OptionKeywords, Options
-from pylogseg.offline.partition import Part
+from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.redacting_batches import Blank, HasHeader, KeySet, Mask, Predicate, Redaction, any_of
 from pylogseg.offline.result import Result
 from pylogseg.offline.rewriting import change_part, levels_of
@@ -99,7 +99,7 @@ def redact(
         blank.check()
     counted = "recordsDeleted" if blank is None else "recordsBlanked"
 
-    def work(part: Part) -> None:
+    def work(part: OfflinePartition) -> None:
         if part.name.endswith("-delete"):
             part.storage.remove_folder(part.folder)
             part.storage.sync_folder(part.storage.split(part.folder)[0])

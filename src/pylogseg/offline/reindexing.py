@@ -24,7 +24,7 @@ from pylogseg.log.recovery_report import ActionKind, LoadReport
 from pylogseg.log.segment_removal import DELETED
 from pylogseg.log.state import Start
 from pylogseg.offline.options import OptionKeywords, Options
-from pylogseg.offline.partition import Part
+from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
 
@@ -81,7 +81,7 @@ def reindex(path: str | os.PathLike[str], what: Sequence[What] = (), **options: 
 
 
 class _Reindexing:
-    def __init__(self, part: Part, asked: set[FileKind]) -> None:
+    def __init__(self, part: OfflinePartition, asked: set[FileKind]) -> None:
         self._part, self._storage, self._folder = part, part.storage, part.folder
         self._asked = asked or set(KINDS.values())
         self._is_named = bool(asked)

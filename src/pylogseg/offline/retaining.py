@@ -11,7 +11,7 @@ from pylogseg.format.names import parse_partition_folder
 from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment
 from pylogseg.offline.options import OptionKeywords, Options
-from pylogseg.offline.partition import Part
+from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import is_named, run
 from pylogseg.offline.settings import Settings
@@ -84,7 +84,7 @@ def retain(
     by_rule = ms is not None or max_bytes is not None or before_offset is not None
     named = is_named(Target.find_all(shared.storage, os.fspath(path))[0], shared)
 
-    def work(part: Part) -> None:
+    def work(part: OfflinePartition) -> None:
         config = part.config
         unknown = "" if force or (by_rule and named) else _why_unknown(part.settings, part.topic, part.name, by_rule)
         if unknown:
@@ -127,7 +127,7 @@ def _why_unknown(settings: Settings, topic: str, name: str, by_rule: bool) -> st
     return unknown or f"neither retention.ms nor retention.bytes of topic {topic} is in the metadata"
 
 
-def _retain(part: Part, log: Log, before_offset: int | None) -> None:
+def _retain(part: OfflinePartition, log: Log, before_offset: int | None) -> None:
     start = log.log_start_offset
     if before_offset is not None and before_offset > log.high_watermark:
         raise RequestError(

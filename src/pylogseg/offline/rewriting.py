@@ -15,7 +15,7 @@ from pylogseg.format.records import runs
 from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segment_rewrite import Filtered, joined, rewrite, whole_windows
-from pylogseg.offline.partition import Part
+from pylogseg.offline.partition import OfflinePartition
 from pylogseg.walker.windows import Window
 
 
@@ -31,7 +31,7 @@ class BatchChange(Protocol):
 
 
 def change_part(
-    part: Part, log: Log, change: BatchChange, counted: str, begin: Callable[[], None] = lambda: None
+    part: OfflinePartition, log: Log, change: BatchChange, counted: str, begin: Callable[[], None] = lambda: None
 ) -> None:
     """Apply a change to the log of a part, and fill in its result; `counted`: the name of the counter to increase.
 

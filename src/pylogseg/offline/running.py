@@ -1,6 +1,6 @@
 """The common frame of offline commands: `run` applies a command to one partition after the other.
 
-A command is a function of a `Part`. It asks the part for its log (`Part.open`), changes it, fills in the result, and
+A command is a function of an `OfflinePartition`: it opens its log, changes it, fills in the result, and
 leaves the rest to `run`: the lock, settings, a dry run, a copy to work on, checkpoints, the clean shutdown marker.
 """
 
@@ -30,7 +30,7 @@ from pylogseg.log.state import Start
 from pylogseg.offline.copying.into import Destination
 from pylogseg.offline.lacks import known_lacks, name_lacks
 from pylogseg.offline.options import Options
-from pylogseg.offline.partition import Part
+from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.restoring.checkpoints import read_checkpoints
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes, is_full, is_of_disk, merged
 from pylogseg.offline.settings import Settings
@@ -38,7 +38,7 @@ from pylogseg.values.internal.cluster import FOLDER, metadata_beside
 
 _log = logging.getLogger(__name__)
 
-Work = Callable[[Part], None]
+Work = Callable[[OfflinePartition], None]
 _NOT_KNOWN = -1
 
 
@@ -63,7 +63,7 @@ def run(
 ) -> Result:
     """Take the chosen partitions of a log directory, of several, or one folder through a command.
 
-    `work` gets a `Part`, may call `Part.open` and `PartitionResult.skip`, and sets the result's state to
+    `work` gets an `OfflinePartition`, may call its `open` and `PartitionResult.skip`, and sets the result's state to
     ``"unchanged"`` where there was nothing to do; an error of this package ends only that partition. `check` gets the
     settings and the names that will not be skipped, before anything else is done. `takes` are states of folders
     (``"delete"``, ``"future"``, ``"stray"``) that are not skipped. `frees` says that the command removes the oldest
@@ -348,7 +348,7 @@ class _Run:
         start = self._claim(name)
         start = start._replace(log_start_offset=max(start.log_start_offset, log_start))
         directory = None if _is_deleted(name) else self._directory
-        part = Part(path, name, storage, directory, start, config, self._settings, clock, result, advance)
+        part = OfflinePartition(path, name, storage, directory, start, config, self._settings, clock, result, advance)
         closed, before = False, _state_of(storage, path)
         try:
             result.bytes_before, result.segments_before = part.sizes()
@@ -373,7 +373,7 @@ class _Run:
         known = folder is not None and not folder.state and partition_of(name) in self._marks
         return start if known else start._replace(high_watermark=_NOT_KNOWN)
 
-    def _release(self, part: Part, closed: bool, as_before: bool) -> None:
+    def _release(self, part: OfflinePartition, closed: bool, as_before: bool) -> None:
         if part.directory is None:
             return
         if closed and part.log is not None:

@@ -9,7 +9,7 @@ from pylogseg.disk.target import Target, chosen_in
 from pylogseg.errors import RequestError
 from pylogseg.log.log import Log
 from pylogseg.offline.options import OptionKeywords, Options
-from pylogseg.offline.partition import Part
+from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
 
@@ -51,7 +51,7 @@ def truncate(path: str | os.PathLike[str], to: int, **options: Unpack[OptionKeyw
     return run(path, shared, lambda part: _truncate(part, part.open(), to))
 
 
-def _truncate(part: Part, log: Log, to: int) -> None:
+def _truncate(part: OfflinePartition, log: Log, to: int) -> None:
     result, end, watermark = part.result, log.log_end_offset, log.high_watermark
     start, active = log.log_start_offset, log.active.base_offset
     first_gone = _first_gone(log, to)

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from pylogseg.errors import ClosedError, OffsetOutOfRangeError, RequestError
-from pylogseg.owned.slices import Readable, SliceReader
+from pylogseg.owned.slices import ReadableLog, SliceReader
 from pylogseg.reading.column_names import check_columns
 from pylogseg.reading.partition import Chunk, IsolationLevel, ReadOptions
 from pylogseg.reading.stream import Record, records_of
 
 
-class Followed(Readable, Protocol):
+class Followed(ReadableLog, Protocol):
     """An open log that tells when it has more: an `EmbeddedLog`."""
 
     def readable_end(self, isolation_level: IsolationLevel) -> int: ...

@@ -23,7 +23,7 @@ from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOpt
 from pylogseg.walker.windows import Window
 
 
-class Readable(Protocol):
+class ReadableLog(Protocol):
     """An open log, as far as a reader needs it: an `EmbeddedLog` or its `Log`."""
 
     @property
@@ -47,12 +47,12 @@ class OpenLog:
 
     Parameters
     ----------
-    log : Readable
+    log : ReadableLog
     end_offset : int
         Nothing at or after it is returned.
     """
 
-    def __init__(self, log: Readable, end_offset: int) -> None:
+    def __init__(self, log: ReadableLog, end_offset: int) -> None:
         self._log, self._end = log, end_offset
 
     @property
@@ -85,7 +85,7 @@ class SliceReader(PartitionReader):
 
     Parameters
     ----------
-    log : Readable
+    log : ReadableLog
     first_offset, end_offset : int
         The range, half-open; it must be readable.
     options : ReadOptions
@@ -97,7 +97,7 @@ class SliceReader(PartitionReader):
         All records below this offset were returned.
     """
 
-    def __init__(self, log: Readable, first_offset: int, end_offset: int, options: ReadOptions) -> None:
+    def __init__(self, log: ReadableLog, first_offset: int, end_offset: int, options: ReadOptions) -> None:
         super().__init__([], first_offset, end_offset, options)
         self.position = first_offset
         self._log = log

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.rows import WriteOptions, write_rows
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.spark.worker import task_name
@@ -19,7 +19,7 @@ from pylogseg.spark.worker import task_name
 class TaskWrote(WriterCommitMessage):
     """The partitions that one attempt of a task wrote."""
 
-    written: list[Written]
+    written: list[WrittenPart]
 
 
 class PartitionsWriter(DataSourceArrowWriter):

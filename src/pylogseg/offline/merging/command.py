@@ -21,7 +21,7 @@ from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_fold
 from pylogseg.inspect.verify.missing import is_asked
 from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.offline.merging.age import Age, Metadata
-from pylogseg.offline.merging.partition import Plan, Writer, planned
+from pylogseg.offline.merging.partition import MergedWriter, Plan, planned
 from pylogseg.offline.merging.replica import ReplicaScan, noted_offsets, scan_replica
 from pylogseg.offline.merging.report import describe
 from pylogseg.offline.restoring.checkpoints import Entries
@@ -418,7 +418,7 @@ class _Merge:
         folder = storage.join(directory.path, name)
         directory.claim(name)
         topic_id = next((scan.topic_id for scan in plan.replicas if scan.topic_id is not None), None)
-        writer = Writer(storage, folder, plan, config, advance)
+        writer = MergedWriter(storage, folder, plan, config, advance)
         log = writer.write()
         if topic_id is not None:
             data = encode_partition_metadata(PartitionMetadata(topic_id))

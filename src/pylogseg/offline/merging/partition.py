@@ -39,7 +39,7 @@ _MOST_BYTES = 2**31 - 1
 _NOBODY = Replica(Lineage((), 0, 0))
 
 
-class Copied(NamedTuple):
+class CopiedPiece(NamedTuple):
     """Offsets that come from one replica."""
 
     replica: int
@@ -58,7 +58,7 @@ class Plan:
     verdict : Authority
     lineage : Lineage
         Of what is written.
-    pieces : list of Copied
+    pieces : list of CopiedPiece
     missing : list of (int, int)
         Offsets, half-open, from the log start on, that no replica has.
     trusts : list of Trust
@@ -71,7 +71,7 @@ class Plan:
     choice: Choice
     verdict: Authority
     lineage: Lineage
-    pieces: list[Copied]
+    pieces: list[CopiedPiece]
     missing: list[tuple[int, int]]
     trusts: list[Trust]
     cuts: list[Cut]
@@ -126,13 +126,13 @@ def planned(replicas: Sequence[ReplicaScan], known: Known | None, named: int | N
         parts += found
         of += [number] * len(found)
     made: Assembly = assemble(parts, verdict.lineage._replace(start=chosen.first_base))
-    pieces: list[Copied] = []
+    pieces: list[CopiedPiece] = []
     for piece in made.pieces:
         last = pieces[-1] if pieces else None
         if last is not None and (last.replica, last.end_offset) == (of[piece.part], piece.first_offset):
             pieces[-1] = last._replace(end_offset=piece.end_offset)
         else:
-            pieces.append(Copied(of[piece.part], piece.first_offset, piece.end_offset))
+            pieces.append(CopiedPiece(of[piece.part], piece.first_offset, piece.end_offset))
     start = chosen.log_start
     end = max([start, *(piece.end_offset for piece in pieces)])
     missing = [(max(first, start), until) for first, until in made.holes if until > start]
@@ -153,7 +153,7 @@ def planned(replicas: Sequence[ReplicaScan], known: Known | None, named: int | N
     return Plan(replicas, choice, verdict, verdict.lineage.cut(end), pieces, left, trusts, cuts)
 
 
-class Writer:
+class MergedWriter:
     """Writes the log of a plan into a new folder."""
 
     def __init__(self, storage: Storage, folder: str, plan: Plan, config: LogConfig, advance: Advance) -> None:
@@ -225,7 +225,7 @@ class Writer:
         storage.write_synced(storage.join(self._folder, name), data)
         return True
 
-    def _append(self, log: Log, piece: Copied) -> None:
+    def _append(self, log: Log, piece: CopiedPiece) -> None:
         replica = self._plan.replicas[piece.replica]
         for run in replica.runs:
             if run.first_offset < piece.end_offset and piece.first_offset < run.end_offset:
@@ -254,7 +254,7 @@ class Writer:
         finally:
             file.close()
 
-    def _append_rows(self, log: Log, piece: Copied, data: memoryview, rows: BatchTable) -> None:
+    def _append_rows(self, log: Log, piece: CopiedPiece, data: memoryview, rows: BatchTable) -> None:
         start = int(rows.position[0])
         inside = (rows.last_offset >= piece.first_offset) & (rows.last_offset < piece.end_offset)
         fits = inside & ((rows.base_offset >= log.log_end_offset) | (rows.magic < 2))

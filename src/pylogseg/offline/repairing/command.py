@@ -26,7 +26,7 @@ from pylogseg.log.segment_rewrite import Filtered, SegmentWriter
 from pylogseg.log.segments import Segments
 from pylogseg.offline.noting_cuts import note_cuts
 from pylogseg.offline.options import OptionKeywords, Options
-from pylogseg.offline.partition import Part, keeper_of
+from pylogseg.offline.partition import OfflinePartition, keeper_of
 from pylogseg.offline.repairing.replicas import OtherDisk, OtherReplica, holes
 from pylogseg.offline.repairing.salvage import Survey, kept_batches, survey
 from pylogseg.offline.result import PartitionResult, Result
@@ -91,7 +91,7 @@ def repair(
         disk.refuse_same([place.parent for place in Target.find_all(shared.storage, os.fspath(path))])
     keeper = keeper_of(os.fspath(path), keep, shared)
 
-    def work(part: Part) -> None:
+    def work(part: OfflinePartition) -> None:
         repairer = _Repairer(part, keeper, keep_behind, max_decompressed_bytes, disk)
         try:
             repairer.repair_epochs()
@@ -145,7 +145,7 @@ class _Repairer:
     """Looks through the segments of a log that is not open yet, and rewrites the damaged ones if asked to."""
 
     def __init__(
-        self, part: Part, keeper: Keeper, keep_behind: bool, limit_bytes: int, disk: OtherDisk | None = None
+        self, part: OfflinePartition, keeper: Keeper, keep_behind: bool, limit_bytes: int, disk: OtherDisk | None = None
     ) -> None:
         self._part, self._keeper, self._keep_behind, self._limit = part, keeper, keep_behind, limit_bytes
         self._disk = disk

@@ -17,7 +17,7 @@ from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.log.identity import topic_id_of
 from pylogseg.log.segment_rewrite import Filtered
 from pylogseg.offline.merging.replica import ReplicaScan, noted_offsets, scan_replica
-from pylogseg.offline.partition import Part
+from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.repairing.salvage import Survey, kept_batches
 from pylogseg.offline.restoring.checkpoints import Entries
 from pylogseg.walker.gaps import Gap, GapKind, offsets_text
@@ -40,7 +40,7 @@ class OtherDisk:
                 if is_same_folder(place.parent, log_dir):
                     raise RequestError(f"{self.path}: {log_dir} is to be repaired: name the disk of another broker")
 
-    def replica_of(self, part: Part) -> OtherReplica | None:
+    def replica_of(self, part: OfflinePartition) -> OtherReplica | None:
         """Return the replica of a partition; None if it is not there.
 
         Raises RequestError if it is of another topic.
@@ -103,7 +103,7 @@ def holes(
 class OtherReplica:
     """Another replica of a damaged partition, as far as both have the same history."""
 
-    def __init__(self, part: Part, directory: LogDirectory, other: ReplicaScan, storage: Storage) -> None:
+    def __init__(self, part: OfflinePartition, directory: LogDirectory, other: ReplicaScan, storage: Storage) -> None:
         self._storage, self._other = storage, other
         key = partition_of(part.name)
         noted = {kind: {key: offset} for kind, offset in directory.noted(part.name).items()}

@@ -32,12 +32,12 @@ from pylogseg.offline.restoring.adopting import Arrival, adopt, open_transaction
 from pylogseg.offline.restoring.checkpoints import all_entries, all_within, note_entries, read_checkpoints
 from pylogseg.offline.restoring.contents import Content, content_of
 from pylogseg.offline.restoring.from_table import FromTable
-from pylogseg.offline.restoring.partition import RestoreOptions, Written
+from pylogseg.offline.restoring.partition import RestoreOptions, WrittenPart
 from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
 from pylogseg.offline.restoring.staging import Staging, finish_commits
 from pylogseg.offline.restoring.tables import Tables, is_table
 from pylogseg.offline.restoring.tier import FromTier, Until
-from pylogseg.offline.restoring.uploading import Upload
+from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_skip
 from pylogseg.reading.transaction_markers import windows_between
@@ -181,14 +181,14 @@ def restore(
     if is_remote:
         if not isinstance(how[-1], Threads):
             raise RequestError(f"{into}: a restore into a store works on one machine, as it makes the partitions there")
-        return _into_store(given, Upload(into, target_storage), overwrite, dry_run, *how)
+        return _into_store(given, StoreUpload(into, target_storage), overwrite, dry_run, *how)
     job = Restoring(given, into, *how)
     return job.plan(overwrite) if dry_run else job.run(overwrite)
 
 
 def _into_store(
     given: RestoreSource,
-    upload: Upload,
+    upload: StoreUpload,
     overwrite: bool,
     dry_run: bool,
     cluster_metadata: str | None,
@@ -312,7 +312,7 @@ class _FromLogs(RestoreSource):
         place = self._places[name]
         return None if place.log_dir is None else cluster_id_of(place.log_dir)
 
-    def write(self, order: RestoreOrder) -> list[Written]:
+    def write(self, order: RestoreOrder) -> list[WrittenPart]:
         """Copy partitions; compare each copy with the original, and read its batches."""
         places = {name: self._places[name] for name in order.names}
         for parent in {place.parent for place in places.values()}:
@@ -334,7 +334,7 @@ class _FromLogs(RestoreSource):
         note_entries(self._storage, above, said)
         return written
 
-    def _copy(self, above: str, name: str, entries: dict[str, int], order: RestoreOrder) -> Written:
+    def _copy(self, above: str, name: str, entries: dict[str, int], order: RestoreOrder) -> WrittenPart:
         storage, source, copy = self._storage, self._folder(name), os.path.join(above, name)
         copy_folder(storage, source, copy, order.on_bytes)
         difference = first_difference(storage, source, copy, order.on_bytes)
@@ -359,7 +359,7 @@ class _FromLogs(RestoreSource):
         end += adopt(storage, copy, order.arrivals[name], Start(clean, *points), result, order.on_bytes)
         sizes = [e.size for e in storage.list_folder(copy) if e.name.endswith(".log")]
         start = max(start, entries.get(FileKind.LOG_STARTS.value, 0))
-        return Written(topic, number, copy, start, end, -1, len(sizes), sum(sizes), -1)
+        return WrittenPart(topic, number, copy, start, end, -1, len(sizes), sum(sizes), -1)
 
 
 def _index_aborted(copy: str, result: PartitionResult) -> None:

@@ -10,7 +10,7 @@ from pylogseg.errors import RequestError
 from pylogseg.offline.comparing_table import compared
 from pylogseg.offline.restoring.adopting import Arrival
 from pylogseg.offline.restoring.contents import Content
-from pylogseg.offline.restoring.partition import RestoreOptions, Written
+from pylogseg.offline.restoring.partition import RestoreOptions, WrittenPart
 from pylogseg.offline.restoring.rows import WriteOptions, write_rows
 from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
 from pylogseg.offline.restoring.tables import RecordRange, Tables
@@ -91,7 +91,7 @@ class FromTable(RestoreSource):
         rows = self._tables.read([name], lambda size: None, without_transactions=self._without)
         return all(is_same for _, _, is_same in compared(rows, target, self._options.timestamp_type))
 
-    def write(self, order: RestoreOrder) -> list[Written]:
+    def write(self, order: RestoreOrder) -> list[WrittenPart]:
         restore = RestoreOptions(**{**vars(self._options), "topic_ids": order.ids})
         rows = self._tables.read(order.names, order.on_bytes, without_transactions=self._without)
         return write_rows(rows, order.staging, "restore", WriteOptions(order.staging.root, restore=restore))

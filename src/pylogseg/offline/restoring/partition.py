@@ -55,7 +55,7 @@ class RestoreOptions:
     timestamp_type : {"keep", "create", "append"}
         The timestamp type of the batches: ``keep`` uses the column ``timestampType`` (``create`` without one).
     leader_epoch : int
-        Written into all batches.
+        WrittenPart into all batches.
     topic_ids : mapping of str to str
         Topic ids of the target cluster, 22 characters each, for `partition.metadata`.
     """
@@ -85,7 +85,7 @@ class RestoreOptions:
             raise RequestError(f"offsets and epochs begin at 0, not {self.base_offset} and {self.leader_epoch}")
 
 
-class Written(NamedTuple):
+class WrittenPart(NamedTuple):
     """A partition, or a part of one, in the staging folder.
 
     Attributes
@@ -243,7 +243,7 @@ class PartitionWriter:
             )
         return self._log
 
-    def close(self) -> Written:
+    def close(self) -> WrittenPart:
         """Write the waiting records, force all files to the disk, and return a summary.
 
         Raises
@@ -259,7 +259,7 @@ class PartitionWriter:
         log.close()
         self._storage.sync_folder(self.folder)
         segments = list(log.segments)
-        return Written(
+        return WrittenPart(
             self.topic,
             self.partition,
             self.folder,

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
-from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions, Written
+from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions, WrittenPart
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.reading.arrow.functions import kafka_partition
 
@@ -54,7 +54,9 @@ class WriteOptions:
     restore: RestoreOptions = field(default_factory=RestoreOptions)
 
 
-def write_rows(tables: Iterable[pa.RecordBatch], staging: Staging, task: str, options: WriteOptions) -> list[Written]:
+def write_rows(
+    tables: Iterable[pa.RecordBatch], staging: Staging, task: str, options: WriteOptions
+) -> list[WrittenPart]:
     """Write the rows of a task into the staging folder.
 
     Parameters
@@ -70,7 +72,7 @@ def write_rows(tables: Iterable[pa.RecordBatch], staging: Staging, task: str, op
 
     Returns
     -------
-    list of Written
+    list of WrittenPart
         One item for each partition.
 
     Raises
@@ -78,7 +80,7 @@ def write_rows(tables: Iterable[pa.RecordBatch], staging: Staging, task: str, op
     RequestError
         For rows that cannot be written; then nothing of the attempt counts.
     """
-    rows = _Rows(staging.attempt_folder(task), options)
+    rows = _RowWriter(staging.attempt_folder(task), options)
     try:
         for table in tables:
             rows.write(table)
@@ -89,7 +91,7 @@ def write_rows(tables: Iterable[pa.RecordBatch], staging: Staging, task: str, op
         raise
 
 
-class _Rows:
+class _RowWriter:
     """The writers of one task."""
 
     def __init__(self, folder: str, options: WriteOptions) -> None:

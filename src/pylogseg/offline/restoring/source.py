@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.offline.restoring.adopting import Arrival
 from pylogseg.offline.restoring.contents import Content
-from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.offline.result import PartitionResult
 
@@ -56,7 +56,7 @@ class RestoreSource:
         """Return what the logs will have; every batch is read."""
         raise NotImplementedError
 
-    def write(self, order: RestoreOrder) -> list[Written]:
+    def write(self, order: RestoreOrder) -> list[WrittenPart]:
         """Write partitions into the staging folder; leave out those that come to nothing."""
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ from pylogseg.env.executor import Executor
 from pylogseg.env.pool import Advance
 from pylogseg.errors import PylogsegError
 from pylogseg.offline.restoring.contents import Content
-from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.source import Arrivals, RestoreOrder, RestoreSource
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.offline.result import PartitionResult
@@ -32,7 +32,7 @@ def contents(given: RestoreSource, names: Iterable[str], arrivals: Arrivals, exe
     return found
 
 
-def write(given: RestoreSource, order: RestoreOrder, executor: Executor) -> list[Written]:
+def write(given: RestoreSource, order: RestoreOrder, executor: Executor) -> list[WrittenPart]:
     """Write partitions into the staging folder."""
     place = order.staging.root, order.staging.write_id
     work = functools.partial(_write, place=place, ids=order.ids)

@@ -22,7 +22,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import parse_file_name, partition_folder_name
 from pylogseg.log.directory import partition_of
 from pylogseg.offline.restoring.checkpoints import AllEntries, all_entries, note_entries
-from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.partition import WrittenPart
 
 _TOPIC = "pylogseg-staging"
 _PLAN = "commit.json"
@@ -43,7 +43,7 @@ class Placed(NamedTuple):
     first_offset, end_offset : int
         Half-open.
     records, segments, size_bytes, max_timestamp : int
-        As for `Written`.
+        As for `WrittenPart`.
     """
 
     topic: str
@@ -100,7 +100,7 @@ class Staging:
         self._storage.make_folder(folder)
         return folder
 
-    def check(self, written: Sequence[Written], *, overwrite: bool = False) -> list[list[Written]]:
+    def check(self, written: Sequence[WrittenPart], *, overwrite: bool = False) -> list[list[WrittenPart]]:
         """Return the parts of each partition in the order of their offsets.
 
         Raises
@@ -116,13 +116,13 @@ class Staging:
         return by_partition
 
     def commit(
-        self, written: Sequence[Written], *, overwrite: bool = False, files: Mapping[str, bytes] | None = None
+        self, written: Sequence[WrittenPart], *, overwrite: bool = False, files: Mapping[str, bytes] | None = None
     ) -> list[Placed]:
         """Put all partitions in place. Repeating it, also after a crash in the middle, has the same result.
 
         Parameters
         ----------
-        written : sequence of Written
+        written : sequence of WrittenPart
             The parts written by successful attempts; those of other attempts are dropped.
         overwrite : bool
             Whether existing partitions are replaced.
@@ -159,10 +159,10 @@ class Staging:
         if not self._storage.exists(self._storage.join(self.folder, _PLAN)):
             self._storage.remove_folder(self.folder)
 
-    def _target(self, part: Written) -> str:
+    def _target(self, part: WrittenPart) -> str:
         return self._storage.join(self.root, part.name)
 
-    def _joined(self, parts: list[Written], said: Callable[[str], AllEntries]) -> dict[str, Any]:
+    def _joined(self, parts: list[WrittenPart], said: Callable[[str], AllEntries]) -> dict[str, Any]:
         """Move the files of all parts into the folder of the first, whose epochs apply to all; return the plan."""
         storage, first = self._storage, parts[0]
         for part in parts[1:]:
@@ -178,7 +178,7 @@ class Staging:
         }
 
 
-def by_offsets(written: Sequence[Written]) -> list[list[Written]]:
+def by_offsets(written: Sequence[WrittenPart]) -> list[list[WrittenPart]]:
     """Return the parts of each partition in the order of their offsets; RequestError if two have the same ones."""
     ordered = sorted(written, key=attrgetter("topic", "partition", "first_offset"))
     by_partition = [list(parts) for _, parts in groupby(ordered, attrgetter("topic", "partition"))]
@@ -193,7 +193,7 @@ def by_offsets(written: Sequence[Written]) -> list[list[Written]]:
     return by_partition
 
 
-def placed_at(root: str, by_partition: Iterable[Sequence[Written]]) -> list[Placed]:
+def placed_at(root: str, by_partition: Iterable[Sequence[WrittenPart]]) -> list[Placed]:
     """Return the partitions that are in place in a log directory, by their parts."""
     return [
         Placed(

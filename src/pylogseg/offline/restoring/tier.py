@@ -25,7 +25,7 @@ from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.restoring.adopting import Arrival, adopt
 from pylogseg.offline.restoring.checkpoints import note_entries
 from pylogseg.offline.restoring.contents import Content, Digest, checksum
-from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
 from pylogseg.offline.result import PartitionResult
 from pylogseg.offline.truncating import truncate
@@ -128,14 +128,14 @@ class FromTier(RestoreSource):
         part = self._parts[name]
         return readable_topic_id(part.files, part.path)
 
-    def write(self, order: RestoreOrder) -> list[Written]:
+    def write(self, order: RestoreOrder) -> list[WrittenPart]:
         """Write partitions; every batch is read, with its CRC."""
         above, said = order.staging.attempt_folder("restore"), dict[str, dict[str, int]]()
         written = [self._write(above, self._parts[name], said, order) for name in order.names]
         note_entries(self._storage, above, said)
         return written
 
-    def _write(self, above: str, part: Partition, said: dict[str, dict[str, int]], order: RestoreOrder) -> Written:
+    def _write(self, above: str, part: Partition, said: dict[str, dict[str, int]], order: RestoreOrder) -> WrittenPart:
         """Write a partition, and note in `said` what the checkpoints have to say of it."""
         on_bytes = order.on_bytes
         storage, folder, result = self._storage, os.path.join(above, part.name), self._results[part.name]
@@ -173,7 +173,7 @@ class FromTier(RestoreSource):
         if start > segments[0].base_offset:
             said[part.name][FileKind.LOG_STARTS.value] = start
         count = sum(entry.name.endswith(FileKind.LOG.value) for entry in storage.list_folder(folder))
-        return Written(part.topic, part.partition, folder, start, reached, -1, count, size, -1)
+        return WrittenPart(part.topic, part.partition, folder, start, reached, -1, count, size, -1)
 
     def _end_of(self, part: Partition) -> int:
         end = _END if self._until.offset is None else self._until.offset

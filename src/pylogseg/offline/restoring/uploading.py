@@ -19,7 +19,7 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, note_entries
-from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.tables.export.notes import NOTES, locked
 from pylogseg.tables.export.stores import RemoteStore
 
@@ -27,7 +27,7 @@ _STAGED = f"{NOTES}/staged"
 _ROOT_FILES = (*(kind.value for kind in CHECKPOINTS), FileKind.META_PROPERTIES.value, FileKind.CLEAN_SHUTDOWN.value)
 
 
-class Upload:
+class StoreUpload:
     """One restore into a log directory in a store; it travels to the tasks of Spark."""
 
     def __init__(self, url: str, storage: Mapping[str, Any] | None = None) -> None:
@@ -54,7 +54,7 @@ class Upload:
             if name not in unfinished and self.store.list(name):
                 raise RequestError(f"{self.store.name(name)}: it already exists; overwrite (--overwrite) replaces it")
 
-    def stage(self, written: Written) -> Written:
+    def stage(self, written: WrittenPart) -> WrittenPart:
         """Upload what an attempt of a task made; return where it lies."""
         place = f"{_STAGED}/{uuid.uuid4().hex}"
         for path in sorted(Path(written.folder).iterdir()):
@@ -80,7 +80,7 @@ class Upload:
         self._put_root_files(root)
         self._say(before - names)
 
-    def commit_staged(self, partitions: Sequence[Sequence[Written]], root: Path) -> None:
+    def commit_staged(self, partitions: Sequence[Sequence[WrittenPart]], root: Path) -> None:
         """Put in place what tasks have staged, by the parts of each partition in the order of their offsets."""
         files: dict[str, dict[str, Path | str]] = {}
         for parts in partitions:

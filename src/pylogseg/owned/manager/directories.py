@@ -19,7 +19,7 @@ from pylogseg.log.directory import LogDirectory
 _log = logging.getLogger(__name__)
 
 
-class Contents(NamedTuple):
+class LogsFound(NamedTuple):
     """The partition folders in a log directory, by state.
 
     Attributes
@@ -153,9 +153,9 @@ class Directories:
         known = ", ".join(each.path for each in self.online)
         raise RequestError(f"{log_dir}: not one of the log directories: {known}")
 
-    def contents(self, directory: LogDirectory) -> Contents:
+    def contents(self, directory: LogDirectory) -> LogsFound:
         """Return the folders of partitions in a log directory."""
-        found = Contents([], [], [], [])
+        found = LogsFound([], [], [], [])
         by_state = {"": found.live, "future": found.future, "delete": found.deleted, "stray": found.stray}
         for entry in self._storage.list_folder(directory.path):
             folder = parse_partition_folder(entry.name) if entry.is_dir else None

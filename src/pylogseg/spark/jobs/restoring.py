@@ -17,11 +17,11 @@ from pylogseg.errors import RequestError
 from pylogseg.inspect.verify.lacking import refuse, texts_of
 from pylogseg.offline.comparing_table import compared
 from pylogseg.offline.restoring.contents import content_of
-from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.rows import COLUMNS, WriteOptions, write_rows
 from pylogseg.offline.restoring.staging import Placed, Staging, by_offsets, finish_commits, placed_at
 from pylogseg.offline.restoring.tables import is_committed
-from pylogseg.offline.restoring.uploading import Upload
+from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.worker import task_name
 from pylogseg.spark.write_options import check_columns, parse_write
@@ -39,7 +39,7 @@ _REMEDY = (
 )
 _WRITTEN = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("folder", pa.string())]
-    + [(name, pa.int64()) for name in Written._fields[3:]]
+    + [(name, pa.int64()) for name in WrittenPart._fields[3:]]
 )
 
 
@@ -144,7 +144,7 @@ def _into_store(
     spark: Any, rows: Any, options: WriteOptions, storage: Mapping[str, Any] | None, overwrite: bool, dry_run: bool
 ) -> Any:
     """Write partitions on the disks of the workers, upload them, and put them in place in the store."""
-    upload = Upload(options.root, storage)
+    upload = StoreUpload(options.root, storage)
 
     def task(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with upload.store.scratch() as folder:
@@ -230,12 +230,12 @@ def _with_partition(rows: Any, options: WriteOptions) -> Any:
     return rows
 
 
-def _made(rows: Any, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> list[Written]:
+def _made(rows: Any, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> list[WrittenPart]:
     """Return what tasks write of rows, each partition in one of them."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     made = _in_order(rows).mapInArrow(task, from_arrow_schema(_WRITTEN)).collect()
-    return [Written(**row.asDict()) for row in made]
+    return [WrittenPart(**row.asDict()) for row in made]
 
 
 def _write(rows: Any, options: WriteOptions, overwrite: bool) -> list[Placed]:

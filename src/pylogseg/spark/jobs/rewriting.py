@@ -24,7 +24,7 @@ from pylogseg.env.pool import Advance
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_partition_folder
-from pylogseg.offline.restoring.partition import Written
+from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.staging import Staging, finish_commits
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.reading.marks import is_marked, mark_of
@@ -41,7 +41,7 @@ class _Rewritten(NamedTuple):
 
     result: PartitionResult
     note: dict[str, Any]
-    written: Written | None
+    written: WrittenPart | None
 
 
 def compact(spark: Any, path: str, out: str, names: Sequence[str] | None = None, **options: Any) -> Any:
@@ -212,10 +212,10 @@ def _tried(name: str, advance: Advance, work: Callable[..., Result], parent: str
     return result
 
 
-def _written(folder: str) -> Written:
+def _written(folder: str) -> WrittenPart:
     (found,) = open_dir(folder).partitions
     first = found.segments[0].base_offset if found.segments else 0
-    return Written(found.topic, found.partition, folder, first, first, 0, len(found.segments), found.size, -1)
+    return WrittenPart(found.topic, found.partition, folder, first, first, 0, len(found.segments), found.size, -1)
 
 
 def _size_of(folder: str) -> int:
