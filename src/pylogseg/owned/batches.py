@@ -30,18 +30,10 @@ class Stamp(NamedTuple):
 
 
 class Encoded(NamedTuple):
-    """Encoded batches.
+    """Encoded batches."""
 
-    Attributes
-    ----------
-    data : bytearray
-        All batches, back to back.
-    counts : list of int
-        Records of each.
-    """
-
-    data: bytearray
-    counts: list[int]
+    data: bytearray  #: All batches, back to back.
+    counts: list[int]  #: Records of each.
 
     def answer(self, done: AppendedMany) -> Appended:
         """Return the results of all batches as one, or raise the first error."""
@@ -94,29 +86,7 @@ def encode_batches(
 ) -> Encoded:
     """Encode records for appends.
 
-    Parameters
-    ----------
-    records : iterable, RecordColumns, or Arrow data
-        As `pylogseg.encode` takes them; their offsets do not matter.
-    config : LogConfig
-        Of the log: ``compression.type`` and its level, ``max.message.bytes``, ``segment.bytes``.
-    now_ms : int
-        For records without a timestamp.
-    compression : str, optional
-        Another codec.
-    batch_bytes : int, optional
-        Size of a batch before compression; at most what the log takes.
-    stamp : Stamp, optional
-        Of an idempotent producer.
-
-    Returns
-    -------
-    Encoded
-
-    Raises
-    ------
-    RequestError
-        As `pylogseg.encode`.
+    Raises RequestError as `pylogseg.encode`.
     """
     if isinstance(records, str):
         raise RequestError("expected an iterable of (timestamp, key, value), got a text")

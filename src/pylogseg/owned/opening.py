@@ -116,45 +116,20 @@ def open_log(
 
 
 class Owner(NamedTuple):
-    """Options of the program that opens a log.
+    """Options of the program that opens a log."""
 
-    Attributes
-    ----------
-    leader_epoch, topic_id, producer_id_expiration_ms
-        As in `open_log`.
-    keeper : Keeper, optional
-        Copies what recovery cuts off or removes, before it does.
-    tasks : bool
-        Whether the log runs its own tasks for checkpoints, flushes and producers; else its manager does.
-    """
-
-    leader_epoch: int | None = None
+    leader_epoch: int | None = None  #: As in `open_log`.
     topic_id: str | None = None
     producer_id_expiration_ms: int = 86_400_000
-    keeper: Keeper | None = None
+    keeper: Keeper | None = None  #: Copies what recovery cuts off or removes, before it does.
+    #: Whether the log runs its own tasks for checkpoints, flushes and producers; else its manager does.
     tasks: bool = True
 
 
 def open_in(
     directory: LogDirectory, name: str, config: LogConfig, clock: Clock, scheduler: Scheduler | None, owner: Owner
 ) -> EmbeddedLog:
-    """Open the log of a folder in a log directory; see `open_log`.
-
-    Parameters
-    ----------
-    directory : LogDirectory
-        One use of it passes to the log, or is released if the log cannot be opened.
-    name : str
-        Of the folder.
-    config : LogConfig
-        Settings of the log.
-    clock : Clock
-        The log's.
-    scheduler : Scheduler, optional
-        By default a thread for this log.
-    owner : Owner
-        The program's options.
-    """
+    """Open the log of a folder in a log directory, whose one use passes to the log, or ends with an error."""
     if config.segment_index_bytes < LEAST_INDEX_BYTES:
         directory.close()
         raise RequestError(

@@ -21,18 +21,7 @@ _EXPIRY_MS = 600_000
 
 
 class Ownership:
-    """Background tasks and log directory of an open log.
-
-    Parameters
-    ----------
-    log : Log
-    directory : LogDirectory
-        One use of it, with the log's folder claimed.
-    has_tasks : bool
-        Whether tasks for checkpoints, flushes and producers run here; else the manager runs them.
-    owns_scheduler : bool
-        Whether the log's scheduler ends with it.
-    """
+    """Background tasks of an open log, and its one use of its log directory, in which its folder is claimed."""
 
     def __init__(self, log: Log, directory: LogDirectory, *, has_tasks: bool, owns_scheduler: bool) -> None:
         self._log, self._name = log, log.identity.name

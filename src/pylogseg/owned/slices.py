@@ -43,14 +43,7 @@ class ReadableLog(Protocol):
 
 
 class OpenLog:
-    """An open log as a source of a `Reader`: see `pylogseg.reading.log_reader.LogSource`.
-
-    Parameters
-    ----------
-    log : ReadableLog
-    end_offset : int
-        Nothing at or after it is returned.
-    """
+    """An open log as a source of a `Reader`: see `pylogseg.reading.log_reader.LogSource`."""
 
     def __init__(self, log: ReadableLog, end_offset: int) -> None:
         self._log, self._end = log, end_offset
@@ -80,21 +73,8 @@ class OpenLog:
 class SliceReader(PartitionReader):
     """Fetches and decodes the records of a range of offsets, slice by slice.
 
-    Between slices it remembers offsets, not positions, so truncation, cleaning and deletion do not matter; if the next
-    records were deleted it raises `OffsetOutOfRangeError`.
-
-    Parameters
-    ----------
-    log : ReadableLog
-    first_offset, end_offset : int
-        The range, half-open; it must be readable.
-    options : ReadOptions
-        Damage always raises; use `pylogseg.read` for a damaged log.
-
-    Attributes
-    ----------
-    position : int
-        All records below this offset were returned.
+    Between slices it remembers offsets, not positions, so truncation, cleaning and deletion do not matter; if the
+    next records were deleted it raises `OffsetOutOfRangeError`.
     """
 
     def __init__(self, log: ReadableLog, first_offset: int, end_offset: int, options: ReadOptions) -> None:
@@ -167,16 +147,10 @@ class SliceReader(PartitionReader):
 
 
 class _IndexedAborts:
-    """Aborted transactions below the last stable offset, from the transaction indexes of the log.
-
-    Attributes
-    ----------
-    segments : list of LogSegment
-        From the first one on that can hold such a batch.
-    """
+    """Aborted transactions below the last stable offset, from the transaction indexes of the log."""
 
     def __init__(self) -> None:
-        self.segments: list[LogSegment] = []
+        self.segments: list[LogSegment] = []  #: From the first one on that can hold such a batch.
 
     def committed(self, rows: BatchTable, segment: Segment) -> tuple[npt.NDArray[np.bool_], None]:
         """See `pylogseg.reading.transactions.Transactions.committed`."""

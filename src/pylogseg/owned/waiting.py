@@ -7,13 +7,7 @@ from collections.abc import Callable
 
 
 class Waiters:
-    """Threads that wait for writers; a writer takes no lock if none waits.
-
-    Attributes
-    ----------
-    count : int
-        Number of waiting threads.
-    """
+    """Threads that wait for writers; a writer takes no lock if none waits."""
 
     def __init__(self) -> None:
         self.count = 0

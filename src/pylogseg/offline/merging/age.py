@@ -22,21 +22,12 @@ class Metadata(NamedTuple):
 
 
 class Age(NamedTuple):
-    """How old a disk is, and what it may say of itself.
+    """How old a disk is, and what it may say of itself."""
 
-    Attributes
-    ----------
-    own, newest : Metadata
-        The metadata log of the disk's broker, and the newest one of all.
-    node_id : int
-    went_on : bool
-        Whether the broker lived when its disk had nothing any more: this is an older copy of it.
-    """
-
-    own: Metadata
+    own: Metadata  #: The metadata log of the disk's broker, and the newest one of all.
     newest: Metadata
     node_id: int
-    went_on: bool
+    went_on: bool  #: Whether the broker lived when its disk had nothing any more: this is an older copy of it.
 
     @classmethod
     def of(cls, node_id: int, own: Metadata, newest: Metadata) -> Age:

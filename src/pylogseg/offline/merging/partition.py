@@ -49,32 +49,16 @@ class CopiedPiece(NamedTuple):
 
 @dataclass
 class Plan:
-    """What a merge makes of a partition.
-
-    Attributes
-    ----------
-    replicas : sequence of ReplicaScan
-    choice : Choice
-    verdict : Authority
-    lineage : Lineage
-        Of what is written.
-    pieces : list of CopiedPiece
-    missing : list of (int, int)
-        Offsets, half-open, from the log start on, that no replica has.
-    trusts : list of Trust
-        Of each replica, whether it has the records of the authoritative one.
-    cuts : list of Cut
-        What a command has cut out on purpose, and no other replica has: it does not count as missing.
-    """
+    """What a merge makes of a partition."""
 
     replicas: Sequence[ReplicaScan]
     choice: Choice
     verdict: Authority
-    lineage: Lineage
+    lineage: Lineage  #: Of what is written.
     pieces: list[CopiedPiece]
-    missing: list[tuple[int, int]]
-    trusts: list[Trust]
-    cuts: list[Cut]
+    missing: list[tuple[int, int]]  #: Offsets, half-open, from the log start on, that no replica has.
+    trusts: list[Trust]  #: Of each replica, whether it has the records of the authoritative one.
+    cuts: list[Cut]  #: What a command has cut out on purpose, and no other replica has: it does not count as missing.
 
     @property
     def chosen(self) -> ReplicaScan:

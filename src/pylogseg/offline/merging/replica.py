@@ -60,74 +60,39 @@ class Reached(NamedTuple):
 
 @dataclass
 class ReplicaScan:
-    """A replica that was read, every batch with its CRC.
-
-    Attributes
-    ----------
-    log_dir, folder : str
-        The folder is the partition's.
-    topic_id : str or None
-    is_older : str or None
-        Why its disk does not count as in sync, whatever the newest metadata says of its broker.
-    log_start, end, known_end : int
-        Where the log begins by the checkpoint, or its first segment; the offset after the last good batch; where it
-        ended, as its leader epochs say.
-    noted_start : int or None
-        Where the log began by its leader epochs, if that is below the first segment: deleting it would have moved them.
-    given_base : int or None
-        Of the segment of another replica that the log starts in, if this one has lost its own.
-    epochs : tuple of EpochEntry
-    runs : list of Run
-        By offset.
-    gaps : list of Gap
-        Damage.
-    bases : list of int
-        Of the segments.
-    size : int
-        Bytes of the segments.
-    entries : dict of str to int
-        What the checkpoints of the log directory say, by their names.
-    is_compacted : bool
-        Whether the cleaner has been here: then offsets may be missing between batches.
-    reached : Reached
-        The highest end that recovery point, producer snapshots, leader epochs or the last index prove.
-    lost_tail : bool
-        Whether there was more behind the last good batch.
-    below : Lineage
-        By the batches, of what lies below the first epoch of the checkpoint: records that were deleted, maybe long
-        before its history became that of the others.
-    notes : list of str
-    checksums : Checksums
-        Of the good batches.
-    cuts : list of Cut
-        What commands have cut out on purpose.
-    swap : Swap
-        How a load would end a replacement of segments that was interrupted.
-    """
+    """A replica that was read, every batch with its CRC."""
 
     log_dir: str
-    folder: str
+    folder: str  #: The partition's.
     topic_id: str | None = None
     node_id: int | None = None
+    #: Why its disk does not count as in sync, whatever the newest metadata says of its broker.
     is_older: str | None = None
-    log_start: int = 0
+    log_start: int = 0  #: By the checkpoint, or the first segment.
+    #: By its leader epochs, if that is below the first segment: deleting it would have moved them.
     noted_start: int | None = None
+    #: Of the segment of another replica that the log starts in, if this one has lost its own.
     given_base: int | None = None
-    end: int = 0
-    known_end: int = 0
+    end: int = 0  #: After the last good batch.
+    known_end: int = 0  #: Where it ended, as its leader epochs say.
     epochs: tuple[EpochEntry, ...] = ()
-    runs: list[Run] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
-    bases: list[int] = field(default_factory=list)
-    size: int = 0
+    runs: list[Run] = field(default_factory=list)  #: By offset.
+    gaps: list[Gap] = field(default_factory=list)  #: Damage.
+    bases: list[int] = field(default_factory=list)  #: Of the segments.
+    size: int = 0  #: Bytes of the segments.
+    #: What the checkpoints of the log directory say, by their names.
     entries: dict[str, int] = field(default_factory=dict)
-    is_compacted: bool = False
+    is_compacted: bool = False  #: Whether the cleaner has been here: then offsets may be missing between batches.
+    #: The highest end that recovery point, producer snapshots, leader epochs or the last index prove.
     reached: Reached = field(default_factory=lambda: Reached(0, ""))
-    lost_tail: bool = False
+    lost_tail: bool = False  #: Whether there was more behind the last good batch.
+    #: By the batches, of what lies below the first epoch of the checkpoint: records that were deleted, maybe
+    #: long before its history became that of the others.
     below: Lineage = field(default_factory=lambda: Lineage((), 0, 0))
     notes: list[str] = field(default_factory=list)
-    checksums: Checksums = field(default_factory=Checksums)
-    cuts: list[Cut] = field(default_factory=list)
+    checksums: Checksums = field(default_factory=Checksums)  #: Of the good batches.
+    cuts: list[Cut] = field(default_factory=list)  #: What commands have cut out on purpose.
+    #: How a load would end a replacement of segments that was interrupted.
     swap: Swap = field(default_factory=lambda: Swap({}, frozenset()))
 
     def file_name(self, base: int, kind: FileKind) -> str:
@@ -212,12 +177,8 @@ def _noted_cuts(storage: Storage, path: str, notes: list[str]) -> list[Cut]:
 def scan_replica(storage: Storage, log_dir: str, name: str, noted: Entries, advance: Advance) -> ReplicaScan:
     """Read a replica; `noted` is what the checkpoints of its log directory say.
 
-    Where a replacement of segments was interrupted, its segments are those that a load would leave.
-
-    Raises
-    ------
-    StorageError
-        If the folder cannot be listed, or a segment that replaces others cannot be read.
+    Where a replacement of segments was interrupted, its segments are those that a load would leave. Raises
+    StorageError if the folder cannot be listed, or a segment that replaces others cannot be read.
     """
     found = ReplicaScan(log_dir, storage.join(log_dir, name))
     key = partition_of(name)

@@ -19,15 +19,7 @@ AllEntries = dict[tuple[str, int], dict[str, int]]
 
 
 def read_checkpoints(storage: Storage, log_dir: str, notes: list[str] | None = None) -> Entries:
-    """Read the entries of all checkpoints.
-
-    Parameters
-    ----------
-    storage, log_dir
-        The log directory.
-    notes : list of str, optional
-        Gets a line for each unreadable checkpoint, which counts as empty, as for a broker.
-    """
+    """Read all checkpoints; one that cannot be read is noted, and counts as empty, as for a broker."""
     found: Entries = {}
     for kind in CHECKPOINTS:
         try:
@@ -52,10 +44,7 @@ def all_entries(storage: Storage, folder: str) -> AllEntries:
 def entries_of(storage: Storage, folder: str, name: str) -> dict[str, int]:
     """Return the entries for one partition, by the names of the checkpoints.
 
-    Raises
-    ------
-    CorruptionError
-        If a checkpoint cannot be read.
+    Raises CorruptionError if a checkpoint cannot be read.
     """
     return all_entries(storage, folder).get(partition_of(name), {})
 
@@ -63,17 +52,7 @@ def entries_of(storage: Storage, folder: str, name: str) -> dict[str, int]:
 def note_entries(storage: Storage, folder: str, entries: Mapping[str, Mapping[str, int]]) -> None:
     """Replace the entries of some partitions in all checkpoints.
 
-    Parameters
-    ----------
-    storage, folder
-        The log directory; nobody else writes to it.
-    entries : mapping
-        Entries as from `entries_of`, by the name of the partition; an empty mapping removes its entries.
-
-    Raises
-    ------
-    CorruptionError
-        If a checkpoint cannot be read: the entries of other partitions would be lost.
+    Raises CorruptionError if a checkpoint cannot be read: the entries of other partitions would be lost.
     """
     keys = {partition_of(name): said for name, said in entries.items()}
     for kind in CHECKPOINTS:

@@ -86,30 +86,17 @@ class RestoreOptions:
 
 
 class WrittenPart(NamedTuple):
-    """A partition, or a part of one, in the staging folder.
-
-    Attributes
-    ----------
-    topic, partition : str, int
-    folder : str
-        The folder with the files.
-    first_offset, end_offset : int
-        Half-open.
-    records, segments, size_bytes : int
-        The bytes are those of the segments, without indexes.
-    max_timestamp : int
-        Milliseconds; -1 if there is none.
-    """
+    """A partition, or a part of one, in the staging folder."""
 
     topic: str
     partition: int
-    folder: str
-    first_offset: int
+    folder: str  #: The folder with the files.
+    first_offset: int  #: Half-open.
     end_offset: int
     records: int
     segments: int
-    size_bytes: int
-    max_timestamp: int
+    size_bytes: int  #: Of the segments, without indexes.
+    max_timestamp: int  #: Milliseconds; -1 if there is none.
 
     @property
     def name(self) -> str:
@@ -118,22 +105,7 @@ class WrittenPart(NamedTuple):
 
 
 class PartitionWriter:
-    """Takes the records of one partition in their order.
-
-    Parameters
-    ----------
-    storage : Storage
-        The storage to write to.
-    parent : str
-        The folder in which to create the partition's folder.
-    topic, partition : str, int
-    options : RestoreOptions
-
-    Attributes
-    ----------
-    waiting_bytes : int
-        Bytes of the records that wait for `flush`.
-    """
+    """Takes the records of one partition in their order."""
 
     def __init__(self, storage: Storage, parent: str, topic: str, partition: int, options: RestoreOptions) -> None:
         self._storage, self._options = storage, options
@@ -141,7 +113,7 @@ class PartitionWriter:
         self.folder = storage.join(parent, partition_folder_name(topic, partition))
         self._log: Log | None = None
         self._waiting: list[pa.RecordBatch] = []
-        self.waiting_bytes = 0
+        self.waiting_bytes = 0  #: Of the records that wait for `flush`.
         self._next = options.base_offset
         self._records = 0
         self._max_timestamp = -1
@@ -149,15 +121,7 @@ class PartitionWriter:
     def write(self, table: pa.RecordBatch) -> None:
         """Take records.
 
-        Parameters
-        ----------
-        table : pyarrow.RecordBatch
-            Columns as for `pylogseg.encode`; also ``offset`` if offsets are kept, and optionally ``timestampType``.
-
-        Raises
-        ------
-        RequestError
-            For offsets that do not ascend; the error names the first.
+        Raises RequestError for offsets that do not ascend; the error names the first.
         """
         if self._options.offsets == "keep":
             self._check_offsets(table)
@@ -246,10 +210,7 @@ class PartitionWriter:
     def close(self) -> WrittenPart:
         """Write the waiting records, force all files to the disk, and return a summary.
 
-        Raises
-        ------
-        RequestError
-            If there was no record.
+        Raises RequestError if there was no record.
         """
         self.flush()
         log = self._log

@@ -35,22 +35,11 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Options of a write.
+    """Options of a write."""
 
-    Attributes
-    ----------
-    root : str
-        The folder for the partitions' folders.
-    topic : str
-        The topic of all rows; empty if there is a column.
-    partitions : int
-        Number of partitions of a topic, for rows without a partition; 0 if not given.
-    restore : RestoreOptions
-    """
-
-    root: str
-    topic: str = ""
-    partitions: int = 0
+    root: str  #: The folder for the partitions' folders.
+    topic: str = ""  #: The topic of all rows; empty if there is a column.
+    partitions: int = 0  #: Number of partitions of a topic, for rows without a partition; 0 if not given.
     restore: RestoreOptions = field(default_factory=RestoreOptions)
 
 
@@ -59,26 +48,7 @@ def write_rows(
 ) -> list[WrittenPart]:
     """Write the rows of a task into the staging folder.
 
-    Parameters
-    ----------
-    tables : iterable of pyarrow.RecordBatch
-        Rows with columns of `COLUMNS`: ``value``, and those that `options` do not replace.
-    staging : Staging
-        The staging folder.
-    task : str
-        A name of the task; another attempt may have the same.
-    options : WriteOptions
-        Options of the write.
-
-    Returns
-    -------
-    list of WrittenPart
-        One item for each partition.
-
-    Raises
-    ------
-    RequestError
-        For rows that cannot be written; then nothing of the attempt counts.
+    Raises RequestError for rows that cannot be written; then nothing of the attempt counts.
     """
     rows = _RowWriter(staging.attempt_folder(task), options)
     try:

@@ -33,42 +33,21 @@ _LOCK_SECONDS = 60.0
 
 
 class Placed(NamedTuple):
-    """A partition that is in place.
-
-    Attributes
-    ----------
-    topic, partition : str, int
-    path : str
-        The partition's folder.
-    first_offset, end_offset : int
-        Half-open.
-    records, segments, size_bytes, max_timestamp : int
-        As for `WrittenPart`.
-    """
+    """A partition that is in place."""
 
     topic: str
     partition: int
-    path: str
-    first_offset: int
+    path: str  #: The partition's folder.
+    first_offset: int  #: Half-open.
     end_offset: int
-    records: int
+    records: int  #: As for `WrittenPart`.
     segments: int
     size_bytes: int
     max_timestamp: int
 
 
 class Staging:
-    """The staging folder of one write.
-
-    Parameters
-    ----------
-    root : str
-        The log directory for the partitions; created if it is missing.
-    write_id : str, optional
-        32 hex digits; a new one if not given. All processes of one write share it.
-    storage : Storage, optional
-        This machine's disks if not given. All processes must see the same files.
-    """
+    """The staging folder of one write; all its processes have the same `write_id` and see the same files."""
 
     def __init__(self, root: str, write_id: str | None = None, storage: Storage | None = None) -> None:
         self.root, self.write_id = root, write_id or uuid.uuid4().hex
@@ -85,10 +64,8 @@ class Staging:
     def attempt_folder(self, task: str) -> str:
         """Create a new folder for one attempt of one task.
 
-        Raises
-        ------
-        StorageError
-            If the staging folder is missing: the write has ended, or this machine does not see the shared files.
+        Raises StorageError if the staging folder is missing: the write has ended, or this machine does not see
+        the shared files.
         """
         if not self._storage.exists(self.folder):
             reason = (
@@ -103,10 +80,7 @@ class Staging:
     def check(self, written: Sequence[WrittenPart], *, overwrite: bool = False) -> list[list[WrittenPart]]:
         """Return the parts of each partition in the order of their offsets.
 
-        Raises
-        ------
-        RequestError
-            If two parts of a partition have the same offsets, or the partition already exists.
+        Raises RequestError if two parts of a partition have the same offsets, or the partition already exists.
         """
         by_partition = by_offsets(written)
         for parts in by_partition:
@@ -120,21 +94,9 @@ class Staging:
     ) -> list[Placed]:
         """Put all partitions in place. Repeating it, also after a crash in the middle, has the same result.
 
-        Parameters
-        ----------
-        written : sequence of WrittenPart
-            The parts written by successful attempts; those of other attempts are dropped.
-        overwrite : bool
-            Whether existing partitions are replaced.
-        files : mapping of str to bytes, optional
-            Small files for the folder, by name. After a crash either partitions and files are there, or neither.
-
-        Raises
-        ------
-        RequestError
-            See `check`. Nothing was put in place.
-        StorageError
-            If a broker or another program has the lock of the folder, or the disk fails.
+        `files` are small files for the folder, by name: after a crash either partitions and files are there, or
+        neither. Raises RequestError as `check` does, and StorageError if a broker or another program has the lock of
+        the folder, or the disk fails.
         """
         if not self._storage.exists(self._marker):
             with _Locked(self._storage, self.root):
@@ -217,22 +179,7 @@ def is_left_behind(name: str) -> bool:
 
 
 def finish_commits(root: str, storage: Storage | None = None, now_ms: Callable[[], int] | None = None) -> list[str]:
-    """Finish commits that a crash interrupted, and remove forgotten staging folders and markers.
-
-    Parameters
-    ----------
-    root : str
-        A log directory.
-    storage : Storage, optional
-        This machine's disks if not given.
-    now_ms : callable, optional
-        The clock.
-
-    Returns
-    -------
-    list of str
-        The staging folders that were finished or removed.
-    """
+    """Finish commits that a crash interrupted, and remove forgotten staging folders and markers."""
     storage = LocalStorage() if storage is None else storage
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms()
     done = []

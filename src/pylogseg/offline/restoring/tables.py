@@ -28,27 +28,16 @@ _ROWS = 8192
 
 
 class RecordRange(NamedTuple):
-    """The records of one partition in one file.
-
-    Attributes
-    ----------
-    topic, partition : str, int
-    first_offset, end_offset : int
-        Half-open.
-    records : int
-    transactional : int or None
-        How many of them were part of a transaction; None if the file does not have the column.
-    is_committed : bool
-        Whether the file notes that no record of an aborted transaction is in it.
-    """
+    """The records of one partition in one file."""
 
     topic: str
     partition: int
-    first_offset: int
+    first_offset: int  #: Half-open.
     end_offset: int
     records: int
+    #: How many of them were part of a transaction; None if the file does not have the column.
     transactional: int | None
-    is_committed: bool = False
+    is_committed: bool = False  #: Whether the file notes that no record of an aborted transaction is in it.
 
     @property
     def name(self) -> str:
@@ -80,22 +69,8 @@ def _files_below(path: str) -> Iterator[str]:
 class Tables:
     """The files of an export.
 
-    Parameters
-    ----------
-    path : str
-        A file, or a folder of files; ``topic=NAME/partition=N`` in the names of folders are columns.
-
-    Attributes
-    ----------
-    size_bytes : int
-        Size of all files.
-
-    Raises
-    ------
-    RequestError
-        If columns are missing or have other types, or the format does not keep all bytes.
-    StorageError
-        If a file cannot be read.
+    Raises RequestError if columns are missing or have other types, or the format does not keep all bytes;
+    StorageError if a file cannot be read.
     """
 
     def __init__(self, path: str) -> None:
@@ -224,17 +199,7 @@ class Tables:
     def read(
         self, names: Collection[str], on_bytes: Callable[[int], None], *, without_transactions: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the records of some partitions, in the order of their offsets.
-
-        Parameters
-        ----------
-        names : collection of str
-            Names of partitions.
-        on_bytes : callable
-            Called with the size of each file after it was read.
-        without_transactions : bool
-            Leave out records of transactions; the files need the column ``isTransactional``.
-        """
+        """Yield the records of some partitions, in the order of their offsets."""
         columns = [name for name in COLUMNS if name in self.schema.names]
         selected = pa.array(sorted(names), pa.string())
         for file in self._files:
@@ -254,10 +219,7 @@ class Tables:
 def is_committed(path: str, storage: Mapping[str, Any] | None = None) -> bool:
     """Check whether a Parquet file says that it has no records of aborted transactions.
 
-    Raises
-    ------
-    StorageError
-        If it cannot be read.
+    Raises StorageError if it cannot be read.
     """
     try:
         if "://" not in path:

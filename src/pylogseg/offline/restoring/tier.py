@@ -41,18 +41,10 @@ _END = 2**63 - 1
 
 
 class Until(NamedTuple):
-    """Where restored logs end.
+    """Where restored logs end."""
 
-    Attributes
-    ----------
-    offset : int or None
-        The lowest offset that is not restored.
-    time_ms : int or None
-        Nothing from the first record of this time or later on.
-    """
-
-    offset: int | None = None
-    time_ms: int | None = None
+    offset: int | None = None  #: The lowest offset that is not restored.
+    time_ms: int | None = None  #: Nothing from the first record of this time or later on.
 
 
 class FromTier(RestoreSource):

@@ -18,19 +18,7 @@ _FOR_EVER_MS = 2**63 - 1
 
 
 class Background:
-    """The periodic tasks of a manager.
-
-    Parameters
-    ----------
-    settings : BrokerSettings
-        Has the intervals.
-    scheduler, clock
-        Run them.
-    places, directories : callable
-        Return all open logs, and the log directories in use.
-    failed : callable
-        Called with a log directory that failed, and the error.
-    """
+    """The periodic tasks of a manager."""
 
     def __init__(
         self,

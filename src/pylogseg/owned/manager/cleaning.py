@@ -47,25 +47,13 @@ class Cleaned(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Progress of a running cleaning.
+    """Progress of a running cleaning."""
 
-    Attributes
-    ----------
-    folder : str
-        Of the log.
-    done_bytes, total_bytes : int
-        Bytes read so far, and in total: the dirty section is read twice.
-    stats : CleanerStats
-        Counts so far; they keep changing.
-    seconds : float
-        Seconds since it began.
-    """
-
-    folder: str
-    done_bytes: int
+    folder: str  #: Of the log.
+    done_bytes: int  #: Bytes read so far, and in total: the dirty section is read twice.
     total_bytes: int
-    stats: CleanerStats
-    seconds: float
+    stats: CleanerStats  #: Counts so far; they keep changing.
+    seconds: float  #: Seconds since it began.
 
 
 class _Running(NamedTuple):
@@ -75,22 +63,7 @@ class _Running(NamedTuple):
 
 
 class Cleaning:
-    """Compacts many logs, one at a time in each thread.
-
-    Parameters
-    ----------
-    settings : BrokerSettings
-        The ``log.cleaner.*`` ones are used.
-    places : callable
-        Returns all open logs.
-    failed : callable
-        Told of a log directory that cannot be used any more, with the error.
-
-    Attributes
-    ----------
-    uncleanable : dict of str to str
-        Folders of logs whose cleaning failed, and why. They are skipped until they are opened again.
-    """
+    """Compacts many logs, one at a time in each thread."""
 
     def __init__(
         self,
@@ -102,6 +75,7 @@ class Cleaning:
         self._mutex = threading.Condition()
         self._busy: dict[str, _Running | None] = {}
         self._unwanted: Counter[str] = Counter()
+        #: Folders of logs whose cleaning failed, and why: skipped until they are opened again.
         self.uncleanable: dict[str, str] = {}
         self._local = threading.local()  # the log that a thread is cleaning
         self._stop = threading.Event()

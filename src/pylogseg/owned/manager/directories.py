@@ -20,15 +20,9 @@ _log = logging.getLogger(__name__)
 
 
 class LogsFound(NamedTuple):
-    """The partition folders in a log directory, by state.
+    """The partition folders in a log directory, by state."""
 
-    Attributes
-    ----------
-    live, future, deleted, stray : list of str
-        In use; being moved here from another log directory; pending deletion; moved to stray.
-    """
-
-    live: list[str]
+    live: list[str]  #: In use; being moved here from another log directory; pending deletion; moved to stray.
     future: list[str]
     deleted: list[str]
     stray: list[str]
@@ -37,27 +31,8 @@ class LogsFound(NamedTuple):
 class Directories:
     """Log directories locked by this process.
 
-    Parameters
-    ----------
-    storage : Storage
-        The storage of the directories.
-    paths : sequence of str
-        In the order of the setting.
-
-    Attributes
-    ----------
-    online : list of LogDirectory
-    failed : dict of str to str
-        Path and reason of those that failed.
-    meta : dict of str to MetaProperties
-        Content of `meta.properties` by path, if there is one.
-
-    Raises
-    ------
-    RequestError
-        If two paths are one folder, belong to different clusters or nodes, or are copies of one another.
-    StorageError
-        If none can be used, or another process has the lock of one.
+    Raises RequestError if two paths are one folder, belong to different clusters or nodes, or are copies of one
+    another; StorageError if none can be used, or another process has the lock of one.
     """
 
     def __init__(self, storage: Storage, paths: Sequence[str]) -> None:
@@ -141,10 +116,7 @@ class Directories:
     def find(self, log_dir: str) -> LogDirectory:
         """Return the log directory with a path or a ``directory.id``.
 
-        Raises
-        ------
-        RequestError
-            If there is none, or it is offline.
+        Raises RequestError if there is none, or it is offline.
         """
         for each in self.online:
             meta = self.meta.get(each.path)

@@ -18,17 +18,9 @@ _WAIT_SECONDS = 0.002
 
 
 class Loading(Generic[_Item]):
-    """One pass over the items to load.
+    """One pass over the items to load, by several threads: an error ends it.
 
-    Parameters
-    ----------
-    items : iterable
-        Each is passed to `load` once.
-    load : callable
-        Called by several threads; an error ends the pass.
-    folder_of : callable, optional
-        Returns the folder of an item on a disk of this machine, whose files are read ahead by threads that do not hold
-        the interpreter's lock. By default nothing is read ahead.
+    Files in the folder of an item are read ahead, by threads that do not hold the interpreter's lock.
     """
 
     def __init__(

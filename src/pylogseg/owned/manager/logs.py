@@ -35,27 +35,7 @@ _CLEAN_THREADS = 2
 
 
 class OpenLogs:
-    """All logs of some log directories.
-
-    Parameters
-    ----------
-    settings : BrokerSettings
-    storage, clock, scheduler
-        Their environment.
-    config_of : callable
-        Returns the settings of a topic's logs.
-
-    Attributes
-    ----------
-    mutex : lock
-        Guards what follows.
-    directories : Directories
-    cleaning : Cleaning
-    current, futures : dict of (str, int) to Place
-        Partitions, and their copies that are being moved to other log directories.
-    ending : bool
-        Whether the logs are being closed.
-    """
+    """All logs of some log directories."""
 
     def __init__(
         self,
@@ -67,7 +47,7 @@ class OpenLogs:
     ) -> None:
         self._settings, self._storage, self._clock, self._scheduler = settings, storage, clock, scheduler
         self._config_of = config_of
-        self.mutex = threading.RLock()
+        self.mutex = threading.RLock()  #: Guards what follows.
         self.current: dict[TopicPartition, Place] = {}
         self.futures: dict[TopicPartition, Place] = {}
         self.ending = False

@@ -13,15 +13,7 @@ _ANY_EPOCH = 2**31 - 1
 
 
 class Mover:
-    """Copies the batches of a log into another one, as they are.
-
-    Parameters
-    ----------
-    source, target : EmbeddedLog
-        Batches in the target from an earlier move are reused, if they still match.
-    progress : callable, optional
-        Called with the offset copied to, and the end of the source.
-    """
+    """Copies the batches of a log into another one, as they are."""
 
     def __init__(
         self, source: EmbeddedLog, target: EmbeddedLog, progress: Callable[[int, int], object] | None = None
@@ -39,10 +31,7 @@ class Mover:
     def finish(self) -> None:
         """Copy the rest, while nobody appends, and flush everything.
 
-        Raises
-        ------
-        RequestError
-            If the log ends after its last batch, as after a truncation into the middle of one.
+        Raises RequestError if the log ends after its last batch, as after a truncation into the middle of one.
         """
         source, target = self._source, self._target
         while self._step():

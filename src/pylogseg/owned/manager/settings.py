@@ -141,15 +141,7 @@ def _paths(given: Any) -> tuple[str, ...]:
 def topic_fields(properties: Mapping[str, str]) -> dict[str, str]:
     """Return the topic defaults in a broker's properties, by the fields of `LogConfig`.
 
-    Parameters
-    ----------
-    properties : mapping of str to str
-        As for `BrokerSettings.from_properties`.
-
-    Raises
-    ------
-    RequestError
-        For a value that Kafka refuses, naming it.
+    Raises RequestError for a value that Kafka refuses, naming it.
     """
     found: dict[str, str] = {}
     for name in LogConfig.__dataclass_fields__:

@@ -23,24 +23,8 @@ class TopicSettings:
 
     In the directories of a broker, a topic that is missing in the cluster's metadata keeps everything, unless the
     program has settings for it. So does a topic with a folder whose topic id is not the one in the metadata: it was
-    deleted and recreated, and the settings are not those of that log.
-
-    Parameters
-    ----------
-    settings : BrokerSettings
-        The defaults.
-    topics : mapping of str to mapping
-        The program's settings of topics.
-
-    Attributes
-    ----------
-    said : dict of str to dict
-        The program's settings now.
-
-    Raises
-    ------
-    RequestError
-        For an unknown setting, or a value that Kafka refuses.
+    deleted and recreated, and the settings are not those of that log. Raises RequestError for an unknown setting,
+    or a value that Kafka refuses.
     """
 
     def __init__(self, settings: BrokerSettings, topics: Mapping[str, Mapping[str, Any]]) -> None:
@@ -54,15 +38,7 @@ class TopicSettings:
             self._defaults.with_changes(**changes)
 
     def read_metadata(self, log_dirs: Iterable[str], node_ids: Iterable[int | None]) -> None:
-        """Read the metadata of the cluster whose broker has these log directories.
-
-        Parameters
-        ----------
-        log_dirs : iterable of str
-            Folders on disks of this machine; ``metadata.log.dir`` is searched first.
-        node_ids : iterable of int
-            Of the broker, from the files `meta.properties`; empty if there are none.
-        """
+        """Read the metadata of the cluster whose broker has these log directories."""
         ids, folders = list(node_ids), list(log_dirs)
         self._known.clear()
         named = self._settings.metadata_log_dir
@@ -90,10 +66,7 @@ class TopicSettings:
     def after(self, said: Mapping[str, Any], topic: str) -> LogConfig:
         """Return settings of a topic's logs after a change by the program.
 
-        Raises
-        ------
-        RequestError
-            For an unknown setting, or a value that Kafka refuses.
+        Raises RequestError for an unknown setting, or a value that Kafka refuses.
         """
         own, why = self._own(topic)
         return self._defaults.with_changes(**{**(_KEEPING if why else own), **said})
