@@ -1,4 +1,8 @@
-"""Avro schemas: their JSON as types, with references to other schemas, and the fingerprint of their canonical form."""
+"""Avro schemas: their JSON as types, with references to other schemas, and the fingerprint of their canonical form.
+
+Not by fastavro (1.13): it takes records without fields, names that are there twice, unions in unions and sizes of -1,
+ends with KeyError or TypeError for others, and refuses names of references and logical types that do not count.
+"""
 
 from __future__ import annotations
 
