@@ -52,10 +52,15 @@ def damage(storage, rng, kinds):
     elif kind == "zeros":
         data[start : start + size] = bytes(size)
     elif kind == "hole":
+        batches = [bytes(data[at : at + length]) for at, length in zip(rows.position, rows.size, strict=True)]
         at = start + rng.randrange(size)
-        cut = rng.randrange(1, size)
-        hit = {i for i in range(len(rows)) if rows.position[i] < at + cut and rows.position[i] + rows.size[i] > at}
-        del data[at : at + cut]
+        del data[at : at + rng.randrange(1, size)]
+        # Not by the place of the hole: the zeros that end a batch are followed by the zeros of the next one's offset.
+        hit, end = set(), 0
+        for i, batch in enumerate(batches):
+            found = data.find(batch, end)
+            hit |= {i} if found < 0 else set()
+            end = end if found < 0 else found + len(batch)
     elif kind == "junk":
         hit = set()
         data[start:start] = bytes(rng.randrange(256) for _ in range(rng.randrange(1, 200)))
