@@ -172,6 +172,16 @@ def test_pages_are_in_the_menu() -> None:
     )
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_lines_are_readable(page: Path) -> None:
+    """Text is wrapped at 120 columns, so that a change of it can be reviewed; tables and examples are not."""
+    in_example = False
+    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        in_example ^= line.lstrip().startswith("```")
+        is_free = in_example or line.startswith(("|", "    ", "<!--"))
+        assert is_free or len(line) <= 120 or " " not in line.strip(), f"{page.name}:{number}: {len(line)} columns"
+
+
 #: Folders in which pages look for a file that they name, and programs of others.
 FILE_FOLDERS = [ROOT, ROOT / "src" / "pylogseg", ROOT / "src", ROOT / "tests", ROOT / "docs"]
 NOT_OURS = {"kafka-dump-log.sh", "kafka-delete-records.sh", "kafka-reassign-partitions.sh", "job.py"}
