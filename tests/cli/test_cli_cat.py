@@ -20,7 +20,7 @@ from reference import text as reference
 
 import pylogseg as package
 from pylogseg.cli.query import OffsetRange, Query
-from pylogseg.cli.tail import Followed, last_records
+from pylogseg.cli.tail import FollowedReader, last_records
 from pylogseg.disk.disk import open_dir
 from pylogseg.format.text import payload_of
 from pylogseg.reading.partition import ReadOptions
@@ -230,7 +230,7 @@ def test_followed_gives_each_record_once(examples: Path, tmp_path: Path) -> None
     disk = open_dir(folder)
     query = Query(OffsetRange(), None, None, None, ReadOptions())
     (log,) = logs_of(disk)
-    followed = Followed(query.of(log), disk.partitions[0])
+    followed = FollowedReader(query.of(log), disk.partitions[0])
     got: list[int] = []
 
     def look() -> int:

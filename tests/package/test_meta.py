@@ -151,6 +151,16 @@ def test_constructors_are_narrow(path: Path) -> None:
                 assert made.args.kwarg is None, where
 
 
+def test_a_class_name_has_one_meaning() -> None:
+    """No two classes have the same name, also inside of functions and with an underscore."""
+    places: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(name_of(path))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
 def test_compiled_modules_import_only_kernels() -> None:
     paths = list(SOURCE.rglob("*.pyx"))
     assert len(paths) == len(STUBS) <= 12

@@ -13,7 +13,7 @@ import click
 from pylogseg.cli import common
 from pylogseg.cli.bar import Bar
 from pylogseg.cli.query import OffsetRange, Query
-from pylogseg.cli.tail import Followed, Following
+from pylogseg.cli.tail import FollowedReader, Following
 from pylogseg.disk.tier.files import TierFiles
 from pylogseg.errors import RequestError
 from pylogseg.reading.log_reader import LogReader
@@ -58,7 +58,7 @@ class Selector(NamedTuple):
     partition: tuple[int, ...]
     below_log_start: bool
 
-    def followed(self, query: Query) -> list[Followed]:
+    def followed(self, query: Query) -> list[FollowedReader]:
         """Return the partitions that exist now, from their beginning."""
         try:
             chosen = common.select(self.arguments, self.topic, self.partition, from_log_start=not self.below_log_start)
@@ -66,7 +66,7 @@ class Selector(NamedTuple):
         except RequestError:
             return []
         whole = replace(query, offsets=OffsetRange())
-        return [Followed(whole.of(log), of) for log, of in zip(logs, chosen.live_partitions(), strict=False)]
+        return [FollowedReader(whole.of(log), of) for log, of in zip(logs, chosen.live_partitions(), strict=False)]
 
 
 def follow(
@@ -84,7 +84,7 @@ def follow(
         )
     if chosen.disk.loose:
         raise RequestError("--follow needs a partition's folder, not a file: give the folder")
-    parts = [Followed(part, of) for part, of in zip(readers, chosen.live_partitions(), strict=True)]
+    parts = [FollowedReader(part, of) for part, of in zip(readers, chosen.live_partitions(), strict=True)]
     followed = Following(parts, chosen.disk.log_dirs, lambda: selector.followed(query), common.complain)
     for chunk in followed.chunks():
         yield chunk

@@ -49,7 +49,7 @@ def _last_offsets(reader: LogReader, count: int) -> npt.NDArray[np.int64]:
     return found
 
 
-class Followed:
+class FollowedReader:
     """A partition that is polled for new records, by a reader without an end; each poll lists its folder again."""
 
     def __init__(self, reader: LogReader, partition: Partition) -> None:
@@ -105,9 +105,9 @@ class Following:
 
     def __init__(
         self,
-        parts: list[Followed],
+        parts: list[FollowedReader],
         log_dirs: Sequence[LogDir],
-        appeared: Callable[[], list[Followed]],
+        appeared: Callable[[], list[FollowedReader]],
         report: Callable[[str], None],
     ) -> None:
         self.parts, self._log_dirs, self._appeared, self._report = parts, log_dirs, appeared, report

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
-class Lag(NamedTuple):
+class StreamLag(NamedTuple):
     """Offsets that are in the logs and not yet in the query.
 
     Attributes
@@ -24,7 +24,7 @@ class Lag(NamedTuple):
     partitions: dict[tuple[str, int], int]
 
 
-def lag(progress: Any) -> Lag:
+def lag(progress: Any) -> StreamLag:
     """Return the number of offsets between the end of a streaming query's batch and the ends of the logs.
 
     Parameters
@@ -34,7 +34,7 @@ def lag(progress: Any) -> Lag:
 
     Returns
     -------
-    Lag
+    StreamLag
         The lag of all sources of this package in the query. All zero before Spark 4.2, which reports no latest offsets.
     """
     found: dict[tuple[str, int], int] = {}
@@ -43,7 +43,7 @@ def lag(progress: Any) -> Lag:
         latest, end = _offsets(source.get("latestOffset")), _offsets(source.get("endOffset"))
         for key, offset in latest.items():
             found[key] = found.get(key, 0) + max(0, offset - end.get(key, 0))
-    return Lag(sum(found.values()), max(found.values(), default=0), min(found.values(), default=0), found)
+    return StreamLag(sum(found.values()), max(found.values(), default=0), min(found.values(), default=0), found)
 
 
 def _offsets(said: Any) -> dict[tuple[str, int], int]:
