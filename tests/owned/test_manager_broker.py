@@ -100,8 +100,8 @@ def test_a_brokers_cleaning_is_ours(golden, tmp_path, step):
         for place in [place for place in manager.places() if place[1] in names]:
             directory, name, log = place
             clock.set_ms(cleaned_at(names[name], log.config.delete_retention_ms))
-            what = cleanable(log, directory.cleaned_to(name), clock.now_ms())
-            next_dirty, _ = cleaner.clean(log, what)
+            what = cleanable(log.engine, directory.cleaned_to(name), clock.now_ms())
+            next_dirty, _ = cleaner.clean(log.engine, what)
             noted = parse_offset_checkpoint((names[name].parent / "cleaner-offset-checkpoint").read_bytes())
             assert next_dirty == noted[name[:-2], 0]
             compresses = name.split("-")[1] in ("gzip", "lz4", "snappy", "zstd")

@@ -173,10 +173,10 @@ def test_credentials_are_in_no_repr():
     assert "hunter2" not in repr(parse({"storageOptions": '{"secret": "hunter2"}'}))
 
 
-def test_help_without_spark_names_what_to_install():
+def test_without_spark_the_shell_names_what_to_install(examples):
     program = (
-        "import runpy, sys; sys.modules['pyspark'] = None; sys.argv = ['spark', '--help'];"
-        "runpy.run_module('pylogseg.spark', run_name='__main__', alter_sys=True)"
+        f"import sys; sys.modules['pyspark'] = None; sys.argv = ['', 'stats', {str(examples)!r}, '--spark', 'local'];"
+        "from pylogseg.__main__ import main; main()"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2

@@ -385,7 +385,10 @@ def test_what_is_sent_has_no_key(golden: Path, uploaded: Path, keys: Path) -> No
     rows = pylogseg.read_arrow(found).read_all()  # all keys are loaded
     (part,) = found.select("orders-0").partitions
     ring = part.files.tier.by_partition["orders", 0, TOPIC_ID][0].shared.keys  # type: ignore[attr-defined]
-    held = [*ring._unwrapped.values(), *(prime.to_bytes(128, "little") for prime in (ring._keys["one"].p,))]
+    held = [
+        *ring._unwrapped.values(),
+        *(prime.to_bytes(128, "little") for prime in (int(ring._keys["one"]._cipher._key.p),)),
+    ]
     sent = [pickle.dumps(each) for each in (part, part.segments[0], found)]
     pem = (keys / "one.pem").read_bytes().splitlines()[1]
     assert not [1 for data in sent for secret in (*held, pem) if secret in data]

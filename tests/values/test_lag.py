@@ -52,7 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 log.append(rows)
             if i == 80:
                 log.engine.roll()
-                Cleaner(OffsetMap(1 << 16)).clean(log, cleanable(log, 0, 0))
+                Cleaner(OffsetMap(1 << 16)).clean(log.engine, cleanable(log.engine, 0, 0))
     return folder
 
 
