@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.depth import IS_DEEP, some_of
 from helpers.shell import pylogseg
 
 import pylogseg as package
@@ -78,7 +79,8 @@ def test_whatever_is_deleted_is_found_if_records_went_with_it(disk: Path) -> Non
     before = records(disk)
     assert findings(disk)[0] == 0
     untold, alarms, wrong, costly = set(), set(), [], 0
-    for what, paths in deletions(disk):
+    chosen = some_of(deletions(disk), 60)
+    for what, paths in chosen:
         assert paths
         # Without them aborted or deleted records show, and a broker does not start.
         is_needed = what in ("meta.properties", "log-start-offset-checkpoint") or (
@@ -97,8 +99,9 @@ def test_whatever_is_deleted_is_found_if_records_went_with_it(disk: Path) -> Non
         elif code != min((1 if row["level"] == "damage" else 2 for row in found), default=0) or is_named != bool(code):
             wrong.append((what, code, lost, [row["reason"] for row in found]))
     assert not wrong, "\n".join(map(str, wrong))
-    assert (untold, alarms) == (UNTOLD, FALSE_ALARMS)
-    assert costly == 91  # of the deletions; the others lost what can be made again
+    names = {what for what, _ in chosen}
+    assert (untold, alarms) == (UNTOLD & names, FALSE_ALARMS & names)
+    assert costly == 91 if IS_DEEP else costly > 0  # of all deletions; the others lost what can be made again
 
 
 # ---- one by one ----
