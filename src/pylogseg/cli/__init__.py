@@ -16,8 +16,8 @@ from typing import Any
 
 import click
 
+from pylogseg._version import __version__
 from pylogseg.cli.streams import Shown, forget_output
-from pylogseg.cli.versions import print_version
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 
@@ -204,6 +204,18 @@ def _complain(message: str) -> None:
     click.echo(f"pylogseg: {message}", err=True)
 
 
+def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if not is_asked or context.resilient_parsing:
+        return
+    click.echo(f"pylogseg {__version__}")
+    if context.params["verbose"]:
+        from pylogseg.cli.versions import lines  # packages are looked up by modules that no other command needs
+
+        for line in lines():
+            click.echo(line)
+    context.exit()
+
+
 @click.group(
     cls=LazyCommands,
     epilog=_EPILOG,
@@ -211,7 +223,7 @@ def _complain(message: str) -> None:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "color": True},
 )
 @click.option("--verbose", is_flag=True, is_eager=True, help="With --version: those of all that matters, too.")
-@click.option("--version", is_flag=True, expose_value=False, callback=print_version, help="Show the version and exit.")
+@click.option("--version", is_flag=True, expose_value=False, callback=_print_version, help="Show the version and exit.")
 def shell(verbose: bool) -> None:
     """Read and repair Kafka's log directories, without a broker or a JVM."""
     # The commands report gaps; without a handler, logging would print them a second time.

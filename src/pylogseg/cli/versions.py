@@ -1,14 +1,11 @@
-"""`pylogseg --version`, and with `--verbose` what a report of a fault needs to say."""
+"""The versions of all that matters, for the report of a fault: `pylogseg --version --verbose`."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import platform
 import sys
-
-import click
-
-from pylogseg._version import __version__
+from collections.abc import Iterator
 
 #: Every package that changes what pylogseg does or how fast: its dependencies, and those of its extras.
 _PACKAGES = (
@@ -33,18 +30,12 @@ _PACKAGES = (
 )
 
 
-def print_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
-    """The callback of `--version`: it ends the command."""
-    if not is_asked or context.resilient_parsing:
-        return
-    click.echo(f"pylogseg {__version__}")
-    if context.params["verbose"]:
-        has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
-        click.echo(f"{'python':18}{platform.python_version()} ({platform.python_implementation()}, {_lock(has_lock)})")
-        click.echo(f"{'system':18}{platform.platform()}, {platform.machine()}")
-        for name in _PACKAGES:
-            click.echo(f"{name:18}{_installed(name)}")
-    context.exit()
+def lines() -> Iterator[str]:
+    """Yield a line for the Python, one for the system, and one for each package."""
+    has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
+    yield f"{'python':18}{platform.python_version()} ({platform.python_implementation()}, {_lock(has_lock)})"
+    yield f"{'system':18}{platform.platform()}, {platform.machine()}"
+    yield from (f"{name:18}{_installed(name)}" for name in _PACKAGES)
 
 
 def _lock(has_lock: bool) -> str:
