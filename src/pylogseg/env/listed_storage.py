@@ -16,17 +16,7 @@ def rooted(path: str) -> str:
 
 
 class ListedStorage:
-    """For an `OverlayStorage` to lie above. It asks for nothing but bytes of files.
-
-    Parameters
-    ----------
-    files : RemoteFiles
-    folder : str
-        Its path in the file system.
-    entries : iterable of Entry
-        The names in it; others are not seen.
-    cache : WindowCache
-    """
+    """A folder of a remote file system with the names that were listed; an `OverlayStorage` lies above it."""
 
     def __init__(self, files: RemoteFiles, folder: str, entries: Iterable[Entry], cache: WindowCache) -> None:
         self._files, self._path, self._cache = files, folder, cache

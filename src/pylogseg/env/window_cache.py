@@ -17,16 +17,7 @@ _THREADS, _MOST_AHEAD = 4, 8
 
 
 class Remote(NamedTuple):
-    """A file as it was listed.
-
-    Attributes
-    ----------
-    name : str
-        With its scheme: unlike that of any other file.
-    size : int
-    open : callable
-        Returns the file, to read from it.
-    """
+    """A file as it was listed; its name, with the scheme, is unlike that of any other file."""
 
     name: str
     size: int

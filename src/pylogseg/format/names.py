@@ -134,11 +134,6 @@ def segment_file_name(offset: int, kind: FileKind, suffix: str = "") -> str:
 
     >>> segment_file_name(42, FileKind.TIME_INDEX, ".swap")
     '00000000000000000042.timeindex.swap'
-
-    Raises
-    ------
-    RequestError
-        If the kind is not one that segments have, or the offset is negative or above 2^63-1.
     """
     if kind not in _SEGMENT_KINDS:
         raise RequestError(f"{kind.name} is not a file of a segment")

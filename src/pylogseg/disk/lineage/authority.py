@@ -18,27 +18,16 @@ _NO_END = 2**63 - 1
 
 
 class Replica(NamedTuple):
-    """What lineage needs to know of a replica.
+    """The history of a replica, and what its broker and the other files of its disk say about it.
 
-    Attributes
-    ----------
-    lineage : Lineage
-        Its epochs, and from where to where its log goes, damaged or not.
-    high_watermark : int
-        What its broker had noted as committed, which may be behind the end: then records are missing, or a leader that
-        was elected without having them made it cut them. 0 if it is not known.
-    node_id : int or None
-        Of the broker.
-    lost_tail : bool
-        Whether there was more behind its last good batch, which is damaged.
-    reached : int
-        Up to where other files of its disk prove that its log went, committed or not; 0 if none does.
+    A `high_watermark` behind the end of the log: records are missing, or a leader elected without them cut them off.
     """
 
     lineage: Lineage
     high_watermark: int = 0
     node_id: int | None = None
-    lost_tail: bool = False
+    lost_tail: bool = False  # a damaged batch ends it, and there was more behind
+    #: Up to where other files of its disk prove that its log went, committed or not; 0 if none does.
     reached: int = 0
 
 
@@ -100,40 +89,19 @@ class Lost(NamedTuple):
 
 
 class Authority(NamedTuple):
-    """What the log of a partition is.
-
-    Attributes
-    ----------
-    lineage : Lineage
-        Of the log: that of the authoritative replica, and what others have behind it of the same history.
-    committed : int
-        The highest high watermark that is proved for this history.
-    alarms : list of Alarm
-        Not empty: committed records would be lost.
-    extended_by : int or None
-        The replica that has what lies behind the end of the authoritative one.
-    lost : list of Lost
-        Each range once.
-    """
+    """The log of a partition: the history of the authoritative replica, and what others have of it behind its end."""
 
     lineage: Lineage
-    committed: int
-    alarms: list[Alarm]
-    extended_by: int | None = None
+    committed: int  # the highest high watermark that is proved for this history
+    alarms: list[Alarm]  # of committed records that would be lost
+    extended_by: int | None = None  # the replica that has what lies behind the end
     lost: Sequence[Lost] = ()
 
 
 def choose(replicas: Sequence[Replica], known: Known | None = None, named: int | None = None) -> Choice:
-    """Choose the authoritative replica.
+    """Choose the authoritative replica of at least one; the first of several that are alike.
 
-    Parameters
-    ----------
-    replicas : sequence of Replica
-        Not empty; of several that are alike, the first is chosen.
-    known : Known, optional
-        Does not count if a replica has a higher leader epoch: then the metadata is older than the disks.
-    named : int, optional
-        The place of the one that is to be.
+    What the metadata knows does not count if a replica has a higher leader epoch: then the disks are newer.
     """
     every = range(len(replicas))
     if named is not None:

@@ -17,14 +17,9 @@ UNKNOWN_EPOCH = -1
 
 
 class Lineage(NamedTuple):
-    """The history of one log, or of a part of one.
+    """The history of one log, or of a part of one, with its half-open range of offsets.
 
-    Attributes
-    ----------
-    epochs : tuple of EpochEntry
-        Ascending in both fields; the first may begin before `start`, the last may have no records yet.
-    start, end : int
-        The offsets that the log has, half-open.
+    `epochs` ascend in both fields; the first may begin before `start`, and the last may have no records yet.
     """
 
     epochs: tuple[EpochEntry, ...]
@@ -82,18 +77,7 @@ class Parting(NamedTuple):
 
 
 def parting(a: Lineage, b: Lineage) -> Parting:
-    """Return where two logs of one partition part.
-
-    Parameters
-    ----------
-    a, b : Lineage
-        In any order.
-
-    Returns
-    -------
-    Parting
-        At the end of the shorter one if one continues the other.
-    """
+    """Return where two logs of one partition part: at the end of the shorter one if one continues the other."""
     ends, others = a.ends(), b.ends()
     common = ends.keys() & others.keys()
     if not common:

@@ -18,16 +18,9 @@ from pylogseg.format.files.checkpoint import EpochEntry
 
 
 class LogRange(NamedTuple):
-    """A range of offsets that can be read somewhere, for example an uploaded segment.
+    """A half-open range of offsets that can be read somewhere, for example an uploaded segment.
 
-    Attributes
-    ----------
-    first_offset, end_offset : int
-        Half-open: a manifest's ``endOffset`` plus one.
-    epochs : tuple of EpochEntry
-        Of the part, or of its log from the beginning to the end of the part, which tells more.
-    rank : int
-        Of several that have an offset, the lowest rank is taken.
+    Epochs of its log up to the end of the part tell more than its own. Of several parts, the lowest `rank` is taken.
     """
 
     first_offset: int
@@ -69,17 +62,7 @@ class LeftOut(NamedTuple):
 
 
 class Assembly(NamedTuple):
-    """A log made of parts.
-
-    Attributes
-    ----------
-    pieces : list of Piece
-        By offset, without overlaps.
-    left : list of LeftOut
-        By part and offset.
-    holes : list of (int, int)
-        Offsets of the log, half-open, that no part has.
-    """
+    """A log made of parts: its pieces by offset, without overlaps, and the half-open ranges that no part has."""
 
     pieces: list[Piece]
     left: list[LeftOut]
@@ -118,20 +101,10 @@ def _is_near(part: LogRange, lineage: Lineage) -> bool:
 
 
 def assemble(parts: Sequence[LogRange], lineage: Lineage) -> Assembly:
-    """Say which offsets of a log come from which part.
+    """Choose for each offset of a log the part it comes from; parts may overlap, and may be of other branches.
 
-    Parameters
-    ----------
-    parts : sequence of LogRange
-        In any order; they may overlap, and may come from other branches.
-    lineage : Lineage
-        Of the log, with the offsets that are wanted; see `lineage_of`.
-
-    Returns
-    -------
-    Assembly
-        Of several parts with an offset, that of the lowest rank is taken, and of these one that knows its leader epoch
-        there. Then the one before goes on as far as it can, and the one follows that reaches furthest.
+    The lowest rank goes first, then a part that knows its leader epoch there. A part goes on as far as it can; the one
+    that reaches furthest follows.
     """
     ranges: list[_Range] = []
     left: list[LeftOut] = []

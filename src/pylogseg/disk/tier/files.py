@@ -48,19 +48,7 @@ class TierFile(NamedTuple):
 
 
 class TierFiles:
-    """The file system of a tier.
-
-    Attributes
-    ----------
-    tier : Tier or None
-        None of a part of it, see `only`.
-    url : str
-        Of the tier, without a slash at its end.
-    logs : dict of str to TieredLog
-        By the names of the folders.
-    notes : list of str
-        What readers should know: uploads that are left out, offsets that no upload has.
-    """
+    """The file system of a tier; `notes` name uploads that are left out, and offsets that no upload has."""
 
     def __init__(
         self,

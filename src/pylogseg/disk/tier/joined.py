@@ -30,11 +30,6 @@ class DiskWithTier(LocalFiles):
 
     Which uploaded segments these are, the leader epochs in the folder say, as for the broker. Where a folder and the
     tier have a file of one name, the folder's is taken.
-
-    Attributes
-    ----------
-    tier : Tier or None
-        None of a part of it, see `only`.
     """
 
     def __init__(

@@ -61,14 +61,7 @@ class _PrivateKey:
 
 
 class KeyRing:
-    """Private keys by their ids.
-
-    Parameters
-    ----------
-    keys : path, mapping or None
-        A PEM file, a folder of files named ``<key id>.pem``, or paths of PEM files by key id. None: what the
-        environment says in ``PYLOGSEG_TIER_KEYS``.
-    """
+    """Private keys by their ids: of a PEM file, of a folder of files named ``<key id>.pem``, or of paths by key id."""
 
     def __init__(self, keys: Keys = None) -> None:
         given = keys if keys is not None else os.environ.get(KEYS_VARIABLE) or {}

@@ -44,16 +44,9 @@ _KINDS = {
 
 @dataclass
 class Found:
-    """What lies in a tier.
+    """The finished uploads of a tier, and its other objects.
 
-    Attributes
-    ----------
-    uploads : list of Upload
-        Those that were finished.
-    orphans : list of Stored
-        Objects of segments that have no manifest: an upload or a deletion that runs, or that broke off.
-    others : list of Stored
-        Objects with names that the layout does not have.
+    `orphans` are of segments without a manifest: an upload or a deletion is running, or was interrupted.
     """
 
     uploads: list[Upload] = field(default_factory=list)

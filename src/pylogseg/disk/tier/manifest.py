@@ -54,15 +54,7 @@ def original_size(chunks: Chunks, chunk: int) -> int:
 
 @dataclass(frozen=True)
 class FixedChunks:
-    """Chunks of one size in the object, but for the last one.
-
-    Attributes
-    ----------
-    chunk_size, file_size : int
-        Of the segment: bytes of a chunk, and of all.
-    stored_size, last_stored_size : int
-        Bytes of a chunk, and of the last one, in the object.
-    """
+    """Chunks of one size in the object, but for the last one; `stored` sizes are those in the object."""
 
     chunk_size: int
     file_size: int
@@ -86,15 +78,7 @@ class FixedChunks:
 
 @dataclass(frozen=True)
 class VariableChunks:
-    """Chunks that each have a size of their own in the object.
-
-    Attributes
-    ----------
-    chunk_size, file_size : int
-        As for `FixedChunks`.
-    ends : array of int64
-        Where each chunk ends in the object.
-    """
+    """Chunks that each have a size of their own in the object; `ends` are positions in it."""
 
     chunk_size: int
     file_size: int
@@ -231,17 +215,7 @@ _INDEXES = {
 
 
 class Encryption(NamedTuple):
-    """How the objects of a segment are encrypted.
-
-    Attributes
-    ----------
-    key_id : str
-        Of the key that wraps the segment's own.
-    wrapped : bytes
-        The segment's own key, encrypted.
-    aad : bytes
-        Additional data that each chunk is authenticated with.
-    """
+    """How the objects of a segment are encrypted: its own key, wrapped by `key_id`; `aad` authenticates each chunk."""
 
     key_id: str
     wrapped: bytes
@@ -253,20 +227,7 @@ class Encryption(NamedTuple):
 
 
 class UploadedSegment(NamedTuple):
-    """What is known of an uploaded segment, from its manifest or its files.
-
-    Attributes
-    ----------
-    topic, partition, topic_id, segment_id : str, int, str, str
-    start_offset, end_offset : int
-        Both in the segment.
-    max_timestamp_ms : int
-        -1 if it is not known.
-    broker_id, event_timestamp_ms : int
-        Who uploaded it, and when; -1 if that is not known.
-    leader_epochs : tuple of (int, int)
-        The leader epochs in it, with the first offset of each.
-    """
+    """An uploaded segment by its manifest or its files; -1 is unknown, and `end_offset` is in the segment."""
 
     topic: str
     partition: int
@@ -282,18 +243,7 @@ class UploadedSegment(NamedTuple):
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest.
-
-    Attributes
-    ----------
-    chunks : Chunks
-        Of the object with the segment.
-    indexes : dict of FileKind to (int, int)
-        Position and size of each small file in the object with the indexes, as they are before encryption.
-    is_compressed : bool
-    encryption : Encryption or None
-    segment : UploadedSegment
-    """
+    """A manifest; `indexes` are the position and size of each small file, before encryption."""
 
     chunks: Chunks
     indexes: dict[FileKind, tuple[int, int]] = field(repr=False)
@@ -303,13 +253,7 @@ class Manifest:
 
 
 def parse_manifest(data: bytes, at: str) -> Manifest:
-    """Parse a manifest; fields that are not known are passed by. `at` names it in errors.
-
-    Raises
-    ------
-    CorruptionError
-        If it is no JSON, lacks a field, or contradicts itself.
-    """
+    """Parse a manifest, which `at` names in errors; unknown fields are ignored."""
     if len(data) > MANIFEST_LIMIT_BYTES:
         raise CorruptionError(at, MANIFEST_LIMIT_BYTES, f"a manifest of {len(data)} bytes is not read")
     try:

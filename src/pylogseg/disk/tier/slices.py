@@ -32,14 +32,7 @@ _CUT = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 @dataclass(frozen=True)
 class TierSegment:
-    """A segment of the log: an upload, or those of its batches that begin in a range of offsets.
-
-    Attributes
-    ----------
-    upload : Upload
-    first_offset, end_offset : int
-        Half-open; `end_offset` is -1 if it is not known.
-    """
+    """An upload, or those of its batches that begin in a half-open range of offsets; an end of -1 is unknown."""
 
     upload: Upload
     first_offset: int
@@ -149,19 +142,9 @@ class PartOfView:
 
 
 class TieredLog(NamedTuple):
-    """A partition in a tier.
+    """A partition in a tier: its segments by offset, without overlaps, and the half-open ranges that no upload has.
 
-    Attributes
-    ----------
-    topic, partition, topic_id : str, int, str
-    segments : list of TierSegment
-        By offset, without overlaps.
-    left : list of (Upload, LeftOut)
-        What of the uploads is not in the log, and why.
-    holes : list of (int, int)
-        Offsets of the log that no upload has, half-open.
-    copies : list of TierSegment
-        What other uploads have of the log too.
+    `left` is what uploads have beside the log, with the reason; `copies` is what other uploads have of it too.
     """
 
     topic: str

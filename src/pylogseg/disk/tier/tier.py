@@ -30,26 +30,9 @@ _LAYOUTS: dict[str, tuple[Callable[[Shared, Iterable[Stored]], Found], str]] = {
 
 
 class Tier:
-    """All that lies in a tier.
+    """The uploads of a tier, by partition and by topic id; `logs` are of the latest id of each topic.
 
-    Attributes
-    ----------
-    url : str
-    found : Found
-        Uploads, orphans and other objects.
-    by_partition : dict of (str, int, str) to list of Upload
-        By topic, partition and topic id.
-    topic_ids : dict of (str, int) to list of str
-        The ids of the topics of one name that have uploads of a partition.
-    logs : list of TieredLog
-        The partitions; of a topic that was made anew, only those of its latest id.
-    older : dict of str to int
-        The number of uploads of older topics of the same name, by name and id.
-    refused : dict of (str, int) to str
-        By topic and partition, why nobody can say which uploads are meant, with what to do: two clusters share the
-        place.
-    mixed : dict of (str, int, str) to str
-        The same, of partitions of one topic id.
+    `refused` and `mixed` have the reason, and the remedy, where two clusters share the place.
     """
 
     def __init__(self, url: str, objects: Objects, found: Found) -> None:
@@ -69,6 +52,7 @@ class Tier:
             # By the time of the upload, where manifests tell it: a bucket that was copied has other times of objects.
             when = max((upload.segment.event_timestamp_ms, upload.modified_ms) for upload in uploads)
             latest[topic] = max(latest.get(topic, (-2, -2, "")), (*when, topic_id))
+        #: Numbers of uploads of older topics of the same name, by name and id.
         self.older: dict[str, int] = {}
         self.logs: list[TieredLog] = []
         self.mixed = {name: why for name, uploads in self.by_partition.items() if (why := _mixed(name, uploads))}
@@ -86,15 +70,7 @@ class Tier:
 
     @classmethod
     def open(cls, url: str, storage: Mapping[str, Any] | None = None, only: str | None = None) -> Tier:
-        """List a tier and read all its manifests, or those of a partition by its name.
-
-        Raises
-        ------
-        RequestError
-            If there is no upload in it; not if it has none of that partition.
-        StorageError
-            If the store fails.
-        """
+        """List a tier and read all its manifests, or those of one partition, which may have none."""
         options = dict(storage or {})
         keys = KeyRing(options.pop(KEYS_OPTION, None))
         layout, _, place = url.partition("+")

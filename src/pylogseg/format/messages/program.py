@@ -39,17 +39,9 @@ _DTYPES: dict[str, Any] = {
 
 
 class Column(NamedTuple):
-    """A field in the result of a program.
+    """A field in the result of a program; a list has its item as its only child.
 
-    Attributes
-    ----------
-    name, type : str
-        As in the schema; the type of a list is ``"list"``, and its only child is the item.
-    node : int
-        Where its items are; -1 for a struct that is never null, which has none of its own.
-    nullable : bool
-        Whether any version allows null.
-    children : tuple of Column
+    `node` is where its items are, -1 for a struct that is never null. `nullable` is of any version.
     """
 
     name: str
@@ -70,17 +62,9 @@ class Program(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """Columns of messages.
+    """Columns of messages, and of each message a status: 0, or an index of `pylogseg._native._messages.REASONS`.
 
-    Attributes
-    ----------
-    columns : tuple of Column
-    nodes : list
-        Items, ends, data and validity of each node.
-    status : numpy.ndarray of uint8
-        Of each message: 0, or an index of `pylogseg._native._messages.REASONS`.
-    rest, unknown_tags : numpy.ndarray of int32
-        Bytes behind the last field, and tagged fields that the table does not know.
+    `rest` is bytes behind the last known field, `unknown_tags` a count. A node is items, ends, data and validity.
     """
 
     columns: tuple[Column, ...]
@@ -245,17 +229,7 @@ def decode_columns(
     size: npt.NDArray[np.int32],
     sources: tuple[Any, ...],
 ) -> Decoded:
-    """Decode messages of one kind.
-
-    Parameters
-    ----------
-    name : str
-        Of the message.
-    version : numpy.ndarray of int16
-        Of each message; one that the table does not have gets a status.
-    place, size, sources
-        The bytes of each message, without what stands in front of it, as record columns say where they are.
-    """
+    """Decode messages of one kind, given by `place`, `size` and `sources`; an unknown version gets a status."""
     plan = program_of(name)
     count = len(size)
     status, rest, unknown = np.empty(count, np.uint8), np.empty(count, np.int32), np.empty(count, np.int32)
@@ -266,14 +240,9 @@ def decode_columns(
 
 
 class Heads(NamedTuple):
-    """What stands in front of messages.
+    """Type and version in front of each message, and how many bytes they take.
 
-    Attributes
-    ----------
-    number, version : numpy.ndarray of int32
-        Type and version. A number of -1 is a null value, -2 one without a head, -3 a frame of another version.
-    skip : numpy.ndarray of uint8
-        Bytes of the head.
+    A number of -1 is a null value, -2 one without a head, -3 a frame of another version.
     """
 
     number: _Ints
