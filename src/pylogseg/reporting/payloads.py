@@ -30,10 +30,7 @@ _WHICH = ("key", "value")
 class Samples:
     """Reads the newest records; keys and values become JSON by the schemas of the disk, or those that were named.
 
-    Attributes
-    ----------
-    notes : list of str
-        Why what was asked for could not be decoded.
+    `notes` have the reason where they could not be decoded.
     """
 
     def __init__(self, disk: Disk, wishes: Wishes) -> None:

@@ -13,55 +13,27 @@ from pylogseg.reading.partition import Throttle
 
 @dataclass(frozen=True)
 class Wishes:
-    """What a report is to show, and how much it may read.
+    """What a report shows, and how much it reads."""
 
-    Attributes
-    ----------
-    full : bool
-        Read every record.
-    since, until : int or None
-        Only batches of this time, half-open.
-    payloads : int
-        Records a partition to show, with keys of the hottest ones.
-    executor : Executor
-        That runs over the segments.
-    throttle : Throttle or None
-    limit_bytes : int
-        The most that a batch may decompress to.
-    now_ms : int
-        The time of the report.
-    names : sequence of str
-        That selected the partitions; empty if all.
-    numbers : sequence of int or None
-        The same of ``--partition``.
-    registry : str or None
-        Where schemas are that payloads are decoded by; None for `_schemas` of the disk.
-    value_as : str or None
-        ``text`` leaves payloads as they are; ``schema`` says where no schema is known.
-    config : mapping of str to str
-        Settings of topics by Kafka's names, that override all others.
-    server_properties : str or None
-        The broker's configuration file.
-    command : str
-        That makes this report again.
-    paths : sequence of str
-    """
-
-    full: bool = False
+    full: bool = False  # read every record
     since: int | None = None
-    until: int | None = None
-    payloads: int = 0
+    until: int | None = None  # excluded
+    payloads: int = 0  # newest records a partition to show, with keys of the hottest ones
     executor: Executor = INLINE
     throttle: Throttle | None = None
+    #: The most that a batch may decompress to.
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
     now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
+    #: Of the partitions; all if there are none.
     names: Sequence[str] = ()
     numbers: Sequence[int] | None = None
-    registry: str | None = None
+    registry: str | None = None  # by default the disk's own `_schemas`
+    #: ``text`` leaves payloads as they are; ``schema`` says where no schema is known.
     value_as: str | None = None
+    #: Settings of topics by Kafka's names, which override all others.
     config: Mapping[str, str] = field(default_factory=dict)
     server_properties: str | None = None
-    command: str = ""
+    command: str = ""  # makes this report again
     paths: Sequence[str] = ()
 
     @property

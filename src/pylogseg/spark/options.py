@@ -237,10 +237,7 @@ def _paths(text: str) -> list[str]:
 def for_table(given: Mapping[str, Any]) -> dict[str, str] | None:
     """Return the options that a catalog stores for a table, without its own additions; None outside a catalog.
 
-    Raises
-    ------
-    RequestError
-        For credentials: these options become part of the schema of the table, and of everything made from it.
+    Credentials are refused: these options become part of the table's schema, and of everything made from it.
     """
     values = {name.lower(): as_text(value) for name, value in given.items()}
     options = {name.removeprefix("option."): values[name] for name in values if name.startswith("option.")}
@@ -260,13 +257,7 @@ def for_table(given: Mapping[str, Any]) -> dict[str, str] | None:
 
 
 def parse_offsets(text: str, name: str) -> dict[TopicPartition, int]:
-    """Parse numbers by topic and partition, as in ``{"orders": {"0": 23, "1": -2}}``.
-
-    Raises
-    ------
-    RequestError
-        If it is not JSON of this form; the error names the option.
-    """
+    """Parse numbers by topic and partition, as in ``{"orders": {"0": 23, "1": -2}}``; errors name the option."""
     example = f'{name} must be JSON like {{"orders": {{"0": 23, "1": -2}}}}'
     try:
         found = json.loads(text)

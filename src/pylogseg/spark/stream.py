@@ -30,19 +30,7 @@ _log = logging.getLogger("pylogseg.spark")
 
 
 class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads appended records. One process holds it while the query runs; its copies in executors read.
-
-    Parameters
-    ----------
-    paths : list of str
-        As for a batch.
-    options : SourceOptions
-        Options, parsed for a stream.
-    columns : tuple of str
-        Column names, in order.
-    typed : TypedBatches, optional
-        What decodes some of them.
-    """
+    """Reads appended records. One process holds it while the query runs; its copies in executors read."""
 
     def __init__(
         self, paths: list[str], options: SourceOptions, columns: tuple[str, ...], typed: TypedBatches | None = None
@@ -65,12 +53,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:
         """Return the end of the next batch: the ends of the logs, reduced by the limits.
 
-        Parameters
-        ----------
-        start : dict, optional
-            The start of the batch. Spark before 4.2 does not pass it; then it is the end of the last batch.
-        limit : ReadLimit, optional
-            The limit in the options, or `ReadAllAvailable`, which overrides it. Spark before 4.2 does not pass it.
+        Spark before 4.2 passes neither: the batch begins at the end of the last one, and the limit is of the options.
         """
         logs = {(log.topic, log.partition): log for log in find_logs(self._paths, self._options)}
         latest = {key: self._end_of(log) for key, log in logs.items()}
@@ -129,10 +112,7 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Return the tasks of a batch; planned again, it has the same rows.
 
-        Raises
-        ------
-        RequestError
-            If records of the batch are gone and ``failOnDataLoss`` is set; the error names both offsets.
+        With `failOnDataLoss`, records that are gone are a `RequestError` that names both offsets.
         """
         first, last = of_offsets(start), of_offsets(end)
         self._reached = last

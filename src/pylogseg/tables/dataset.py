@@ -270,12 +270,7 @@ class TableDataset(pads.Dataset):
         return pads.InMemoryDataset(self.to_table().join_asof(_table(right_dataset), *args, **how))
 
     def replace_schema(self, schema: pa.Schema) -> TableDataset:
-        """Refuse: the columns are those of the log's format.
-
-        Raises
-        ------
-        RequestError
-        """
+        """Refuse: the columns are those of the log's format."""
         raise RequestError(
             "the columns of a log have fixed types: choose and cast them with columns={name: expression}"
         )

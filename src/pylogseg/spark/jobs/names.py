@@ -8,13 +8,7 @@ from pylogseg.errors import RequestError
 
 
 def asked_for(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return names and patterns; none selects all. An empty sequence is refused: it may be a failed computation.
-
-    Raises
-    ------
-    RequestError
-        For an empty sequence, an empty name, or one string.
-    """
+    """Return names and patterns; none selects all. An empty sequence is refused: it may be a failed computation."""
     if names is None:
         return ()
     if isinstance(names, str):
