@@ -119,23 +119,9 @@ class Decoding:
 
 
 class Decoder:
-    """Decodes columns of bytes by one reader's schema.
+    """Decodes columns of bytes by one reader's schema into arrays of `type`; `needs` are other columns that it takes.
 
-    Parameters
-    ----------
-    schemas : Schemas
-    reader : Schema
-    decoding : Decoding
-    which : {"key", "value"}
-    message : str, optional
-        Of Protobuf; by default the first of the reader's schema.
-
-    Attributes
-    ----------
-    type : pyarrow.DataType
-        Of the columns that it makes.
-    needs : tuple of str
-        The other columns that `decode` takes.
+    `message` is of Protobuf; by default the first one of the reader's schema.
     """
 
     needs = ("headers",)
@@ -162,17 +148,9 @@ class Decoder:
         return Decoder(schemas, self._reader, self._decoding, self.which, self._message)
 
     def decode(self, column: pa.Array, headers: pa.Array | None = None) -> tuple[pa.Array, dict[int, str]]:
-        """Decode a binary array.
+        """Decode a binary array: null where a value is null or does not decode, with the reasons by row.
 
-        Returns
-        -------
-        (array, errors) : tuple of pyarrow.Array and dict of int to str
-            Null where a value is null or does not decode; and why, by row.
-
-        Raises
-        ------
-        OverflowError
-            If several values unfold to more bytes than they may take together: decode fewer at a time.
+        Raises OverflowError if several values unfold to more bytes than they may take together: decode fewer at a time.
         """
         place, size, source = spans(column)
         by_header = _by_header(headers, self.which) if headers is not None else {}
@@ -260,13 +238,7 @@ def _by_header(headers: pa.Array, which: str) -> dict[int, Named]:
 
 @dataclass
 class TypedBatches:
-    """Turns record batches with bytes into such with typed columns.
-
-    Attributes
-    ----------
-    undecoded : int
-        Values that did not decode.
-    """
+    """Replaces columns of bytes in record batches by typed columns; `undecoded` counts values that did not decode."""
 
     decoders: Mapping[str, Decoder | MessageColumn | JsonColumn]
     on_undecoded: OnUndecoded

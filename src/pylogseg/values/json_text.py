@@ -26,22 +26,10 @@ _EXTENSION = b"ARROW:extension:name"
 
 
 def json_text(array: pa.Array, field: pa.Field | None = None) -> pa.Array:
-    """Return each value as JSON on one line.
+    """Return each value as JSON on one line, and ``null`` for a null; metadata of `field` may say that text is JSON.
 
     Numbers have all their digits, decimals too; bytes are text, or ``base64:`` and their base64; dates, times and
     lengths of time are ISO 8601; what is no number in JSON (``NaN``) is text; names of a map are always text.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Of any type.
-    field : pyarrow.Field, optional
-        Its metadata may say that a string is JSON.
-
-    Returns
-    -------
-    pyarrow.StringArray
-        ``null`` for a null; none of its own.
     """
     return pc.fill_null(_json(array, field), "null")
 

@@ -32,24 +32,10 @@ def with_strings(batch: pa.RecordBatch, chunk: Chunk, names: Collection[str], no
 
 
 def strings(column: pa.Array, chunk: Chunk, name: str, not_utf8: NotUtf8) -> pa.Array:
-    """Keys or values of a chunk as strings.
+    """Return keys or values of a chunk as strings; the first that is not UTF-8 is an error, or such are null or base64.
 
-    Parameters
-    ----------
-    column : pyarrow.Array of binary
-        Of all records of the chunk.
-    chunk : Chunk
-        Where they are from, for the error.
-    name : str
-        Of the column.
-    not_utf8 : {"raise", "null", "base64"}
-        What is not UTF-8 is an error, null, or ``base64:`` and its base64; so is with the latter text that begins with
-        that itself, so that `format.text.payload_of` gives all bytes back.
-
-    Raises
-    ------
-    RequestError
-        With ``"raise"``: names the first such record.
+    With ``base64``, text that begins with ``base64:`` is encoded too, so that `format.text.payload_of` gives all bytes
+    back.
     """
     if not_utf8 == "base64":
         return readable_strings(column)

@@ -64,17 +64,7 @@ def _bits(valid: Any) -> tuple[pa.Buffer | None, int]:
 
 
 class ArrowColumn:
-    """Makes arrays of a column; the type of each part is made once.
-
-    Parameters
-    ----------
-    column : Column
-
-    Attributes
-    ----------
-    type : pyarrow.DataType
-    field : pyarrow.Field
-    """
+    """Makes arrays of a column; the type of each part is made once."""
 
     def __init__(self, column: TypedColumn) -> None:
         self._children = [ArrowColumn(child) for child in column.children]

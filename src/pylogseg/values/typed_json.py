@@ -37,14 +37,9 @@ _AS_IS, _OBJECT, _LIST, _ANYTHING = range(4)
 
 
 class JsonEngine:
-    """Decodes JSON into the columns of a JSON Schema; what the schema does not name is passed by.
+    """Decodes JSON into the columns of a JSON Schema; what the schema does not name is ignored.
 
-    Parameters
-    ----------
-    schemas : Schemas
-    reader : Schema
-    recursion : int
-        How often a definition may stand in itself before what is deeper stays JSON.
+    A definition that stands in itself more often than `recursion` stays JSON.
     """
 
     def __init__(self, schemas: Schemas, reader: Schema, recursion: int, status: int) -> None:
@@ -195,16 +190,7 @@ def _is_any(field: pa.Field) -> bool:
 
 
 class JsonTypes:
-    """Derives Arrow types of a JSON Schema.
-
-    Parameters
-    ----------
-    references : mapping of str to str
-        Texts of other schemas, by the URIs that the text uses.
-    recursion : int
-    title : str
-        For errors.
-    """
+    """Derives Arrow types of a JSON Schema; `references` are texts of other schemas, by the URIs that it uses."""
 
     def __init__(self, references: Mapping[str, str], recursion: int, title: str = "the schema") -> None:
         self._references, self._recursion, self._title = references, recursion, title

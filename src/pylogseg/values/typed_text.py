@@ -35,19 +35,7 @@ class PayloadText(Protocol):
 class TypedText:
     """Puts JSON in the place of keys and values, for what renders records as text.
 
-    Parameters
-    ----------
-    open_topic : callable
-        Returns what decodes the records of a topic; it is called once for each.
-    on_undecoded : {"raw", "raise", "skip"}
-        What to do with a payload that does not decode: leave it as it is, raise an error, or leave its record out.
-
-    Attributes
-    ----------
-    undecoded : int
-        Payloads that did not decode.
-    first : str
-        The first of them, and why.
+    `open_topic` is called once for each topic. `first` is the first payload that did not decode, with the reason.
     """
 
     def __init__(self, open_topic: Callable[[str], Decoders], on_undecoded: OnUndecoded = "raw") -> None:

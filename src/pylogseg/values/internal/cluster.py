@@ -123,19 +123,9 @@ def _known(fields: dict[str, Any]) -> Known:
 
 
 def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
-    """Read the cluster metadata on a disk, for each of its log directories.
+    """Read the cluster metadata on a disk, by the path of the log directory, with notes of what is unreadable.
 
-    Parameters
-    ----------
-    disk : Disk
-        Its metadata logs are read: a log directory's own, or that of another one of the same cluster.
-
-    Returns
-    -------
-    clusters : dict of str to ClusterMetadata
-        By the path of the log directory; without directories for which there is no metadata.
-    notes : list of str
-        Unreadable metadata.
+    A log directory without a metadata log takes that of another one of the same cluster.
     """
     found: dict[str, ClusterMetadata] = {}
     notes: list[str] = []
@@ -158,24 +148,9 @@ def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
 
 
 def find_metadata(log_dirs: Iterable[str], named: str | None = None) -> str | None:
-    """Find the folder with the cluster's metadata.
+    """Find the folder with the cluster's metadata: `named` or in it, or else in one of the broker's log directories.
 
-    Parameters
-    ----------
-    log_dirs : iterable of str
-        The known log directories of the broker; folders beside them are not searched.
-    named : str, optional
-        The folder itself, or its parent, instead of these.
-
-    Returns
-    -------
-    str or None
-        None if there is none.
-
-    Raises
-    ------
-    RequestError
-        If `named` is not such a folder.
+    Folders beside them are not searched.
     """
     if named is not None:
         for folder in (named, os.path.join(named, FOLDER)):

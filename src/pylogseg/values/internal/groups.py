@@ -75,17 +75,10 @@ MEMBERS = pa.schema(
 
 @dataclass
 class GroupRecords:
-    """The records of ``__consumer_offsets`` that are the state at a moment.
+    """The records of ``__consumer_offsets`` that are the state at a moment, by type, and pending offsets.
 
-    Attributes
-    ----------
-    tables : dict of int to pyarrow.Table
-        By type of record.
-    pending : list of dict
-        Offsets in transactions that have no end.
-    emptied : dict of str to int
-        Groups whose offsets were deleted after the group was, if it was, and the partition: the coordinator keeps such
-        a group, without offsets, until it looks for groups to remove.
+    `emptied` has groups, with their partition, whose offsets were deleted after the group was, if it was: the
+    coordinator keeps such a group, without offsets, until it looks for groups to remove.
     """
 
     tables: dict[int, pa.Table]
@@ -183,14 +176,7 @@ def typed_tombstones(keyed: KeyedLog) -> list[_Row]:
 
 @dataclass
 class Group:
-    """One group.
-
-    Attributes
-    ----------
-    name, type : str
-    members : dict of str to dict
-        By member id, with the columns of `MEMBERS`.
-    """
+    """One group, with its members by id."""
 
     name: str
     type: str = "Classic"
@@ -221,15 +207,7 @@ class Group:
 
 
 def groups_of(records: GroupRecords, topics: Mapping[str, str]) -> dict[str, Group]:
-    """Put records together to groups.
-
-    Parameters
-    ----------
-    records : GroupRecords
-        The state.
-    topics : mapping of str to str
-        Topic id to name; an unknown id stands for itself.
-    """
+    """Put records together to groups by name; `topics` are names by topic id, and an unknown id stands for itself."""
     groups: dict[str, Group] = {}
     for number in (_LEGACY_OFFSET, _OFFSET):
         if number in records.tables:
@@ -360,15 +338,7 @@ def _assigned(groups: dict[str, Group], number: int, row: _Row, topics: Mapping[
 
 
 def groups_table(groups: Mapping[str, Group], offsets: Mapping[str, int]) -> pa.Table:
-    """Return a row for each group.
-
-    Parameters
-    ----------
-    groups : mapping of str to Group
-        By name.
-    offsets : mapping of str to int
-        How many committed offsets a group has.
-    """
+    """Return a row for each group, with the number of its committed offsets."""
     rows = []
     for name in sorted(groups):
         group = groups[name]

@@ -83,14 +83,7 @@ def newest_replicas(disk: Disk, topic: str, notes: Notes) -> list[LogFiles]:
 
 @dataclass
 class KeyedLog:
-    """One partition of a coordinator's topic up to a moment.
-
-    Attributes
-    ----------
-    log : LogFiles
-    moment : Moment
-    notes : Notes
-    """
+    """One partition of a coordinator's topic up to a moment."""
 
     log: LogFiles
     moment: Moment

@@ -22,16 +22,9 @@ from pylogseg.walker.windows import SMALL_WINDOW_BYTES
 
 
 class Lag(NamedTuple):
-    """What lies between an offset and the end of a partition.
+    """What lies between an offset and the end of a partition: aborted records count, and bytes of control batches.
 
-    Attributes
-    ----------
-    records : int
-        Data records, those of aborted transactions among them.
-    size : int
-        Bytes of their batches on the disk, and of control batches.
-    ms : int or None
-        Timestamp of the last record less that of the first one; None if there is no record.
+    `ms` is the timestamp of the last record less that of the first one.
     """
 
     records: int
@@ -65,16 +58,9 @@ class _Span(NamedTuple):
 
 
 def lags_of(log: LogFiles, end_offset: int, offsets: Sequence[int]) -> list[Lag]:
-    """Return the lag of each offset to an end; the headers from the lowest offset on are read once.
+    """Return the lag of each offset, in any order, to an end; the headers from the lowest offset on are read once.
 
-    Parameters
-    ----------
-    log : LogFiles
-        All of the partition.
-    end_offset : int
-        Batches from here on do not count.
-    offsets : sequence of int
-        In any order; below the log start they count from there.
+    Offsets below the log start count from there.
     """
     wanted = sorted({max(offset, log.log_start_offset) for offset in offsets})
     if not wanted:

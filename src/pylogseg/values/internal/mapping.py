@@ -45,30 +45,14 @@ class _Around(NamedTuple):
 
 
 class Mapped(NamedTuple):
-    """Offsets for the other cluster.
-
-    Attributes
-    ----------
-    rows : list of dict
-        Rows of `group_offsets`, with ``mappedOffset``; None where there is ``reason``.
-    gaps : list of str
-        Damage that was met: a record behind it cannot be found.
-    """
+    """Rows of `group_offsets` with ``mappedOffset``, or a ``reason``; behind damage, no record can be found."""
 
     rows: list[_Row]
     gaps: list[str]
 
 
 def map_offsets(rows: Iterable[_Row], here: PartitionEnds, there: PartitionEnds) -> Mapped:
-    """Find the offsets of groups on another cluster's copies of their topics.
-
-    Parameters
-    ----------
-    rows : iterable of dict
-        Of `group_offsets`, with committed offsets.
-    here, there : PartitionEnds
-        The partitions of both clusters.
-    """
+    """Find the committed offsets of groups on another cluster's copies of their topics."""
     by_partition: dict[tuple[str, int], list[_Row]] = {}
     for row in rows:
         by_partition.setdefault((row["topic"], row["partition"]), []).append(row)

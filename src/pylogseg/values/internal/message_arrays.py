@@ -154,16 +154,10 @@ RECORD_FIELDS = (
 
 
 class TypedRecords(NamedTuple):
-    """Records of a coordinator's topic by their type.
+    """Records of a coordinator's topic: the fields of key and value, behind `RECORD_FIELDS`, by type.
 
-    Attributes
-    ----------
-    tables : dict of int to pyarrow.Table
-        Type to the fields of key and value, behind `RECORD_FIELDS`.
-    left_out : Counter of str
-        Records of unknown types and versions, which are in none of them; and bytes that were not looked at.
-    damage : dict of str to (int, str, int)
-        Records that are malformed by the reason: how many, and file and offset of the first.
+    `left_out` counts unknown types and versions, and bytes that were not looked at. `damage` has, by the reason, how
+    many records are malformed, and file and offset of the first.
     """
 
     tables: dict[int, pa.Table]

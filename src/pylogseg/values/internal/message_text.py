@@ -27,14 +27,7 @@ _Rows = npt.NDArray[np.intp]
 
 
 class CoordinatorTexts(NamedTuple):
-    """Keys and values of records.
-
-    Attributes
-    ----------
-    keys, values : pyarrow.BinaryArray
-        Null where it is not done here; a tombstone has no value.
-    done : numpy.ndarray of bool
-    """
+    """Keys and values of records as text; null where `done` is not set, and a tombstone has no value."""
 
     keys: pa.BinaryArray
     values: pa.BinaryArray

@@ -15,28 +15,14 @@ AsOf = int | datetime.datetime | Mapping[str, int]
 
 
 class Moment(NamedTuple):
-    """What counts of the logs.
-
-    Attributes
-    ----------
-    until_ms : int or None
-        Records from this time on do not.
-    ends : dict of str to int
-        Nor do records of a partition from this offset on.
-    """
+    """The cut-off of a state: a time, and offsets by partition; records from there on do not count."""
 
     until_ms: int | None = None
     ends: Mapping[str, int] = {}
 
     @classmethod
     def of(cls, as_of: AsOf | None) -> Moment:
-        """Return the moment that a caller means: a time includes its own millisecond.
-
-        Raises
-        ------
-        RequestError
-            For a datetime without a zone, and what is no moment.
-        """
+        """Return the moment that a caller means: a time includes its own millisecond, and a datetime needs a zone."""
         if as_of is None:
             return cls()
         if isinstance(as_of, Mapping):

@@ -105,14 +105,7 @@ class PartitionEnds:
 def offsets_table(records: GroupRecords, topic_ids: Mapping[str, str] | None, ends: PartitionEnds) -> pa.Table:
     """Return a row for each group and partition with a committed offset, or one that is pending.
 
-    Parameters
-    ----------
-    records : GroupRecords
-        The state.
-    topic_ids : mapping of str to str, optional
-        Topic to id; None if the cluster's metadata is not here: then nothing is known to be stale.
-    ends : PartitionEnds
-        Of the same moment.
+    Without the topic ids, which the cluster's metadata has, no row is known to be stale.
     """
     parts = [_committed(records.tables[number]) for number in (0, 1) if number in records.tables]
     table = pa.concat_tables(parts) if parts else OFFSETS.empty_table().select(_COMMITTED)

@@ -27,25 +27,9 @@ from pylogseg.values.schemas.topic import TOPIC
 
 
 class MessageColumn:
-    """Decodes keys or values of a topic that a broker or controller writes.
+    """Decodes keys or values of a topic that a broker or controller writes; `decode` also takes the columns in `needs`.
 
-    Parameters
-    ----------
-    topic : str
-        One of `HOMES`.
-    which : {"key", "value"}
-        The metadata log and the topic of remote segments have values alone.
-    show_secrets : bool
-    counts_rest : bool
-        Whether bytes and fields that a newer Kafka wrote behind the known ones are told as an error.
-    form : callable, optional
-        As in `Decoding`.
-
-    Attributes
-    ----------
-    type : pyarrow.DataType
-    needs : tuple of str
-        The other columns that `decode` takes: the type of a coordinator's value is in its key.
+    With `counts_rest`, bytes and fields that a newer Kafka wrote behind the known ones are told as an error.
     """
 
     def __init__(self, topic: str, which: str, show_secrets: bool, counts_rest: bool, form: Form | None = None) -> None:
@@ -196,14 +180,6 @@ class JsonColumn:
 
     Members have the names of those who write them; what else there is is JSON in ``others``. A source's partition and
     offset are JSON.
-
-    Parameters
-    ----------
-    kind : {"config", "status", "offset", "registry"}
-    which : {"key", "value"}
-    show_secrets : bool
-    form : callable, optional
-        As in `Decoding`.
     """
 
     needs: tuple[str, ...] = ()

@@ -46,17 +46,9 @@ class PartitionChanges:
         self._at.append(at)
 
     def apply(self, partitions: dict[Key, _Fields], since: dict[Key, int], unknown: Callable[[Key], _Fields]) -> None:
-        """Apply all changes.
+        """Apply all changes to the fields of partitions; `unknown` gives those that have no record there.
 
-        Parameters
-        ----------
-        partitions : dict
-            Fields of partitions; changed.
-        since : dict
-            The number of the record that gave a partition all of its fields: earlier changes do not count. Partitions
-            that are not there begin with what was known before all changes.
-        unknown : callable
-            Gives the fields of a partition whose record there is not.
+        `since` is the number of the record that gave a partition all of its fields: earlier changes do not count.
         """
         if not self._parts:
             return

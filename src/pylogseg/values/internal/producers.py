@@ -16,14 +16,7 @@ _MAX_SEQUENCE = 2**31 - 1
 
 @dataclass
 class ProducerRow:
-    """One producer; -1 is unknown.
-
-    Attributes
-    ----------
-    producer_id, epoch, last_sequence, last_timestamp, coordinator_epoch : int
-    first_txn_offset : int
-        Where its open transaction began; -1 if none is open.
-    """
+    """One producer; -1 is unknown, and as `first_txn_offset` no open transaction."""
 
     producer_id: int
     epoch: int = -1
@@ -39,15 +32,7 @@ class ProducerRow:
 
 
 def producers_of(log: LogFiles, end_offset: int) -> dict[int, ProducerRow]:
-    """Return the producers of a log below an offset, by their ids.
-
-    Parameters
-    ----------
-    log : LogFiles
-        All of the partition.
-    end_offset : int
-        Batches from here on do not count.
-    """
+    """Return the producers of a log by their ids; batches from `end_offset` on do not count."""
     found, start = _from_snapshot(log, end_offset)
     if start >= end_offset:
         return found

@@ -20,18 +20,11 @@ _Text = bytes | None
 
 
 class MessageText:
-    """Puts JSON in the place of keys and values of the topics that Kafka writes for itself.
+    """Puts JSON in the place of keys and values of the topics that Kafka writes for itself; others stay as they are.
 
     A key is ``{"type":"1","data":{...}}``, its value ``{"version":"4","data":{...}}``, as Kafka's dump tool has them;
     a record of the metadata log ``{"type":"TOPIC_RECORD","version":0,"data":{...}}``. Keys of SCRAM users and secret
-    settings are masked. Records of other topics stay as they are.
-
-    Attributes
-    ----------
-    undecoded : int
-        Keys and values that are of a newer Kafka, or malformed; they are left as they are.
-    first : str
-        The first of them.
+    settings are masked. `undecoded` counts what a newer Kafka wrote, or is malformed; it is left as it is.
     """
 
     def __init__(self, *, show_secrets: bool = False) -> None:

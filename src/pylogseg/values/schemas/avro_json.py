@@ -14,19 +14,9 @@ _REALS = {"float": "<f", "double": "<d"}
 
 
 def binary_of(kind: AvroType, raw: bytes) -> bytes:
-    """Return the binary encoding of a value.
+    """Return the binary encoding of a writer's value from Avro's JSON; a ValueError names the place that is wrong.
 
-    Parameters
-    ----------
-    kind : AvroType
-        The writer's.
-    raw : bytes
-        JSON: a union's value is in an object with the name of its branch, bytes are text of the characters up to 255.
-
-    Raises
-    ------
-    ValueError
-        If it is no JSON, or not that of the schema; it names the place.
+    A union's value is in an object with the name of its branch; bytes are text of the characters up to 255.
     """
     out = bytearray()
     try:

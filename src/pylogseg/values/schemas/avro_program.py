@@ -97,16 +97,7 @@ class IncompatibleError(RequestError):
 class AvroProgram:
     """Decodes values of several writers' schemas into the columns of one reader's schema.
 
-    Parameters
-    ----------
-    reader : AvroType
-    recursion : int
-        How often a record may stand in itself before what is deeper stays bytes.
-
-    Attributes
-    ----------
-    column : Column
-        Of the whole value.
+    A record that stands in itself more often than `recursion` stays bytes.
     """
 
     def __init__(self, reader: AvroType, recursion: int = RECURSION) -> None:
@@ -125,14 +116,9 @@ class AvroProgram:
         self._arrays: Arrays | None = None
 
     def add(self, writer: AvroType, *, is_bare: bool = False) -> int:
-        """Make a writer's schema known; return its number, which `decode` takes.
+        """Add a writer's schema; return its number, which `decode` takes. Raises IncompatibleError if it does not fit.
 
         With `is_bare` a schema of bytes alone has no length in front of them, as Confluent's serializer writes it.
-
-        Raises
-        ------
-        IncompatibleError
-            If no value of it can be read by the reader's schema.
         """
         first, rows, constants = len(self._ops), len(self._table), len(self._constants)
         try:

@@ -75,21 +75,9 @@ class AvroType:
 
 
 def parse_avro(text: str, references: Mapping[str, str] | None = None, title: str = "the schema") -> AvroType:
-    """Parse an Avro schema.
+    """Parse the JSON of an Avro schema, or the name of a primitive type; `title` names it in errors.
 
-    Parameters
-    ----------
-    text : str
-        Its JSON, or the name of a primitive type.
-    references : mapping of str to str, optional
-        Texts of the schemas of other names.
-    title : str
-        For errors.
-
-    Raises
-    ------
-    RequestError
-        If it is no valid schema.
+    `references` are texts of schemas by their names.
     """
     try:
         return _AvroParser(references or {}).text(text)

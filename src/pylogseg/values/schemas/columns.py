@@ -49,41 +49,23 @@ _WIDTHS = {
 
 @dataclass(frozen=True)
 class TypedColumn:
-    """A column of typed values.
+    """A column of typed values; `type` is one of the kinds above, ``fixed`` or ``decimal``.
 
-    Attributes
-    ----------
-    name : str
-    type : str
-        One of the kinds above, ``fixed`` or ``decimal``.
-    node : int
-        Its node.
-    children : tuple of TypedColumn
-        Of a struct its fields, of a list its items, of a map a struct of key and value.
-    size : int
-        Bytes of a fixed or a decimal.
-    symbols : tuple of str
-        Of an enum; of one whose numbers are Protobuf's with the number: ``1=RED``.
-    precision, scale : int
-        Of a decimal.
-    unit : str
-        Of a timestamp or a duration: ``ms``, ``us`` or ``ns``.
-    is_utc : bool
-        Whether a timestamp is a moment, and not a local time.
-    role : str
-        ``union`` for a struct of which one field has a value, ``raw`` for bytes that stand for what is nested deeper.
+    Children of a struct are its fields, of a list its items, of a map a struct of key and value.
     """
 
     name: str
     type: str
     node: int
     children: tuple[TypedColumn, ...] = ()
-    size: int = 0
+    size: int = 0  # bytes of a fixed or a decimal
+    #: Of an enum; with Protobuf's numbers: ``1=RED``.
     symbols: tuple[str, ...] = ()
     precision: int = 0
     scale: int = 0
-    unit: str = ""
-    is_utc: bool = False
+    unit: str = ""  # of a timestamp or a duration: ms, us or ns
+    is_utc: bool = False  # a moment, not a local time
+    #: ``union``: one field of the struct has a value; ``raw``: bytes for what is nested deeper.
     role: str = ""
 
 
@@ -128,19 +110,9 @@ def room_for(size: npt.NDArray[np.int32]) -> int:
 
 @dataclass
 class Values:
-    """Decoded values: what the nodes hold, and how each value went.
+    """Decoded values: what the nodes hold, and of each value a status: 0 for decoded or null, or one of the reasons.
 
-    Attributes
-    ----------
-    column : TypedColumn
-    nodes : list of (int, Block, Block, Block)
-    status : uint8 array
-        0 for a value that was decoded, and a null; else an index of the reasons.
-    position : int32 array
-        Where in a value it failed.
-    count : int
-    where : int32 array
-        Of a value that failed: the node, and the item of each list around it.
+    Of a value that failed, `position` is the byte in it, and `where` the node, and the item of each list around it.
     """
 
     column: TypedColumn

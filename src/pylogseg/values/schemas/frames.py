@@ -27,19 +27,9 @@ _INFLATED_PART = 3
 
 
 class Named(NamedTuple):
-    """What a value says of its schema.
+    """How a value names its schema: by its ``id``, ``guid`` or ``fingerprint``; ``given`` is the caller's.
 
-    Attributes
-    ----------
-    kind : {"id", "guid", "fingerprint", "given"}
-        ``given`` names none: the caller's schema is meant.
-    number : int
-        An id or a fingerprint.
-    guid : str
-    indexes : bytes
-        Of the message of a Protobuf file, from a header.
-    form : str
-        Whose frame it is, where that says how what follows is written: ``confluent``, ``apicurio`` or nothing.
+    `form` is whose frame it is, where that says how what follows is written: ``confluent``, ``apicurio`` or nothing.
     """
 
     kind: str
@@ -50,19 +40,9 @@ class Named(NamedTuple):
 
 
 class Framed(NamedTuple):
-    """Values without what names their schemas.
+    """Payloads of values, and of each value the place of its schema in `names`: -1 without a frame, -2 for a null.
 
-    Attributes
-    ----------
-    names : list of Named
-    name : int32 array
-        Of each value, its place in `names`; -1 no frame, and -2 a null.
-    place, size, sources
-        The payloads.
-    deflated : array of int
-        The values whose payloads are still compressed: `inflated` has them as they were.
-    room : int
-        Bytes that they may unfold to.
+    The values in `deflated` are still compressed, and may unfold to `room` bytes: `inflated` has them as they were.
     """
 
     names: list[Named]
@@ -161,12 +141,9 @@ def _glue(made: Framed, rows: npt.NDArray[np.intp]) -> Framed:
 
 
 def inflated(framed: Framed) -> tuple[Framed, dict[int, str]]:
-    """Decompress what was compressed, as one source more; returns also why it failed, by value.
+    """Decompress payloads, as one source more; return also why it failed, by value.
 
-    Raises
-    ------
-    OverflowError
-        If several values unfold to more than their room.
+    Raises OverflowError if several values unfold to more than their room.
     """
     if not len(framed.deflated):
         return framed, {}

@@ -41,17 +41,7 @@ _SCALARS = {
 class ProtoProgram:
     """Decodes values of one message into columns.
 
-    Parameters
-    ----------
-    file : ProtoFile
-    message : ProtoMessage
-    recursion : int
-        How often a message may stand in itself before what is deeper stays bytes.
-
-    Attributes
-    ----------
-    column : Column
-        Of the whole value.
+    A message that stands in itself more often than `recursion` stays bytes.
     """
 
     def __init__(self, file: ProtoFile, message: ProtoMessage, recursion: int) -> None:

@@ -101,22 +101,7 @@ class ProtoFile:
 
 
 def parse_proto(text: str, imports: Mapping[str, str] | None = None, title: str = "the schema") -> ProtoFile:
-    """Parse a Protobuf schema.
-
-    Parameters
-    ----------
-    text : str
-        Of the file.
-    imports : mapping of str to str, optional
-        Texts of the files that it imports, by the names it uses.
-    title : str
-        For errors.
-
-    Raises
-    ------
-    RequestError
-        If it is no valid schema, or an import is not there.
-    """
+    """Parse the text of a Protobuf file; `imports` are texts by the names that it uses, `title` is for errors."""
     made = ProtoFile()
     try:
         made.top = _parse(text, imports or {}, made)

@@ -40,12 +40,7 @@ def default_cache() -> Path:
 class Registry:
     """Confluent's interface, which Karapace, Redpanda and Apicurio (``/apis/ccompat/v7``) have too.
 
-    Parameters
-    ----------
-    url : str
-        ``https://user:password@host:port/path``; a user and password go into the header of each request.
-    cache : path, optional
-        A folder; `default_cache` by default.
+    A user and password in the URL go into the header of each request, and are not shown.
     """
 
     def __init__(self, url: str, cache: str | os.PathLike[str] | None = None) -> None:

@@ -26,18 +26,9 @@ _Version = tuple[str, int]
 
 
 class SchemaTopic:
-    """The state that the records lead to.
+    """The schemas that the records of the topic lead to; `versions` have those softly deleted too.
 
-    Attributes
-    ----------
-    versions : dict of (subject, version) to Schema
-        As of the last record; those softly deleted are among them.
-    gone : list of Schema
-        Deleted for good, or written over, and still in the log.
-    left_out : Counter of str
-        Records that were passed by, by reason.
-    damage : list of str
-        What could not be read.
+    `gone` are deleted for good, or written over, and still in the log. `left_out` counts other records, by the reason.
     """
 
     def __init__(self) -> None:
