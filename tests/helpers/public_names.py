@@ -6,7 +6,8 @@ Public is what users name, and what that gives them:
 - what the pages for users (`PAGES`) import or name with its module;
 - the classes in the annotations of all these: of what functions and methods return, and of fields.
 
-Everything else is internal: there a docstring is there for what the signature does not say.
+Everything else is internal: there a docstring is there for what the signature does not say. Only what docs/internals.md
+shows may say it in sections too.
 """
 
 from __future__ import annotations
@@ -28,11 +29,24 @@ Definition = ast.ClassDef | ast.FunctionDef
 def public() -> dict[str, Definition]:
     """Public functions, classes and their public methods, by name."""
     surface = _Surface()
-    named = {surface.home(name): None for name in _package_names() + _page_names()} | _shown(surface)
+    named = {surface.home(name): None for name in _package_names() + _page_names()} | _shown(surface, "api")
     names: dict[str, list[str] | None] = {name: members for name, members in named.items() if name}
     returned = {found for name, members in names.items() for found in surface.annotated(name, members)}
     names |= dict.fromkeys(returned - set(names))
     return {path: node for name, members in names.items() for path, node in surface.parts(name, members)}
+
+
+def described() -> set[str]:
+    """Names whose docstrings may have sections: the public ones, and what docs/internals.md shows."""
+    surface = _Surface()
+    shown = _shown(surface, "internals").items()
+    return {*public(), *(path for name, members in shown if name for path, _ in surface.parts(name, members))}
+
+
+def definitions() -> Iterator[tuple[str, Definition]]:
+    """Every function and class of the package, those inside of others too."""
+    for path in SOURCE.rglob("*.py"):
+        yield from _inside(ast.parse(path.read_text(encoding="utf-8")), _module_of(path))
 
 
 def is_protocol(node: ast.ClassDef) -> bool:
@@ -47,7 +61,7 @@ class _Surface:
         self.definitions: dict[str, Definition] = {}
         self._imports: dict[str, str] = {}
         for path in SOURCE.rglob("*.py"):
-            module = ".".join(("pylogseg", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+            module = _module_of(path)
             tree = ast.parse(path.read_text(encoding="utf-8"))
             for node in tree.body:
                 if isinstance(node, Definition):
@@ -93,6 +107,19 @@ class _Surface:
             yield f"{name}.{each.name}", each
 
 
+def _module_of(path: Path) -> str:
+    return ".".join(("pylogseg", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+
+
+def _inside(node: ast.AST, name: str) -> Iterator[tuple[str, Definition]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Definition):
+            yield f"{name}.{child.name}", child
+            yield from _inside(child, f"{name}.{child.name}")
+        else:
+            yield from _inside(child, name)
+
+
 def _package_names() -> list[str]:
     return [f"{pylogseg._HOMES[name]}.{name}" for name in pylogseg.__all__]
 
@@ -108,10 +135,10 @@ def _page_names() -> list[str]:
     return names
 
 
-def _shown(surface: _Surface) -> dict[str | None, list[str] | None]:
-    """What docs/api.md shows, and of classes the members that it lists."""
+def _shown(surface: _Surface, page: str) -> dict[str | None, list[str] | None]:
+    """What a page shows, and of classes the members that it lists."""
     found: dict[str | None, list[str] | None] = {}
-    text = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
     for name, options in re.findall(r"^::: ([\w.]+)\n((?: {4}.*\n)*)", text, re.MULTILINE):
         listed = re.search(r"members: \[(.*)\]", options)
         members = [each.strip() for each in listed[1].split(",")] if listed else None

@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
-from helpers.public_names import public
+from helpers.public_names import definitions, described, public
 
 import pylogseg
 from pylogseg.cli import versions
@@ -259,6 +259,14 @@ def test_docstrings() -> None:
     found = public()
     assert {"pylogseg.reading.partition.Chunk", "pylogseg.reading.stream.Reader.chunks"} <= set(found)  # given, shown
     assert [name for name, node in found.items() if not ast.get_docstring(node)] == []
+
+
+def test_sections() -> None:
+    """Only what the pages of the API and of the internals show is described in sections; the rest has a line or two."""
+    title = re.compile(r"^\w[\w ]*\n-{3,}$", re.MULTILINE)
+    titled = {name for name, node in definitions() if title.search(ast.get_docstring(node) or "")}
+    assert len(titled) > 100
+    assert titled - described() == set()
 
 
 def section(docstring: str, title: str) -> str:
