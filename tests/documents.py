@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from helpers import forked
 from helpers.golden import GOLDEN, unpack
 
 from pylogseg.disk.columns import LISTED_SEGMENTS, TABLES, markdown
@@ -93,9 +94,8 @@ def workplace(folder: Path) -> Path:
     (root / "shop").symlink_to(_written("typed_shop").name)
     tools = folder / "bin"
     tools.mkdir()
-    script = tools / "pylogseg"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pylogseg "$@"\n', encoding="utf-8")
-    script.chmod(0o755)
+    if sys.platform != "win32":
+        forked.script(tools / "pylogseg")
     return root
 
 

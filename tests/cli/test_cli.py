@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers import forked
 from helpers.shell import command, damaged, environment, process, pylogseg
 
 from pylogseg._version import __version__
@@ -305,7 +306,7 @@ def test_any_damage_ends_in_a_line_and_a_code(seed: int, examples: Path, tmp_pat
 @pytest.mark.parametrize("name", [("cat",), ("grep", "-v", "zzz"), ("dump",)])
 def test_a_closed_pipe_is_no_error(name: tuple[str, ...], examples: Path) -> None:
     # Many times the same directory: more than a pipe holds.
-    started = process(*name, *[examples] * 8)
+    started = forked.process(*name, *[examples] * 8)
     assert started.stdout is not None
     assert started.stderr is not None
     started.stdout.readline()
@@ -372,10 +373,10 @@ def test_a_full_disk_is_an_error(examples: Path, name: str) -> None:
     first = ["a"] if name.startswith("grep") else []
     given = [] if places is None else [place if " " in place else examples / place for place in places or [""]]
     with open("/dev/full", "wb") as full:
-        started = process(*name.split(), *first, *given, stdout=full)
-        _, errors = started.communicate(timeout=60)
-    assert started.returncode == 2
-    assert errors.splitlines()[-1] == b"pylogseg: stdout: cannot write: No space left on device"
+        words = forked.command(*name.split(), *first, *given)
+        done = subprocess.run(words, env=environment(), stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == b"pylogseg: stdout: cannot write: No space left on device"
 
 
 @posix
@@ -466,7 +467,7 @@ def test_a_dumb_terminal_cuts_no_names(examples: Path) -> None:
 def test_verify_gives_its_verdict_to_whoever_reads_one_line(examples: Path, tmp_path: Path) -> None:
     folder = damaged(examples / "codec-none-1", tmp_path / "codec-none-1", "00000000000000000190.log", 100)
     for path, code in ((folder, 1), (examples, 0)):
-        with process("verify", path) as running:
+        with forked.process("verify", path) as running:
             assert running.stdout is not None
             running.stdout.close()
             assert running.wait(60) == code
@@ -482,12 +483,12 @@ def test_a_verdict_does_not_hang_on_the_reader(examples: Path, tmp_path: Path) -
     data[100] ^= 1
     log.write_bytes(data)
     for words in (("diff", disk, examples, "--on-corrupt", "skip"), ("stats", disk, "--by", "partition")):
-        running = process(*words)
+        running = forked.process(*words)
         running.stdout.close()
         running.stderr.read()
         assert running.wait() == (2 if words[0] == "diff" else 1), words
     shutil.rmtree(disk / "txn-a-0")
-    running = process("diff", disk, examples)
+    running = forked.process("diff", disk, examples)
     running.stdout.close()
     assert running.wait() == 1
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.shell import damaged, environment, process, pylogseg
+from helpers.forked import process
+from helpers.shell import damaged, environment, pylogseg
 from reference import text as reference
 
 import pylogseg as package

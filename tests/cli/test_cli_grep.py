@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.shell import environment, process, pylogseg
+from helpers.forked import process
+from helpers.shell import environment, pylogseg
 
 import pylogseg as package
 from pylogseg import Record

@@ -9,7 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from helpers.shell import command, environment, pylogseg
+from helpers.forked import command
+from helpers.shell import environment, pylogseg
 
 import pylogseg as package
 from pylogseg.disk.disk import open_dir

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import documents
 import pytest
-from helpers.shell import ROOT, command, environment
+from helpers import forked
+from helpers.shell import ROOT, environment
 
 PAGE = ROOT / "docs" / "completion.md"
 
@@ -23,7 +24,7 @@ def answered(line: str, shell: str = "bash") -> list[str]:
     if shell == "fish":
         variables["COMP_CWORD"] = words[-1]
     done = subprocess.run(
-        command(),
+        forked.command(),
         env={**environment(), **variables, "_PYLOGSEG_COMPLETE": f"{shell}_complete"},
         cwd=ROOT,
         capture_output=True,
@@ -75,8 +76,7 @@ def home(tmp_path: Path) -> dict[str, str]:
     """A home where `pylogseg` is a command, for shells."""
     script = tmp_path / "bin" / "pylogseg"
     script.parent.mkdir()
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pylogseg "$@"\n', encoding="utf-8")
-    script.chmod(0o755)
+    forked.script(script)
     path = f"{script.parent}{os.pathsep}{os.environ['PATH']}"
     return {**environment(), "HOME": str(tmp_path), "PATH": path}
 

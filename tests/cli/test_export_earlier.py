@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from helpers.shell import Done, command, environment, pylogseg, without_rights
+from helpers.forked import command
+from helpers.shell import Done, environment, pylogseg, without_rights
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="rights are others there")
 
@@ -25,7 +26,7 @@ def disk(examples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 def without(text: str) -> Done:
     """Run words as somebody for whom rights count."""
-    words = [*without_rights(), *command(*text.split())]
+    words = command(*text.split(), before=without_rights())
     done = subprocess.run(words, env=environment(), capture_output=True, check=False)
     assert b"Traceback" not in done.stderr
     return Done(done.returncode, done.stdout, done.stderr.decode())

@@ -18,8 +18,9 @@ import pandas
 import polars
 import pytest
 from helpers.drawn_columns import build
+from helpers.forked import command
 from helpers.handmade import batch, partition, varint
-from helpers.shell import command, environment, pylogseg
+from helpers.shell import environment, pylogseg
 from hypothesis import given
 from hypothesis import strategies as st
 from reference.text import Record

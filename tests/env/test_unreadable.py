@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import forked
 from helpers.checks import some
-from helpers.shell import command, environment, run, without_rights
+from helpers.shell import environment, run, without_rights
 
 import pylogseg
 from pylogseg import encode
@@ -202,7 +203,7 @@ def test_a_file_that_cannot_be_opened_hides_no_other(logs: Path, name: str, jobs
 @pytest.mark.parametrize("name", ["cat", "grep", "export", "stats", "ls", "diff"])
 def test_a_file_without_rights_hides_no_other(logs: Path, name: str) -> None:
     (logs / "d" / "b-0" / segment_name(0)).chmod(0)
-    words = [*without_rights(), *command(*COMMANDS[name].format(jobs=2).split())]
+    words = forked.command(*COMMANDS[name].format(jobs=2).split(), before=without_rights())
     done = subprocess.run(words, env=environment(), capture_output=True, text=True, cwd=logs)
     assert done.returncode == 2, done.stderr
     assert "Permission denied" in done.stderr
@@ -257,7 +258,7 @@ def test_a_segment_that_is_cut_while_it_is_read_is_an_error(logs: Path, how: str
     path.write_bytes(b"".join(encode([(i, b"k", b"v" * 20_000)], base_offset=i) for i in range(1000)))
     (folder / segment_name(100)).rename(folder / segment_name(1000))
     script = CUT.format(folder=str(folder), name=segment_name(0), how=how)
-    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True)
+    done = subprocess.run(forked.python(script), env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, (done.returncode, done.stderr)
     assert segment_name(0) in done.stdout
     assert "was cut to" in done.stdout
@@ -271,7 +272,7 @@ kept = list(pylogseg.read_arrow("d", "a", views=True))
 os.truncate("d/a-0/{segment_name(0)}", 0)
 assert sum(len(value.as_py()) for batch in kept for value in batch["value"]) == 240_000
 """
-    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, cwd=logs)
+    done = subprocess.run(forked.python(script), env=environment(), capture_output=True, text=True, cwd=logs)
     assert done.returncode == 0, (done.returncode, done.stderr)
 
 
@@ -466,6 +467,6 @@ except pylogseg.PylogsegError as error:
 @pytest.mark.parametrize("look", ["log.fetch(99, 100).data", "sum(1 for _ in log.read(offset=0))"])
 def test_a_segment_that_is_cut_beneath_an_open_log_is_an_error(logs: Path, look: str) -> None:
     script = CUT_BENEATH.format(name=segment_name(0), look=look)
-    done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, cwd=logs)
+    done = subprocess.run(forked.python(script), env=environment(), capture_output=True, text=True, cwd=logs)
     assert done.returncode == 0, (done.returncode, done.stderr)
     assert f"{segment_name(0)}: cannot read: it was cut to 4096 bytes by another program" in done.stdout

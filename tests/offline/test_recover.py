@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import forked
 from helpers.checks import some
 from helpers.damaged_logs import log_dir_of
 from helpers.shell import Done, locked, process, pylogseg, rows
@@ -541,13 +542,13 @@ def test_a_reader_that_goes_away_does_not_end_the_work(examples: Path, tmp_path:
     logs = [max(folder.glob("*.log")) for folder in sorted(disk.glob("codec-*"))]
     for log in logs:
         log.write_bytes(log.read_bytes() + b"\0" * 500)
-    running = process("recover", disk, "--no-keep", "--full")
+    running = forked.process("recover", disk, "--no-keep", "--full")
     running.stdout.close()
     running.stderr.read()
     assert running.wait() == 0
     assert not any(log.read_bytes().endswith(b"\0" * 500) for log in logs)
     (disk / "lost+found").mkdir()
-    running = process("recover", disk, "--no-keep", "--dry-run")
+    running = forked.process("recover", disk, "--no-keep", "--dry-run")
     running.stdout.close()
     running.stderr.read()
     assert running.wait() == 1

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.shell import process
+from helpers.forked import process
 from helpers.shell import pylogseg as pylogseg_shell
 
 import pylogseg

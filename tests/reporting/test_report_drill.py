@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers import forked
 from helpers.shell import environment, pylogseg
 
 _TOPIC, _PARTITION = "append-time", 0
@@ -68,7 +69,7 @@ def _change(path: Path, position: int) -> None:
 
 def shell(line: str) -> subprocess.CompletedProcess[str]:
     """Run a line that was copied from the report, in a shell that finds `pylogseg`."""
-    program = f'pylogseg() {{ "{sys.executable}" -m pylogseg "$@"; }}\n{line}'
+    program = f'pylogseg() {{ {shlex.join(forked.command())} "$@"; }}\n{line}'
     return subprocess.run(["bash", "-c", program], env=environment(), capture_output=True, text=True, check=False)
 
 
