@@ -94,7 +94,7 @@ docs: $(VENV)/.docs  ## the site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 soak: test-env  ## the property tests for hours, under other seeds each time
-	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest $(ARGS)
+	PYLOGSEG_DEEP=1 HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest $(ARGS)
 
 wheel: $(VENV)/.wheel  ## a wheel in dist/
 	mkdir -p dist && cp $(VENV)/wheel/*.whl dist/

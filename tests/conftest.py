@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.depth import draws
 from helpers.golden import GOLDEN, Decoded, unpack
 from helpers.kafka_storage import Kafka
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).resolve().parent
 
-settings.register_profile("dev", deadline=None, max_examples=100)
+settings.register_profile("dev", deadline=None, max_examples=draws(100))
 settings.register_profile(
-    "ci", deadline=None, max_examples=150, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "ci", deadline=None, max_examples=draws(150), derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("sanitize", deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("soak", deadline=None, max_examples=100_000, suppress_health_check=[HealthCheck.too_slow])

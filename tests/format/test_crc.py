@@ -10,6 +10,7 @@ from itertools import pairwise
 import crcmod.predefined
 import numpy as np
 import pytest
+from helpers.depth import draws
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference import crc as oracle
@@ -139,7 +140,7 @@ def test_splits(implementation: str, name: str) -> None:
     assert crc == other(data[:3000])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=draws(200), deadline=None)
 @given(data=st.binary(max_size=3000), cuts=st.lists(st.integers(0, 3000), max_size=6), crc=st.integers(0, 2**32 - 1))
 def test_any_bytes_cut_anywhere(data: bytes, cuts: list[int], crc: int) -> None:
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]

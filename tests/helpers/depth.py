@@ -17,3 +17,8 @@ def some_of(values: Iterable[T], count: int) -> list[T]:
     if IS_DEEP or len(found) <= count:
         return found
     return [found[i * (len(found) - 1) // (count - 1)] for i in range(count)]
+
+
+def draws(count: int) -> int:
+    """Return how many examples Hypothesis makes: so many in a deep run, else a quarter."""
+    return count if IS_DEEP else max(count // 4, 8)

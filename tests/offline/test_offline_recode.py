@@ -1,6 +1,7 @@
 """Recoding: other bytes, the same records, and a broker knows the same of the log."""
 
 import pytest
+from helpers.depth import draws
 from helpers.descriptions import described
 from helpers.offline_logs import CODECS, NOW, again, made, opened, records, state
 from hypothesis import given, settings
@@ -30,7 +31,7 @@ def without_magic(found):
 
 
 @given(seed=SEEDS, codec=st.sampled_from([None, *range(5)]), upgrade=st.booleans(), all_again=st.booleans())
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=draws(25))
 def test_the_same_records_in_the_same_batches(seed, codec, upgrade, all_again):
     log = made(seed, magics=(0, 1, 2, 2) if upgrade or codec != 4 else (2,))
     before, shape = records(log), [(int(row["last_offset"]), int(row["magic"])) for row in rows(log)]
@@ -56,7 +57,7 @@ def test_the_same_records_in_the_same_batches(seed, codec, upgrade, all_again):
 @given(
     seed=SEEDS, codec=st.sampled_from([None, 0, 4]), most=st.sampled_from([1, 500, 1 << 20]), below=st.integers(0, 99)
 )
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=draws(25))
 def test_merged_batches_hold_the_same_records(seed, codec, most, below):
     log = made(seed, batches=40)
     before, count, ends = records(log), len(rows(log)), [int(row["last_offset"]) for row in rows(log)]

@@ -5,6 +5,7 @@ import shutil
 import numpy as np
 import pyarrow.compute as pc
 import pytest
+from helpers.depth import draws
 from helpers.descriptions import described
 from helpers.offline_logs import NOW, SETTINGS, again, log_dir, made, opened, records, state
 from hypothesis import given, settings
@@ -34,7 +35,7 @@ def redact(log, wanted, **arguments):
 
 
 @given(seed=SEEDS, keys=st.sets(st.sampled_from(KEYS)), mixed=st.booleans())
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=draws(25))
 def test_deleted_keys_are_gone_and_nothing_else(seed, keys, mixed):
     magics = (0, 1, 2, 2, 2) if mixed else (2,)
     log = made(seed, magics=magics)
@@ -63,7 +64,7 @@ def test_deleted_keys_are_gone_and_nothing_else(seed, keys, mixed):
 @given(
     seed=SEEDS, value=st.sampled_from([None, b"", b"gone"]), parts=st.sets(st.sampled_from(["key", "value", "headers"]))
 )
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=draws(25))
 def test_blanked_parts_are_gone_and_nothing_else(seed, value, parts):
     log = made(seed)
     before = records(log)

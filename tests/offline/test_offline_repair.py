@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+from helpers.depth import draws
 from helpers.descriptions import described
 from helpers.offline_logs import SETTINGS, log_dir, opened, records, reopened
 from helpers.offline_world import files
@@ -75,7 +76,7 @@ def damage(storage, rng, kinds):
 
 
 @given(seed=SEEDS, kind=st.sampled_from(DAMAGE))
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=draws(25))
 def test_good_batches_behind_damage_stay(seed, kind):
     storage = log_dir(seed, magics=(2, 2, 2, 0))
     before = records(reopened(log_dir(seed, magics=(2, 2, 2, 0))))

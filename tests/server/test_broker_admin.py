@@ -227,8 +227,11 @@ def test_sizes_of_what_is_in_memory(client: RawClient) -> None:
     assert log_dir["topics"][0]["partitions"][0]["partitionSize"] == len(data)
 
 
-def test_groups_of_the_new_protocol_see_topics_that_come_later(broker: pylogseg.Broker) -> None:
+def test_groups_of_the_new_protocol_see_topics_that_come_later(
+    broker: pylogseg.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A consumer is there first; the topic is made, grows, and its partitions are shared out without another member."""
+    monkeypatch.setattr("pylogseg.server.consumer_groups._HEARTBEAT_MS", 200)  # a member learns its share with one
     options = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "group.protocol": "consumer",
                "topic.metadata.refresh.interval.ms": 100}  # fmt: skip
     member = confluent_kafka.Consumer(options)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from helpers.depth import draws
 from helpers.kafka_clients import RawClient, batch, produced
 from helpers.messages import fields_of
 from helpers.servers import topics_of
@@ -47,7 +48,7 @@ def thrown(broker: pylogseg.Broker, frame: bytes, caplog: pytest.LogCaptureFixtu
         assert produced(client, "one", batch(b"x"))["errorCode"] == 0
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=draws(150))
 @given(which=st.sampled_from(VERSIONS), data=st.data())
 def test_well_formed_and_senseless(
     broker: pylogseg.Broker, caplog: pytest.LogCaptureFixture, which: tuple[int, int], data: st.DataObject
@@ -60,7 +61,7 @@ def test_well_formed_and_senseless(
     thrown(broker, wire.request(which[0], which[1], 1, "any", values), caplog)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=draws(100))
 @given(data=st.data())
 def test_batches_that_are_flipped_and_cut(
     broker: pylogseg.Broker, caplog: pytest.LogCaptureFixture, data: st.DataObject

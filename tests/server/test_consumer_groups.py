@@ -9,6 +9,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+from helpers.depth import draws
 from helpers.kafka_clients import PATIENCE_S, RawClient
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -234,14 +235,15 @@ class AnyEvents(RuleBasedStateMachine):
 
 
 TestAnyEvents = AnyEvents.TestCase
-TestAnyEvents.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnyEvents.settings = settings(max_examples=draws(60), stateful_step_count=40, deadline=None)
 
 
 # ---- a client ----
 
 
-def test_librdkafka() -> None:
+def test_librdkafka(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three members share, one leaves, the others take its partitions; offsets are committed with epochs."""
+    monkeypatch.setattr("pylogseg.server.consumer_groups._HEARTBEAT_MS", 200)  # a member learns its share with one
     topics = ["codec-gzip", "txn-a", "levels"]
     with pylogseg.serve(DATA, trace=print) as server:
         clients = [

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from helpers.depth import draws
 from helpers.fetch_sessions import IDS, NAMES, ONE_BYTE, UNLIMITED, Part, Sessions
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -92,6 +93,9 @@ def test_sessions_are_kafkas() -> None:
         run_state_machine_as_test(
             Machine,
             settings=settings(
-                max_examples=60, stateful_step_count=20, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+                max_examples=draws(60),
+                stateful_step_count=20,
+                deadline=None,
+                suppress_health_check=[HealthCheck.too_slow],
             ),
         )

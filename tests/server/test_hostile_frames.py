@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from helpers.checks import begun_since, wait_for
+from helpers.depth import draws
 from helpers.kafka_clients import PATIENCE_S, RawClient
 from helpers.messages import fields_of
 from helpers.servers import reading
@@ -139,7 +140,7 @@ def test_single_bytes(server: Server) -> None:
         assert all(client.frame() for _ in range(3))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=draws(150))
 @given(which=st.sampled_from(SERVED), data=st.data())
 def test_well_formed_and_senseless(server: Server, which: tuple[str, int], data: st.DataObject) -> None:
     """Random values over the schema are answered, or end the connection; nothing waits for long."""
@@ -153,7 +154,7 @@ def test_well_formed_and_senseless(server: Server, which: tuple[str, int], data:
     thrown(server, wire.request(of.number, version, 1, "any", values))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=draws(150))
 @given(which=st.sampled_from(SERVED), data=st.data())
 def test_cut_and_flipped(server: Server, which: tuple[str, int], data: st.DataObject) -> None:
     of = message(which[0])

@@ -99,7 +99,7 @@ def kafka_python(server: pylogseg.Server, **more: Any) -> int:
     partition = kafka.TopicPartition(TOPIC, 0)
     client.assign([partition])
     until, count = time.monotonic() + PATIENCE_S, 0
-    while client.position(partition) < RECORDS:
+    while (client.position(partition, timeout_ms=500) or 0) < RECORDS:
         assert time.monotonic() < until, f"no progress; {count} records"
         count += sum(map(len, client.poll(500).values()))
     client.close()

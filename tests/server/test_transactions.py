@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
+from helpers.depth import draws
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -180,7 +181,7 @@ class Model(RuleBasedStateMachine):
 
 
 TestTransactions = Model.TestCase
-TestTransactions.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestTransactions.settings = settings(max_examples=draws(150), stateful_step_count=40, deadline=None)
 
 
 def test_epochs_that_are_used_up() -> None:

@@ -5,6 +5,7 @@ import shutil
 import warnings
 
 import pytest
+from helpers.depth import draws
 from helpers.spark_logs import NO_SOURCES, append
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -205,7 +206,7 @@ SIZES = st.dictionaries(st.integers(0, 5), st.tuples(st.integers(0, 1000), st.in
 
 
 @given(SIZES, st.integers(1, 2000))
-@settings(max_examples=100)
+@settings(max_examples=draws(100))
 def test_shares(sizes, most):
     first = {("t", number): begin for number, (begin, _) in sizes.items()}
     latest = {("t", number): begin + count for number, (begin, count) in sizes.items()}
