@@ -126,6 +126,16 @@ def test_bands_are_the_folders() -> None:
     assert there - {"__init__", "__pycache__"} == {band for row in BANDS for band in row}
 
 
+def test_the_picture_of_bands() -> None:
+    """docs/architecture.md has a line for each row, in the same order, that no page or terminal has to wrap."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    picture = page.partition("```text\n")[2].partition("```")[0].splitlines()
+    assert [line.split()[0] for line in picture] == [row[0] for row in BANDS]
+    for line, row in zip(picture, BANDS, strict=True):
+        assert len(line) <= 120, line
+        assert all(re.search(rf"\b{band}\b", line) for band in row), line
+
+
 def test_no_circle() -> None:
     """No module imports itself by way of others: neither when it is loaded, nor in a function, nor for types."""
     names = {f"pylogseg.{name_of(path)}".rstrip("."): path for path in [*MODULES, *STUBS]}
