@@ -76,7 +76,7 @@ class Store:
 
     def disk(self, url: str) -> pylogseg.Disk:
         """What lies there."""
-        return pylogseg.open_dir(url, storage=self.options)
+        return pylogseg.open_dir(url, storage_options=self.options)
 
     def begin(self) -> None:
         """Count from zero."""
@@ -291,7 +291,7 @@ def served(store: Store, records: int) -> None:
     import kafka
 
     partition = kafka.TopicPartition("orders", 0)
-    with pylogseg.serve("s3://bucket/data", "s3://bucket/large/orders-0", storage=store.options) as server:
+    with pylogseg.serve("s3://bucket/data", "s3://bucket/large/orders-0", storage_options=store.options) as server:
         assert {*TOPICS, "orders"} <= set(server.topics)
         store.begin()
         client = kafka.KafkaConsumer(bootstrap_servers=server.bootstrap_servers, auto_offset_reset="earliest")

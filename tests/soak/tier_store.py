@@ -179,7 +179,7 @@ def ranges(records: int, scratch: Path) -> None:
     for name, up in uploads.items():
         up.partition(folder, active=True)
         s3.put(str(scratch / name), f"tiers/{name}", recursive=True)
-        disk = pylogseg.open_tier(f"aiven+s3://tiers/{name}", scratch / "keys", storage=store.options)
+        disk = pylogseg.open_tier(f"aiven+s3://tiers/{name}", scratch / "keys", storage_options=store.options)
         assert pylogseg.read_arrow(disk).read_all().equals(pylogseg.read_arrow(folder).read_all())
         stored = sum(path.stat().st_size for path in (scratch / name).rglob("*") if path.suffix in (".log", ".indexes"))
         store.begin()

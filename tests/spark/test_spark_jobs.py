@@ -144,7 +144,7 @@ def test_export_and_restore(spark: Any, examples: Path, tmp_path: Path) -> None:
 def test_export_to_a_store(spark: Any, examples: Path, tmp_path: Path) -> None:
     """A file system of fsspec that tasks share: the same files as in a folder, from tasks that upload them."""
     names, url, storage = ["codec-*", "txn-a"], f"local://{tmp_path}/far", {"auto_mkdir": True}
-    how = {"isolation_level": "read_committed", "out_storage": storage}
+    how = {"isolation_level": "read_committed", "out_storage_options": storage}
     jobs.export(spark, examples, str(tmp_path / "near"), names, isolation_level="read_committed")
     written = jobs.export(spark, examples, url, names, **how).collect()
     assert {row.state for row in written} == {"written"}
@@ -226,13 +226,13 @@ def test_restore_to_a_store_and_from_one(spark: Any, command: Any, examples: Pat
     """From a table in a store into a log directory in a store: what a folder gets, byte for byte."""
     names, storage = ["codec-*", "txn-a"], {"auto_mkdir": True}
     table, far, near = f"local://{tmp_path}/table", f"local://{tmp_path}/far", tmp_path / "near"
-    jobs.export(spark, examples, table, names, isolation_level="read_committed", out_storage=storage)
+    jobs.export(spark, examples, table, names, isolation_level="read_committed", out_storage_options=storage)
     rows = spark.read.parquet(str(tmp_path / "table"))
     jobs.restore(spark, rows, str(near), segmentBytes=4096, batchBytes=2000)
-    plan = jobs.restore(spark, rows, far, storage=storage, dry_run=True).collect()
+    plan = jobs.restore(spark, rows, far, storage_options=storage, dry_run=True).collect()
     assert {row.state for row in plan} == {"to do"}
     assert not (tmp_path / "far").exists()
-    placed = jobs.restore(spark, rows, far, storage=storage, segmentBytes=4096, batchBytes=2000).collect()
+    placed = jobs.restore(spark, rows, far, storage_options=storage, segmentBytes=4096, batchBytes=2000).collect()
     assert {(row.state, row.path) for row in placed} == {
         ("written", f"{far}/{row.topic}-{row.partition}") for row in placed
     }
@@ -243,11 +243,11 @@ def test_restore_to_a_store_and_from_one(spark: Any, command: Any, examples: Pat
     assert {name: data for name, data in files[near].items() if name != ".lock"} == files[tmp_path / "far"]
     assert jobs.diff(spark, str(near), far).filter("not same").count() == 0
     with pytest.raises(pylogseg.RequestError, match="-0: it already exists; overwrite"):
-        jobs.restore(spark, rows, far, storage=storage)
+        jobs.restore(spark, rows, far, storage_options=storage)
     # A task that fails leaves nothing behind.
     bad = rows.selectExpr("*").withColumn("offset", rows["offset"] % 2)
     with pytest.raises(Exception, match="offsets must ascend"):
-        jobs.restore(spark, bad, far, storage=storage, overwrite=True)
+        jobs.restore(spark, bad, far, storage_options=storage, overwrite=True)
     left = {path.relative_to(tmp_path / "far").as_posix() for path in (tmp_path / "far").rglob("*") if path.is_file()}
     assert left == set(files[tmp_path / "far"])
 

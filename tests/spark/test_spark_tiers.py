@@ -115,14 +115,16 @@ def rest(disk: Path, tmp_path: Path) -> Path:
 def test_restored_bytes_are_those_of_one_machine(spark: Any, golden: Path, tmp_path: Path, name: str) -> None:
     by_spark, alone = folders(tmp_path, "spark", "alone")
     url, storage = url_of(golden, name), keys_of(golden, name)
-    assert set(states(jobs.restore_tier(spark, url, str(by_spark), storage=storage, dry_run=True)).values()) == {"done"}
+    assert set(
+        states(jobs.restore_tier(spark, url, str(by_spark), storage_options=storage, dry_run=True)).values()
+    ) == {"done"}
     assert not list(by_spark.iterdir())
-    rows = jobs.restore_tier(spark, url, str(by_spark), storage=storage).collect()
-    result = pylogseg.offline.restore(url, alone, storage=storage)
+    rows = jobs.restore_tier(spark, url, str(by_spark), storage_options=storage).collect()
+    result = pylogseg.offline.restore(url, alone, storage_options=storage)
     expected = [json.loads(json.dumps(each.as_row()).replace(str(alone), str(by_spark))) for each in result]
     assert [json.loads(row.detail) for row in rows] == expected
     assert tree(by_spark) == tree(alone)
-    again = jobs.restore_tier(spark, url, str(by_spark), storage=storage)
+    again = jobs.restore_tier(spark, url, str(by_spark), storage_options=storage)
     assert set(states(again).values()) == {"unchanged"}
     assert tree(by_spark) == tree(alone)
 
@@ -138,14 +140,14 @@ def test_parts_of_logs(spark: Any, uploaded: Path, keys: Path, rest: Path, tmp_p
     for name, options in given.items():
         by_spark, alone = folders(tmp_path, f"{name}-spark", f"{name}-alone")
         source = str(rest) if "tier" in options else url
-        first = states(jobs.restore_tier(spark, source, str(by_spark), ["orders"], storage=storage, **options))
-        result = pylogseg.offline.restore(source, alone, topics=["orders"], storage=storage, **options)
+        first = states(jobs.restore_tier(spark, source, str(by_spark), ["orders"], storage_options=storage, **options))
+        result = pylogseg.offline.restore(source, alone, topics=["orders"], storage_options=storage, **options)
         assert first == {each.name: each.state for each in result}
         assert tree(by_spark) == tree(alone)
         assert tree(alone)
-        again = jobs.restore_tier(spark, source, str(by_spark), ["orders"], storage=storage, **options)
+        again = jobs.restore_tier(spark, source, str(by_spark), ["orders"], storage_options=storage, **options)
         assert set(states(again).values()) == {"unchanged"}
-        assert {each.state for each in pylogseg.offline.restore(source, alone, storage=storage, **options)} == {
+        assert {each.state for each in pylogseg.offline.restore(source, alone, storage_options=storage, **options)} == {
             "unchanged"
         }
 
@@ -161,7 +163,7 @@ def test_one_that_fails_does_not_keep_the_others(
     done = command("restore", url, none, *ring, "--json")
     code = shell.pylogseg("restore", url, alone, *ring).code
     assert (done.exit_code, str(victim) in done.stderr, list(none.iterdir())) == (code, True, [])
-    rows = jobs.restore_tier(spark, url, str(by_spark), storage={"tier_keys": str(keys)}).collect()
+    rows = jobs.restore_tier(spark, url, str(by_spark), storage_options={"tier_keys": str(keys)}).collect()
     assert {row.partition: row.state for row in rows} == {0: "done", 1: "failed"}
     assert str(victim) in rows[1].reason
     assert not [path for path in by_spark.iterdir() if path.name != "orders-0" and path.is_dir()]
@@ -183,7 +185,7 @@ def test_one_that_fails_does_not_keep_the_others(
 def test_a_missing_manifest_is_a_hole(spark: Any, tier: Path, keys: Path, tmp_path: Path) -> None:
     (target,) = folders(tmp_path, "target")
     sorted((tier / f"orders-{TOPIC_ID}" / "0").glob("*.rsm-manifest"))[1].unlink()
-    found = jobs.restore_tier(spark, f"aiven+file://{tier}", str(target), storage={"tier_keys": keys})
+    found = jobs.restore_tier(spark, f"aiven+file://{tier}", str(target), storage_options={"tier_keys": keys})
     assert states(found) == {"orders-0": "failed", "orders-1": "done"}
     assert "are in no upload" in found.first().reason
 
@@ -206,11 +208,11 @@ def test_tasks_that_run_twice_leave_one_result(
     monkeypatch.setattr(Staging, "commit", counted)
     monkeypatch.setattr(SparkExecutor, "map", twice)
     url, storage = f"aiven+file://{uploaded}", {"tier_keys": str(keys)}
-    assert states(jobs.restore_tier(spark, url, str(by_spark), storage=storage)) == dict.fromkeys(
+    assert states(jobs.restore_tier(spark, url, str(by_spark), storage_options=storage)) == dict.fromkeys(
         ("orders-0", "orders-1"), "done"
     )
     assert attempts == [4]
-    pylogseg.offline.restore(url, alone, storage=storage)
+    pylogseg.offline.restore(url, alone, storage_options=storage)
     assert tree(by_spark) == tree(alone)
     assert not list(by_spark.glob("*-delete"))
 
@@ -229,9 +231,9 @@ def test_a_driver_that_died_around_its_commit(
     with monkeypatch.context() as patch:
         patch.setattr(f"pylogseg.offline.restoring.staging.{death}", die)
         with pytest.raises(KeyboardInterrupt):
-            jobs.restore_tier(spark, url, str(by_spark), storage=storage)
-    assert set(states(jobs.restore_tier(spark, url, str(by_spark), storage=storage)).values()) == {"unchanged"}
-    pylogseg.offline.restore(url, alone, storage=storage)
+            jobs.restore_tier(spark, url, str(by_spark), storage_options=storage)
+    assert set(states(jobs.restore_tier(spark, url, str(by_spark), storage_options=storage)).values()) == {"unchanged"}
+    pylogseg.offline.restore(url, alone, storage_options=storage)
     assert tree(by_spark) == tree(alone)
 
 
@@ -250,7 +252,7 @@ def test_interrupted_while_tasks_run(
 
     monkeypatch.setattr(SparkExecutor, "map", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        jobs.restore_tier(spark, f"aiven+file://{uploaded}", str(target), storage={"tier_keys": str(keys)})
+        jobs.restore_tier(spark, f"aiven+file://{uploaded}", str(target), storage_options={"tier_keys": str(keys)})
     assert not list(target.iterdir())
 
 
@@ -296,7 +298,9 @@ def test_rows_are_those_of_the_reader(spark: Any, golden: Path, name: str, isola
         options["storageOptions"] = json.dumps({"tier_keys": str(storage["tier_keys"])})
     frame = spark.read.format("pylogseg").options(**options).load(url)
     found = [{**row.asDict(), "key": row.key and bytes(row.key), "value": bytes(row.value)} for row in frame.collect()]
-    plain = pylogseg.read_arrow(pylogseg.open_dir(url, storage=storage), isolation_level=isolation, columns=COLUMNS)
+    plain = pylogseg.read_arrow(
+        pylogseg.open_dir(url, storage_options=storage), isolation_level=isolation, columns=COLUMNS
+    )
     assert sorted_rows(found) == sorted_rows(plain.read_all().to_pylist())
     assert found
 
@@ -375,7 +379,7 @@ def test_jobs_say_what_the_commands_say(
 def test_diff_of_tiers(spark: Any, golden: Path) -> None:
     name = "aiven-zstd-aesgcm"
     url, storage = url_of(golden, name), keys_of(golden, name)
-    found = jobs.diff(spark, url, url, storage=storage).collect()
+    found = jobs.diff(spark, url, url, storage_options=storage).collect()
     assert [(row.partition, row.same, row.recordsA) for row in found] == [(0, True, 2880), (1, True, 2807)]
 
 

@@ -392,7 +392,7 @@ def as_disk(of: str | os.PathLike[str] | Sequence[Any] | Disk | Partition) -> Di
 def open_dir(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *more: str | os.PathLike[str],
-    storage: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     tier: str | None = None,
 ) -> Disk:
     """List the contents of a broker's disk, or of the tier that its older segments were uploaded to.
@@ -403,7 +403,7 @@ def open_dir(
         Log directories, folders of log directories, partition folders, or files of batches. Duplicates are ignored.
         The URL of a tier begins with its layout: ``aiven+s3://bucket/prefix``, ``aiven+file:///path``,
         ``localtier+file:///path``.
-    storage : mapping, optional
+    storage_options : mapping, optional
         Options of fsspec for URLs: credentials, an endpoint. For encrypted tiers ``tier_keys``, see `open_tier`.
     tier : str, optional
         The URL of the tier of these disks: each partition begins with its uploaded segments, and what lies on the disk
@@ -426,10 +426,10 @@ def open_dir(
     loose: list[Segment] = []
     notes: list[str | _UnknownStarts] = []
     located = 0
-    joined = None if tier is None else _joined_with(tier, storage)
+    joined = None if tier is None else _joined_with(tier, storage_options)
     with uncollected():
         for item in [*paths, *more]:
-            files, pattern = file_system(item, storage)
+            files, pattern = file_system(item, storage_options)
             if joined is not None:
                 if not isinstance(files, LocalFiles):
                     raise RequestError(f"{item}: a tier is joined with disks of this machine, not with a URL")
@@ -464,12 +464,12 @@ def _refuse_unfinished(files: FileSystem, log_dirs: Iterable[LogDir], named: Ite
             refuse_unfinished(files, folder)
 
 
-def _joined_with(tier: str, storage: Mapping[str, Any] | None) -> DiskWithTier:
+def _joined_with(tier: str, storage_options: Mapping[str, Any] | None) -> DiskWithTier:
     """Return the disks of this machine with a tier."""
     from pylogseg.disk.tier.joined import DiskWithTier
     from pylogseg.disk.tier.tier import Tier
 
-    return DiskWithTier(Tier.open(tier, storage))
+    return DiskWithTier(Tier.open(tier, storage_options))
 
 
 def open_folder(files: FileSystem, path: str) -> Disk:

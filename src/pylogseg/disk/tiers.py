@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pylogseg.disk.tier.keys import Keys
 
 
-def open_tier(url: str, keys: Keys = None, *, storage: Mapping[str, Any] | None = None) -> Disk:
+def open_tier(url: str, keys: Keys = None, *, storage_options: Mapping[str, Any] | None = None) -> Disk:
     """List what brokers uploaded to tiered storage, as a log directory that all readers read.
 
     No broker is asked, and nothing is written. Which uploads form the log of a partition, their leader epochs say:
@@ -28,7 +28,7 @@ def open_tier(url: str, keys: Keys = None, *, storage: Mapping[str, Any] | None 
     keys : path or mapping, optional
         Private RSA keys of an encrypted tier: a PEM file, a folder of files ``<key id>.pem``, or paths by key id. By
         default what the environment names in ``PYLOGSEG_TIER_KEYS``.
-    storage : mapping, optional
+    storage_options : mapping, optional
         Options of fsspec: credentials, an endpoint.
 
     Returns
@@ -45,7 +45,7 @@ def open_tier(url: str, keys: Keys = None, *, storage: Mapping[str, Any] | None 
     if not is_tier(url):
         layouts = ", ".join(f"{name}+file://" for name in LAYOUTS)
         raise RequestError(f"{url}: not the URL of a tier, which begins with its layout ({layouts} or another store)")
-    options = dict(storage or {})
+    options = dict(storage_options or {})
     if keys is not None:
         options[KEYS_OPTION] = keys
-    return open_dir(url, storage=options)
+    return open_dir(url, storage_options=options)

@@ -11,13 +11,13 @@ from pylogseg.env.filesystem import Entry, FileSystem, FileView, _Closing
 from pylogseg.errors import RequestError, StorageError
 
 
-def remote_files(url: str, storage: Mapping[str, Any]) -> tuple[FileSystem, str]:
+def remote_files(url: str, storage_options: Mapping[str, Any]) -> tuple[FileSystem, str]:
     """Return the file system of a URL, with options such as credentials or an endpoint, and the path in it."""
-    system, path = remote_system(url, storage)
+    system, path = remote_system(url, storage_options)
     return RemoteFiles(system, url.split("://", 1)[0]), path
 
 
-def remote_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
+def remote_system(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
     """Return fsspec's file system of a URL, and the path in it; RequestError if there is none."""
     shown = without_login(url)
     try:
@@ -25,7 +25,7 @@ def remote_system(url: str, storage: Mapping[str, Any]) -> tuple[Any, str]:
     except ImportError:
         raise RequestError(f"{shown}: URLs need fsspec: pip install 'pylogseg[fsspec]' (s3: 'pylogseg[s3]')") from None
     try:
-        system, path = fsspec.core.url_to_fs(url, **storage)
+        system, path = fsspec.core.url_to_fs(url, **storage_options)
     except ImportError as error:
         extra = " (pip install 'pylogseg[s3]')" if url.startswith(("s3://", "s3a://")) else ""
         raise RequestError(f"{shown}: {error}{extra}") from error

@@ -306,12 +306,12 @@ class Catalog:
         names: Sequence[str] = (),
         *,
         view: View = View(),  # noqa: B008  (it cannot be changed)
-        storage: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         tier: str | None = None,
         logs: LogOpener | None = None,
         defaults: TopicDefaults = TopicDefaults(),  # noqa: B008
     ) -> Catalog:
-        """List some directories that no broker is writing to; `storage` has options of fsspec for URLs.
+        """List some directories that no broker is writing to; `storage_options` has options of fsspec for URLs.
 
         `tier` is the URL of what was uploaded from these directories.
 
@@ -319,7 +319,9 @@ class Catalog:
         """
         texts = [os.fspath(path) for path in paths]
         disk = open_dir(
-            [path if "://" in path else os.path.abspath(path) for path in texts], storage=storage, tier=tier
+            [path if "://" in path else os.path.abspath(path) for path in texts],
+            storage_options=storage_options,
+            tier=tier,
         )
         local = [each for each in disk.partitions if isinstance(each.files, LocalFiles)]
         folders = {each.path for each in disk.log_dirs if isinstance(each.files, LocalFiles)}

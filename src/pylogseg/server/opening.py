@@ -30,7 +30,7 @@ def serve(
     group_offsets: bool = False,
     commits: str | os.PathLike[str] | None = None,
     on_corrupt: Literal["send", "skip"] = "send",
-    storage: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     security: Security = Security(),  # noqa: B008  (it cannot be changed)
     max_connections: int = 1000,
     tier: str | None = None,
@@ -63,7 +63,7 @@ def serve(
     on_corrupt : str
         What becomes of damage: ``"send"`` sends it as a broker does, and it ends a client with an error of its own;
         ``"skip"`` verifies a log when it is first asked for, and leaves bad batches out of it.
-    storage : mapping, optional
+    storage_options : mapping, optional
         Options of fsspec for URLs: credentials, an endpoint.
     security : Security
         Certificates for TLS, and users with passwords; by default whoever can connect may read.
@@ -99,7 +99,7 @@ def serve(
     if guard.acls:
         raise RequestError("ACLs (acls) need a server that clients may write to: pylogseg broker, Broker")
     view = View(until_checkpoint, on_corrupt == "skip", end_open_transactions)
-    catalog = Catalog.open([path, *more], names, view=view, storage=storage, tier=tier)
+    catalog = Catalog.open([path, *more], names, view=view, storage_options=storage_options, tier=tier)
     load = _offsets(catalog, group_offsets)
     if commits is None:
         groups = GroupCoordinator(CommittedOffsets(load))

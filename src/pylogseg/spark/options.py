@@ -108,7 +108,7 @@ class SourceOptions:
     include_metadata: bool = False
     include_active: bool = True
     push_filters: bool = False
-    storage: dict[str, Any] = field(default_factory=dict, repr=False)
+    storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
     tier: str | None = field(default=None, repr=False)
     decode: tuple[str, ...] = ()
     schema: str = ""
@@ -177,7 +177,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
         include_metadata=values.read("includeMetadata", _boolean, False),
         include_active=values.read("includeActive", _boolean, True),
         push_filters=values.read("pushFilters", _boolean, False),
-        storage=_storage(values),
+        storage_options=_storage(values),
         tier=values.read("tier", _tier, None),
         **_typed(values),
     )

@@ -67,10 +67,10 @@ def planned_logs(options: SourceOptions) -> PlannedLogs:
 
     def place(part: Range) -> tuple[FileSystem, str]:
         if options.tier is None:
-            return file_system(part.path, options.storage)
+            return file_system(part.path, options.storage_options)
         from pylogseg.disk.tier.joined import joined_files
 
-        return joined_files(options.tier, part.path, options.storage), part.path
+        return joined_files(options.tier, part.path, options.storage_options), part.path
 
     return PlannedLogs(options.isolation_level, place, skips=options.on_corrupt == "skip")
 

@@ -60,7 +60,7 @@ def typed_source(paths: Sequence[str], options: SourceOptions) -> TypedBatches |
         for task in plan(paths, first)[:1]:
             yield from chunks(task, first, [*options.decode, "headers"])
 
-    disk = open_dir(paths, storage=options.storage)
+    disk = open_dir(paths, storage_options=options.storage_options)
     topics = sorted({log.topic for log in find_logs(paths, options)})
     return typed_batches(decoding, disk, topics, columns_of(options), first_task)
 
@@ -68,4 +68,4 @@ def typed_source(paths: Sequence[str], options: SourceOptions) -> TypedBatches |
 def _schemas(paths: Sequence[str], options: SourceOptions) -> Schemas:
     if options.registry:
         return Schemas.open(options.registry)
-    return Schemas.open(schemas_disk(open_dir(paths, storage=options.storage)))
+    return Schemas.open(schemas_disk(open_dir(paths, storage_options=options.storage_options)))

@@ -119,11 +119,13 @@ def run(said: Said, words: list[object], codes: tuple[int, ...]) -> tuple[str, i
 
 def offsets_of(said: Said, place: Place, ring: Path) -> Offsets:
     """All that can be read, and what is said of the rest."""
-    reader = pylogseg.read(pylogseg.open_tier(place.url, ring, storage=place.storage), "orders", on_corrupt="skip")
+    reader = pylogseg.read(
+        pylogseg.open_tier(place.url, ring, storage_options=place.storage), "orders", on_corrupt="skip"
+    )
     found = {(record.partition, record.offset) for record in reader}
     said.texts += [repr(gap) + str(gap) for gap in reader.gaps]
     try:
-        list(pylogseg.read(pylogseg.open_tier(place.url, ring, storage=place.storage), "orders"))
+        list(pylogseg.read(pylogseg.open_tier(place.url, ring, storage_options=place.storage), "orders"))
     except pylogseg.PylogsegError as error:
         said.texts += [repr(error), str(error)]
     return found

@@ -248,7 +248,7 @@ def play(
     pad(cluster.one)
 
     def has_pad() -> bool:
-        found = ends(pylogseg.open_tier(place.url, ring, storage=place.storage))
+        found = ends(pylogseg.open_tier(place.url, ring, storage_options=place.storage))
         return all(found.get(number, 0) > before[number] + 100 for number in range(PARTITIONS))
 
     until("the tier got all transactions", has_pad)
@@ -261,10 +261,12 @@ def play(
 
 def judge(cluster: Cluster, place: Place, ring: Path, wanted: dict[str, Rows], said: Said) -> dict[str, Rows]:
     """Compare the tier with what consumers got; what of it is in the tier alone."""
-    tier = pylogseg.open_tier(place.url, ring, storage=place.storage)
+    tier = pylogseg.open_tier(place.url, ring, storage_options=place.storage)
     end = ends(tier)
     for node in cluster.brokers:
-        disk = pylogseg.open_dir(node.disks[0], tier=place.url, storage={**place.storage, "tier_keys": str(ring)})
+        disk = pylogseg.open_dir(
+            node.disks[0], tier=place.url, storage_options={**place.storage, "tier_keys": str(ring)}
+        )
         for isolation in ISOLATIONS:
             check(f"{place.name}: disk {node.number} and tier, {isolation}", read(disk, isolation), wanted[isolation])
         for words in ([node.disks[0], "orders", "--tier", place.url], [place.url]):

@@ -162,11 +162,15 @@ _lock = threading.Lock()
 
 
 def opened_once(
-    url: str, name: str, storage: Mapping[str, Any] | None, make: Callable[[], _Files], has: Callable[[_Files], bool]
+    url: str,
+    name: str,
+    storage_options: Mapping[str, Any] | None,
+    make: Callable[[], _Files],
+    has: Callable[[_Files], bool],
 ) -> _Files:
     """Return what was made for a partition of a tier before, if it has what is asked for, or make it."""
     # Who gives other keys does not get what those before opened.
-    given = {KEYS_OPTION: os.environ.get(KEYS_VARIABLE), **(storage or {})}
+    given = {KEYS_OPTION: os.environ.get(KEYS_VARIABLE), **(storage_options or {})}
     key = url, name, repr(sorted(given.items(), key=lambda item: item[0]))
     with _lock:
         files = _opened.get(key)
@@ -179,7 +183,7 @@ def opened_once(
     return files
 
 
-def partition_files(url: str, path: str, storage: Mapping[str, Any] | None) -> TierFiles:
+def partition_files(url: str, path: str, storage_options: Mapping[str, Any] | None) -> TierFiles:
     """Return a tier for a path in it: only that partition is listed, and once for all paths in it.
 
     Uploads do not change. A path that was not there is looked for again.
@@ -187,9 +191,9 @@ def partition_files(url: str, path: str, storage: Mapping[str, Any] | None) -> T
     name = path[len(url) + len(INSIDE) :].partition("/")[0]
 
     def make() -> TierFiles:
-        return TierFiles(url, Tier.open(url, storage, name))
+        return TierFiles(url, Tier.open(url, storage_options, name))
 
-    return opened_once(url, name, storage, make, lambda files: files.has(path))
+    return opened_once(url, name, storage_options, make, lambda files: files.has(path))
 
 
 def files_of(log: TieredLog) -> Iterator[tuple[str, TierFile]]:

@@ -183,7 +183,7 @@ class DiskWithTier(LocalFiles):
         return super().open(path, sealed=sealed) if file is None or file.segment is None else file.segment.open()
 
 
-def joined_files(tier: str, path: str, storage: Mapping[str, Any] | None) -> DiskWithTier:
+def joined_files(tier: str, path: str, storage_options: Mapping[str, Any] | None) -> DiskWithTier:
     """Return the disks with a tier for a file of a partition: only that is listed in the tier, once for all its files.
 
     A path that was not there is looked for again.
@@ -191,11 +191,11 @@ def joined_files(tier: str, path: str, storage: Mapping[str, Any] | None) -> Dis
     folder, name = os.path.split(os.path.dirname(os.path.abspath(path)))
 
     def make() -> DiskWithTier:
-        files = DiskWithTier(Tier.open(tier, storage, name))
+        files = DiskWithTier(Tier.open(tier, storage_options, name))
         files.list_folder(os.path.join(folder, name))
         return files
 
     def has(files: DiskWithTier) -> bool:
         return files.slice_of(path) is not None or os.path.exists(path)
 
-    return opened_once(tier, os.path.join(folder, name), storage, make, has)
+    return opened_once(tier, os.path.join(folder, name), storage_options, make, has)

@@ -22,7 +22,7 @@ class Stored(NamedTuple):
 class Objects:
     """The objects below a URL."""
 
-    def __init__(self, url: str, storage: Mapping[str, Any]) -> None:
+    def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
         scheme, _, rest = url.partition("://")
         if not rest:
             raise RequestError(f"{url}: expected a URL, such as file:///path or s3://bucket/prefix")
@@ -30,7 +30,7 @@ class Objects:
         if scheme == "file":
             self.files, self.root = LocalFiles(), rest.rstrip("/") or "/"
         else:
-            self.files, self.root = remote_files(url.rstrip("/"), storage)
+            self.files, self.root = remote_files(url.rstrip("/"), storage_options)
         self.is_local = scheme == "file"
         #: Folders below the root that are links, which are not followed: they may lead anywhere, and in circles.
         self.links: list[str] = []

@@ -69,9 +69,9 @@ class Tier:
                 self.older[of] = self.older.get(of, 0) + len(uploads)
 
     @classmethod
-    def open(cls, url: str, storage: Mapping[str, Any] | None = None, only: str | None = None) -> Tier:
+    def open(cls, url: str, storage_options: Mapping[str, Any] | None = None, only: str | None = None) -> Tier:
         """List a tier and read all its manifests, or those of one partition, which may have none."""
-        options = dict(storage or {})
+        options = dict(storage_options or {})
         keys = KeyRing(options.pop(KEYS_OPTION, None))
         layout, _, place = url.partition("+")
         find, form = _LAYOUTS[layout]

@@ -62,12 +62,12 @@ def restore(
     cluster_metadata: str | None = None,
     keep_producers: bool | None = None,
     abort_open_transactions: bool = False,
-    storage: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     tier: str | None = None,
     until: Until | None = None,
     on_corrupt: Literal["raise", "skip"] = "raise",
     dry_run: bool = False,
-    target_storage: Mapping[str, Any] | None = None,
+    target_storage_options: Mapping[str, Any] | None = None,
     jobs: int = 1,
     executor: Executor | None = None,
     on_result: Callable[[PartitionResult], None] | None = None,
@@ -114,7 +114,7 @@ def restore(
     abort_open_transactions : bool
         Abort the transactions that are open at the end of a log, which nobody would end in another cluster: consumers
         with ``read_committed`` stop there.
-    storage : mapping, optional
+    storage_options : mapping, optional
         For a tier, options of its store, and ``tier_keys``, as `open_dir` takes them.
     tier : str, optional
         The URL of the tier of the log directories in `path`: what was uploaded and what is on the disk are restored as
@@ -125,7 +125,7 @@ def restore(
         From a tier: at damage, or offsets that no upload has, restore nothing, or all but these.
     dry_run : bool
         Only say what would be done.
-    target_storage : mapping, optional
+    target_storage_options : mapping, optional
         Options of the store of `target`.
     jobs : int
         Threads, each with a partition.
@@ -161,7 +161,7 @@ def restore(
     if tier is not None or is_tier(source):
         if committed or without_transactions or table:
             raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
-        disk = open_dir(source, storage=storage, tier=tier)
+        disk = open_dir(source, storage_options=storage_options, tier=tier)
         given = FromTier(disk, topics, partitions, until or Until(), skips_damage=on_corrupt == "skip")
         given.lacking = given.look(disk, force)
     elif until is not None or on_corrupt != "raise":
@@ -181,7 +181,7 @@ def restore(
     if is_remote:
         if not isinstance(how[-1], Threads):
             raise RequestError(f"{into}: a restore into a store works on one machine, as it makes the partitions there")
-        return _into_store(given, StoreUpload(into, target_storage), overwrite, dry_run, *how)
+        return _into_store(given, StoreUpload(into, target_storage_options), overwrite, dry_run, *how)
     job = Restoring(given, into, *how)
     return job.plan(overwrite) if dry_run else job.run(overwrite)
 

@@ -216,7 +216,7 @@ class Tables:
             on_bytes(os.path.getsize(file.path))
 
 
-def is_committed(path: str, storage: Mapping[str, Any] | None = None) -> bool:
+def is_committed(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Check whether a Parquet file says that it has no records of aborted transactions.
 
     Raises StorageError if it cannot be read.
@@ -224,7 +224,7 @@ def is_committed(path: str, storage: Mapping[str, Any] | None = None) -> bool:
     try:
         if "://" not in path:
             return _is_committed(pq.read_schema(path))
-        system, place = remote_system(path, storage or {})
+        system, place = remote_system(path, storage_options or {})
         with system.open(place, "rb") as file:
             return _is_committed(pq.read_schema(file))
     except (pa.ArrowInvalid, OSError) as error:

@@ -30,8 +30,8 @@ _ROOT_FILES = (*(kind.value for kind in CHECKPOINTS), FileKind.META_PROPERTIES.v
 class StoreUpload:
     """One restore into a log directory in a store; it travels to the tasks of Spark."""
 
-    def __init__(self, url: str, storage: Mapping[str, Any] | None = None) -> None:
-        self.store = RemoteStore(url, storage or {})
+    def __init__(self, url: str, storage_options: Mapping[str, Any] | None = None) -> None:
+        self.store = RemoteStore(url, storage_options or {})
         self.url = self.store.url
 
     @contextlib.contextmanager

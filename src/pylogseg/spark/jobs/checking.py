@@ -34,7 +34,7 @@ def verify(spark: Any, path: Any, names: Sequence[str] | None = None, *, level: 
     level : {"headers", "crc", "records", "indexes"}
         How much to check; each level includes those before it.
     **options
-        ``progress=True`` shows progress even if stderr is not a terminal. ``storage`` and ``tier`` are those of
+        ``progress=True`` shows progress even if stderr is not a terminal. ``storage_options`` and ``tier`` are those of
         `pylogseg.open_dir`: options of the store, with ``tier_keys`` for encrypted tiers, and the tier of the disks.
 
     Returns
@@ -58,12 +58,12 @@ def verified(
     names: Sequence[str],
     summary: VerifySummary,
     *,
-    storage: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     tier: str | None = None,
     progress: bool | None = None,
 ) -> list[Finding]:
     """Return the findings of `verify`, in the order of the disk, and fill the summary."""
-    disk = open_dir(path, storage=storage, tier=tier)
+    disk = open_dir(path, storage_options=storage_options, tier=tier)
     disk = disk.select(names) if names else disk
     chosen = [part for part in disk.partitions if names or not part.state]
     executor = SparkExecutor(spark, progress)

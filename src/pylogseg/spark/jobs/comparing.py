@@ -32,7 +32,7 @@ def diff(
     b: str,
     names: Sequence[str] | None = None,
     *,
-    storage: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
     **options: Any,
 ) -> Any:
@@ -49,7 +49,7 @@ def diff(
         offset are compared, if it has them, with the records at the isolation level of the table.
     names : sequence of str
         Topics, partitions or patterns; all if left out. An empty sequence is refused.
-    storage : mapping, optional
+    storage_options : mapping, optional
         As for `pylogseg.open_dir`: options of the store of `a` and `b`, with ``tier_keys`` for encrypted tiers.
     progress : bool, optional
         Whether to show progress; by default only if stderr is a terminal.
@@ -64,11 +64,11 @@ def diff(
         ``pylogseg diff --json``, with the ranges of offsets; null for a table.
     """
     names = asked_for(names)
-    if not is_tier(b) and is_noted(b, storage):
+    if not is_tier(b) and is_noted(b, storage_options):
         if options:
             raise RequestError(f"{b} is an exported table: {', '.join(options)} are for two directories")
-        return _with_table(spark, a, b, names, storage)
-    found = compared(spark, a, b, names, storage=storage, progress=progress, **options)
+        return _with_table(spark, a, b, names, storage_options)
+    found = compared(spark, a, b, names, storage_options=storage_options, progress=progress, **options)
     rows = [_row(each) for each in found]
     return spark.createDataFrame(rows, DIFFERENCES)
 
@@ -79,12 +79,12 @@ def compared(
     b: str,
     names: Sequence[str],
     *,
-    storage: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
     **options: Any,
 ) -> list[Difference]:
     """Return the differences of two directories, by partition."""
-    one, other = (open_dir(each, storage=storage) for each in (a, b))
+    one, other = (open_dir(each, storage_options=storage_options) for each in (a, b))
     executor = SparkExecutor(spark, progress)
     return list(offline.diff(one, other, names or None, executor=executor, **options))
 
@@ -99,11 +99,13 @@ def _row(found: Difference) -> tuple[Any, ...]:
     return (topic, int(number), found.is_same, *counts, 0, json.dumps(found.as_row()))
 
 
-def _with_table(spark: Any, path: str, table: str, names: Sequence[str], storage: Mapping[str, Any] | None) -> Any:
+def _with_table(
+    spark: Any, path: str, table: str, names: Sequence[str], storage_options: Mapping[str, Any] | None
+) -> Any:
     """Join the records of both sides by partition and offset, and count the differences."""
     from pyspark.sql import functions as sql
 
-    disk = open_dir(path, storage=storage)
+    disk = open_dir(path, storage_options=storage_options)
     chosen = sorted(_by_key(disk.select(names) if names else disk, names))
     assigned: dict[str, list[int]] = {}
     for topic, number in chosen:
@@ -112,8 +114,8 @@ def _with_table(spark: Any, path: str, table: str, names: Sequence[str], storage
     headers = ("headers",) if "headers" in right.columns else ()
     fields = tuple(name for name in _COMPARED if name in right.columns) + headers
     # A table without the records of aborted transactions is compared with a log without them.
-    isolation_level = (state_of(table, storage) or {}).get("isolation_level", "read_uncommitted")
-    how = {"isolationLevel": isolation_level, "storageOptions": dict(storage) if storage else None}
+    isolation_level = (state_of(table, storage_options) or {}).get("isolation_level", "read_uncommitted")
+    how = {"isolationLevel": isolation_level, "storageOptions": dict(storage_options) if storage_options else None}
     left = read_segments(spark, path, [*_KEY, *fields], assign=json.dumps(assigned), **how)
     if names:
         keys = spark.createDataFrame(chosen, "topic string, `partition` int")

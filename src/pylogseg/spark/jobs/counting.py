@@ -37,7 +37,7 @@ def stats(
     names: Sequence[str] | None = None,
     *,
     by: str = "partition",
-    storage: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     tier: str | None = None,
     progress: bool | None = None,
     top: int = 0,
@@ -55,7 +55,7 @@ def stats(
     by : {"partition", "topic", "all", "hour", "key"}
         What each row counts. ``hour`` counts records and bytes of keys and values by topic and hour of the timestamp;
         ``key`` counts them by topic and key, largest first.
-    storage, tier : mapping, str, optional
+    storage_options, tier : mapping, str, optional
         As for `pylogseg.open_dir`: options of the store, with ``tier_keys`` for encrypted tiers, and the tier of the
         disks in `path`.
     progress : bool, optional
@@ -70,7 +70,9 @@ def stats(
         checkpoint of the cleaner names the partition, or it is damaged, which a warning says.
     """
     notes: list[str] = []
-    found = stats_and_notes(spark, path, names, notes, by, storage=storage, tier=tier, progress=progress, top=top)
+    found = stats_and_notes(
+        spark, path, names, notes, by, storage_options=storage_options, tier=tier, progress=progress, top=top
+    )
     for note in notes:
         _log.warning("not known: %s", note)
     return found
@@ -83,7 +85,7 @@ def stats_and_notes(
     notes: list[str],
     by: str,
     *,
-    storage: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     tier: str | None = None,
     progress: bool | None = None,
     top: int = 0,
@@ -91,12 +93,12 @@ def stats_and_notes(
     """Return what `stats` does; `notes` gets what is not known, since a checkpoint cannot be read."""
     names = asked_for(names)
     if by == "hour":
-        return _by_hour(spark, path, names, _reading(storage, tier))
+        return _by_hour(spark, path, names, _reading(storage_options, tier))
     if by == "key":
-        return _by_key(spark, path, names, top, _reading(storage, tier))
+        return _by_key(spark, path, names, top, _reading(storage_options, tier))
     if by not in ("partition", "topic", "all"):
         raise RequestError(f"by: expected partition, topic, all, hour or key, not {by!r}")
-    disk = open_dir(path, storage=storage, tier=tier)
+    disk = open_dir(path, storage_options=storage_options, tier=tier)
     disk = disk.select(names) if names else disk
     units = units_of(disk, partitions_of(disk, by_name=bool(names)), notes)
     ratios = _ratios(units, by)
@@ -145,9 +147,9 @@ def _moment(timestamp_ms: int | None) -> datetime.datetime | None:
 # ---- of records ----
 
 
-def _reading(storage: Mapping[str, Any] | None, tier: str | None) -> dict[str, Any]:
+def _reading(storage_options: Mapping[str, Any] | None, tier: str | None) -> dict[str, Any]:
     """Return the options of a read."""
-    options = {"storageOptions": dict(storage) if storage else None, "tier": tier}
+    options = {"storageOptions": dict(storage_options) if storage_options else None, "tier": tier}
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -181,7 +183,7 @@ def _only(path: Any, names: Sequence[str], options: dict[str, Any]) -> dict[str,
     if not names:
         return options
     assigned: dict[str, list[int]] = {}
-    disk = open_dir(path, storage=options.get("storageOptions"), tier=options.get("tier"))
+    disk = open_dir(path, storage_options=options.get("storageOptions"), tier=options.get("tier"))
     for part in disk.select(names).partitions:
         assigned.setdefault(part.topic, []).append(part.partition)
     return {**options, "assign": json.dumps(assigned)}

@@ -44,9 +44,9 @@ def export(
     keep_deleted: bool = True,
     overwrite: bool = False,
     dry_run: bool = False,
-    storage: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     tier: str | None = None,
-    out_storage: Mapping[str, Any] | None = None,
+    out_storage_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
 ) -> Any:
     """Write records as files ``OUT/topic=NAME/date=YYYY-MM-DD/...``, which Spark and others read as one table.
@@ -86,11 +86,11 @@ def export(
         Whether to delete everything that earlier runs wrote to the table first.
     dry_run : bool
         Return what would be done, and write nothing.
-    storage, tier : mapping, str, optional
+    storage_options, tier : mapping, str, optional
         As for `pylogseg.open_dir`: options of the store, with ``tier_keys`` for encrypted tiers, and the tier of the
         disks in `path`.
-    out_storage : mapping, optional
-        Options of the store of `out`; those of `storage` if left out.
+    out_storage_options : mapping, optional
+        Options of the store of `out`; those of `storage_options` if left out.
     progress : bool, optional
         Whether to show progress; by default only if stderr is a terminal.
 
@@ -104,10 +104,10 @@ def export(
     """
     target, layout = out if "://" in out else os.path.abspath(out), Form(form, tuple(columns), compression)
     options = ReadOptions(isolation_level, on_corrupt, limit_bytes=max_decompressed_bytes, scratch=Scratch)
-    names, disk = asked_for(names), open_dir(path, storage=storage, tier=tier)
+    names, disk = asked_for(names), open_dir(path, storage_options=storage_options, tier=tier)
     logs = logs_of(disk.select(names) if names else disk, by_name=bool(names))
-    into = storage if out_storage is None else out_storage
-    table = TableExport(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite, storage=into)
+    into = storage_options if out_storage_options is None else out_storage_options
+    table = TableExport(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite, storage_options=into)
     executor, label = SparkExecutor(spark, progress), "pylogseg export"
     with table.opened([log.name for log in logs]):
         groups = parts_of(logs, table, options, (since, until), keep_deleted=keep_deleted)

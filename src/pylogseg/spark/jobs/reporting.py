@@ -22,7 +22,7 @@ def report(
     sample: int = 0,
     config: Mapping[str, str] | None = None,
     now_ms: int | None = None,
-    storage: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     tier: str | None = None,
     progress: bool | None = None,
 ) -> Report:
@@ -44,7 +44,7 @@ def report(
         Settings of topics by Kafka's names, for what would be freed.
     now_ms : int, optional
         The time to assume, milliseconds since 1970.
-    storage, tier : mapping, str, optional
+    storage_options, tier : mapping, str, optional
         As for `pylogseg.open_dir`: options of the store, with ``tier_keys`` for encrypted tiers, and the tier of the
         disks in `path`.
     progress : bool, optional
@@ -57,7 +57,7 @@ def report(
         transactions.
     """
     given = asked_for(names)
-    disk = open_dir(path, storage=storage, tier=tier)
+    disk = open_dir(path, storage_options=storage_options, tier=tier)
     disk = disk.select(given) if given else disk
     shown = [str(each) for each in (path if isinstance(path, (list, tuple)) else [path])]
     wishes = Wishes(

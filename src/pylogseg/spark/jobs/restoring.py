@@ -53,7 +53,7 @@ def restore(
     committed: bool = False,
     without_transactions: bool = False,
     dry_run: bool = False,
-    storage: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Any:
     """Write partitions that a broker opens: segments with indexes and leader epochs.
@@ -83,7 +83,7 @@ def restore(
         Leave out records of transactions; the table needs the column ``isTransactional``.
     dry_run : bool
         Return what would be done, and write nothing.
-    storage : mapping, optional
+    storage_options : mapping, optional
         Options of the stores of `source` and `path`, as for `pylogseg.open_dir`; rows are read by Spark's own.
     **options
         Options of the write, see `pylogseg.spark.write_options`: ``offsets``, ``compression``, ``segmentBytes``,
@@ -106,14 +106,14 @@ def restore(
     given = parse_write({**options, "path": path}, takes_urls=True)
     if isinstance(source, (str, os.PathLike)):
         table = os.fspath(source)
-        refuse_unfinished(table, storage)
+        refuse_unfinished(table, storage_options)
         exported_rows = exported(spark, table)
-        lacking = lacking_of(table, storage=storage)
+        lacking = lacking_of(table, storage_options=storage_options)
         if not force:
             refuse(lacking)
         for text in texts_of(lacking):
             _log.warning("missing: %s", text)
-        rows = _decided(spark, exported_rows, table, committed, without_transactions, storage)
+        rows = _decided(spark, exported_rows, table, committed, without_transactions, storage_options)
     elif committed or without_transactions:
         raise RequestError(
             "committed and without_transactions are for an exported table; all rows of a DataFrame are written: "
@@ -124,7 +124,7 @@ def restore(
     rows = _with_partition(rows, given)
     check_columns({field.name: field.dataType.simpleString() for field in rows.schema}, given)
     if "://" in given.root:
-        return _into_store(spark, rows, given, storage, overwrite, dry_run)
+        return _into_store(spark, rows, given, storage_options, overwrite, dry_run)
     if not dry_run and os.path.isdir(given.root):
         finish_commits(given.root)  # a write that died after its commit began is finished first
     there = {} if overwrite else _there(given.root)  # overwrite writes, whatever is there
@@ -141,10 +141,15 @@ def _frame_of(spark: Any, placed: Sequence[Placed], done: Sequence[tuple[Any, ..
 
 
 def _into_store(
-    spark: Any, rows: Any, options: WriteOptions, storage: Mapping[str, Any] | None, overwrite: bool, dry_run: bool
+    spark: Any,
+    rows: Any,
+    options: WriteOptions,
+    storage_options: Mapping[str, Any] | None,
+    overwrite: bool,
+    dry_run: bool,
 ) -> Any:
     """Write partitions on the disks of the workers, upload them, and put them in place in the store."""
-    upload = StoreUpload(options.root, storage)
+    upload = StoreUpload(options.root, storage_options)
 
     def task(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with upload.store.scratch() as folder:
@@ -163,7 +168,7 @@ def _into_store(
 
 
 def _decided(
-    spark: Any, rows: Any, path: str, committed: bool, without: bool, storage: Mapping[str, Any] | None
+    spark: Any, rows: Any, path: str, committed: bool, without: bool, storage_options: Mapping[str, Any] | None
 ) -> Any:
     """Return the rows of a table without aborted ones, as its files show or the caller confirms."""
     from pyspark.sql import functions as sql
@@ -176,7 +181,9 @@ def _decided(
     if committed:
         return rows
     files = sorted(rows.inputFiles())
-    said = SparkExecutor(spark).map(functools.partial(_is_said, storage=storage), files, label="pylogseg restore")
+    said = SparkExecutor(spark).map(
+        functools.partial(_is_said, storage_options=storage_options), files, label="pylogseg restore"
+    )
     of_aborted = [file for file, is_said in zip(files, said, strict=True) if not is_said]
     if not of_aborted:
         return rows
@@ -196,10 +203,10 @@ def _decided(
     return rows
 
 
-def _is_said(file: str, advance: Advance, storage: Mapping[str, Any] | None) -> bool:
+def _is_said(file: str, advance: Advance, storage_options: Mapping[str, Any] | None) -> bool:
     """Check whether a file, as Spark names it, says that all its records were committed."""
     parts = urlsplit(file)
-    return is_committed(unquote(parts.path) if parts.scheme == "file" else file, storage)
+    return is_committed(unquote(parts.path) if parts.scheme == "file" else file, storage_options)
 
 
 def exported(spark: Any, path: str) -> Any:

@@ -42,7 +42,7 @@ def restore_tier(spark: Any, path: str, target: str, names: Sequence[str] | None
         Topics, partitions or patterns; all if left out. An empty sequence is refused.
     **options
         Options of `pylogseg.offline.restore`: ``partitions``, ``overwrite``, ``force``, ``cluster_metadata``,
-        ``keep_producers``, ``abort_open_transactions``, ``storage`` (with ``tier_keys`` for encrypted tiers),
+        ``keep_producers``, ``abort_open_transactions``, ``storage_options`` (with ``tier_keys`` for encrypted tiers),
         ``tier``, ``until``, ``on_corrupt``, ``dry_run``. ``progress`` shows progress.
 
     Returns
@@ -79,7 +79,7 @@ def restored(
     cluster_metadata: str | None = None,
     keep_producers: bool | None = None,
     abort_open_transactions: bool = False,
-    storage: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     tier: str | None = None,
     until: Until | None = None,
     on_corrupt: Literal["raise", "skip"] = "raise",
@@ -92,7 +92,7 @@ def restored(
     if on_corrupt not in ("raise", "skip"):
         raise RequestError(f"on_corrupt: expected raise or skip, not {on_corrupt!r}")
     into = checked_target(target)
-    disk = open_dir(path, storage=storage, tier=tier)
+    disk = open_dir(path, storage_options=storage_options, tier=tier)
     given = FromTier(disk, names, partitions, until or Until(), skips_damage=on_corrupt == "skip", keeps_going=True)
     given.lacking = given.look(disk, force)
     job = Restoring(

@@ -106,19 +106,19 @@ def unsay(store: ObjectStore) -> None:
     store.delete(_TABLE)
 
 
-def state_of(out: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
+def state_of(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> dict[str, Any] | None:
     """Read what is said of the table in a folder or at a URL, see `said_of`."""
-    return said_of(store_of(out, storage))
+    return said_of(store_of(out, storage_options))
 
 
-def is_noted(out: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> bool:
+def is_noted(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> bool:
     """Check whether something is noted of files in a folder or at a URL."""
-    return bool(store_of(out, storage).list(NOTES))
+    return bool(store_of(out, storage_options).list(NOTES))
 
 
-def refuse_unfinished(out: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> None:
+def refuse_unfinished(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
     """Raise RequestError for a table whose last export did not end."""
-    said = state_of(out, storage) or {}
+    said = state_of(out, storage_options) or {}
     if said.get("state") == "writing":
         names = said.get("unfinished", ())
         of = f" {', '.join(names[:_FEW])}{' and others' * (len(names) > _FEW)}" if names else ""
@@ -128,13 +128,13 @@ def refuse_unfinished(out: str | os.PathLike[str], storage: Mapping[str, Any] | 
 def lacking_of(
     out: str | os.PathLike[str],
     is_asked: Callable[[str, int], bool] = lambda topic, partition: True,
-    storage: Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> list[Finding]:
     """Return what the notes of a table know to be missing: what could not be exported, and files that are gone.
 
     `is_asked` says of which partitions, also of those that have no file any more.
     """
-    store, found = store_of(out, storage), list[Finding]()
+    store, found = store_of(out, storage_options), list[Finding]()
     there: Collection[str] | None = None
     for match in [*note_names(store), *note_names(store, _LOG_NOTE)]:
         if not is_asked(match["topic"], int(match["partition"])):

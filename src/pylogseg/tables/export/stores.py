@@ -57,13 +57,15 @@ class ObjectStore(Protocol):
     def scratch(self) -> contextlib.AbstractContextManager[Path]: ...
 
 
-def store_of(place: str | os.PathLike[str], storage: Mapping[str, Any] | None = None) -> FolderStore | RemoteStore:
-    """Return the store of a folder or a URL; `storage` has fsspec's options, and those of a tier do not count."""
+def store_of(
+    place: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+) -> FolderStore | RemoteStore:
+    """Return the store of a folder or a URL; `storage_options` are fsspec's, and those of a tier do not count."""
     text = os.fspath(place)
-    storage = {name: value for name, value in (storage or {}).items() if name != KEYS_OPTION}
+    storage_options = {name: value for name, value in (storage_options or {}).items() if name != KEYS_OPTION}
     if text.startswith("file://"):
         text = text.removeprefix("file://")
-    return RemoteStore(text, storage) if "://" in text else FolderStore(Path(text))
+    return RemoteStore(text, storage_options) if "://" in text else FolderStore(Path(text))
 
 
 class FolderStore:
@@ -132,9 +134,9 @@ class FolderStore:
 class RemoteStore:
     """A place in a store, by fsspec."""
 
-    def __init__(self, url: str, storage: Mapping[str, Any]) -> None:
+    def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
         self.url = without_login(url).rstrip("/")
-        self._system, self._root = remote_system(url, storage)
+        self._system, self._root = remote_system(url, storage_options)
         self._root = self._root.rstrip("/")
 
     def list(self, name: str = "") -> dict[str, Fingerprint]:

@@ -108,7 +108,7 @@ class TableExport:
     """The folder, or the place in a store, of a table while one export writes to it; it is made if it is missing.
 
     The form is ``parquet`` or ``arrow``; dates are those of the timestamps, in UTC. With `overwrite`, what earlier
-    exports have written there goes first. `storage` has fsspec's options for a URL. Raises RequestError if the table
+    exports have written there goes first. `storage_options` are fsspec's, for a URL. Raises RequestError if the table
     was written with other columns, another form or isolation, or by somebody else, and StorageError if another export
     is writing to it.
     """
@@ -121,11 +121,11 @@ class TableExport:
         *,
         dry_run: bool = False,
         overwrite: bool = False,
-        storage: Mapping[str, Any] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if form.name not in ("parquet", "arrow"):
             raise RequestError(f"files by date are parquet or arrow, not {form.name}")
-        self.store = store_of(out, storage)
+        self.store = store_of(out, storage_options)
         self.form, self.dry_run = replace(form, isolation_level=isolation_level), dry_run
         self._shape = {"form": form.name, "columns": list(form.columns), "isolation_level": isolation_level}
         self._overwrite = overwrite
