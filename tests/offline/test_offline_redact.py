@@ -102,12 +102,12 @@ def on_disk(tmp_path, seed=1, **arguments):
 def test_a_predicate_on_arrow_columns(tmp_path):
     path = on_disk(tmp_path, magics=(2,))
     before = list(pylogseg.read(str(path), "t-0"))
-    (result,) = run(path, where=lambda rows: pc.less(rows["offset"], 10))
+    (result,) = run(path, filter=lambda rows: pc.less(rows["offset"], 10))
     assert result.numbers["recordsDeleted"] == sum(record.offset < 10 for record in before)
     left = list(pylogseg.read(str(path), "t-0"))
     assert [record.offset for record in left] == [record.offset for record in before if record.offset >= 10]
     with pytest.raises(RequestError, match="returned 1 values for"):
-        raise run(path, where=lambda rows: [True]).failed[0].error
+        raise run(path, filter=lambda rows: [True]).failed[0].error
 
 
 def test_nothing_is_found_afterwards(tmp_path):

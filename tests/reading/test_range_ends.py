@@ -76,7 +76,7 @@ def test_a_fraction_of_a_millisecond_is_between_two_records(log: Path) -> None:
     at = pa.scalar(AFTER)
     for wanted, condition in ((first, pc.field("timestamp") < at), (second, pc.field("timestamp") >= at)):
         assert table.to_table(filter=condition)["offset"].to_pylist() == wanted
-        assert [r.offset for r in package.read("d", where=condition)] == wanted
+        assert [r.offset for r in package.read("d", filter=condition)] == wanted
     for wanted, sign in ((first, "<"), (second, ">="), (first, "<="), (second, ">")):
         query = f"select \"offset\" from t where timestamp {sign} timestamptz '{text}' order by 1"
         assert offsets(pylogseg("sql", "d", query, "-O", "json")) == wanted

@@ -214,7 +214,7 @@ def test_pyarrow(log, data):
         .read_all()
         .equals(want.select(pylogseg.read_arrow(log.path).schema.names))
     )
-    found = [record.offset for record in pylogseg.read(log.path, where=keep, **log.how)]
+    found = [record.offset for record in pylogseg.read(log.path, filter=keep, **log.how)]
     assert found == want.column("offset").to_pylist()
 
 

@@ -34,7 +34,7 @@ def redact(
     *,
     keys: Iterable[bytes] = (),
     headers: Iterable[tuple[bytes, bytes | None]] = (),
-    where: Callable[[Any], Any] | None = None,
+    filter: Callable[[Any], Any] | None = None,
     matches: Iterable[Predicate] = (),
     blank: Blank | None = None,
     everywhere: bool = False,
@@ -44,7 +44,7 @@ def redact(
 ) -> Result:
     """Delete or blank records in every segment, compacted or not; all others keep offsets, order and batches.
 
-    A record is meant that any of `keys`, `headers`, `where` and `matches` asks for.
+    A record is meant that any of `keys`, `headers`, `filter` and `matches` asks for.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def redact(
         Whole keys; there may be millions.
     headers : iterable of (bytes, bytes or None)
         Name and value of headers; None for any value.
-    where : callable, optional
+    filter : callable, optional
         Gets a ``pyarrow.RecordBatch`` (offset, timestamp, key, value, headers) and returns a mask: an array of
         booleans, of Arrow or numpy, one for each record.
     matches : iterable of callable
@@ -89,11 +89,11 @@ def redact(
         conditions.append(KeySet(given))
     for name, value in headers:
         conditions.append(HasHeader(name, value))
-    if where is not None:
-        conditions.append(_of_arrow(where))
+    if filter is not None:
+        conditions.append(_of_arrow(filter))
     if not conditions:
         raise RequestError(
-            "no records are selected: give keys (--key, --key-file), headers (--header), matches (--match) or where"
+            "no records are selected: give keys (--key, --key-file), headers (--header), matches (--match) or filter"
         )
     if blank is not None:
         blank.check()
@@ -145,7 +145,7 @@ def _refuse_empty(keys: list[bytes], headers: list[tuple[bytes, bytes | None]], 
         )
 
 
-def _of_arrow(where: Callable[[Any], Any]) -> Predicate:
+def _of_arrow(filter: Callable[[Any], Any]) -> Predicate:
     """A condition from a predicate on Arrow's columns."""
     from pylogseg.disk.disk import Segment
     from pylogseg.reading.arrow import columns as arrow  # which takes long to load, and only this needs it
@@ -155,6 +155,6 @@ def _of_arrow(where: Callable[[Any], Any]) -> Predicate:
     segment = Segment(file_system(".")[0], "", 0, 0, 0, False)
 
     def ask(columns: RecordColumns) -> Mask:
-        return np.asarray(where(arrow.record_batch(Chunk(columns, segment), schema)), np.bool_)
+        return np.asarray(filter(arrow.record_batch(Chunk(columns, segment), schema)), np.bool_)
 
     return ask

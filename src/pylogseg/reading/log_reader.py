@@ -247,7 +247,7 @@ class ReadScope(NamedTuple):
     limit: int | None  #: Most records.
     options: ReadOptions
     latest: Latest | None = None
-    where: Filter | None = None
+    filter: Filter | None = None
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the records in the order of logs and offsets, a part of a segment at a time; no chunk is empty."""
@@ -264,8 +264,8 @@ class ReadScope(NamedTuple):
 
     def _chunks_of(self, log: LogSource) -> Iterator[Chunk]:
         first, end = range_of(log, self.offsets, self.times)
-        if self.where is not None:
-            wanted = self.where.range_of(log)
+        if self.filter is not None:
+            wanted = self.filter.range_of(log)
             # What ends at damage is read from its start: records behind damage do not belong to it.
             first = first if self.options.on_corrupt == "stop" else max(first, wanted[0])
             end = min(end, wanted[1])
@@ -273,9 +273,9 @@ class ReadScope(NamedTuple):
 
     def _chosen(self, chunk: Chunk) -> Chunk:
         found = chunk._replace(columns=in_time(chunk.columns, *self.times))
-        if self.where is None or not len(found.columns):
+        if self.filter is None or not len(found.columns):
             return found
-        return found._replace(columns=found.columns.take(self.where.rows(found)))
+        return found._replace(columns=found.columns.take(self.filter.rows(found)))
 
 
 @dataclass(frozen=True)

@@ -358,8 +358,8 @@ def packed(ranges: Iterable[Range], target: int, max_records: int = 0) -> Iterat
         yield tuple(task)
 
 
-class Where:
-    """An expression of Arrow, on the columns of records and those about batches, as the filter of a reader."""
+class ArrowFilter:
+    """The filter of a reader: an expression of Arrow, on the columns of records and those about batches."""
 
     def __init__(self, filter: Any) -> None:
         check_filter(filter, _RECORDS)

@@ -102,8 +102,8 @@ class Reader:
         from pylogseg.reading.scan import record_stream
 
         self.gaps.clear()
-        where = self.scope.where
-        found = record_stream(self.scope, self.columns, None if where is None else where.expression)
+        given = self.scope.filter
+        found = record_stream(self.scope, self.columns, None if given is None else given.expression)
         return found.__arrow_c_stream__(requested_schema)
 
     def __arrow_c_schema__(self) -> object:
@@ -167,7 +167,7 @@ def read(
     on_corrupt: OnCorrupt = "raise",
     columns: Sequence[str] | None = None,
     *,
-    where: Any = None,
+    filter: Any = None,
     threads: int | None = 1,
     control: bool = False,
     check_crc: bool = True,
@@ -206,7 +206,7 @@ def read(
     columns : sequence of str, optional
         The columns to return, by their Arrow names (``"key"``, ``"value"``, ``"headers"``, ...). In a `Record`,
         payloads that are not requested are None or empty.
-    where : pyarrow.compute.Expression, optional
+    filter : pyarrow.compute.Expression, optional
         Only the records for which it is true, such as ``pyarrow.compute.field("offset") >= 5``. Conditions on
         topic, partition, offset and timestamp also limit which parts of each log are read.
     threads : int or None
@@ -275,14 +275,15 @@ def read(
         raise RequestError("threads do not go with latest: the last record of each key is found by one")
     logs = logs_of(disk, partition, by_name=topic is not None or disk.is_named, from_log_start=from_log_start)
     last_only = Latest(tombstones, latest_memory_bytes) if latest else None
-    return reader_of(logs, offset, timestamp, limit, options, columns, last_only, None if where is None else _as(where))
+    wanted = None if filter is None else _of_arrow(filter)
+    return reader_of(logs, offset, timestamp, limit, options, columns, last_only, wanted)
 
 
-def _as(where: Any) -> Filter:
+def _of_arrow(filter: Any) -> Filter:
     """A filter, made where Arrow is known."""
-    from pylogseg.reading.plan import Where
+    from pylogseg.reading.plan import ArrowFilter
 
-    return Where(where)
+    return ArrowFilter(filter)
 
 
 def reader_of(
@@ -293,7 +294,7 @@ def reader_of(
     options: ReadOptions,
     columns: Sequence[str] | None,
     latest: Latest | None = None,
-    where: Filter | None = None,
+    filter: Filter | None = None,
 ) -> Reader:
     """Return a reader of logs for the arguments of `read`."""
     if latest is not None:
@@ -308,7 +309,7 @@ def reader_of(
     since, until = map(milliseconds, _pair(timestamp))
     check_times(since, until)
     offsets = (0 if first is None else first, OPEN_END if end is None else end)
-    return Reader(ReadScope(logs, offsets, (since, until), limit, options, latest, where), columns)
+    return Reader(ReadScope(logs, offsets, (since, until), limit, options, latest, filter), columns)
 
 
 def _scratch(reuse_buffers: Any) -> Callable[[], Scratch] | None:
