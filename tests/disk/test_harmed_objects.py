@@ -93,8 +93,8 @@ def test_columns_and_commands(worlds: dict[str, World], upload: int, kind: str, 
         reader = pylogseg.read(tier, isolation_level="read_committed", on_corrupt="skip")
         offsets = [record.offset for record in reader]
         assert reader.gaps
-        for threads in (1, 2):
-            columns = pylogseg.read_arrow(tier, isolation_level="read_committed", on_corrupt="skip", threads=threads)
+        for jobs in (1, 2):
+            columns = pylogseg.read_arrow(tier, isolation_level="read_committed", on_corrupt="skip", jobs=jobs)
             assert columns.read_all()["offset"].to_pylist() == offsets
         done = shell.pylogseg("cat", world.url, "--isolation-level", "read_committed", "--on-corrupt", "skip")
         assert (done.code, [row["offset"] for row in done.rows]) == (1, offsets)

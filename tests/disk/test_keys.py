@@ -112,7 +112,7 @@ def test_readers(world: World) -> None:
     for isolation in ("read_uncommitted", "read_committed"):
         committed = pylogseg.read(disk, on_corrupt="skip", isolation_level=isolation)  # type: ignore[arg-type]
         assert {record.offset for record in committed} == world.all - world.locked
-        table = pylogseg.read_arrow(disk, on_corrupt="skip", isolation_level=isolation, threads=2).read_all()  # type: ignore[arg-type]
+        table = pylogseg.read_arrow(disk, on_corrupt="skip", isolation_level=isolation, jobs=2).read_all()  # type: ignore[arg-type]
         assert set(table["offset"].to_pylist()) == world.all - world.locked
 
 

@@ -141,4 +141,4 @@ def test_disk_and_tier(folder: Path, tmp_path: Path, overlap: int) -> None:
     assert rows(disk) == expected
     assert [s.base_offset for s in disk.partitions[0].segments] == bases
     assert rows(pylogseg.open_dir(data / "orders-0", tier=f"aiven+file://{tmp_path / 'tier'}")) == expected
-    assert pylogseg.read_arrow(disk, threads=2).read_all()["offset"].to_pylist() == [row[0] for row in expected]
+    assert pylogseg.read_arrow(disk, jobs=2).read_all()["offset"].to_pylist() == [row[0] for row in expected]

@@ -48,16 +48,16 @@ def stream(path: Path, **how: Any) -> pa.RecordBatchReader:
         {"limit": 12_345},
         {"limit": 0},
         {"timestamp": (3_000_000, 5_000_000)},
-        {"where": (pc.field("key") == b"3") & (pc.field("offset") > 1000)},
+        {"filter": (pc.field("key") == b"3") & (pc.field("offset") > 1000)},
         {"isolation_level": "read_committed", "check_crc": False},
     ],
     ids=str,
 )
-@pytest.mark.parametrize("threads", [2, 3, None])
-def test_the_rows_of_one_thread(log: Path, small_tasks: None, how: Any, threads: int | None) -> None:
+@pytest.mark.parametrize("jobs", [2, 3, None])
+def test_the_rows_of_one_thread(log: Path, small_tasks: None, how: Any, jobs: int | None) -> None:
     alone = stream(log, **how).read_all()
-    assert stream(log, threads=threads, **how).read_all().equals(alone)
-    whole = pylogseg.read(log, columns=COLUMNS, threads=threads, **how)
+    assert stream(log, jobs=jobs, **how).read_all().equals(alone)
+    whole = pylogseg.read(log, columns=COLUMNS, jobs=jobs, **how)
     assert sum(len(chunk.columns) for chunk in whole.chunks()) == alone.num_rows
     assert pa.table(whole).equals(pa.table(whole)), "each stream begins anew"
 
@@ -65,7 +65,7 @@ def test_the_rows_of_one_thread(log: Path, small_tasks: None, how: Any, threads:
 def test_memory_is_bounded_by_tasks(log: Path, small_tasks: None) -> None:
     size = sum(file.stat().st_size for file in log.glob("*/*.log"))
     before, most, count = pa.total_allocated_bytes(), 0, 0
-    for batch in stream(log, threads=3):
+    for batch in stream(log, jobs=3):
         time.sleep(0.001)  # the threads are ahead as far as they may
         most, count = max(most, pa.total_allocated_bytes() - before), count + batch.num_rows
     assert count == 2 * COUNT
@@ -74,7 +74,7 @@ def test_memory_is_bounded_by_tasks(log: Path, small_tasks: None) -> None:
 
 def test_threads_begin_after_the_first_task_and_end_with_the_stream(log: Path, small_tasks: None) -> None:
     before = threading.enumerate()
-    reader = stream(log, threads=3)
+    reader = stream(log, jobs=3)
     reader.read_next_batch()
     assert not begun_since(before)
     while not begun_since(before):
@@ -95,10 +95,10 @@ def test_damage_is_the_callers_choice(log: Path, small_tasks: None, tmp_path: Pa
     data[int(batches.position[len(batches) // 2]) + 100] ^= 0xFF
     damaged.write_bytes(data)
     with pytest.raises(pa.ArrowException, match="CRC mismatch"):  # as the interface of C hands errors on
-        stream(tmp_path, threads=3).read_all()
+        stream(tmp_path, jobs=3).read_all()
     for on_corrupt in ("skip", "stop"):
         alone = pylogseg.read(tmp_path, columns=COLUMNS, on_corrupt=on_corrupt)
-        ahead = pylogseg.read(tmp_path, columns=COLUMNS, on_corrupt=on_corrupt, threads=3)
+        ahead = pylogseg.read(tmp_path, columns=COLUMNS, on_corrupt=on_corrupt, jobs=3)
         for _ in range(2):  # gaps are those of the last stream
             assert pa.table(ahead).equals(pa.table(alone))
             assert ahead.gaps == alone.gaps
@@ -106,7 +106,7 @@ def test_damage_is_the_callers_choice(log: Path, small_tasks: None, tmp_path: Pa
 
 
 def test_what_it_refuses(log: Path) -> None:
-    with pytest.raises(RequestError, match="threads must be above 0, or None for all processors, not 0"):
-        pylogseg.read(log, threads=0)
-    with pytest.raises(RequestError, match="threads do not go with latest"):
-        pylogseg.read(log, threads=2, latest=True)
+    with pytest.raises(RequestError, match="jobs must be 1 or more, or None for one per processor, not 0"):
+        pylogseg.read(log, jobs=0)
+    with pytest.raises(RequestError, match="jobs= and latest= cannot be combined"):
+        pylogseg.read(log, jobs=2, latest=True)

@@ -82,7 +82,7 @@ def test_a_table_of_a_dataset(endless: Path, use_threads: bool) -> None:
 
 
 def test_a_stream(endless: Path) -> None:
-    work = "pylogseg.read_arrow(sys.argv[1], filter={}, threads=3).read_all()"
+    work = "pylogseg.read_arrow(sys.argv[1], filter={}, jobs=3).read_all()"
     *_, left = interrupted(endless, work.format(_FILTER))
     assert left == "left:"
 

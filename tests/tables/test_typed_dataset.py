@@ -83,15 +83,15 @@ def test_filters(root: Path, filter: Any) -> None:
     assert pa.concat_tables(parts).equals(whole.select(COLUMNS))
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_filters_of_read_arrow(root: Path, threads: int) -> None:
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_filters_of_read_arrow(root: Path, jobs: int) -> None:
     """They are about the typed columns, and threads decode."""
     columns = ["offset", "value", "valueRaw", "valueError"]
     whole = expected(root, columns)
     for filter in (None, ID == 2500, (ID > 5) & (OFFSET < 50), pc.field("valueError").is_valid()):
-        found = expected(root, columns, filter=filter, threads=threads)
+        found = expected(root, columns, filter=filter, jobs=jobs)
         assert found.equals(whole if filter is None else whole.filter(filter))
-    assert expected(root, ["value"], filter=OFFSET == 20, threads=threads, limit=1).num_rows == 1
+    assert expected(root, ["value"], filter=OFFSET == 20, jobs=jobs, limit=1).num_rows == 1
 
 
 def test_only_what_is_left_is_decoded(root: Path) -> None:

@@ -21,6 +21,7 @@ from pylogseg.cli.streams import Shown, bare, forget_output
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.tier.urls import check_layout
+from pylogseg.env.pool import processors
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.escape import json_line, printable
@@ -279,11 +280,6 @@ def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = Fa
     return ms_of(moment) if rounds_down else first_ms(moment)
 
 
-def cores() -> int:
-    """Return the number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def batch_times(command: F) -> F:
     """Add --since and --until of commands that count batches."""
     until = click.option(
@@ -304,7 +300,12 @@ def batch_times(command: F) -> F:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines, for programs.")
 jobs_option = click.option(
-    "--jobs", "-j", type=click.IntRange(min=1), metavar="N", default=cores, help="Threads; default: one per processor."
+    "--jobs",
+    "-j",
+    type=click.IntRange(min=1),
+    metavar="N",
+    default=processors,
+    help="Threads; default: one per processor.",
 )
 rate_option = click.option(
     "--max-bytes-per-second",

@@ -11,6 +11,7 @@ from pylogseg.cli import completion
 from pylogseg.cli.common import json_option, paths_and_names, topic_option
 from pylogseg.cli.offline import Request
 from pylogseg.cli.tiers import DISK, Local
+from pylogseg.cli.workers import parts_option
 from pylogseg.errors import RequestError
 from pylogseg.offline.merging.command import merge as merge_disks
 
@@ -62,7 +63,7 @@ usage, a disk error, or a broker runs; 130 interrupted: FOLDER does not exist, r
     help="The __cluster_metadata-0 folder of the cluster, or 'none'; default: the newest one in DIR.",
 )
 @json_option
-@click.option("--jobs", "-j", type=click.IntRange(min=1), default=1, show_default=True, metavar="N", help="Threads.")
+@parts_option
 @click.option("--verbose", "-v", is_flag=True, help="Print each line for each partition.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total.")
 def merge(

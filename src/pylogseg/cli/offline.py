@@ -240,7 +240,7 @@ def parallel_command(function: Callable[..., None]) -> Callable[..., None]:
     return _command(function, jobs_option)
 
 
-def _command(function: Callable[..., None], threads: Callable[[Any], Any]) -> Callable[..., None]:
+def _command(function: Callable[..., None], jobs: Callable[[Any], Any]) -> Callable[..., None]:
     @functools.wraps(function)
     def command(
         directory: str,
@@ -258,7 +258,7 @@ def _command(function: Callable[..., None], threads: Callable[[Any], Any]) -> Ca
         shared.update(topics=(*names, *topic) or None, partitions=partition or None, config=parse_settings(config))
         function(Request(directory, shared, as_json, quiet, verbose, workers), **rest)
 
-    return decorated(command, (*_OPTIONS[:-2], *worker_options(threads), *_OPTIONS[-2:]))
+    return decorated(command, (*_OPTIONS[:-2], *worker_options(jobs), *_OPTIONS[-2:]))
 
 
 def keeps_copies(what: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -6,6 +6,8 @@ The kernels leave the GIL, so threads use all processors.
 from __future__ import annotations
 
 import contextlib
+import operator
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from queue import Full, Queue
 from typing import TypeVar
+
+from pylogseg.errors import RequestError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -23,6 +27,20 @@ Advance = Callable[[int], None]
 
 class Cancelled(Exception):
     """Raised inside a job, by its `Advance`, when nobody waits for its result any more."""
+
+
+def processors() -> int:
+    """Return the number of threads that can run at a time."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def job_count(jobs: int | None) -> int:
+    """Return how many threads an argument `jobs` means: 1 is the caller's own, None one per processor."""
+    if jobs is None:
+        return processors()
+    if isinstance(jobs, bool) or not hasattr(jobs, "__index__") or jobs < 1:
+        raise RequestError(f"jobs must be 1 or more, or None for one per processor, not {jobs!r}")
+    return operator.index(jobs)
 
 
 def map_ordered(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.disk.folders import not_here
 from pylogseg.env.executor import Executor, Threads
-from pylogseg.env.pool import Advance
+from pylogseg.env.pool import Advance, job_count
 from pylogseg.errors import RequestError
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import Scratch
@@ -152,7 +152,7 @@ def diff(
     memory_bytes: int = MEMORY_BYTES,
     max_decompressed_bytes: int = 64 << 20,
     max_bytes_per_second: float | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
     executor: Executor | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[Difference]:
@@ -192,8 +192,8 @@ def diff(
         A batch that decompresses to more counts as damaged.
     max_bytes_per_second : float, optional
         Read no faster.
-    jobs : int
-        Threads, each with a partition.
+    jobs : int or None
+        Threads, each with a partition: 1 is the caller's own, None one per processor.
     executor : Executor, optional
         In place of threads: `pylogseg.spark.executor.SparkExecutor`.
     on_bytes : callable, optional
@@ -235,7 +235,8 @@ def diff(
     pairs = _pairs(*(_logs(disk, numbers, names is not None, from_log_start) for disk in disks))
     comparison = _Comparison(mode, offset, common, options, latest, max_ranges)
     sizes = [sum(segment.size for log in sides if log for segment in log.segments) for _, *sides in pairs]
-    return (executor or Threads(jobs)).map(comparison.run, pairs, sizes, label="pylogseg diff", on_bytes=on_bytes)
+    workers = executor or Threads(job_count(jobs))
+    return workers.map(comparison.run, pairs, sizes, label="pylogseg diff", on_bytes=on_bytes)
 
 
 _Pair = tuple[str, LogFiles | None, LogFiles | None]

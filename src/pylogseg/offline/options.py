@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from pylogseg.env.clock import Clock, SystemClock
+from pylogseg.env.pool import job_count
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
 from pylogseg.offline.result import PartitionResult
@@ -44,7 +45,7 @@ class OptionKeywords(TypedDict, total=False):
     server_properties: str | os.PathLike[str] | None
     cluster_metadata: str | os.PathLike[str] | None
     now_ms: int | None
-    jobs: int
+    jobs: int | None
     on_result: Callable[[PartitionResult], None] | None
     on_bytes: Callable[[int], None] | None
     storage: Storage
@@ -75,8 +76,8 @@ class Options:
         ones that `server_properties` names if None, and not at all if ``"none"``.
     now_ms : int or None
         The time to assume, milliseconds since 1970; by default the clock's.
-    jobs : int
-        Number of threads; each works on one partition at a time.
+    jobs : int or None
+        Threads, each with a partition: 1 is the caller's own, None one per processor.
     on_result : callable, optional
         Called with each result as soon as it is known, in the order of names.
     on_bytes : callable, optional
@@ -129,7 +130,7 @@ class Options:
                 if "" in options[name]:
                     raise RequestError(f"{name}: a name is empty")
         paths = {name: os.fspath(options[name]) for name in _PATHS if options.get(name) is not None}
-        made = cls(**{**options, **paths})
+        made = cls(**{**options, **paths, "jobs": job_count(options.get("jobs", 1))})
         if isinstance(made.topics, str):
             raise RequestError(f"topics are a sequence of names, not the string {made.topics!r}")
         if made.dry_run and not isinstance(made.storage, LocalStorage):

@@ -94,7 +94,7 @@ class ReadOptions:
     """Options for reading; see `pylogseg.read`. Batches that `batches` masks out are not decoded.
 
     With `skip_unreadable`, bytes that the disk cannot read are a gap even with ``on_corrupt="raise"``, for callers that
-    report gaps later. Streams to Arrow are decoded by so many `threads`; None for all processors.
+    report gaps later. Streams to Arrow are decoded by so many `jobs`.
     """
 
     isolation_level: IsolationLevel = "read_uncommitted"
@@ -111,15 +111,13 @@ class ReadOptions:
     on_bytes: Callable[[int], None] | None = None
     batches: Callable[[BatchTable], npt.NDArray[np.bool_]] | None = None
     skip_unreadable: bool = False
-    threads: int | None = 1
+    jobs: int = 1
 
     def __post_init__(self) -> None:
         _one_of("on_corrupt", self.on_corrupt, ("raise", "stop", "skip"))
         _one_of("isolation_level", self.isolation_level, ("read_uncommitted", "read_committed"))
         if self.limit_bytes < 1:
             raise RequestError(f"the limit of decompressed bytes must be above 0, not {self.limit_bytes}")
-        if self.threads is not None and self.threads < 1:
-            raise RequestError(f"threads must be above 0, or None for all processors, not {self.threads}")
         self.first_window_bytes = min(self.first_window_bytes, self.window_bytes)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -42,7 +41,7 @@ from pylogseg.reading.ranges import Extent, PlannedLogs, Range, RangeReader, Tas
 from pylogseg.reading.seek import largest_timestamp
 from pylogseg.walker.gaps import Gap
 
-#: A task of several threads is about so many bytes, one window: what they read ahead is kept until its turn, and has
+#: A task of several jobs is about so many bytes, one window: what they read ahead is kept until its turn, and has
 #: left the processor's caches by then if it is much; and between windows a thread has to wait for Python's lock.
 TASK_BYTES = (8 << 20) - (128 << 10)
 #: Of a task that one thread reads, and of a fragment that an engine reads by itself.
@@ -91,18 +90,18 @@ class Table(Protocol):
 
 
 def scan(
-    table: Table, tasks: Callable[[], Iterator[Any]], selection: Selection, batch_rows: int | None, threads: int
+    table: Table, tasks: Callable[[], Iterator[Any]], selection: Selection, batch_rows: int | None, jobs: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of tasks in order; an empty batch for a task without rows, as pyarrow's own scans do.
 
-    Tasks are taken one by one, as they are needed. One thread reads only what is asked for; several read up to two
+    Tasks are taken one by one, as they are needed. One job reads only what is asked for; several read up to two
     tasks each ahead, of all but the first, and end with the iteration. An error comes in the place of its rows.
     """
-    found = _in_order(table, tasks(), selection, threads)
+    found = _in_order(table, tasks(), selection, jobs)
     yield from found if batch_rows is None else (part for batch in found for part in _cut(batch, batch_rows))
 
 
-def _in_order(table: Table, tasks: Iterator[Any], selection: Selection, threads: int) -> Iterator[pa.RecordBatch]:
+def _in_order(table: Table, tasks: Iterator[Any], selection: Selection, jobs: int) -> Iterator[pa.RecordBatch]:
     # Memory of a thread while it reads a task. Engines ask for rows by one thread and then by another.
     free: list[Any] = []
     # Where a task has no rows: who waits for rows that do not come can stop in between.
@@ -122,7 +121,7 @@ def _in_order(table: Table, tasks: Iterator[Any], selection: Selection, threads:
             free.append(memory)
 
     # The first task is read as its rows are asked for: engines do not say that a query has a limit.
-    return flat_ordered(read, tasks, threads)
+    return flat_ordered(read, tasks, jobs)
 
 
 def _for_task(table: Table, selection: Selection, task: Any) -> Selection:
@@ -134,11 +133,6 @@ def _for_task(table: Table, selection: Selection, task: Any) -> Selection:
 
 def _cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
     return (batch.slice(first, rows) for first in range(0, max(batch.num_rows, 1), rows))
-
-
-def processors() -> int:
-    """Return the number of threads that can run at a time."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class ColumnDecoding(Protocol):
@@ -342,11 +336,11 @@ def record_stream(
     *,
     views: bool = False,
 ) -> pa.RecordBatchReader:
-    """Return the records of a scope as a stream: in one go, or by tasks where a filter or threads are worth a plan."""
+    """Return the records of a scope as a stream: in one go, or by tasks if a filter or jobs are worth a plan."""
     target = arrow.schema(columns, views=views)
     typed = None if typed is None else typed.with_names(target.names)
     made = target if typed is None else typed.schema()
-    if scope.latest is None and (filter is not None or scope.options.threads != 1):
+    if scope.latest is None and (filter is not None or scope.options.jobs > 1):
         found = _by_tasks(LogScan(scope, _ALL_COLUMNS, typed), scope, made.names, filter)
         return pa.RecordBatchReader.from_batches(made, found)
     read = target if typed is None else arrow.schema(typed.needed())
@@ -363,9 +357,9 @@ def _by_tasks(table: LogScan, scope: ReadScope, columns: Sequence[str], filter: 
         Selection(table.schema, (), filter)
     whole = _in_time(filter, scope.times)
     selection = Selection(table.schema, columns, whole)
-    threads = scope.options.threads or processors()
-    target = TASK_BYTES if threads > 1 else FRAGMENT_BYTES
-    found = scan(table, lambda: table.tasks(whole, target, selection.needed), selection, None, threads)
+    jobs = scope.options.jobs
+    target = TASK_BYTES if jobs > 1 else FRAGMENT_BYTES
+    found = scan(table, lambda: table.tasks(whole, target, selection.needed), selection, None, jobs)
     return found if scope.limit is None else _limited(found, scope.limit)
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from pylogseg.disk.disk import Disk, Partition, as_disk
+from pylogseg.env.pool import job_count
 from pylogseg.errors import RequestError
 from pylogseg.format.moments import first_ms, warned_of_unit
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
@@ -168,7 +169,7 @@ def read(
     columns: Sequence[str] | None = None,
     *,
     filter: Any = None,
-    threads: int | None = 1,
+    jobs: int | None = 1,
     control: bool = False,
     check_crc: bool = True,
     from_log_start: bool = True,
@@ -209,9 +210,9 @@ def read(
     filter : pyarrow.compute.Expression, optional
         Only the records for which it is true, such as ``pyarrow.compute.field("offset") >= 5``. Conditions on
         topic, partition, offset and timestamp also limit which parts of each log are read.
-    threads : int or None
-        Threads that decode ahead for an engine that takes the reader as an Arrow stream, in order; None for as many as
-        there are processors. Iterating over records or chunks uses one thread. Not with `latest`.
+    jobs : int or None
+        Threads that decode ahead for an engine that takes the reader as an Arrow stream, in order: 1 is the caller's
+        own, None one per processor. Iterating over records or chunks uses the caller's. Not with `latest`.
     control : bool
         Include control records (transaction markers and the like).
     check_crc : bool
@@ -269,10 +270,10 @@ def read(
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         drop_behind=drop_behind,
         scratch=_scratch(reuse_buffers),
-        threads=threads,
+        jobs=job_count(jobs),
     )
-    if latest and threads != 1:
-        raise RequestError("threads do not go with latest: the last record of each key is found by one")
+    if latest and jobs != 1:
+        raise RequestError("jobs= and latest= cannot be combined: the last record of each key is found by one thread")
     logs = logs_of(disk, partition, by_name=topic is not None or disk.is_named, from_log_start=from_log_start)
     last_only = Latest(tombstones, latest_memory_bytes) if latest else None
     wanted = None if filter is None else _of_arrow(filter)

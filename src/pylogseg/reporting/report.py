@@ -14,6 +14,7 @@ from typing import Any
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.beside import whole
 from pylogseg.env.executor import Threads
+from pylogseg.env.pool import job_count
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import json_line
 from pylogseg.inspect.verify.disk import exit_code_of
@@ -141,7 +142,7 @@ def report(
     sample: int = 0,
     registry: _Path | None = None,
     value_as: str | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
     max_bytes_per_second: float | None = None,
     max_decompressed_bytes: int = 64 << 20,
     config: Mapping[str, str] | None = None,
@@ -169,8 +170,9 @@ def report(
         Where schemas are, as in `Decoding`; by default the topic `_schemas` of the disk. Nothing else is asked.
     value_as : {"schema", "text"}, optional
         ``"schema"`` notes topics without a schema; ``"text"`` decodes nothing.
-    jobs : int
-        Threads, with `full` and for files that are not local; headers of local files are read by one thread.
+    jobs : int or None
+        Threads, with `full` and for files that are not local: 1 is the caller's own, None one per processor. Headers
+        of local files are read by one thread.
     max_bytes_per_second : float, optional
         Read no faster.
     max_decompressed_bytes : int
@@ -219,7 +221,7 @@ def report(
         payloads=sample,
         registry=None if registry is None else os.fspath(registry),
         value_as=value_as,
-        executor=Threads(jobs),
+        executor=Threads(job_count(jobs)),
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         limit_bytes=max_decompressed_bytes,
         config=dict(config or {}),

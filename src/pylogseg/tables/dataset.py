@@ -9,9 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from pylogseg.env.pool import processors
 from pylogseg.errors import RequestError
 from pylogseg.reading.filters import Columns, Selection
-from pylogseg.reading.scan import FRAGMENT_BYTES, TASK_BYTES, Table, processors, scan
+from pylogseg.reading.scan import FRAGMENT_BYTES, TASK_BYTES, Table, scan
 
 
 class Planned(NamedTuple):
@@ -24,9 +25,9 @@ class Planned(NamedTuple):
 class TableScanner(pads.Scanner):
     """One scan of a table, which begins when rows are asked for; each method begins anew."""
 
-    def __init__(self, table: Table, tasks: Any, selection: Selection, batch_rows: int | None, threads: int) -> None:
+    def __init__(self, table: Table, tasks: Any, selection: Selection, batch_rows: int | None, jobs: int) -> None:
         self._table, self._tasks, self._selection = table, tasks, selection
-        self._batch_rows, self._threads = batch_rows, threads
+        self._batch_rows, self._jobs = batch_rows, jobs
 
     @property
     def dataset_schema(self) -> pa.Schema:
@@ -40,7 +41,7 @@ class TableScanner(pads.Scanner):
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, in order."""
-        return scan(self._table, self._tasks, self._selection, self._batch_rows, self._threads)
+        return scan(self._table, self._tasks, self._selection, self._batch_rows, self._jobs)
 
     def scan_batches(self) -> Iterator[Any]:
         """Refuse: rows do not say which fragment they come from.
@@ -212,10 +213,10 @@ class TableDataset(pads.Dataset):
         selection = Selection(self.schema, columns, both)
         if batch_size is not None and batch_size < 1:
             raise RequestError(f"batch_size must be above 0, not {batch_size}")
-        threads = processors() if use_threads else 1
-        target = TASK_BYTES if threads > 1 else FRAGMENT_BYTES
+        jobs = processors() if use_threads else 1
+        target = TASK_BYTES if jobs > 1 else FRAGMENT_BYTES
         return TableScanner(
-            self._table, lambda: self._table.tasks(both, target, selection.needed), selection, batch_size, threads
+            self._table, lambda: self._table.tasks(both, target, selection.needed), selection, batch_size, jobs
         )
 
     def get_fragments(self, filter: pc.Expression | None = None) -> Iterator[TableFragment]:

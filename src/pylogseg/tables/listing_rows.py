@@ -25,14 +25,14 @@ SEGMENTS = arrow_schema(columns.SEGMENTS)
 _Listed = TypeVar("_Listed", Partition, Segment)
 
 
-def of_partitions(partitions: Sequence[Partition], wanted: pa.Schema, threads: int) -> pa.RecordBatch:
+def of_partitions(partitions: Sequence[Partition], wanted: pa.Schema, jobs: int) -> pa.RecordBatch:
     """Return a row for each partition; segments are opened only for columns that need it."""
-    return _rows(columns.PARTITIONS, partitions, partition_row, partition_fields, wanted, threads)
+    return _rows(columns.PARTITIONS, partitions, partition_row, partition_fields, wanted, jobs)
 
 
-def of_segments(segments: Sequence[Segment], wanted: pa.Schema, threads: int) -> pa.RecordBatch:
+def of_segments(segments: Sequence[Segment], wanted: pa.Schema, jobs: int) -> pa.RecordBatch:
     """Return a row for each segment; they are opened only for columns that need it."""
-    return _rows(columns.SEGMENTS, segments, segment_row, segment_fields, wanted, threads)
+    return _rows(columns.SEGMENTS, segments, segment_row, segment_fields, wanted, jobs)
 
 
 def _rows(
@@ -41,10 +41,10 @@ def _rows(
     read: Callable[[_Listed, Advance], Any],
     fields_of: Callable[[_Listed, Any], dict[str, Any]],
     wanted: pa.Schema,
-    threads: int,
+    jobs: int,
 ) -> pa.RecordBatch:
     is_read = any(column.is_read for column in table if column.name in wanted.names)
-    listed = list(map_ordered(read, found, threads)) if is_read else [None] * len(found)
+    listed = list(map_ordered(read, found, jobs)) if is_read else [None] * len(found)
     rows = [fields_of(*pair) for pair in zip(found, listed, strict=True)]
     made = {name: [_text(row[name]) for row in rows] for name in wanted.names}
     return record_batch(wanted, len(rows), {}, made)

@@ -31,7 +31,7 @@ def read_arrow(
     columns: Sequence[str] | None = None,
     *,
     filter: Any = None,
-    threads: int | None = 1,
+    jobs: int | None = 1,
     views: bool = False,
     control: bool = False,
     check_crc: bool = True,
@@ -58,8 +58,9 @@ def read_arrow(
     filter : pyarrow.compute.Expression, optional
         Only the records for which it is true, such as ``pyarrow.compute.field("offset") >= 5``. Partitions, segments
         and ranges of segments that cannot have such records are not read, as with `pylogseg.dataset`.
-    threads : int or None
-        Threads that decode ahead; None for one per processor. The order of records stays. Not with `views`, `latest`.
+    jobs : int or None
+        Threads that decode ahead, in the order of records: 1 is the caller's own, None one per processor. Not with
+        `views`, `latest`.
     views : bool
         Return keys and values as binary views into the bytes that were read (of compressed batches: that were
         decompressed), so that no payload is copied. These bytes stay in memory as long as one of the batches does.
@@ -96,7 +97,7 @@ def read_arrow(
         control=control,
         check_crc=check_crc,
         from_log_start=from_log_start,
-        threads=threads,
+        jobs=jobs,
         max_decompressed_bytes=max_decompressed_bytes,
         max_bytes_per_second=max_bytes_per_second,
         drop_behind=drop_behind,
@@ -113,6 +114,6 @@ def read_arrow(
         typed = typed_batches(decoding, as_disk(path), topics_of(logs), names, reader.chunks)
     elif any(each is not None for each in (schema, registry, on_undecoded)):
         raise RequestError("schema=, registry= and on_undecoded= need decode='value'")
-    if (filter is not None or threads != 1) and (views or latest):
-        raise RequestError("filter= and threads= cannot be combined with views= or latest=: filter the result")
+    if (filter is not None or jobs != 1) and (views or latest):
+        raise RequestError("filter= and jobs= cannot be combined with views= or latest=: filter the result")
     return record_stream(reader.scope, columns, filter, typed, views=views)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylogseg.disk.disk import Disk, Partition, Segment
+from pylogseg.env.pool import processors
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import readable
 from pylogseg.inspect.stats.listing import shown_path
@@ -19,7 +20,6 @@ from pylogseg.reading.log_reader import numbers_of, partitions_of
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.plan import cut, matching, moment, of_log
 from pylogseg.reading.ranges import Range, UncutRange
-from pylogseg.reading.scan import processors
 from pylogseg.reading.seek import largest_timestamp
 from pylogseg.reading.vanished import open_or_gap, unreadable_gap
 from pylogseg.tables.batch_rows import BATCHES, of_gap, of_range
@@ -56,17 +56,17 @@ Places = tuple[Place, ...]
 
 
 class TableScan:
-    """One of `TABLES`, of a disk as it was listed; threads list segments and partitions."""
+    """One of `TABLES`, of a disk as it was listed; jobs list segments and partitions."""
 
-    def __init__(self, table: str, partitions: Sequence[Partition], threads: int) -> None:
-        self._table, self._partitions, self._threads = table, list(partitions), threads
+    def __init__(self, table: str, partitions: Sequence[Partition], jobs: int) -> None:
+        self._table, self._partitions, self._jobs = table, list(partitions), jobs
         self.schema = TABLES[table]
         self._lock = threading.Lock()
         #: What was no good batch, in all scans so far, each once.
         self.gaps: list[Gap] = []
 
     def __reduce__(self) -> Any:
-        return TableScan, (self._table, self._partitions, self._threads)
+        return TableScan, (self._table, self._partitions, self._jobs)
 
     @property
     def name(self) -> str:
@@ -128,12 +128,12 @@ class TableScan:
         """Yield the rows of a task, with some of the columns."""
         wanted = chosen(self.schema, columns)
         if self._table == "partitions":
-            yield of_partitions([place.partition for place in task], wanted, self._threads)
+            yield of_partitions([place.partition for place in task], wanted, self._jobs)
             return
         listed = [place for place in task if place.segment is not None]
         yield from (self._unlisted(place.partition, wanted) for place in task if place.segment is None)
         if self._table == "segments" and listed:
-            yield of_segments([place.listed for place in listed], wanted, self._threads)
+            yield of_segments([place.listed for place in listed], wanted, self._jobs)
         elif self._table != "segments":
             for place in listed:
                 yield from self._batches(place, wanted) if self._table == "batches" else self._indexes(place, wanted)

@@ -12,7 +12,7 @@ from typing import Any
 from pylogseg.disk.target import Target, chosen_in, sizes_in
 from pylogseg.env.beside import NewFolder, check_free
 from pylogseg.env.filesystem import is_within
-from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.env.pool import Advance, job_count, map_ordered
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
@@ -85,7 +85,7 @@ def copy(
     topics: Sequence[str] = (),
     partitions: Sequence[int] = (),
     dry_run: bool = False,
-    jobs: int = 1,
+    jobs: int | None = 1,
     on_bytes: Callable[[int], None] | None = None,
     on_partition: Callable[[PartitionCopy], None] | None = None,
     storage: Storage | None = None,
@@ -111,8 +111,8 @@ def copy(
         Only these numbers.
     dry_run : bool
         Only say what would be copied, by what the folders list now.
-    jobs : int
-        Threads, each with a partition.
+    jobs : int or None
+        Threads, each with a partition: 1 is the caller's own, None one per processor.
     on_bytes : callable, optional
         Gets the bytes that were copied since the last call, from several threads.
     on_partition : callable, optional
@@ -131,15 +131,15 @@ def copy(
     StorageError
         If the disk fails, or a partition changes faster than it can be copied.
     """
-    disk = LocalStorage() if storage is None else storage
+    disk, count = LocalStorage() if storage is None else storage, job_count(jobs)
     places, into = Target.find_all(disk, os.fspath(source)), os.fspath(target)
     chosen = chosen_in(places, topics, partitions)
     found = (
-        lacking_in(chosen, topics, partitions, jobs=jobs, how=Look.CARRIED) if isinstance(disk, LocalStorage) else []
+        lacking_in(chosen, topics, partitions, jobs=count, how=Look.CARRIED) if isinstance(disk, LocalStorage) else []
     )
     if len(places) == 1:
         job = _Copy(disk, *chosen[0], into, on_partition, found)
-        return job.plan() if dry_run else job.run(jobs, on_bytes)
+        return job.plan() if dry_run else job.run(count, on_bytes)
     check_free(disk, into)
     if isinstance(disk, LocalStorage) and is_within(into, os.fspath(source)):
         raise RequestError(f"{into} lies in {source}, which is copied: name a folder outside of it")
@@ -151,7 +151,7 @@ def copy(
                 raise place.error
             of_place = [finding for finding in found if is_within(finding.path, place.parent)]
             job = _Copy(disk, place, names, disk.join(into, os.path.basename(place.parent)), on_partition, of_place)
-            done = job.plan() if dry_run else job.run(jobs, on_bytes)
+            done = job.plan() if dry_run else job.run(count, on_bytes)
         except PylogsegError as error:
             failed.append(error)
             continue

@@ -11,7 +11,7 @@ from pylogseg.disk.lineage.authority import Known
 from pylogseg.disk.target import Target, refuse_if_locked
 from pylogseg.env.beside import NewFolder
 from pylogseg.env.filesystem import is_same_folder, is_within
-from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.env.pool import Advance, job_count, map_ordered
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint
@@ -43,7 +43,7 @@ def merge(
     take: Mapping[str, str] | None = None,
     cluster_metadata: str | None = None,
     dry_run: bool = False,
-    jobs: int = 1,
+    jobs: int | None = 1,
     on_result: Callable[[PartitionResult], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
     storage: Storage | None = None,
@@ -72,8 +72,8 @@ def merge(
         The folder ``__cluster_metadata-0``; ``"none"`` for none. By default the newest one in the sources.
     dry_run : bool
         Only say what would come from where; everything is read.
-    jobs : int
-        Threads, each with a partition.
+    jobs : int or None
+        Threads, each with a partition: 1 is the caller's own, None one per processor.
     on_result : callable, optional
         Gets the result of each partition, in the order of names.
     on_bytes : callable, optional
@@ -95,9 +95,10 @@ def merge(
     StorageError
         If a broker has the lock of a source, or the disk of the target fails.
     """
+    count = job_count(jobs)
     job = _Merge([os.fspath(path) for path in sources], dict(take or {}), cluster_metadata, storage, on_result)
     job.choose(topics, partitions)
-    return job.run(os.fspath(into), dry_run, jobs, on_bytes)
+    return job.run(os.fspath(into), dry_run, count, on_bytes)
 
 
 @dataclass

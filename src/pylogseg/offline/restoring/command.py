@@ -15,6 +15,7 @@ from pylogseg.disk.tier.urls import is_tier
 from pylogseg.env.executor import INLINE, Executor, Threads
 from pylogseg.env.filesystem import is_same_folder, is_within
 from pylogseg.env.locks import check_unlocked
+from pylogseg.env.pool import job_count
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
@@ -68,7 +69,7 @@ def restore(
     on_corrupt: Literal["raise", "skip"] = "raise",
     dry_run: bool = False,
     target_storage_options: Mapping[str, Any] | None = None,
-    jobs: int = 1,
+    jobs: int | None = 1,
     executor: Executor | None = None,
     on_result: Callable[[PartitionResult], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
@@ -127,8 +128,8 @@ def restore(
         Only say what would be done.
     target_storage_options : mapping, optional
         Options of the store of `target`.
-    jobs : int
-        Threads, each with a partition.
+    jobs : int or None
+        Threads, each with a partition: 1 is the caller's own, None one per processor.
     executor : Executor, optional
         In place of threads: `pylogseg.spark.executor.SparkExecutor`, whose workers see `path` and `target`.
     on_result : callable, optional
@@ -177,9 +178,10 @@ def restore(
         given = _FromLogs(source, topics, partitions, force)
         if not is_remote:
             given.refuse_inside(into)
-    how = (cluster_metadata, on_result, on_bytes, keep_producers, abort_open_transactions, executor or Threads(jobs))
+    workers = executor or Threads(job_count(jobs))
+    how = (cluster_metadata, on_result, on_bytes, keep_producers, abort_open_transactions, workers)
     if is_remote:
-        if not isinstance(how[-1], Threads):
+        if not isinstance(workers, Threads):
             raise RequestError(f"{into}: a restore into a store works on one machine, as it makes the partitions there")
         return _into_store(given, StoreUpload(into, target_storage_options), overwrite, dry_run, *how)
     job = Restoring(given, into, *how)
