@@ -14,6 +14,7 @@ from helpers.tiered_logs import write_log
 from helpers.tiers import Key, Uploader
 
 import pylogseg
+from pylogseg.errors import MissingKeyError
 
 
 class World:
@@ -104,7 +105,7 @@ def test_data_key_is_damaged(world: World) -> None:
 def test_readers(world: World) -> None:
     """A reader stops there; to skip gives all other records, and the gap says what was not looked at."""
     disk = pylogseg.open_tier(world.url, world.folder / "first")
-    with pytest.raises(pylogseg.MissingKeyError, match="cannot read: key 'second' is not in the key ring"):
+    with pytest.raises(MissingKeyError, match="cannot read: key 'second' is not in the key ring"):
         list(pylogseg.read(disk))
     reader = pylogseg.read(disk, on_corrupt="skip")
     assert {record.offset for record in reader} == world.all - world.locked

@@ -14,6 +14,7 @@ import pylogseg
 from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
 from pylogseg.disk.tier.chunk_view import Cache, ChunkView, Source
 from pylogseg.disk.tier.manifest import FixedChunks
+from pylogseg.errors import RequestError
 
 TESTS = Path(__file__).parents[1]
 
@@ -81,7 +82,7 @@ def test_links_to_folders_are_not_followed(tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere"
     topic.rename(moved)
     topic.symlink_to(moved)
-    with pytest.raises(pylogseg.RequestError, match="is a link, which is not followed"):
+    with pytest.raises(RequestError, match="is a link, which is not followed"):
         pylogseg.open_tier(world.url, world.keys)
 
 

@@ -17,8 +17,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pylogseg
-
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "pylogseg"
 PAGES = ("python", "engine", "offline", "format")
@@ -60,7 +58,7 @@ class _Surface:
     def __init__(self) -> None:
         self.definitions: dict[str, Definition] = {}
         self._imports: dict[str, str] = {}
-        for path in SOURCE.rglob("*.py"):
+        for path in (*SOURCE.rglob("*.py"), *SOURCE.rglob("__init__.pyi")):
             module = _module_of(path)
             tree = ast.parse(path.read_text(encoding="utf-8"))
             for node in tree.body:
@@ -120,8 +118,15 @@ def _inside(node: ast.AST, name: str) -> Iterator[tuple[str, Definition]]:
             yield from _inside(child, name)
 
 
+def offered(package: Path) -> dict[str, str]:
+    """The names that the stub of a package imports, and the module of each."""
+    body = ast.parse((package / "__init__.pyi").read_text(encoding="utf-8")).body
+    imports = [node for node in body if isinstance(node, ast.ImportFrom)]
+    return {each.asname or each.name: node.module or "" for node in imports for each in node.names}
+
+
 def _package_names() -> list[str]:
-    return [f"{pylogseg._HOMES[name]}.{name}" for name in pylogseg.__all__]
+    return [f"{module}.{name}" for name, module in offered(SOURCE).items() if module != "pylogseg"]
 
 
 def _page_names() -> list[str]:

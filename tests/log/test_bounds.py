@@ -21,6 +21,7 @@ from helpers.shell import command, environment, pylogseg
 
 import pylogseg as package
 from pylogseg import offline
+from pylogseg.errors import RequestError
 from pylogseg.format import records as format_records
 from pylogseg.format.batches import scan
 from pylogseg.format.codec_error import CodecError
@@ -368,7 +369,7 @@ def test_a_log_that_allows_large_messages_takes_one_over_the_limit(tmp_path: Pat
 
 def test_a_log_that_does_not_names_the_setting(tmp_path: Path) -> None:
     with package.open_log(tmp_path / "t-0") as log:
-        with pytest.raises(package.RequestError, match=r"the limit for one batch: .*raise max_message_bytes to append"):
+        with pytest.raises(RequestError, match=r"the limit for one batch: .*raise max_message_bytes to append"):
             log.append([(1000, b"key", b"v" * OVER_THE_LIMIT)], compression="zstd")
         assert log.log_end_offset == 0
 
@@ -384,7 +385,7 @@ def test_seconds_that_are_too_many_milliseconds(seconds: int, fits: bool) -> Non
     times = pa.array([1, None, seconds], pa.int64()).view(pa.timestamp("s", "UTC"))
     table = pa.table({"value": pa.array([b"x"] * 3), "timestamp": times})
     if not fits:
-        with pytest.raises(package.RequestError, match=f"record 2: its timestamp, {seconds} s, does not fit"):
+        with pytest.raises(RequestError, match=f"record 2: its timestamp, {seconds} s, does not fit"):
             package.encode(table)
         return
     data = package.encode(table)

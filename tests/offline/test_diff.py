@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pylogseg
+from pylogseg.errors import RequestError
 from pylogseg.offline import diff
 
 RECORDS = st.dictionaries(
@@ -156,10 +157,10 @@ def test_damage_is_no_difference(examples, tmp_path):
 def test_wrong_usage(examples, tmp_path):
     for arguments in (["nothing"], ["--offsets-only", "--latest"], ["--offset", "-5:"]):
         assert shell("diff", examples, examples, *arguments).code == 2
-    with pytest.raises(pylogseg.RequestError, match="mode='what'"):
+    with pytest.raises(RequestError, match="mode='what'"):
         diff(examples, examples, mode="what")
     other = shutil.copytree(examples / "txn-b-0", tmp_path / "txn-b-0")
-    with pytest.raises(pylogseg.RequestError, match="txn-b-0 lies in two folders"):
+    with pytest.raises(RequestError, match="txn-b-0 lies in two folders"):
         diff([examples, other], examples)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from helpers.tiered_logs import write_log
 
-from pylogseg import RequestError, StorageError, offline
+from pylogseg import offline
+from pylogseg.errors import RequestError, StorageError
 
 Make = Callable[[Path, Path, Callable[[object], None]], object]
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 import pylogseg
-from pylogseg import BrokerSettings, LogManager, RequestError
+from pylogseg import BrokerSettings, LogManager
 from pylogseg.config import LogConfig
+from pylogseg.errors import RequestError
 from pylogseg.format.files.properties import parse_meta_properties
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.values.internal.cluster import ClusterMetadata

@@ -13,7 +13,7 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
-from helpers.public_names import definitions, described, public
+from helpers.public_names import definitions, described, offered, public
 
 import pylogseg
 from pylogseg.cli import versions
@@ -21,7 +21,8 @@ from pylogseg.cli import versions
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "pylogseg"
 MODULES = sorted(SOURCE.rglob("*.py"))
-STUBS = sorted(SOURCE.rglob("*.pyi"))
+PACKAGE_STUBS = sorted(SOURCE.rglob("__init__.pyi"))
+STUBS = sorted(set(SOURCE.rglob("*.pyi")) - set(PACKAGE_STUBS))
 
 #: The bands, each a folder, the ground at the bottom: a band imports from itself and from those below it.
 BANDS: tuple[tuple[str, ...], ...] = (
@@ -42,7 +43,7 @@ BANDS: tuple[tuple[str, ...], ...] = (
     ("env",),
     ("format",),
     ("_codec", "_native"),
-    ("errors", "config", "_version"),
+    ("errors", "config", "_version", "_lazy"),
 )
 #: Bands that know less than their row would let them.
 NARROWER = {"env": {"errors", "env"}, "testing": {"errors", "env", "testing"}}
@@ -138,7 +139,7 @@ def test_the_picture_of_bands() -> None:
 
 def test_no_circle() -> None:
     """No module imports itself by way of others: neither when it is loaded, nor in a function, nor for types."""
-    names = {f"pylogseg.{name_of(path)}".rstrip("."): path for path in [*MODULES, *STUBS]}
+    names = {f"pylogseg.{name_of(path)}".rstrip("."): path for path in [*MODULES, *STUBS, *PACKAGE_STUBS]}
     imported = {
         name: {target if target in names else target.rpartition(".")[0] for target, _ in imports_of(path)} - {name}
         for name, path in names.items()
@@ -298,15 +299,49 @@ def test_public_names(name: str) -> None:
     assert section(docstring, "Returns")
 
 
-def test_all_is_what_there_is() -> None:
-    declared = {target for target, _ in imports_of(SOURCE / "__init__.py") if target.startswith("pylogseg.")}
-    declared -= {"pylogseg.offline", "pylogseg._version.__version__"}
-    assert declared == {f"{home}.{name}" for name, home in pylogseg._HOMES.items()}
-    assert sorted(pylogseg.__all__) == pylogseg.__all__
-    for name in pylogseg.__all__:
-        assert getattr(pylogseg, name).__name__ == name
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        getattr(pylogseg, "nothing")  # noqa: B009
+@pytest.mark.parametrize("stub", PACKAGE_STUBS, ids=lambda stub: name_of(stub) or "pylogseg")
+def test_a_package_offers_what_its_stub_imports(stub: Path) -> None:
+    package, homes = importlib.import_module(f"pylogseg.{name_of(stub)}".rstrip(".")), offered(stub.parent)
+    modules = {name for name, home in homes.items() if home == package.__name__}
+    assert package.__all__ == sorted(homes.keys() - modules)
+    assert set(homes) <= set(dir(package))
+    for name, home in homes.items():
+        found = getattr(package, name)
+        assert found is (sys.modules[f"{home}.{name}"] if name in modules else getattr(sys.modules[home], name))
+    with pytest.raises(AttributeError, match=rf"'{package.__name__}' has no attribute 'nothing'"):
+        package.nothing  # noqa: B018
+
+
+def test_the_package_offers_few_names() -> None:
+    """What programs write; the rest they get, and import from the module that docs/api.md says."""
+    assert len(pylogseg.__all__) <= 40
+
+
+def shown_names() -> dict[str, list[tuple[str, str]]]:
+    """Of docs/api.md, by the module that a heading names: each definition, and where it is."""
+    module, found = "pylogseg", dict[str, list[tuple[str, str]]]()
+    for line in (ROOT / "docs" / "api.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            (module,) = re.findall(r"`([\w.]+)`", line) or ["pylogseg"]
+        elif line.startswith("::: "):
+            home, _, name = line.removeprefix("::: ").rpartition(".")
+            found.setdefault(module, []).append((home, name))
+    return found
+
+
+def test_api_names_where_each_name_is_imported_from() -> None:
+    shown, whole = shown_names(), set[str]()
+    for module, names in shown.items():
+        there = importlib.import_module(module)
+        for home, name in names:
+            if f"{home}.{name}" == module:
+                whole.add(module)
+            else:
+                assert getattr(there, name, None) is getattr(importlib.import_module(home), name), f"{module}.{name}"
+    for stub in PACKAGE_STUBS:
+        package = f"pylogseg.{name_of(stub)}".rstrip(".")
+        needed = {name for name, home in offered(stub.parent).items() if home not in {package, *whole}}
+        assert needed - {name for _, name in shown[package]} == set(), package
 
 
 def written_files() -> list[Path]:

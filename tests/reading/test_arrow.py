@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import pylogseg
+from pylogseg.errors import RequestError
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 
@@ -39,9 +40,9 @@ def test_schema():
     assert all(field.nullable for field in arrow.schema())
     assert arrow.schema().field("timestamp").type == pa.timestamp("us", tz="UTC")
     assert arrow.schema(["value"], views=True).field("value").type == pa.binary_view()
-    with pytest.raises(pylogseg.RequestError, match=r"unknown column .valeu."):
+    with pytest.raises(RequestError, match=r"unknown column .valeu."):
         arrow.schema(["valeu"])
-    with pytest.raises(pylogseg.RequestError, match="named twice"):
+    with pytest.raises(RequestError, match="named twice"):
         arrow.schema(["key", "key"])
 
 

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pylogseg
+from pylogseg.errors import RequestError
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.cleaner_range import cleanable
 from pylogseg.log.offset_map import OffsetMap
@@ -194,14 +195,14 @@ def test_of_an_open_log_that_is_cleaned_between_the_passes(tmp_path):
             assert [(r.key, r.value) for r in reader] == [(b"b", b"1")]
         assert [gap.kind for gap in reader.gaps] == [GapKind.REMOVED]
         assert [(r.key, r.value) for r in log.read(latest=True)] == [(b"b", b"1"), (b"a", b"2")]
-        with pytest.raises(pylogseg.RequestError, match="too small"):
+        with pytest.raises(RequestError, match="too small"):
             log.read(latest=True, latest_memory_bytes=1000)
 
 
 def test_wrong_usage(examples):
-    with pytest.raises(pylogseg.RequestError, match="a map of 1000 bytes is too small"):
+    with pytest.raises(RequestError, match="a map of 1000 bytes is too small"):
         pylogseg.read(examples, latest=True, latest_memory_bytes=1000)
-    with pytest.raises(pylogseg.RequestError, match="control"):
+    with pytest.raises(RequestError, match="control"):
         pylogseg.read(examples, latest=True, control=True)
     assert shell("cat", examples, "--tombstones").code == 2
     assert shell("cat", examples, "txn-a-0", "--latest", "--follow").code == 2

@@ -10,6 +10,7 @@ import pytest
 
 import pylogseg
 from pylogseg.env.filesystem import LocalFiles
+from pylogseg.errors import RequestError
 from pylogseg.format.files.index import OffsetIndex
 from pylogseg.format.names import FileKind
 from pylogseg.reading.seek import end_offset, late_segments, offset_of_time, position_of_offset
@@ -60,7 +61,7 @@ def test_time_ranges(partition):
         assert found == expected_in_time(everything, since, until)
     moment = datetime.datetime.fromtimestamp(moments[-1] / 1000, datetime.timezone.utc)
     assert records(partition, timestamp=moment)[-1].timestamp == moments[-1]
-    with pytest.raises(pylogseg.RequestError, match="no time zone"):
+    with pytest.raises(RequestError, match="no time zone"):
         records(partition, timestamp=datetime.datetime(2020, 1, 1))
 
 

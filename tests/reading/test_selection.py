@@ -281,7 +281,7 @@ def test_what_is_shown_is_short(examples: Path) -> None:
         assert "0x" not in repr(shown)
     assert "19 partitions" in repr(disk)
     assert "txn-b-0" in repr(disk["txn-b"].partitions[0])
-    assert not {"Any", "TYPE_CHECKING", "_HOMES", "annotations"} & set(dir(package))
+    assert not {"Any", "TYPE_CHECKING", "offered", "annotations"} & set(dir(package))
     assert set(package.__all__) <= set(dir(package))
 
 

@@ -17,7 +17,7 @@ from helpers.checks import some
 
 import pylogseg
 from pylogseg.env.filesystem import LocalFiles
-from pylogseg.errors import RequestError
+from pylogseg.errors import ClosedError, RequestError
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import Throttle
 from pylogseg.walker.gaps import GapKind
@@ -32,9 +32,9 @@ def test_selection(examples):
     assert names(topic="txn-a", partition=1) == [("txn-a", 1)]
     assert names(topic=["txn-b", "legacy-*"]) == [("legacy", 0), ("txn-b", 0)]
     assert len(names()) > 10
-    with pytest.raises(pylogseg.RequestError, match=r"no topic or partition 'nothing' here; there are: .*cmp-short"):
+    with pytest.raises(RequestError, match=r"no topic or partition 'nothing' here; there are: .*cmp-short"):
         names(topic="nothing")
-    with pytest.raises(pylogseg.RequestError, match="no partition 7"):
+    with pytest.raises(RequestError, match="no partition 7"):
         names(topic="txn-a", partition=7)
 
 
@@ -53,7 +53,7 @@ def test_limit(examples):
     everything = list(pylogseg.read(examples))
     for limit in (0, 1, 5, 500, len(everything), len(everything) + 1):
         assert list(pylogseg.read(examples, limit=limit)) == everything[:limit]
-    with pytest.raises(pylogseg.RequestError, match="limit"):
+    with pytest.raises(RequestError, match="limit"):
         pylogseg.read(examples, limit=-1)
 
 
@@ -72,11 +72,11 @@ def test_control_records_are_no_data(examples):
 
 
 def test_arguments(examples):
-    with pytest.raises(pylogseg.RequestError, match="on_corrupt='ignore': must be one of 'raise', 'stop', 'skip'"):
+    with pytest.raises(RequestError, match="on_corrupt='ignore': must be one of 'raise', 'stop', 'skip'"):
         pylogseg.read(examples, on_corrupt="ignore")
-    with pytest.raises(pylogseg.RequestError, match="isolation_level"):
+    with pytest.raises(RequestError, match="isolation_level"):
         pylogseg.read(examples, isolation_level="committed")
-    with pytest.raises(pylogseg.RequestError, match="a pair"):
+    with pytest.raises(RequestError, match="a pair"):
         pylogseg.read(examples, offset=(1, 2, 3))
     with pytest.raises(pylogseg.StorageError, match=r"no-such-dir: no such file or folder"):
         pylogseg.read(examples / "no-such-dir")
@@ -102,7 +102,7 @@ def test_what_two_paths_name_is_read_once(examples, tmp_path):
     copies = [tmp_path / name / folder.name for name in "ab"]
     for copy in copies:
         shutil.copytree(folder, copy)
-    with pytest.raises(pylogseg.RequestError, match="codec-none-1 lies in two folders"):
+    with pytest.raises(RequestError, match="codec-none-1 lies in two folders"):
         pylogseg.read(copies)
     files = [path for copy in copies for path in sorted(copy.glob("*.log"))]
     assert len(list(pylogseg.read(files))) == 2 * len(whole)
@@ -263,8 +263,8 @@ def test_errors_cross_processes():
     for error in (
         pylogseg.StorageError("p", "read", "bad"),
         pylogseg.CorruptionError("p", 1, "bad", 2),
-        pylogseg.RequestError("bad"),
-        pylogseg.ClosedError("bad"),
+        RequestError("bad"),
+        ClosedError("bad"),
     ):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))
@@ -285,16 +285,16 @@ def test_the_highest_offsets(tmp_path):
 
 def test_columns_that_there_are_not(examples):
     for read in (pylogseg.read, pylogseg.read_arrow):
-        with pytest.raises(pylogseg.RequestError, match="unknown column 'kee'; the columns are key, value"):
+        with pytest.raises(RequestError, match="unknown column 'kee'; the columns are key, value"):
             read(examples, "txn-b", columns=["kee"])
 
 
 def test_what_is_no_log(tmp_path):
-    with pytest.raises(pylogseg.RequestError, match="no Kafka log directory"):
+    with pytest.raises(RequestError, match="no Kafka log directory"):
         pylogseg.read(tmp_path)
     for name in ("text.txt", NAME):
         (tmp_path / name).write_text("this is not a log, whatever the name of it may be")
-    with pytest.raises(pylogseg.RequestError, match=r"text\.txt: not a Kafka file, by its name and by its first bytes"):
+    with pytest.raises(RequestError, match=r"text\.txt: not a Kafka file, by its name and by its first bytes"):
         pylogseg.read(tmp_path / "text.txt")
     with pytest.raises(pylogseg.CorruptionError, match=r"0\.log: at position 0, offset 0: magic"):
         list(pylogseg.read(tmp_path / NAME))
@@ -405,7 +405,7 @@ def test_throttle():
     now[0] += 10
     throttle.spend(100, sleep)  # what was not used does not add up
     assert slept[-1] == pytest.approx(0.1)
-    with pytest.raises(pylogseg.RequestError):
+    with pytest.raises(RequestError):
         Throttle(0)
 
 
@@ -503,7 +503,7 @@ def test_patterns_mean_live_partitions(golden):
     ],
 )
 def test_a_number_is_a_whole_one(examples, arguments):
-    with pytest.raises(pylogseg.RequestError, match=r"must be a whole number, not .*['.]"):
+    with pytest.raises(RequestError, match=r"must be a whole number, not .*['.]"):
         pylogseg.read(examples, "txn-a", **arguments)
 
 

@@ -17,6 +17,7 @@ from helpers.shell import at_work, command, environment, locked, process, pylogs
 
 import pylogseg as package
 from pylogseg.disk.disk import Disk
+from pylogseg.errors import RequestError
 from pylogseg.reporting import assembly
 from pylogseg.reporting.facts import to_json
 
@@ -219,7 +220,7 @@ def test_report_in_python(log_dir: Path, tmp_path: Path) -> None:
     assert (tmp_path / "a.html").read_text(encoding="utf-8") == found.html()
     assert json.loads((tmp_path / "a.json").read_text()) == found.to_dict()
     assert isinstance(package.open_dir(log_dir), Disk)
-    with pytest.raises(package.RequestError, match="sample"):
+    with pytest.raises(RequestError, match="sample"):
         package.report(log_dir, sample=-1)
 
 

@@ -15,6 +15,7 @@ from helpers.certificates import make
 from helpers.kafka_clients import PATIENCE_S, RawClient
 
 import pylogseg
+from pylogseg.errors import RequestError
 from pylogseg.server import codes, wire
 from pylogseg.server.service import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pylogseg.server.writing import acls
@@ -407,12 +408,12 @@ def test_a_certificate_says_who_somebody_is(tmp_path: Path) -> None:
     ],
 )
 def test_options_that_do_not_fit(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(pylogseg.RequestError, match=words):
+    with pytest.raises(RequestError, match=words):
         pylogseg.Broker(security=pylogseg.Security(**options))
 
 
 def test_a_server_that_only_reads_has_no_acls(tmp_path: Path) -> None:
-    with pytest.raises(pylogseg.RequestError, match="pylogseg broker"):
+    with pytest.raises(RequestError, match="pylogseg broker"):
         pylogseg.serve(tmp_path, security=SECURITY)
 
 

@@ -212,7 +212,7 @@ def test_a_broker_that_is_closed(broker: pylogseg.Broker) -> None:
 
 def test_what_is_no_key_and_no_partition_is_refused(broker: pylogseg.Broker) -> None:
     broker.produce("t", b"1")
-    with pytest.raises(pylogseg.RequestError, match="a key is bytes, text or None, not int"):
+    with pytest.raises(RequestError, match="a key is bytes, text or None, not int"):
         broker.produce("t", b"1", key=2)  # type: ignore[arg-type]
-    with pytest.raises(pylogseg.RequestError, match=r"'t' has the partitions \[0\], not 99"):
+    with pytest.raises(RequestError, match=r"'t' has the partitions \[0\], not 99"):
         broker.records("t", 99)

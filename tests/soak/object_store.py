@@ -29,6 +29,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 import pylogseg
 import pylogseg.spark
+from pylogseg.errors import RequestError
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
@@ -251,7 +252,7 @@ def restored(store: Store, system: Any, scratch: Path) -> None:
             refused = ""
             try:
                 store.disk(url)
-            except pylogseg.RequestError as error:
+            except RequestError as error:
                 refused = str(error)
             assert "did not finish" in refused, "it was opened"
     system.invalidate_cache()

@@ -16,7 +16,7 @@ from helpers.shell import pylogseg as run
 from helpers.spark_logs import needs_sources
 
 import pylogseg
-from pylogseg.errors import IncompleteError
+from pylogseg.errors import IncompleteError, RequestError
 from pylogseg.spark import executor, jobs
 from pylogseg.spark.executor import shares
 from pylogseg.tables.read_arrow import read_arrow
@@ -30,7 +30,7 @@ def test_verify_says_what_the_command_says(spark: Any, examples: Path, tmp_path:
     assert sorted(got, key=str) == sorted(findings, key=str)
     assert sum(row["level"] == "damage" for row in got) >= 3
     assert jobs.verify(spark, examples, ["codec-*"], level="crc").count() == 0
-    with pytest.raises(pylogseg.RequestError, match="level: expected one of headers, crc"):
+    with pytest.raises(RequestError, match="level: expected one of headers, crc"):
         jobs.verify(spark, examples, level="all")
 
 
@@ -49,7 +49,7 @@ def test_an_empty_list_of_names_is_refused(examples: Path, tmp_path: Path) -> No
     wrong = (([], "names is empty"), ((), "names is empty"), ([""], "a name is empty"), ("txn-a", "not the string"))
     for call in calls:
         for nothing, why in wrong:
-            with pytest.raises(pylogseg.RequestError, match=why):
+            with pytest.raises(RequestError, match=why):
                 call(nothing)
     assert not (tmp_path / "out").exists()
 
@@ -215,7 +215,7 @@ def test_unchanged_is_compared_record_by_record(spark: Any, tmp_path: Path, chan
         "timestamp": "timestamp_millis(id + 1)".replace("id", "offset"),
     }[changed]
     masked = rows.withColumn(changed, sql.expr(f"if(offset = 7, {other}, {changed})"))
-    with pytest.raises(pylogseg.RequestError, match="t-1: it already exists with other records"):
+    with pytest.raises(RequestError, match="t-1: it already exists with other records"):
         jobs.restore(spark, masked, root)
     done = jobs.restore(spark, masked, root, overwrite=True).collect()
     assert {(row.partition, row.state) for row in done} == {(0, "written"), (1, "written")}
@@ -242,7 +242,7 @@ def test_restore_to_a_store_and_from_one(spark: Any, command: Any, examples: Pat
     }
     assert {name: data for name, data in files[near].items() if name != ".lock"} == files[tmp_path / "far"]
     assert jobs.diff(spark, str(near), far).filter("not same").count() == 0
-    with pytest.raises(pylogseg.RequestError, match="-0: it already exists; overwrite"):
+    with pytest.raises(RequestError, match="-0: it already exists; overwrite"):
         jobs.restore(spark, rows, far, storage_options=storage)
     # A task that fails leaves nothing behind.
     bad = rows.selectExpr("*").withColumn("offset", rows["offset"] % 2)
@@ -262,9 +262,9 @@ def test_restore_asks_what_was_committed(spark: Any, examples: Path, tmp_path: P
     silent, told = tmp_path / "silent", tmp_path / "told"
     jobs.export(spark, examples, str(silent), ["txn-a"], columns=columns)
     jobs.export(spark, examples, str(told), ["txn-a", "codec-zstd"], columns=[*columns, "isTransactional"])
-    with pytest.raises(pylogseg.RequestError, match=r"does not show which records were committed; .*read_committed"):
+    with pytest.raises(RequestError, match=r"does not show which records were committed; .*read_committed"):
         jobs.restore(spark, str(silent), str(tmp_path / "back"))
-    with pytest.raises(pylogseg.RequestError, match="no column isTransactional"):
+    with pytest.raises(RequestError, match="no column isTransactional"):
         jobs.restore(spark, str(silent), str(tmp_path / "back"), without_transactions=True)
     for name in ("back", "all", "left"):
         (tmp_path / name).mkdir()
@@ -290,7 +290,7 @@ def test_restore_asks_what_was_committed(spark: Any, examples: Path, tmp_path: P
     assert values(tmp_path / "committed") == len(
         list(pylogseg.read(str(examples), "txn-a", isolation_level="read_committed"))
     )
-    with pytest.raises(pylogseg.RequestError, match="filter them"):
+    with pytest.raises(RequestError, match="filter them"):
         jobs.restore(spark, spark.range(3), str(tmp_path / "x"), committed=True)
 
 
@@ -333,7 +333,7 @@ def test_restore_refuses_and_overwrites(spark: Any, tmp_path: Path) -> None:
     root = str(tmp_path / "data")
     jobs.restore(spark, rows, root, topic="t", partitions=1)
     more = rows.union(spark.createDataFrame([(2, b"c", b"3")], rows.schema))
-    with pytest.raises(pylogseg.RequestError, match="t-0: it already exists with other records"):
+    with pytest.raises(RequestError, match="t-0: it already exists with other records"):
         jobs.restore(spark, more, root, topic="t", partitions=1)
     jobs.restore(spark, more, root, topic="t", partitions=1, overwrite=True)
     assert read_arrow(root, columns=["offset"]).read_all()["offset"].to_pylist() == [0, 1, 2]
@@ -380,7 +380,7 @@ def test_a_task_that_fails_leaves_nothing(spark: Any, tmp_path: Path) -> None:
 
 def test_errors_of_the_shell(spark: Any, command: Any, examples: Path, tmp_path: Path) -> None:
     """Of the driver and of tasks alike: a line that names the remedy, and an exit code."""
-    with pytest.raises(pylogseg.RequestError, match="Did you mean 'offsets'"):
+    with pytest.raises(RequestError, match="Did you mean 'offsets'"):
         jobs.restore(spark, spark.range(3), str(tmp_path), ofsets="keep")
     disk = hurt(examples, tmp_path / "data")
     done = command("export", disk, "--out", tmp_path / "out")

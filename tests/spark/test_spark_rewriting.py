@@ -11,6 +11,7 @@ import pytest
 
 import pylogseg
 from pylogseg import offline
+from pylogseg.errors import RequestError
 from pylogseg.inspect.search.patterns import Pattern
 from pylogseg.spark import jobs
 
@@ -65,7 +66,7 @@ def test_what_is_there_and_what_is_left(spark: Any, tmp_path: Path) -> None:
     assert copied.read_bytes() == (root / "events-0" / f"{0:020d}.log").read_bytes()
     with pylogseg.open_log(root / "events-0") as log:
         log.append([(NOW, None, b"more")])
-    with pytest.raises(pylogseg.RequestError, match="it already exists"):
+    with pytest.raises(RequestError, match="it already exists"):
         jobs.compact(spark, str(root), str(tmp_path / "out"), ["events"])
     jobs.compact(spark, str(root), str(tmp_path / "out"), ["events"], overwrite=True)
     assert copied.read_bytes() == (root / "events-0" / f"{0:020d}.log").read_bytes()
@@ -111,7 +112,7 @@ def test_diff_of_directories(spark: Any, tmp_path: Path) -> None:
     assert found["users", 1].missing > 0
     same = jobs.diff(spark, str(root), str(root), ["users"], mode="latest").collect()
     assert [row.same for row in same] == [True] * 3
-    with pytest.raises(pylogseg.RequestError, match="on either side"):
+    with pytest.raises(RequestError, match="on either side"):
         jobs.diff(spark, str(root), str(root), ["nobody"])
 
 
@@ -127,7 +128,7 @@ def test_diff_with_a_table(spark: Any, tmp_path: Path) -> None:
         ("users", 1): (True, 0, 0, 0),
         ("users", 2): (False, 1, 0, 0),
     }
-    with pytest.raises(pylogseg.RequestError, match="mode are for two directories"):
+    with pytest.raises(RequestError, match="mode are for two directories"):
         jobs.diff(spark, str(root), table, mode="latest")
 
 
@@ -173,7 +174,7 @@ def test_targets_are_looked_at_before_the_work(
 
     monkeypatch.setattr("pylogseg.spark.executor.SparkExecutor._run", nothing)
     for dry_run in (True, False):
-        with pytest.raises(pylogseg.RequestError, match="users-1: it already exists, and was not made by this"):
+        with pytest.raises(RequestError, match="users-1: it already exists, and was not made by this"):
             jobs.compact(spark, str(root), str(out), ["users"], dry_run=dry_run, **options)
 
 

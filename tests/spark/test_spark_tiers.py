@@ -18,6 +18,7 @@ from helpers.tiers import TOPIC_ID, Key, Uploader
 
 import pylogseg
 import pylogseg.spark
+from pylogseg.errors import RequestError
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.offline.restoring.tier import Until
 from pylogseg.spark import jobs
@@ -274,9 +275,9 @@ def test_refused(command: Any, examples: Path, uploaded: Path, keys: Path, tmp_p
         done = command("restore", *words)
         assert (done.exit_code, reason in done.stderr) == (2, True), (words, done.stderr)
     assert tree(target) == before
-    with pytest.raises(pylogseg.RequestError, match="names is empty"):
+    with pytest.raises(RequestError, match="names is empty"):
         jobs.restore_tier(None, url, str(target), [])
-    with pytest.raises(pylogseg.RequestError, match="not the URL of a tier"):
+    with pytest.raises(RequestError, match="not the URL of a tier"):
         jobs.restore_tier(None, str(examples), str(target))
 
 
@@ -317,7 +318,7 @@ def test_a_disk_and_its_tier_are_read_as_one(spark: Any, disk: Path, uploaded: P
     assert pylogseg.spark.segments(spark, rest, **joined).count() == count
     assert pylogseg.spark.batches(spark, rest, **joined).count() == pylogseg.spark.batches(spark, disk).count()
     assert jobs.grep(spark, rest, "value 7 ", **joined).count() == jobs.grep(spark, disk, "value 7 ").count() > 0
-    with pytest.raises(pylogseg.RequestError, match="not the URL of a tier"):
+    with pytest.raises(RequestError, match="not the URL of a tier"):
         pylogseg.spark.segments(spark, rest, tier="s3://bucket")
 
 

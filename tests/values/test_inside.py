@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import pylogseg
-from pylogseg import CorruptionError, Inside, RequestError
+from pylogseg import Inside
+from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.messages.framing import decode_coordinator
 
 NOW = "."

@@ -15,6 +15,7 @@ from helpers.typed_values import placed
 
 import pylogseg
 from pylogseg._native import _typed
+from pylogseg.errors import RequestError
 from pylogseg.values.schemas.frames import Framed, Named
 from pylogseg.values.schemas.schema import Schema
 from pylogseg.values.typed_json import JsonEngine, JsonTypes
@@ -235,7 +236,7 @@ def test_types() -> None:
     assert kind_of({"$ref": "o#/d"}, o={"d": {"type": "number"}}) == "double"
     assert kind_of({"$ref": "none"}) == "string"
     for text in ("{", "5"):
-        with pytest.raises(pylogseg.RequestError, match="is no JSON Schema"):
+        with pytest.raises(RequestError, match="is no JSON Schema"):
             JsonTypes({}, 1).field(text)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import pylogseg
+from pylogseg.errors import RequestError
 from pylogseg.values.schemas import registry as registry_module
 from pylogseg.values.schemas.registry import Registry
 from pylogseg.values.schemas.schema import Reference, Schema
@@ -173,7 +174,7 @@ def test_references_without_end_are_refused(server: Server, tmp_path: Path) -> N
     schemas = pylogseg.Schemas(registry=registry)
     refs = [{"name": f"n{i}", "subject": f"s{i}", "version": -1} for i in range(1100)]
     server.answer = OK + b"\r\n" + json.dumps({"schema": '"int"', "references": refs}).encode()
-    with pytest.raises(pylogseg.RequestError, match="refers to more than 1000 schemas"):
+    with pytest.raises(RequestError, match="refers to more than 1000 schemas"):
         schemas.references(Schema('"int"', references=(Reference("first", "first", -1),)))
 
 
@@ -183,7 +184,7 @@ def test_references_without_end_are_refused(server: Server, tmp_path: Path) -> N
      "http://us:1/s3cret@h", "http://", "http://us:s3cret@", "//us:s3cret@h", "http://us:s3cret@[::1", "http://h:0"],
 )  # fmt: skip
 def test_urls_that_are_none(url: str, tmp_path: Path) -> None:
-    with pytest.raises(pylogseg.RequestError, match="a registry is a URL as") as failed:
+    with pytest.raises(RequestError, match="a registry is a URL as") as failed:
         pylogseg.Schemas.open(url, cache=tmp_path)
     assert "cret" not in str(failed.value)
 

@@ -10,6 +10,7 @@ import pytest
 from helpers.shell import pylogseg as shell
 
 import pylogseg
+from pylogseg.errors import RequestError
 from pylogseg.values.schemas.schema import Reference, Schema, guid_of
 from pylogseg.values.schemas.topic import SchemaTopic
 
@@ -165,7 +166,7 @@ def test_files(tmp_path: Path) -> None:
     assert named is not None
     main = Schema("", "PROTOBUF", references=(Reference("common.proto", "common.proto", 1),))
     assert schemas.references(main)["common.proto"].type == "PROTOBUF"
-    with pytest.raises(pylogseg.RequestError, match=r"refers to x, y version 1, which is not there"):
+    with pytest.raises(RequestError, match=r"refers to x, y version 1, which is not there"):
         schemas.references(Schema("", references=(Reference("x", "y", 1),)))
     with pytest.raises(pylogseg.StorageError, match="No such file"):
         pylogseg.Schemas.open(tmp_path / "none.avsc")

@@ -15,6 +15,7 @@ import pytest
 from helpers.typed_values import plain, without_logic
 
 import pylogseg
+from pylogseg.errors import RequestError
 from pylogseg.values.decoding import Decoding, decode_column
 from pylogseg.values.schemas.schema import Schema
 
@@ -186,14 +187,14 @@ def test_choosing_the_schema(folder: Path, tmp_path: Path) -> None:
     assert [row and row["x"] for row in without["value"].to_pylist()] == [1, None, None]
     assert without["valueError"].to_pylist()[1].startswith("bytes behind the value")
     for schema, said in (("none-value", "there is no schema"), (77, "no schema 77"), ("{", "is no Avro schema")):
-        with pytest.raises(pylogseg.RequestError, match=said):
+        with pytest.raises(RequestError, match=said):
             decoded(folder, "old", schema=schema)
-    with pytest.raises(pylogseg.RequestError, match="different schemas"):
+    with pytest.raises(RequestError, match="different schemas"):
         decoded(folder, ["old", "orders"])
-    with pytest.raises(pylogseg.RequestError, match="need decode="):
+    with pytest.raises(RequestError, match="need decode="):
         pylogseg.read_arrow(folder, "old", schema=13)
     for wrong in ({"decode": "values"}, {"decode": []}, {"on_undecoded": "no"}, {"views": True}):
-        with pytest.raises(pylogseg.RequestError):
+        with pytest.raises(RequestError):
             decoded(folder, "old", **wrong)
-    with pytest.raises(pylogseg.RequestError, match="not among the columns"):
+    with pytest.raises(RequestError, match="not among the columns"):
         pylogseg.read_arrow(folder, "old", decode="value", columns=["offset"])

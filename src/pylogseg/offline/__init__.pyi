@@ -1,0 +1,14 @@
+from pylogseg.offline.compacting import compact as compact
+from pylogseg.offline.comparing import diff as diff
+from pylogseg.offline.copying.command import copy as copy
+from pylogseg.offline.deleting_records import delete_records as delete_records
+from pylogseg.offline.merging.command import merge as merge
+from pylogseg.offline.moving import move as move
+from pylogseg.offline.recoding import recode as recode
+from pylogseg.offline.recovering import recover as recover
+from pylogseg.offline.redacting import redact as redact
+from pylogseg.offline.reindexing import reindex as reindex
+from pylogseg.offline.repairing.command import repair as repair
+from pylogseg.offline.restoring.command import restore as restore
+from pylogseg.offline.retaining import retain as retain
+from pylogseg.offline.truncating import truncate as truncate
