@@ -34,7 +34,7 @@ MINUTE_S = 60
 _TURNS = 3
 _ROW = "{:<16}{:<10}{:>6}{:>8}{:>9}{:>19}{:>8}"
 _SESSIONS, _KAFKA = "sessions may be as short as 100 ms", "it starts a Kafka of its own, with TLS or users"
-#: Tests that fail here, by a part of their names, and why; docs/serve.md sums them up.
+#: Tests that fail here, by a part of their names, and why; README.md has what they are about.
 KNOWN = {
     "aiokafka": {"test_consumer_invalid_session_timeout": _SESSIONS},
     "confluent-kafka": {

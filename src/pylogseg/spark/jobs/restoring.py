@@ -86,8 +86,12 @@ def restore(
     storage_options : mapping, optional
         Options of the stores of `source` and `path`, as for `pylogseg.open_dir`; rows are read by Spark's own.
     **options
-        Options of the write, see `pylogseg.spark.write_options`: ``offsets``, ``compression``, ``segmentBytes``,
-        ``batchBytes``, ``timestampType``, ``topic``, ``partitions``, ``topicIds``.
+        Options of the write, also of ``df.write``: ``offsets`` (``keep``, the default, needs a column ``offset`` that
+        ascends in each partition; ``assign`` numbers the records from ``baseOffset``, 0, on), ``compression``,
+        ``segmentBytes`` (1g), ``batchBytes`` (16k, before compression), ``timestampType`` (``keep``, the default, uses
+        the column; ``create`` and ``append`` are for all records), ``topic`` of all rows, ``partitions`` of a topic (a
+        row without ``partition`` goes where Kafka's producer sends its key), ``leaderEpoch`` of all batches (0), and
+        ``topicIds``, JSON of topic to id for `partition.metadata`, which a KRaft broker needs.
 
     Returns
     -------
