@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import inspect
 import io
 import json
 import os
@@ -323,7 +324,8 @@ def test_a_damaged_small_file_is_an_error(golden: Path) -> None:
 
 def run(*arguments: str | Path) -> Any:
     """Run the shell in this process."""
-    return CliRunner().invoke(shell, ["dump", *map(str, arguments)])
+    mixes = {"mix_stderr": False} if "mix_stderr" in inspect.signature(CliRunner).parameters else {}
+    return CliRunner(**mixes).invoke(shell, ["dump", *map(str, arguments)])
 
 
 def test_shell_prints_kafkas_lines(golden: Path) -> None:

@@ -99,7 +99,7 @@ def export(disk: Path, url: str = URL, **how: Any) -> list[str]:
 
 def rows(url: str = URL) -> list[tuple[Any, ...]]:
     """All rows, of all files."""
-    system, path = fsspec.url_to_fs(url)
+    system, path = fsspec.core.url_to_fs(url)
     files = [name for name in system.find(path) if name.endswith(".parquet")]
     if not files:
         return []

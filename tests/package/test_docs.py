@@ -82,6 +82,7 @@ def run_prompts(text: str, names: dict[str, object], page: Path, line: int) -> N
     assert not results.failed, "".join(said)
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize("command", CONSOLE)
 @pytest.mark.skipif(sys.platform == "win32", reason="commands are those of a POSIX shell")
 def test_console(command: documents.Command, root: Path) -> None:
@@ -89,6 +90,7 @@ def test_console(command: documents.Command, root: Path) -> None:
     assert documents.run(command.command, root) == command.shown
 
 
+@pytest.mark.newest
 @pytest.mark.parametrize(("title", "commands"), [pytest.param(*each, id=each[0]) for each in documents.recipes()])
 @pytest.mark.skipif(sys.platform == "win32", reason="commands are those of a POSIX shell")
 def test_recipe(title: str, commands: list[documents.Command], tmp_path: Path) -> None:

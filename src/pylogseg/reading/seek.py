@@ -216,11 +216,11 @@ def _search(
     if entry is not None and entry.offset > first and holds(segment, view, entry):
         first = entry.offset
     start = position_of_offset(segment, view, first)
-    end = 2**63 if segment.next_base is None else segment.next_base
+    last = 2**63 - 1 if segment.next_base is None else segment.next_base - 1  # numpy 1 compares with 2**63 as floats
     before = max(segment.base_offset, log_start_offset) if start == 0 else first
     for found, item in _windows(view, segment, start):
         # Ignore batches of another segment, in a file with a wrong name.
-        rows = found[(found.last_offset >= segment.base_offset) & (found.last_offset < end)]
+        rows = found[(found.last_offset >= segment.base_offset) & (found.last_offset <= last)]
         if not len(rows):
             continue
         # A magic 0 batch has no timestamp; it counts as -1, as in Kafka.
@@ -232,7 +232,7 @@ def _search(
                 return max(known, log_start_offset)
             lowest = max(segment.base_offset, log_start_offset)
             hits = columns.offset[(columns.timestamp >= timestamp_ms) & (columns.offset >= lowest)]
-            if len(hits) and hits[0] < end:
+            if len(hits) and hits[0] <= last:
                 known = int(rows.last_offset[row - 1]) + 1 if row else before
                 if is_exact and known < rows.base_offset[row] > rows.base_offset[min(row + 1, len(rows) - 1)]:
                     return max(known, log_start_offset)  # damaged upwards: the records after it must not be missed
