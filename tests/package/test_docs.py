@@ -11,12 +11,10 @@ import re
 import sys
 from pathlib import Path
 
-import click
 import documents
 import pytest
 
 import pylogseg
-from pylogseg.cli import shell
 from pylogseg.config import LogConfig, kafka_name
 from pylogseg.disk import columns
 from pylogseg.owned.manager.settings import BrokerSettings
@@ -163,18 +161,6 @@ def test_configuration() -> None:
                 text = str(each.default).lower() if isinstance(each.default, bool) else str(each.default)
                 none = each.default in (2**63 - 1, float("inf"))
                 assert shown == ("no limit" if none else f"`{text}`"), name
-
-
-def test_short_options() -> None:
-    """The table has every short option of the commands, with its long one, and no other."""
-    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    there = {("-h", "--help")}
-    context = click.Context(shell)
-    for command in filter(None, (shell.get_command(context, name) for name in shell.list_commands(context))):
-        for option in command.params:
-            short = [name for name in option.opts if re.fullmatch("-[a-zA-Z]", name)]
-            there |= {(name, next(long for long in option.opts if long.startswith("--"))) for name in short}
-    assert set(re.findall(r"^\| `(-\w)` \| `(--[\w-]+)` \|", page, re.MULTILINE)) == there
 
 
 def test_pages_are_in_the_menu() -> None:
