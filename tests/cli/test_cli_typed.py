@@ -164,11 +164,11 @@ def test_errors_of_json_name_the_member(tmp_path: Path) -> None:
     done = shell("cat", *where)
     assert (
         done.code,
-        done.err.count('t-0/00000000000000000000.log: the value of offset 0: $.lines[1].price: "12,5" is no number'),
+        done.err.count('t-0/00000000000000000000.log: the value of offset 0: $.lines[1].price: "12,5" is not a number'),
     ) == (1, 1)
     table = pylogseg.read_arrow(tmp_path / "t-0", decode="value", registry=tmp_path / "7.json", schema=7).read_all()
     assert table["valueError"].to_pylist() == [
-        '$.lines[1].price: "12,5" is no number',
+        '$.lines[1].price: "12,5" is not a number',
         "$.lines[0].price: 1e400 does not fit in a double",
         "no JSON: expecting value, at byte 10 of its payload",
         "$.id: the object has this name 2 times",

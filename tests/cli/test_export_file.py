@@ -105,7 +105,7 @@ def test_no_text_is_an_error_that_names_the_record(tmp_path: Path) -> None:
         assert (done.code, done.out) == (2, b"")
         assert done.err == (
             f"pylogseg: {folder}/{0:020d}.log: offset 42: the value is not UTF-8: its byte 2 is 0xff "
-            "(invalid start byte). --value-type binary keeps bytes, --not-utf8 base64 or null is for such ones\n"
+            "(invalid start byte). --value-type binary keeps bytes, --not-utf8 base64 or null converts such values\n"
         )
         assert not out.exists() or not list(out.rglob("*.parquet"))
     assert (

@@ -192,7 +192,7 @@ def test_json_in_records_of_apicurio() -> None:
         {"n": 1, "u": None, "more": 7},
     ]
     assert [errors[row].partition(": ")[2] for row in (2, 3, 4)] == [
-        "value.n is no int", "value.n is no int", "value.u names no branch of its union"
+        "value.n is not of type int", "value.n is not of type int", "value.u names no branch of its union"
     ]  # fmt: skip
     assert errors[5].startswith("not in the JSON of its schema")
 
@@ -361,7 +361,7 @@ def test_decimals(precision: int) -> None:
      '{"type":"record","name":"R","fields":[{"name":"a","type":"int"},{"name":"a","type":"int"}]}'],
 )  # fmt: skip
 def test_schemas_that_are_none(text: str) -> None:
-    with pytest.raises(RequestError, match="is no Avro schema"):
+    with pytest.raises(RequestError, match="is not an Avro schema"):
         parse_avro(text)
 
 

@@ -236,10 +236,10 @@ def test_types() -> None:
     assert kind_of({"$ref": "o#/d"}, o={"d": {"type": "number"}}) == "double"
     assert kind_of({"$ref": "none"}) == "string"
     for text in ("{", "5"):
-        with pytest.raises(RequestError, match="is no JSON Schema"):
+        with pytest.raises(RequestError, match="is not a JSON Schema"):
             JsonTypes({}, 1).field(text)
 
 
 def test_wrong_kind_of_schema(folder: Path) -> None:
     table = pylogseg.read_arrow(folder, "orders", decode="value", schema="docs-value", columns=["value"]).read_all()
-    assert any("is AVRO, and JSON is read" in (each or "") for each in table["valueError"].to_pylist())
+    assert any("is AVRO, but the reader's schema is JSON" in (each or "") for each in table["valueError"].to_pylist())

@@ -195,7 +195,7 @@ def test_a_registry(golden: Path) -> None:
 
 
 def test_only_these(folder: Path) -> None:
-    with pytest.raises(NotOwnError, match="in is no topic that Kafka"):
+    with pytest.raises(NotOwnError, match="in is not a topic that Kafka"):
         table(folder, "in", decode=Decoding(only_own=True))
     with pytest.raises(RequestError, match="different records"):
         table(folder, "__consumer_offsets", "__transaction_state")

@@ -92,7 +92,7 @@ def test_events(folder: Path, lines: list[dict[str, Any]], message: str) -> None
         elif "error" in line and not (line["offset"] == 11 and message != "Created"):
             assert re.sub(r"^\$[^:]*: ", "", row["valueError"]).startswith(line["error"]), row
         else:
-            assert row["valueError"].endswith(f"and example.{message} is read")
+            assert row["valueError"].endswith(f"not example.{message}")
     assert checked
 
 
@@ -156,7 +156,7 @@ def test_ids_in_headers(folder: Path) -> None:
         ).read_all().to_pylist()
     }  # fmt: skip
     assert found[6]["value"]["removed"] == "by guid"  # the message of the first record there is
-    assert "is AVRO, and PROTOBUF is read" in found[0]["valueError"]
+    assert "is AVRO, but the reader's schema is PROTOBUF" in found[0]["valueError"]
 
 
 def run(
@@ -430,8 +430,8 @@ def test_the_type_in_front_of_a_value(frame: Any) -> None:
     array, errors = Decoder(schemas, Schema(text, "PROTOBUF", 7), decoding, "value", "A").decode(pa.array(values))
     assert array.to_pylist()[:3] == [{"n": 5}, {"n": 6}, {"n": 0}]
     assert array.to_pylist()[4] is None
-    assert errors[3] == "the message p.B, and p.A is read"
-    assert errors[5] == "the message p.B.C, and p.A is read"
+    assert errors[3] == "the message is p.B, not p.A"
+    assert errors[5] == "the message is p.B.C, not p.A"
     assert 4 not in errors
     assert 6 in errors  # as indexes of Confluent's, they are of no message
     batch = pa.record_batch({"value": pa.array(values[3:4]), "headers": pa.nulls(1, schema(["headers"]).field(0).type)})
@@ -479,7 +479,7 @@ def test_closed_enums_and_groups() -> None:
      "message M { int32 a = 9999999999; }"],
 )  # fmt: skip
 def test_schemas_that_are_none(text: str) -> None:
-    with pytest.raises(RequestError, match="is no Protobuf schema"):
+    with pytest.raises(RequestError, match="is not a Protobuf schema"):
         parse_proto(text)
 
 

@@ -79,7 +79,7 @@ def test_failures(server: ThreadingHTTPServer, tmp_path: Path) -> None:
         registry.by_id(50, ".")
     with pytest.raises(pylogseg.StorageError, match="no schema in JSON"):
         registry.by_id(66, ".")
-    with pytest.raises(RequestError, match="a registry is a URL"):
+    with pytest.raises(RequestError, match="registry: expected a URL"):
         Registry("ftp://host")
     server.server_close()
     with pytest.raises(pylogseg.StorageError, match="does not answer"):

@@ -184,7 +184,7 @@ def test_references_without_end_are_refused(server: Server, tmp_path: Path) -> N
      "http://us:1/s3cret@h", "http://", "http://us:s3cret@", "//us:s3cret@h", "http://us:s3cret@[::1", "http://h:0"],
 )  # fmt: skip
 def test_urls_that_are_none(url: str, tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="a registry is a URL as") as failed:
+    with pytest.raises(RequestError, match="registry: expected a URL as") as failed:
         pylogseg.Schemas.open(url, cache=tmp_path)
     assert "cret" not in str(failed.value)
 

@@ -74,7 +74,7 @@ def test_contexts_ids_and_references(folder: Path) -> None:
     assert (default.text, staging.subject) == ('"string"', ":.staging:orders-value")
     assert schemas.notes == [
         "_schemas: a key of the unknown type 'FUTURE' (1)",
-        "_schemas: a key that is no JSON object (1)",
+        "_schemas: a key that is not a JSON object (1)",
     ]
     elsewhere = schemas.by_id(2, ".staging")
     assert elsewhere is not None

@@ -186,7 +186,7 @@ def test_choosing_the_schema(folder: Path, tmp_path: Path) -> None:
     without = pylogseg.read_arrow(alone, decode="value", schema=file, columns=["value"]).read_all()
     assert [row and row["x"] for row in without["value"].to_pylist()] == [1, None, None]
     assert without["valueError"].to_pylist()[1].startswith("bytes behind the value")
-    for schema, said in (("none-value", "there is no schema"), (77, "no schema 77"), ("{", "is no Avro schema")):
+    for schema, said in (("none-value", "there is no schema"), (77, "no schema 77"), ("{", "is not an Avro schema")):
         with pytest.raises(RequestError, match=said):
             decoded(folder, "old", schema=schema)
     with pytest.raises(RequestError, match="different schemas"):

@@ -107,7 +107,7 @@ class Decoding:
         given = {name: value for name, value in options.items() if value is not None}
         if isinstance(decode, Decoding):
             if given:
-                raise RequestError(f"{', '.join(given)} belongs into the Decoding that is given")
+                raise RequestError(f"pass {', '.join(given)} to Decoding(...), not beside it")
             return decode
         return cls((decode,) if isinstance(decode, str) else tuple(decode), **given)
 
@@ -412,7 +412,8 @@ def _own_columns(
             counts_rest=decoding.on_undecoded == "raw", form=decoding.form,
         )  # fmt: skip
     if decoding.only_own and not own:
-        raise NotOwnError(f"{topic or 'what is read'} is no topic that Kafka, Connect or a registry writes for itself")
+        name = topic or "what is read"
+        raise NotOwnError(f"{name} is not a topic that Kafka, Connect or a registry writes for itself")
     return own
 
 
@@ -558,7 +559,7 @@ def chosen_schema(schemas: Schemas, wanted: SchemaChoice, context: str = DEFAULT
     found = schemas.version(text) or (schemas.version(match["subject"], int(match["version"])) if match else None)
     if found is None:
         raise RequestError(
-            f"there is no schema {text!r}: a file, a subject, subject:version, an id or the text is meant"
+            f"there is no schema {text!r}: expected a file, a subject, subject:version, an id or the schema"
         )
     return found
 

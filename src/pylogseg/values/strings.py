@@ -73,7 +73,7 @@ def _no_text(column: pa.Array, chunk: Chunk, name: str) -> RequestError:
     where = f"{chunk.segment.path}: offset {int(chunk.columns.offset[row])}"
     return RequestError(
         f"{where}: the {name} is not UTF-8: its byte {error.start} is 0x{error.object[error.start]:02x} "
-        f'({error.reason}). {name}_type="binary" keeps bytes, not_utf8="base64" or "null" is for such ones'
+        f'({error.reason}). {name}_type="binary" keeps bytes, not_utf8="base64" or "null" converts such values'
     )
 
 

@@ -53,7 +53,7 @@ def engine_of(
         return ProtobufEngine(schemas, reader, recursion, message, refuse)
     if reader.type == "JSON":
         return JsonEngine(schemas, reader, recursion, refuse("a value of another type than the schema has"))
-    raise RequestError(f"{reader.title} is {reader.type}, which is not decoded")
+    raise RequestError(f"{reader.title} is {reader.type}; only AVRO, PROTOBUF and JSON are decoded")
 
 
 def reason_of(status: int, position: int) -> str:
@@ -152,7 +152,7 @@ class ProtobufEngine:
     def add(self, writer: Schema, named: Named) -> int:
         """Make a writer's schema known."""
         if writer.type != "PROTOBUF":
-            raise RequestError(f"{writer.title} is {writer.type}, and PROTOBUF is read")
+            raise RequestError(f"{writer.title} is {writer.type}, but the reader's schema is PROTOBUF")
         self._writers.append((self._parse(writer), named))
         return len(self._writers) - 1
 
@@ -174,7 +174,7 @@ class ProtobufEngine:
             if not len(rows):
                 continue
             if named.form == "apicurio":
-                entry[rows] = self._refuse("nothing in front of it names a message of the schema")
+                entry[rows] = self._refuse("no message of the schema is named in front of it")
             elif named.indexes:
                 path = plain_indexes(named.indexes, zigzag=True)
                 entry[rows] = self._entry(file, path[0] if path else [])
@@ -235,7 +235,7 @@ class ProtobufEngine:
         return self._entry_of(found.name)
 
     def _entry_of(self, name: str) -> int:
-        return 0 if name == self._message else self._refuse(f"the message {name}, and {self._message} is read")
+        return 0 if name == self._message else self._refuse(f"the message is {name}, not {self._message}")
 
     def message_of(self, writer: Schema, named: Named, framed: Framed, row: int) -> str | None:
         """Return the name of the message that a value is."""

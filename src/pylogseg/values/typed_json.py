@@ -56,7 +56,7 @@ class JsonEngine:
     def add(self, writer: Schema, named: Named) -> int:
         """All that is JSON is read by the reader's schema."""
         if writer.type != "JSON":
-            raise RequestError(f"{writer.title} is {writer.type}, and JSON is read")
+            raise RequestError(f"{writer.title} is {writer.type}, but the reader's schema is JSON")
         return 0
 
     def prepared(self) -> None:
@@ -205,9 +205,9 @@ class JsonTypes:
         try:
             found = bounded_json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise RequestError(f"{self._title} is no JSON Schema: {json_fault(error)}") from None
+            raise RequestError(f"{self._title} is not a JSON Schema: {json_fault(error)}") from None
         if not isinstance(found, dict | bool):
-            raise RequestError(f"{self._title} is no JSON Schema: neither an object nor true or false")
+            raise RequestError(f"{self._title} is not a JSON Schema: neither an object nor true or false")
         return found
 
     def _typed(self, name: str, schema: Any, whole: Any, path: tuple[str, ...]) -> pa.Field:

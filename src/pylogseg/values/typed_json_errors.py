@@ -12,7 +12,7 @@ from pylogseg.format.escape import json_fault
 from pylogseg.values.schemas.columns import member_path
 from pylogseg.values.typed import ROLE_KEY
 
-_WORDS = {pa.string(): "string", pa.int64(): "integer", pa.float64(): "number", pa.bool_(): "boolean"}
+_WORDS = {pa.string(): "a string", pa.int64(): "an integer", pa.float64(): "a number", pa.bool_(): "a boolean"}
 _BITS = 63
 _SHOWN = 40
 #: Objects of Python take up to 60 times the bytes of a value: in one that is longer nobody looks for the member.
@@ -34,7 +34,7 @@ def mismatch(raw: bytes, field: pa.Field) -> str:
 
     >>> mismatch(b'{"lines": [{"price": 1}, {"price": "12,5"}]}', pa.field("v", pa.struct(
     ...     [("lines", pa.list_(pa.struct([("price", pa.float64())])))])))
-    '$.lines[1].price: "12,5" is no number'
+    '$.lines[1].price: "12,5" is not a number'
     """
     if len(raw) > _LONGEST:
         return f"no JSON of the schema's types; its {len(raw)} bytes are too many to say where"
@@ -54,7 +54,7 @@ def mismatch(raw: bytes, field: pa.Field) -> str:
 
 
 def _refused(word: str) -> Any:
-    raise ValueError(f"{word} is no number")
+    raise ValueError(f"{word} is not a number")
 
 
 def _found(value: Any, field: pa.Field, path: str) -> str | None:
@@ -63,7 +63,7 @@ def _found(value: Any, field: pa.Field, path: str) -> str | None:
         return None
     if pa.types.is_struct(kind):
         if not isinstance(value, _Object):
-            return f"{path}: {_shown(value)} is no object"
+            return f"{path}: {_shown(value)} is not an object"
         times = Counter(name for name, _ in value.members)
         for member in kind:
             if times[member.name] > 1:
@@ -73,7 +73,7 @@ def _found(value: Any, field: pa.Field, path: str) -> str | None:
         return next((found for found in inner if found), None)
     if pa.types.is_list(kind):
         if not isinstance(value, list):
-            return f"{path}: {_shown(value)} is no array"
+            return f"{path}: {_shown(value)} is not an array"
         items = (_found(each, kind.value_field, f"{path}[{i}]") for i, each in enumerate(value))
         return next((found for found in items if found), None)
     if pa.types.is_null(kind):
@@ -81,7 +81,7 @@ def _found(value: Any, field: pa.Field, path: str) -> str | None:
     if isinstance(value, _Number) and pa.types.is_integer(kind):
         digits = value.text.removeprefix("-")
         if not digits.isdecimal():
-            return f"{path}: {_shown(value)} is no integer without a fraction or an exponent"
+            return f"{path}: {_shown(value)} is not an integer without a fraction or an exponent"
         return (
             f"{path}: {_shown(value)} does not fit in 64 bits"
             if len(digits) > 20 or not -(1 << _BITS) <= int(value.text) < 1 << _BITS
@@ -93,8 +93,7 @@ def _found(value: Any, field: pa.Field, path: str) -> str | None:
     wanted = (pa.types.is_string(kind), pa.types.is_boolean(kind))
     if is_it == wanted and any(is_it):
         return None
-    word = _WORDS[kind]
-    return f"{path}: {_shown(value)} is no {word}"
+    return f"{path}: {_shown(value)} is not {_WORDS[kind]}"
 
 
 def _shown(value: Any) -> str:

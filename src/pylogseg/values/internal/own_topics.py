@@ -224,7 +224,7 @@ class JsonColumn:
         if found is None:
             return None
         if not isinstance(found, dict):
-            raise TypeError(f"{raw[:40]!r} is no object")
+            raise TypeError(f"{raw[:40]!r} is not an object")
         names = {field.name for field in self._type} - {"others"}
         others = {name: value for name, value in found.items() if name not in names}
         if self._kind == "config" and "key" in others and not self._show_secrets:

@@ -50,7 +50,7 @@ class _Segments:
         self.by_id: dict[str, _Row] = {}
 
     def apply(self, name: str, fields: _Row) -> None:
-        """Apply a record; one that no state allows is passed by, as the broker does."""
+        """Apply a record; an invalid transition is ignored, as by the broker."""
         if name == "RemotePartitionDeleteMetadataRecord":
             if fields["remotePartitionDeleteState"] == _PARTITION_DELETED:
                 at = fields["topicIdPartition"]["id"], fields["topicIdPartition"]["partition"]

@@ -30,7 +30,7 @@ def _write(kind: AvroType, value: Any, out: bytearray, place: str) -> None:
     name = kind.kind
     if name == "record":
         if not isinstance(value, dict):
-            raise ValueError(f"{place} is no object")
+            raise ValueError(f"{place} is not an object")
         for field in kind.fields:
             if field.name not in value:
                 raise ValueError(f"{place} has no {field.name}")
@@ -56,7 +56,7 @@ def _union(kind: AvroType, value: Any, out: bytearray, place: str) -> None:
 
 def _blocks(kind: AvroType, value: Any, out: bytearray, place: str) -> None:
     if not isinstance(value, list if kind.kind == "array" else dict):
-        raise ValueError(f"{place} is no {kind.kind}")
+        raise ValueError(f"{place} is not of type {kind.kind}")
     if value:
         out += encode_varlong(len(value))
     for each in value:
@@ -90,4 +90,4 @@ def _scalar(kind: AvroType, value: Any, place: str) -> bytes:
                 return encode_varlong(len(text)) + text
             if len(text) == kind.size:
                 return text
-    raise ValueError(f"{place} is no {name}")
+    raise ValueError(f"{place} is not of type {name}")

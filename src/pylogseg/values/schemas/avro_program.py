@@ -307,7 +307,7 @@ class AvroProgram:
         chosen = _branch_for(writer, reader)
         if chosen is None:
             raise IncompatibleError(
-                f"{writer.short_name} is none of {', '.join(b.short_name for b in reader.branches)}"
+                f"{writer.short_name} is not one of {', '.join(b.short_name for b in reader.branches)}"
             )
         if chosen.kind == "null":
             self._op(NULL if column.type == "null" else BLANK, column.node)
@@ -421,7 +421,7 @@ class AvroProgram:
         try:
             raw = encode_default(of.type, of.default)
         except (TypeError, ValueError, KeyError, struct.error, OverflowError, RecursionError):
-            raise IncompatibleError(f"the default of field {of.name} is none of its type") from None
+            raise IncompatibleError(f"the default of field {of.name} is not of its type") from None
         self._constant(raw, lambda: self._resolve(of.type, of.type, column))
 
     def _constant(self, raw: bytes, body: Any) -> None:

@@ -82,9 +82,9 @@ def parse_avro(text: str, references: Mapping[str, str] | None = None, title: st
     try:
         return _AvroParser(references or {}).text(text)
     except RequestError as error:
-        raise RequestError(f"{title} is no Avro schema: {error}") from None
+        raise RequestError(f"{title} is not an Avro schema: {error}") from None
     except RecursionError:
-        raise RequestError(f"{title} is no Avro schema: it is nested too deeply") from None
+        raise RequestError(f"{title} is not an Avro schema: it is nested too deeply") from None
 
 
 class _AvroParser:
@@ -113,7 +113,7 @@ class _AvroParser:
         if isinstance(given, str):
             return AvroType(given) if given in PRIMITIVES else self._of_name(given, namespace)
         if not isinstance(given, dict):
-            raise RequestError(f"{json.dumps(given)[:80]} is no type")
+            raise RequestError(f"{json.dumps(given)[:80]} is not a type")
         kind = given.get("type")
         if isinstance(kind, dict | list) or (isinstance(kind, str) and kind not in (*PRIMITIVES, *_COMPLEX)):
             return self._type(kind, namespace, depth + 1)
@@ -159,7 +159,7 @@ class _AvroParser:
         elif kind == "fixed":
             size = given.get("size")
             if not isinstance(size, int) or isinstance(size, bool) or not 0 <= size < 1 << 31:
-                raise RequestError(f"the size of {full} is {size!r}")
+                raise RequestError(f"the size of {full} must be a whole number of at least 0, not {size!r}")
             made.size = size
             _with_logic(made, given)
         else:

@@ -196,4 +196,4 @@ def named_by(headers: Mapping[str, bytes | None], which: str) -> Named | None:
 def check_frame(frame: str) -> None:
     """Refuse a word that is no frame."""
     if frame not in FRAMES:
-        raise RequestError(f"a frame is {', '.join(FRAMES)}, not {frame!r}")
+        raise RequestError(f"frame must be one of {', '.join(FRAMES)}, not {frame!r}")

@@ -106,7 +106,7 @@ def parse_proto(text: str, imports: Mapping[str, str] | None = None, title: str 
     try:
         made.top = _parse(text, imports or {}, made)
     except RequestError as error:
-        raise RequestError(f"{title} is no Protobuf schema: {error}") from None
+        raise RequestError(f"{title} is not a Protobuf schema: {error}") from None
     return made
 
 
@@ -126,7 +126,7 @@ def _parse(text: str, imports: Mapping[str, str], into: ProtoFile) -> list[Proto
                 text = f'syntax = "proto3"; package google.protobuf; {_GOOGLE[name]}'
                 parsers.append(_ProtoParser(text, into))
             else:
-                raise RequestError(f"it imports {name}, which is not there")
+                raise RequestError(f"the import {name} was not found")
     for parser in parsers:
         parser.resolve()
     return parsers[0].top
@@ -150,19 +150,19 @@ class _ProtoParser:
 
     def _next(self) -> str:
         if self._at >= len(self._tokens):
-            raise RequestError("it ends too early")
+            raise RequestError("the text ends too early")
         self._at += 1
         return self._tokens[self._at - 1]
 
     def _expect(self, wanted: str) -> None:
         found = self._next()
         if found != wanted:
-            raise RequestError(f"{found[:40]!r} instead of {wanted!r}")
+            raise RequestError(f"expected {wanted!r}, not {found[:40]!r}")
 
     def _name(self) -> str:
         found = self._next()
         if not (found[0].isalpha() or found[0] in "_."):
-            raise RequestError(f"{found[:40]!r} is no name")
+            raise RequestError(f"{found[:40]!r} is not a name")
         return found
 
     def _number(self) -> int:
@@ -173,7 +173,7 @@ class _ProtoParser:
         try:
             return sign * int(found, 8 if re.fullmatch(r"[-+]?0[0-7]+", found) else 0)
         except ValueError:
-            raise RequestError(f"{found[:40]!r} is no number") from None
+            raise RequestError(f"{found[:40]!r} is not a number") from None
 
     def _skip_to_end(self) -> None:
         """Go on behind the semicolon of a statement, or behind its block."""
@@ -219,7 +219,7 @@ class _ProtoParser:
             elif word in ("option", "service", "extend"):
                 self._skip_to_end()
             elif word != ";":
-                raise RequestError(f"{word[:40]!r} is no declaration")
+                raise RequestError(f"{word[:40]!r} is not a declaration")
 
     _is_edition = False
 
@@ -237,7 +237,7 @@ class _ProtoParser:
         self._fields(made, depth, "")
         numbers = [each.number for each in made.fields]
         if len(set(numbers)) < len(numbers) or not all(0 < number < 1 << 29 for number in numbers):
-            raise RequestError(f"the message {full} has fields of one number, or of none that there is")
+            raise RequestError(f"the message {full} has two fields of one number, or a number that is not allowed")
         return made
 
     def _fields(self, made: ProtoMessage, depth: int, oneof: str) -> None:
@@ -351,7 +351,7 @@ def _tokens(text: str) -> list[str]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise RequestError(f"{text[at : at + 20]!r} at character {at}")
+            raise RequestError(f"unexpected {text[at : at + 20]!r} at character {at}")
         if match.lastgroup is not None:
             found.append(match[0])
         at = match.end()

@@ -26,7 +26,7 @@ from pylogseg.values.schemas.topic import references_of
 TIMEOUT_S = 10.0
 #: A registry answers with more only if it is none.
 _MOST_BYTES = 16 << 20
-_NO_REGISTRY = "the answer is no schema in JSON: is this a schema registry?"
+_NO_REGISTRY = "the answer is not a schema in JSON: is this a schema registry?"
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 _keeping = threading.Lock()
 
@@ -52,7 +52,7 @@ class Registry:
         if not is_sound or "@" in parts.path:
             shown = url.rpartition("@")[2]  # without a password
             raise RequestError(
-                f"a registry is a URL as https://host:8081, not {shown!r}; / and @ in a password are %2F and %40"
+                f"registry: expected a URL as https://host:8081, not {shown!r}; a password has %2F for /, %40 for @"
             )
         host = parts.netloc.rpartition("@")[2]
         self.url = urllib.parse.urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))

@@ -303,7 +303,7 @@ def schema_of_file(path: Path) -> Schema:
     file = FilePath(path)
     kind = _TYPES.get(file.suffix.lower())
     if kind is None:
-        raise RequestError(f"{file}: a schema's file ends in {', '.join(_TYPES)}")
+        raise RequestError(f"{file}: the name of a schema's file must end in {', '.join(_TYPES)}")
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:

@@ -63,14 +63,14 @@ class SchemaTopic:
         """Take one record in."""
         key = _object(raw_key)
         if key is None:
-            self.left_out["a key that is no JSON object"] += 1
+            self.left_out["a key that is not a JSON object"] += 1
             return
         kind = key.get("keytype")
         if kind in _OTHERS:
             return
         value = _object(raw_value) if raw_value else None
         if raw_value and value is None:
-            self.left_out[f"{kind}: a value that is no JSON object"] += 1
+            self.left_out[f"{kind}: a value that is not a JSON object"] += 1
         elif kind == "SCHEMA":
             self._add_schema(key, value)
         elif kind in ("DELETE_SUBJECT", "CLEAR_SUBJECT"):
