@@ -299,7 +299,7 @@ def test_names_and_versions_that_there_are_not() -> None:
         message("Offset")
     with pytest.raises(RequestError, match="OffsetCommitValue has the versions 0 to 4, not 5"):
         encode_message(message("OffsetCommitValue"), 5, {})
-    with pytest.raises(RequestError, match="is no record of the metadata log"):
+    with pytest.raises(RequestError, match="is not a record of the metadata log"):
         encode_framed("OffsetCommitKey", 0, {})
 
 

@@ -711,7 +711,7 @@ def test_delete_records_by_file(golden: Path, tmp_path: Path) -> None:
         ("[]", "not a list of offsets"),
         ('{"partitions": 5}', "not a list of offsets"),
         ('{"partitions": [{"topic": "a", "partition": 0}]}', "KeyError: 'offset'"),
-        ('{"partitions": [{"topic": "a", "partition": "0", "offset": 1}]}', "'0' is no int"),
+        ('{"partitions": [{"topic": "a", "partition": "0", "offset": 1}]}', "'0' is not of type int"),
         ('{"partitions": [{"topic": "a b", "partition": 0, "offset": 1}]}', "not a topic name"),
         ('{"partitions": [], "version": 2}', "version 2 is not 1"),
         ('{"partitions": [%s, %s]}' % (('{"topic": "a", "partition": 0, "offset": 1}',) * 2), "twice"),

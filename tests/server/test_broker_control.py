@@ -76,10 +76,10 @@ def test_failures_are_counted_and_forgotten(broker: pylogseg.Broker, client: Raw
 
 
 def test_names_that_do_not_exist(broker: pylogseg.Broker) -> None:
-    with pytest.raises(RequestError, match=r"'Prodce' is no request.*Produce"):
+    with pytest.raises(RequestError, match=r"'Prodce' is not a request.*Produce"):
         broker.fail("Prodce", 1)
     for error in ("NO_SUCH", "NONE", 0, 9999, -2):
-        with pytest.raises(RequestError, match="is no error of Kafka's: "):
+        with pytest.raises(RequestError, match="is not an error of Kafka's: "):
             broker.fail("Produce", error)
     with pytest.raises(RequestError, match="did you mean NOT_ENOUGH_REPLICAS"):
         broker.fail("Produce", "NOT_ENOUGH_REPLICA")

@@ -203,7 +203,7 @@ def test_one_server_has_it(tmp_path: Path) -> None:
                 pylogseg.serve(DATA, commits=path)
     with pylogseg.serve(DATA, commits=path):
         pass
-    with pytest.raises(RequestError, match="is no address"):
+    with pytest.raises(RequestError, match="is not an address"):
         pylogseg.serve(DATA, commits=path, listen="nowhere")
     kept(path).close()
 

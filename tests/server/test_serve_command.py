@@ -84,8 +84,8 @@ def test_refusals(tmp_path: Path) -> None:
     for arguments, said in (
         ((str(tmp_path / "nothing"),), "nothing"),
         ((str(DATA), "--topics", "orders"), "no topic or partition 'orders'"),
-        ((str(DATA), "--listen", "nowhere"), "is no address"),
-        ((str(DATA), "--advertise", "host:99999"), "is no address"),
+        ((str(DATA), "--listen", "nowhere"), "is not an address"),
+        ((str(DATA), "--advertise", "host:99999"), "is not an address"),
         ((str(DATA / "legacy-0"), "--group-offsets"), "no partition of __consumer_offsets"),
     ):
         done = run(" ".join(("serve", *arguments)))

@@ -61,8 +61,8 @@ BATCHES = (
     TableColumn("producerEpoch", "int16", "-1 for none"),
     TableColumn("baseSequence", "int32", "sequence of the first record; -1 for none"),
     TableColumn("isTransactional", "bool", "part of a transaction; its marker too"),
-    TableColumn("isControl", "bool", "holds control records, which are no data"),
-    TableColumn("problem", "string", "what is wrong with bytes that are no good batch; null for a batch"),
+    TableColumn("isControl", "bool", "holds control records, which are not data"),
+    TableColumn("problem", "string", "what is wrong with bytes that are not a good batch; null for a batch"),
 )
 
 SEGMENTS = (

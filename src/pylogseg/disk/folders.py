@@ -108,7 +108,7 @@ def refuse_unfinished(folders: Folders, log_dir: str) -> None:
     except StorageError:  # there is none, as a rule
         return
     raise RequestError(
-        f"{log_dir}: a restore of {_few(names, 5)} did not finish, and what is here is no log: run it again (or wait, "
+        f"{log_dir}: a restore of {_few(names, 5)} did not finish, and this is not a log: run it again (or wait, "
         f"if it still runs; {path} says so)"
     )
 

@@ -85,7 +85,7 @@ def _fields(record: Any) -> Sequence[Any]:
             raise ValueError(f"unknown field {sorted(map(str, unknown))[0]!r}; there are {', '.join(_TAKEN)}")
         return [record.get(name) for name in _TAKEN]
     if not hasattr(record, "value"):
-        what = f"{type(record).__name__} is no record: it has no value"
+        what = f"{type(record).__name__} is not a record: it has no value"
         raise TypeError(f"{what}; records are a list of tuples (timestamp, key, value), also a single one")
     return [getattr(record, name, None) for name in _TAKEN]
 

@@ -270,7 +270,7 @@ def _pairs(left: Sequence[LogFiles], right: Sequence[LogFiles]) -> list[_Pair]:
         if len(logs) != len(by_name):
             names = [log.name for log in logs]
             twice = next(name for name in names if names.count(name) > 1)
-            raise RequestError(f"{twice} is there twice on one side: compare one log directory with one")
+            raise RequestError(f"partition {twice} exists twice on one side: compare one log directory with one")
     return [(name, a.get(name), b.get(name)) for name in sorted({*a, *b})]
 
 

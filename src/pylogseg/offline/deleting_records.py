@@ -140,5 +140,5 @@ def parse_offsets(data: bytes | str, path: str = "<offsets>") -> dict[str, int]:
 
 def _typed(value: Any, kind: type) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value

@@ -270,7 +270,7 @@ def endpoint_of(text: str, what: str) -> Endpoint:
         host = "127.0.0.1"
     host = host.removeprefix("[").removesuffix("]")
     if not port.isascii() or not port.isdecimal() or int(port) > 65535 or not host:
-        raise RequestError(f"{what} {text!r} is no address: give HOST:PORT, as in 127.0.0.1:9092")
+        raise RequestError(f"{what} {text!r} is not an address: give HOST:PORT, as in 127.0.0.1:9092")
     return Endpoint(host, int(port))
 
 

@@ -114,7 +114,7 @@ def _shown(value: Any) -> str:
 def parse_chunks(fields: Any, at: str) -> Chunks:
     """Return the chunk index of a manifest; CorruptionError if it contradicts itself. `at` names the manifest."""
     if not isinstance(fields, dict):
-        raise CorruptionError(at, 0, "chunkIndex is no JSON object")
+        raise CorruptionError(at, 0, "chunkIndex is not a JSON object")
     size, file_size = whole(at, fields, "originalChunkSize", least=1), whole(at, fields, "originalFileSize")
     if min(size, file_size) > CHUNK_LIMIT_BYTES:
         raise CorruptionError(at, 0, f"chunks of {size} bytes, and at most {CHUNK_LIMIT_BYTES} are read into memory")
@@ -168,7 +168,7 @@ def _sizes(text: Any, at: str) -> npt.NDArray[np.int64]:
         reason = f"it becomes more than {SIZES_LIMIT_BYTES} bytes" if error.is_limit else str(error)
         raise CorruptionError(at, 0, f"transformedChunks: {reason}") from None
     except (ValueError, binascii.Error) as error:
-        raise CorruptionError(at, 0, f"transformedChunks is no base64: {error}") from None
+        raise CorruptionError(at, 0, f"transformedChunks is not base64: {error}") from None
 
 
 def decode_sizes(data: bytes, at: str) -> npt.NDArray[np.int64]:
@@ -259,10 +259,10 @@ def parse_manifest(data: bytes, at: str) -> Manifest:
     try:
         found = bounded_json.loads(data)
     except RecursionError:
-        raise CorruptionError(at, 0, "no manifest: its JSON is nested too deep") from None
+        raise CorruptionError(at, 0, "not a manifest: its JSON is nested too deeply") from None
     except ValueError as error:
         # Not the error itself, which may quote the text, and so a key.
-        raise CorruptionError(at, getattr(error, "pos", 0), "no manifest: this is no JSON") from None
+        raise CorruptionError(at, getattr(error, "pos", 0), "not a manifest: this is not JSON") from None
     fields = _object(found, "the manifest", at)
     if fields.get("version") != "1":
         raise CorruptionError(at, 0, f"a manifest of version {str(fields.get('version'))[:20]!r}: only '1' is known")
@@ -316,7 +316,7 @@ def _encryption(value: Any, at: str) -> Encryption | None:
     try:
         return Encryption(key_id, base64.b64decode(wrapped, validate=True), base64.b64decode(aad, validate=True))
     except (ValueError, binascii.Error):
-        raise CorruptionError(at, 0, "the dataKey or the aad of encryption is no base64") from None
+        raise CorruptionError(at, 0, "the dataKey or the aad of encryption is not base64") from None
 
 
 def _segment(fields: dict[str, Any], at: str) -> UploadedSegment:
@@ -325,7 +325,7 @@ def _segment(fields: dict[str, Any], at: str) -> UploadedSegment:
     name = _object(place.get("topicPartition"), "topicPartition", at)
     topic, topic_id, segment_id = name.get("topic"), place.get("topicId"), ids.get("id")
     if not isinstance(topic, str) or not isinstance(topic_id, str) or not isinstance(segment_id, str):
-        raise CorruptionError(at, 0, "the topic, its id or the segment's id is no text")
+        raise CorruptionError(at, 0, "the topic, its id or the segment's id is not text")
     try:
         check_topic(topic)
         parse_uuid(topic_id)
@@ -351,6 +351,6 @@ def _epochs(fields: dict[str, Any], at: str) -> tuple[tuple[int, int], ...]:
     found = []
     for epoch in fields:
         if not epoch.isascii() or not epoch.isdecimal() or len(epoch) > 10:
-            raise CorruptionError(at, 0, f"{epoch[:20]!r} is no leader epoch")
+            raise CorruptionError(at, 0, f"{epoch[:20]!r} is not a leader epoch")
         found.append((int(epoch), whole(at, fields, epoch, _INT64)))
     return tuple(sorted(found))

@@ -114,7 +114,7 @@ class IndexFile:
         below the segment.
         """
         if self.odd_bytes:
-            reason = f"{self.odd_bytes} bytes after the last entry: the size is no multiple of {self._entry.size}"
+            reason = f"{self.odd_bytes} bytes after the last entry: the size is not a multiple of {self._entry.size}"
             self._refuse(self.slot_count, reason)
         if not self.count:
             return

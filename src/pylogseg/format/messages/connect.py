@@ -41,7 +41,7 @@ def key_parts(key: str) -> tuple[str, str | None, int | None]:
         return key, None, None
     kind = max((each for each in _TYPES if key.startswith(f"{each}-")), key=len, default=None)
     if kind is None:
-        raise ValueError(f"{key!r} is no key of Kafka Connect")
+        raise ValueError(f"{key!r} is not a key of Kafka Connect")
     name = key[len(kind) + 1 :]
     owner, _, number = name.rpartition("-")
     if kind in ("task", "status-task") and owner and number.isdecimal():

@@ -142,6 +142,6 @@ def encode_framed(name: str, version: int, fields: dict[str, Any]) -> bytes:
     """Encode a value of the metadata log or of the topic of remote segments."""
     of = message(name)
     if of.kind != "metadata" or of.number is None:
-        raise RequestError(f"{name} is no record of the metadata log")
+        raise RequestError(f"{name} is not a record of the metadata log")
     head = b"".join(map(_codec.encode_uvarint, (_FRAME_VERSION, of.number, version)))
     return head + encode_message(of, version, fields)

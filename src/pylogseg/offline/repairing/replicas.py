@@ -121,7 +121,7 @@ class OtherReplica:
         if trust.differs_at is not None:
             part.result.notes.append(
                 f"nothing comes from {self.folder}: it has another batch at offset {trust.differs_at}, of the same "
-                "leader epoch: it is no replica of this partition, or one of them was changed"
+                "leader epoch: it is not a replica of this partition, or one of them was changed"
             )
         elif not trust.is_shown:
             part.result.notes.append(

@@ -304,7 +304,7 @@ def key_of(api: str) -> int:
     for key, name in _NAMES.items():
         if name.lower() == api.lower():
             return key
-    raise RequestError(f"{api!r} is no request that is answered here: {', '.join(sorted(_NAMES.values()))}")
+    raise RequestError(f"{api!r} is not a request that is answered here: {', '.join(sorted(_NAMES.values()))}")
 
 
 def code_of(error: str | int) -> int:
@@ -316,7 +316,7 @@ def code_of(error: str | int) -> int:
         return error
     alike = difflib.get_close_matches(str(error).upper(), known, 3)
     hint = f"did you mean {', '.join(alike)}?" if alike else f"they have the numbers -1, and 1 to {max(known.values())}"
-    raise RequestError(f"{error!r} is no error of Kafka's: {hint}")
+    raise RequestError(f"{error!r} is not an error of Kafka's: {hint}")
 
 
 def _failed_in_part(key: int, call: Call, rule: _Rule) -> Values:
