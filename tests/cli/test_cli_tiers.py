@@ -34,7 +34,7 @@ def test_a_folder_is_needed(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_p
     done = shell.pylogseg(*(places.get(word, word) for word in line.split()))
     assert done.code == 2
     assert "folder of this machine" in done.err
-    assert "restore" in done.err or "what is read comes first" in done.err
+    assert "restore" in done.err or "the source comes first" in done.err
     assert list(tmp_path.iterdir()) == []
 
 

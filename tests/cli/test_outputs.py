@@ -43,7 +43,7 @@ def test_nothing_is_written_into_what_is_read(text: str) -> None:
     before = tree()
     done = run(text)
     assert done.code == 2
-    assert "which is read: name a place outside of it" in done.err
+    assert "which is read: choose a place outside of it" in done.err
     assert tree() == before
 
 

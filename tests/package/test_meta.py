@@ -280,6 +280,21 @@ def test_sections() -> None:
     assert titled - described() == set()
 
 
+def test_messages_say_is_not_a() -> None:
+    """Texts for people say "is not a number": "is no number" is not what an engineer writes."""
+    odd = re.compile(r"(?<!here )\b(is|are|was|were) (no|none)\b(?! (longer|more)\b)", re.IGNORECASE)
+    found = []
+    for path in MODULES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        documented = (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
+        docstrings = {id(node.body[0].value) for node in documented if node.body and isinstance(node.body[0], ast.Expr)}
+        texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+        found += [
+            f"{name_of(path)}:{t.lineno}: {t.value}" for t in texts if id(t) not in docstrings and odd.search(t.value)
+        ]
+    assert found == []
+
+
 def section(docstring: str, title: str) -> str:
     match = re.search(rf"^{title}\n-+\n(.*?)(?=^\w[\w ]*\n-+\n|\Z)", docstring, re.MULTILINE | re.DOTALL)
     return match[1] if match else ""

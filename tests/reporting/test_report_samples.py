@@ -145,4 +145,4 @@ def test_what_has_no_use_is_refused(tmp_path: Path) -> None:
     for words in (["--registry", "x"], ["--value-as", "text"], both):
         done = pylogseg("report", tmp_path, "--json", *words)
         assert done.code == 2
-        assert "--sample" in done.err or "no use" in done.err
+        assert "--sample" in done.err or "no effect" in done.err

@@ -67,7 +67,7 @@ def test_a_time_for_all_beats_times_by_partition_and_those_beat_offsets():
         ({"maxDecompressedBytes": "0"}, "maxDecompressedBytes='0': must be a size above 0"),
         ({"includeHeaders": "yes"}, "true or false"),
         ({"subscribePattern": "("}, "regular expression"),
-        ({"subscribe": " ,"}, "subscribe=' ,': it names nothing"),
+        ({"subscribe": " ,"}, "subscribe=' ,': must name at least one topic"),
         ({"kafka.isolation.level": "READ_COMMITTED"}, "in lower case"),
         ({"isolationLevel": "Read_Committed"}, "in lower case"),
         ({"minPartitions": " 5 "}, "without spaces"),

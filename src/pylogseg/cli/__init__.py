@@ -222,7 +222,7 @@ def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -
     # Without color, click strips escape sequences for pipes, which changes names. `Shown` escapes them.
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100, "color": True},
 )
-@click.option("--verbose", is_flag=True, is_eager=True, help="With --version: those of all that matters, too.")
+@click.option("--verbose", is_flag=True, is_eager=True, help="With --version: also show Python and the packages.")
 @click.option("--version", is_flag=True, expose_value=False, callback=_print_version, help="Show the version and exit.")
 def shell(verbose: bool) -> None:
     """Read and repair Kafka's log directories, without a broker or a JVM."""

@@ -36,7 +36,7 @@ taken, or another process that has the lock.
     "--above",
     multiple=True,
     metavar="COPY",
-    help="Begin with the files of this log directory, which stay as they are; repeatable, for those of one broker.",
+    help="Start with the logs of this log directory, which stays as it is; repeatable, for those of one broker.",
 )
 @click.option(
     "--node-id",
@@ -50,12 +50,12 @@ taken, or another process that has the lock.
     "--super-user",
     multiple=True,
     metavar="User:NAME",
-    help="May do everything, whatever ACLs say; repeatable. Who has not logged in is User:ANONYMOUS.",
+    help="User with all rights, whatever the ACLs; repeatable. Without a login, clients are User:ANONYMOUS.",
 )
 @click.option(
     "--allow-everyone-if-no-acl-found",
     is_flag=True,
-    help="Let everybody use a topic, group or transactional id that no ACL is about.",
+    help="Allow everyone to use a topic, group or transactional id without ACLs.",
 )
 def broker(
     directory: str | None,

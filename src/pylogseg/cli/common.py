@@ -227,7 +227,9 @@ def parsed(parse: Callable[[str], Any]) -> Callable[[click.Context, click.Parame
 def target_folder(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """Check that a folder to write to is there: a missing one may be a disk that is not mounted."""
     if "://" in value:
-        raise click.BadParameter(f"{value}: not a folder of this machine; what is read comes first", ctx, param)
+        raise click.BadParameter(
+            f"{value}: not a folder of this machine; the source comes first, the target last", ctx, param
+        )
     if not os.path.exists(value):
         raise click.BadParameter(f"{value}: no such folder: make it first, as the user of the broker", ctx, param)
     if not os.path.isdir(value):

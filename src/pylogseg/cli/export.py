@@ -254,7 +254,7 @@ def export(
     lacking = lacking_for(chosen.disk, readers, chosen.names, chosen.partitions, jobs=workers.jobs)
     if workers.is_spark and (out.file or not isinstance(out.store, FolderStore) or layouts.is_typed):
         raise click.UsageError(
-            "--spark exports to a folder that its workers share, and decodes nothing: leave it out, or see "
+            "--spark exports to a folder that its workers share, and decodes nothing: leave out --spark, or see "
             "pylogseg.spark.jobs.export"
         )
     with workers.executor() as executor, common.progress(chosen.size, "exporting") as advance:
@@ -272,8 +272,8 @@ def export(
     damage |= report_undecoded(layouts.undecoded)
     for path in done.kept:
         common.complain(
-            f"{path} is still of the earlier export: not all that would replace it could be read, and of that nothing "
-            "was written; to have it, export to another place"
+            f"{path} is still of the earlier export: not all that would replace it could be read, so nothing of that "
+            "was written; to get it, export to another place"
         )
     common.end_with_unreadable([log.error for log in unlisted], damage, is_error=bool(done.kept))
 

@@ -68,7 +68,7 @@ searched); 130 interrupted (also the end of --follow).
 
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
 @functools.partial(common.selection_options, first="[PATTERN] ")
-@click.option("--pattern", "-e", "patterns", multiple=True, metavar="PATTERN", help="Instead of PATTERN; repeatable.")
+@click.option("--pattern", "-e", "patterns", multiple=True, metavar="PATTERN", help="In place of PATTERN; repeatable.")
 @click.option(
     "--file",
     type=click.File("rb"),

@@ -93,7 +93,7 @@ def _moment(text: str | None) -> AsOf | None:
         match = re.fullmatch(r"\s*([\w.-]+-\d+)=(\d+)\s*", part)
         if match is None:
             raise RequestError(
-                f"invalid offset {part!r} in --as-of: expected PARTITION=OFFSET, as __consumer_offsets-1=568"
+                f"invalid offset {part!r} in --as-of: expected PARTITION=OFFSET, such as __consumer_offsets-1=568"
             )
         ends[match[1]] = int(match[2])
     return ends

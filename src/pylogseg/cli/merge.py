@@ -55,7 +55,7 @@ usage, a disk error, or a broker runs; 130 interrupted: FOLDER does not exist, r
 )
 @topic_option
 @click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
-@click.option("--take", multiple=True, metavar="NAME[,NAME...]=DIR", help="NAME is as in DIR; repeatable.")
+@click.option("--take", multiple=True, metavar="NAME[,NAME...]=DIR", help="Take NAME from DIR alone; repeatable.")
 @click.option("--dry-run", "-n", is_flag=True, help="Read everything, report what would come from where.")
 @click.option(
     "--cluster-metadata",

@@ -17,7 +17,7 @@ def check_output(out: Path, disk: Disk) -> None:
     real = Path(os.path.realpath(out))
     for place in dict.fromkeys(_places(disk)):
         if real.is_relative_to(os.path.realpath(place)):
-            raise RequestError(f"{out} lies in {place}, which is read: name a place outside of it")
+            raise RequestError(f"{out} is inside {place}, which is read: choose a place outside of it")
 
 
 def check_free(out: Path, overwrite: bool) -> None:

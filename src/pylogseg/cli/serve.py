@@ -56,9 +56,9 @@ taken, or a broker that has the lock: serve a copy then (pylogseg copy).
 @click.option(
     "--end-open-transactions",
     is_flag=True,
-    help="Count transactions that were open at the copy as aborted: read_committed consumers go on behind them.",
+    help="Treat transactions that the copy has open as aborted, so that read_committed consumers read on.",
 )
-@click.option("--group-offsets", is_flag=True, help="Let groups begin at the offsets in the copy's __consumer_offsets.")
+@click.option("--group-offsets", is_flag=True, help="Start groups at the offsets in the copy's __consumer_offsets.")
 @click.option(
     "--commits",
     metavar="COMMITS",

@@ -60,8 +60,8 @@ class Local(click.Path):
         """Refuse the URL of a tier, with what to do instead."""
         if is_tier(value):
             self.fail(
-                f"{value}: a tier, of which nothing is changed here: a folder of this machine is needed; `pylogseg "
-                f"restore {value} DIR` brings its partitions into one",
+                f"{value}: a tier cannot be changed: name a folder of this machine, or restore its partitions into one "
+                f"with `pylogseg restore {value} DIR`",
                 param,
                 ctx,
             )

@@ -41,10 +41,12 @@ def earlier_facts(path: str | os.PathLike[str], cluster_ids: Sequence[str], now_
         raise StorageError(os.fspath(path), "read", error.strerror or str(error), error.errno) from None
     except (ValueError, RecursionError) as error:
         raise RequestError(
-            f"{name} is no JSON of a report ({json_fault(error)}): `pylogseg report --json` writes one"
+            f"{name} is not the JSON of a report ({json_fault(error)}): `pylogseg report --json` writes one"
         ) from None
     if not isinstance(found, dict) or not isinstance(found.get("version"), int):
-        raise RequestError(f"{name} is no JSON of a report: it has no version; `pylogseg report --json` writes one")
+        raise RequestError(
+            f"{name} is not the JSON of a report: it has no version; `pylogseg report --json` writes one"
+        )
     if found["version"] > VERSION:
         raise RequestError(
             f"{name} has version {found['version']} of a report's JSON, and {VERSION} is known: "
@@ -52,7 +54,9 @@ def earlier_facts(path: str | os.PathLike[str], cluster_ids: Sequence[str], now_
         )
     wrong = [field for field, kind in _NEEDED.items() if not isinstance(found.get(field), kind)]
     if wrong:
-        raise RequestError(f"{name} is no whole JSON of a report: {', '.join(wrong)} is missing or of another type")
+        raise RequestError(
+            f"{name} is not the whole JSON of a report: {', '.join(wrong)} is missing or of another type"
+        )
     theirs = found.get("clusterIds") or []
     if cluster_ids and theirs and not set(cluster_ids) & set(map(str, theirs)):
         there, here = ", ".join(map(printable, map(str, theirs))), ", ".join(cluster_ids)
@@ -70,7 +74,7 @@ def compared(before: _Row, after: _Row, source: str) -> Since:
         return found
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         what = f"{type(error).__name__}: {error}"
-        raise RequestError(f"{printable(source)} is no JSON of a report as pylogseg writes it: {what}") from error
+        raise RequestError(f"{printable(source)} is not the JSON of a report as pylogseg writes it: {what}") from error
 
 
 class _ReportComparison:

@@ -286,12 +286,12 @@ def command_of(
 def check_decoding(sample: int, registry: _Path | None, value_as: str | None) -> None:
     """Refuse what would be ignored: only samples are decoded."""
     if value_as not in (None, "schema", "text"):
-        raise RequestError(f"value_as is 'schema' or 'text', not {value_as!r}")
+        raise RequestError(f"value_as must be 'schema' or 'text', not {value_as!r}")
     for name, value in {"registry": registry, "value-as": value_as}.items():
         if value is not None and not sample:
             raise RequestError(f"--{name} is for the records that --sample N shows")
     if registry is not None and value_as == "text":
-        raise RequestError("--value-as text decodes nothing: --registry has no use")
+        raise RequestError("--registry has no effect with --value-as text, which decodes nothing")
 
 
 def _places(disk: Disk) -> list[str]:

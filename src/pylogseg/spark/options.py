@@ -405,7 +405,7 @@ def _level(text: str) -> Literal["read_uncommitted", "read_committed"]:
 def _topics(text: str) -> tuple[str, ...]:
     names = _strings(text, "a list") if text.lstrip().startswith("[") else [name.strip() for name in text.split(",")]
     if not any(names):
-        raise ValueError("it names nothing")
+        raise ValueError("must name at least one topic")
     return tuple(dict.fromkeys(filter(None, names)))
 
 

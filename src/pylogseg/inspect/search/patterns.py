@@ -128,7 +128,7 @@ def regular_expression(written: str, ignore_case: bool = False) -> re.Pattern[by
         raise RequestError(f"invalid regular expression {written!r}: {error}") from None
     if in_re2(pattern.pattern) is None and may_explode(pattern.pattern):
         raise RequestError(
-            f"{written!r} might take for ever: it repeats what is repeated, or alternatives, and only Python's re "
-            "knows the rest of it (look-around, references, $ but at the end). Write it without the one or the other"
+            f"{written!r} might never end: it repeats a repetition or alternatives, and only Python's re knows "
+            "look-around, references and a $ that is not at the end. Write it without the one or the other"
         )
     return pattern
