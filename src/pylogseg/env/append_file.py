@@ -9,17 +9,13 @@ import socket as sockets
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from pylogseg.env.file_errors import check_truncate, cut_error, storage_error, sync_error
 from pylogseg.env.handles import Handles, SharedDescriptor, open_descriptor, open_folder
 from pylogseg.env.maps import Mapping
 from pylogseg.env.positions import Data, copy_head, read_at, write_at, write_buffers, write_once
-from pylogseg.errors import ClosedError, RequestError, StorageError
+from pylogseg.errors import StorageError
 
 _T = TypeVar("_T")
-
-
-def storage_error(path: str, operation: str, error: OSError) -> StorageError:
-    """Turn the system's error into a `StorageError` with the file and the operation."""
-    return StorageError(path, operation, error.strerror or str(error), error.errno)
 
 
 def sync_names(folder: str) -> None:
@@ -30,6 +26,16 @@ def sync_names(folder: str) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def send_file(path: str, socket: sockets.socket, descriptor: int, position: int, size: int) -> int:
+    """Send bytes of a file to a socket, whose errors pass as they are; return how many went."""
+    try:
+        return os.sendfile(socket.fileno(), descriptor, position, size)
+    except OSError as error:
+        if error.errno != errno.EIO:  # the only error of the disk
+            raise
+        raise storage_error(path, "send", error) from error
 
 
 class LocalAppendFile(SharedDescriptor):
@@ -103,8 +109,7 @@ class LocalAppendFile(SharedDescriptor):
                 if cuts != self._cuts:
                     continue
                 if len(data) < count:
-                    left = os.fstat(descriptor).st_size
-                    raise StorageError(self.path, "read", f"it was cut to {left} bytes by another program")
+                    raise cut_error(self.path, "read", os.fstat(descriptor).st_size)
                 return data
         except StorageError:
             raise
@@ -117,19 +122,17 @@ class LocalAppendFile(SharedDescriptor):
         """Return what a function finds that gets the descriptor, for `pread`, and the size; None without `pread`."""
         if not hasattr(os, "pread"):
             return None
-        descriptor = self._borrow()
         try:
-            while True:
-                cuts = self._cuts
-                found = search(descriptor, self.size)
-                if cuts == self._cuts:
-                    return found
+            with self as descriptor:
+                while True:
+                    cuts = self._cuts
+                    found = search(descriptor, self.size)
+                    if cuts == self._cuts:
+                        return found
         except StorageError:  # of another file
             raise
         except OSError as error:
             raise storage_error(self.path, "read", error) from error
-        finally:
-            self._give_back()
 
     def view(self, position: int, size: int) -> memoryview:
         """Return a read-only view of up to `size` bytes: into a map of what this process wrote, else of a copy."""
@@ -155,7 +158,7 @@ class LocalAppendFile(SharedDescriptor):
         try:
             size_on_disk = os.fstat(descriptor).st_size
             if size_on_disk < end:
-                raise StorageError(self.path, "map", f"it was cut to {size_on_disk} bytes by another program")
+                raise cut_error(self.path, "map", size_on_disk)
             mapping = Mapping(descriptor, size_on_disk)
         except (OSError, ValueError) as error:
             raise error if isinstance(error, StorageError) else StorageError(self.path, "map", str(error)) from error
@@ -170,21 +173,13 @@ class LocalAppendFile(SharedDescriptor):
             return 0
         if not hasattr(os, "sendfile"):
             return socket.send(self.view(position, size))
-        descriptor = self._borrow()
-        try:
-            return os.sendfile(socket.fileno(), descriptor, position, size)
-        except OSError as error:
-            if error.errno != errno.EIO:  # the only error of the disk
-                raise
-            raise storage_error(self.path, "send", error) from error
-        finally:
-            self._give_back()
+        with self as descriptor:
+            return send_file(self.path, socket, descriptor, position, size)
 
     def truncate(self, size: int, *, aside: bool = False) -> None:
         with self._lock:
             end = self.size
-            if not 0 <= size <= end:
-                raise RequestError(f"{self.path}: cannot truncate to {size} bytes: it has {end}")
+            check_truncate(self.path, size, end)
             if self._descriptor < 0 and not self._closed and self._ends_at(size):
                 return
             descriptor = self._opened()
@@ -234,7 +229,7 @@ class LocalAppendFile(SharedDescriptor):
 
     def sync(self) -> None:
         if self._sync_failed:
-            raise StorageError(self.path, "sync", "an earlier sync failed, so what is on the disk is not known")
+            raise sync_error(self.path)
         descriptor = self._borrow()
         try:
             os.fsync(descriptor)
@@ -267,14 +262,6 @@ class LocalAppendFile(SharedDescriptor):
             except OSError as error:
                 raise storage_error(self.path, f"rename to {path}", error) from error
             self.path = path
-
-    def _open(self) -> int:
-        if self._closed:
-            raise ClosedError(f"{self.path}: the file is closed")
-        try:
-            return super()._open()
-        except OSError as error:
-            raise storage_error(self.path, "open", error) from error
 
     def _close_descriptor(self) -> None:
         self._forget_maps()  # views stay valid

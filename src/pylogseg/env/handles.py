@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from pylogseg.env.file_errors import closed_error, storage_error
+
 #: The most files with a descriptor or a map at one time; a file needs at most one descriptor.
 DEFAULT_LIMIT = 128
 #: Why something is not opened.
@@ -98,7 +100,12 @@ class SharedDescriptor:
 
     def _open(self) -> int:
         """Open it; the lock is held."""
-        self._descriptor = self._handles.open(lambda: open_descriptor(self.path, self._flags))
+        if self._closed:
+            raise closed_error(self.path)
+        try:
+            self._descriptor = self._handles.open(lambda: open_descriptor(self.path, self._flags))
+        except OSError as error:
+            raise storage_error(self.path, "open", error) from error
         self._handles.add(self)
         return self._descriptor
 
@@ -115,6 +122,12 @@ class SharedDescriptor:
             self._users -= 1
             if self._closed and self._users == 0:
                 self._close_descriptor()
+
+    def __enter__(self) -> int:
+        return self._borrow()
+
+    def __exit__(self, *_: object) -> None:
+        self._give_back()
 
     def close(self) -> None:
         """Close it, once those who are using it are done."""

@@ -6,8 +6,9 @@ import os
 import struct
 import sys
 import threading
+from collections.abc import Hashable
 
-from pylogseg.env.append_file import storage_error
+from pylogseg.env.file_errors import storage_error
 from pylogseg.env.handles import open_descriptor
 from pylogseg.errors import DirectoryLockedError, StorageError
 
@@ -83,6 +84,22 @@ class FolderLock:
             finally:
                 os.close(descriptor)
                 _taken.discard(self._key)
+
+
+class ObjectLock:
+    """The lock of a folder among those who use one storage; nothing is on a disk."""
+
+    def __init__(self, path: str, locked: set[Hashable], key: Hashable) -> None:
+        if key in locked:
+            raise DirectoryLockedError(path, "this process has the lock already")
+        locked.add(key)
+        self.path, self._locked, self._key = path, locked, key
+
+    def release(self) -> None:
+        """Release the lock; a second call does nothing."""
+        if self._key is not None:
+            self._locked.discard(self._key)
+            self._key = None
 
 
 def check_unlocked(folder: str) -> None:

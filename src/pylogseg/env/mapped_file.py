@@ -7,11 +7,11 @@ import mmap
 import os
 import threading
 
-from pylogseg.env.append_file import storage_error
+from pylogseg.env.file_errors import check_put, check_resize, closed_error, cut_error, storage_error, sync_error
 from pylogseg.env.handles import Handles, open_descriptor
 from pylogseg.env.maps import Mapping
 from pylogseg.env.positions import Data, read_at, write_at
-from pylogseg.errors import ClosedError, RequestError, StorageError
+from pylogseg.errors import StorageError
 
 _NOT_SUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 #: Disk space is reserved in steps of this before a map is written: a map on a full disk kills the process.
@@ -82,7 +82,7 @@ class LocalMappedFile:
         finally:
             os.close(descriptor)
         if len(data) < size:
-            raise StorageError(self.path, "read", f"it was cut to {position + len(data)} bytes by another program")
+            raise cut_error(self.path, "read", position + len(data))
         return data
 
     def put(self, position: int, data: Data) -> None:
@@ -107,7 +107,7 @@ class LocalMappedFile:
         try:
             size_on_disk = os.fstat(descriptor).st_size
             if size_on_disk < self.size:
-                raise StorageError(self.path, "map", f"it was cut to {size_on_disk} bytes by another program")
+                raise cut_error(self.path, "map", size_on_disk)
             self._check(descriptor)
             mapping = Mapping(descriptor, self.size, writable=True)
         except (OSError, ValueError) as error:
@@ -129,8 +129,7 @@ class LocalMappedFile:
 
     def _reserve(self, position: int, end: int) -> None:
         """Reserve disk space for ``[0, end)`` and some more."""
-        if position < 0 or end > self.size:
-            raise RequestError(f"{self.path}: cannot write [{position}, {end}): it has {self.size} bytes")
+        check_put(self.path, position, end - position, self.size)
         with self._lock:
             descriptor = self._open()
             try:
@@ -153,8 +152,7 @@ class LocalMappedFile:
         return steps[1]
 
     def resize(self, size: int) -> None:
-        if size < 0:
-            raise RequestError(f"{self.path}: cannot resize to {size} bytes")
+        check_resize(self.path, size)
         with self._lock:
             if size == self.size:
                 return
@@ -180,7 +178,7 @@ class LocalMappedFile:
 
     def sync(self) -> None:
         if self._sync_failed:
-            raise StorageError(self.path, "sync", "an earlier sync failed, so what is on the disk is not known")
+            raise sync_error(self.path)
         with self._lock:
             mappings, size = list(self._maps), self.size
             descriptor = self._open()
@@ -222,7 +220,7 @@ class LocalMappedFile:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError(f"{self.path}: the file is closed")
+            raise closed_error(self.path)
 
     def _open(self) -> int:
         self._check_open()

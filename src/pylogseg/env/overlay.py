@@ -9,15 +9,15 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import NamedTuple, Protocol
 
 from pylogseg.env.filesystem import Entry, LocalFiles, check_small
 from pylogseg.env.handles import DEFAULT_LIMIT, LINKED, NO_FILE, Handles
-from pylogseg.env.locks import LOCK_NAME
+from pylogseg.env.locks import LOCK_NAME, ObjectLock
 from pylogseg.env.overlay_files import COPIED_BYTES, File, OverlayAppendFile, OverlayMappedFile, Read, read_disk
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile
-from pylogseg.errors import DirectoryLockedError, StorageError
+from pylogseg.errors import StorageError
 
 
 class FileChange(NamedTuple):
@@ -78,7 +78,7 @@ class OverlayStorage:
         self._exists = os.path.lexists if under is None else under.exists
         self._is_local = under is None
         self._root = _Folder(os.path.abspath(os.sep))
-        self._locked: set[str] = set()
+        self._locked: set[Hashable] = set()
         self.join = self._disk.join
         self.split = self._disk.split
 
@@ -195,10 +195,7 @@ class OverlayStorage:
         path = self.join(folder, LOCK_NAME)
         key = os.path.abspath(folder)
         self._folder(folder, "lock")
-        if key in self._locked:
-            raise DirectoryLockedError(path, "this process has the lock already")
-        self._locked.add(key)
-        return _OverlayLock(path, self._locked, key)
+        return ObjectLock(path, self._locked, key)
 
     def show(self, path: str, size: int, shown: Callable[[Read], Read]) -> None:
         """Give a file another content, which is read when it is needed.
@@ -328,12 +325,3 @@ def _read_under(under: Under, path: str, position: int, size: int) -> memoryview
         return memoryview(file.read(position, size)) if size <= COPIED_BYTES else file.view(position, size)
     finally:
         file.close()
-
-
-class _OverlayLock:
-    def __init__(self, path: str, locked: set[str], key: str) -> None:
-        self.path, self._locked, self._key = path, locked, key
-
-    def release(self) -> None:
-        self._locked.discard(self._key)
-        self._key = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import socket as sockets
@@ -10,12 +9,20 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from pylogseg.env.append_file import storage_error
+from pylogseg.env.append_file import send_file
+from pylogseg.env.file_errors import (
+    check_put,
+    check_resize,
+    check_truncate,
+    closed_error,
+    cut_error,
+    storage_error,
+)
 from pylogseg.env.filesystem import MappedReader as DiskFile
 from pylogseg.env.filesystem import PositionedFile
 from pylogseg.env.handles import Handles, SharedDescriptor
 from pylogseg.env.positions import Data, read_at
-from pylogseg.errors import ClosedError, RequestError, StorageError
+from pylogseg.errors import StorageError
 
 _T = TypeVar("_T")
 _CHUNK_BYTES = 4 << 20
@@ -33,7 +40,7 @@ def read_disk(path: str, position: int, size: int) -> memoryview:
         with PositionedFile(path) as file:
             data = file.read(position, size)
         if len(data) < size:
-            raise StorageError(path, "read", f"it was cut to {position + len(data)} bytes by another program")
+            raise cut_error(path, "read", position + len(data))
         return memoryview(data)
     with DiskFile(path) as disk:
         found: memoryview = disk.read(position, size)
@@ -130,50 +137,51 @@ class File:
         self.modified_ms = time.time_ns() // 1_000_000
 
 
-class _Open:
-    """Base of both kinds of open files."""
+class OpenFile:
+    """Base of open files that are kept in memory; `rename` is the storage's."""
 
-    def __init__(self, path: str, file: File, size: int, rename: Rename) -> None:
+    def __init__(self, path: str, size: int, rename: Rename) -> None:
         self.path, self.size = path, size
-        self._file, self._rename = file, rename
+        self._rename = rename
         self._closed = False
 
-    def _content(self) -> File:
+    def _check_open(self) -> None:
         if self._closed:
-            raise ClosedError(f"{self.path}: the file is closed")
-        return self._file
-
-    def sync(self) -> None:
-        """Do nothing: there is no disk below it."""
-        self._content()
+            raise closed_error(self.path)
 
     def rename(self, path: str) -> None:
+        """Give the file another name."""
         self._rename(self.path, path)
         self.path = path
 
     def close(self) -> None:
+        """Close the file."""
         self._closed = True
 
 
-class _Descriptor(SharedDescriptor):
-    """A file on the disk, for reading."""
+class _Overlaid(OpenFile):
+    """Base of both kinds of open files."""
 
-    __slots__ = ()
+    def __init__(self, path: str, file: File, size: int, rename: Rename) -> None:
+        super().__init__(path, size, rename)
+        self._file = file
 
-    def __enter__(self) -> int:
-        return self._borrow()
+    def _content(self) -> File:
+        self._check_open()
+        return self._file
 
-    def __exit__(self, *_: object) -> None:
-        self._give_back()
+    def sync(self) -> None:
+        """Do nothing: there is no disk below it."""
+        self._check_open()
 
 
-class OverlayAppendFile(_Open):
+class OverlayAppendFile(_Overlaid):
     """See `pylogseg.env.storage.AppendFile`; bytes of the disk are read, and sent, by one descriptor that is kept."""
 
     def __init__(self, path: str, file: File, size: int, rename: Rename, handles: Handles) -> None:
         super().__init__(path, file, size, rename)
         self._handles = handles
-        self._descriptor: _Descriptor | None = None
+        self._descriptor: SharedDescriptor | None = None
 
     @property
     def copied_below(self) -> int:
@@ -195,13 +203,13 @@ class OverlayAppendFile(_Open):
     def read(self, position: int, size: int) -> bytes:
         return bytes(self.view(position, size))
 
-    def _on_disk(self, end: int) -> _Descriptor | None:
+    def _on_disk(self, end: int) -> SharedDescriptor | None:
         """Return the descriptor of the file that has the bytes up to a position; None if they are not on a disk."""
         path = self._content().on_disk(end)
         if path is None:
             return None
         if self._descriptor is None or self._descriptor.path != path:
-            self._descriptor = _Descriptor(path, self._handles)
+            self._descriptor = SharedDescriptor(path, self._handles)
         return self._descriptor
 
     def by_descriptor(self, search: Callable[[int, int], _T]) -> _T | None:
@@ -231,7 +239,7 @@ class OverlayAppendFile(_Open):
         except OSError as error:
             raise storage_error(self.path, "read", error) from error
         if len(data) < end - position:
-            raise StorageError(self.path, "read", f"it was cut to {position + len(data)} bytes by another program")
+            raise cut_error(self.path, "read", position + len(data))
         return memoryview(data)
 
     def send_to(self, socket: sockets.socket, position: int, size: int) -> int:
@@ -241,17 +249,11 @@ class OverlayAppendFile(_Open):
         opened = self._on_disk(position + size) if hasattr(os, "sendfile") else None
         if opened is None:
             return socket.send(self.view(position, min(size, _SENT_BYTES)))
-        try:
-            with opened as number:
-                return os.sendfile(socket.fileno(), number, position, size)
-        except OSError as error:
-            if error.errno != errno.EIO or isinstance(error, StorageError):  # the only error of the disk
-                raise
-            raise storage_error(self.path, "send", error) from error
+        with opened as descriptor:
+            return send_file(self.path, socket, descriptor, position, size)
 
     def truncate(self, size: int, *, aside: bool = False) -> None:
-        if not 0 <= size <= self.size:
-            raise RequestError(f"{self.path}: cannot truncate to {size} bytes: it has {self.size}")
+        check_truncate(self.path, size, self.size)
         if self._content().size > size:
             self.size = size
             self._file.cut(size)
@@ -269,7 +271,7 @@ class OverlayAppendFile(_Open):
             self._descriptor.close()
 
 
-class OverlayMappedFile(_Open):
+class OverlayMappedFile(_Overlaid):
     """See `pylogseg.env.storage.MappedReader`."""
 
     def __init__(self, path: str, file: File, rename: Rename, *, created: bool) -> None:
@@ -286,14 +288,12 @@ class OverlayMappedFile(_Open):
     def put(self, position: int, data: Data) -> None:
         """Write inside the file."""
         tail = self._content().take_in()
-        if position < 0 or position + len(data) > self.size:
-            raise RequestError(f"{self.path}: cannot write {len(data)} bytes at {position}: it has {self.size}")
+        check_put(self.path, position, len(data), self.size)
         tail[position : position + len(data)] = data
         self._file.modified_ms = time.time_ns() // 1_000_000
 
     def resize(self, size: int) -> None:
-        if size < 0:
-            raise RequestError(f"{self.path}: cannot resize to {size} bytes")
+        check_resize(self.path, size)
         if size != self.size:
             self._content().resize(size)
             self.size = size

@@ -14,7 +14,8 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from pylogseg.env.append_file import LocalAppendFile, storage_error
+from pylogseg.env.append_file import LocalAppendFile
+from pylogseg.env.file_errors import storage_error
 from pylogseg.env.filesystem import Entry, LocalFiles
 from pylogseg.env.handles import DEFAULT_LIMIT, LINKED, NO_FILE, Handles, open_descriptor, open_folder
 from pylogseg.env.locks import FolderLock

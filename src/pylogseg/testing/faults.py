@@ -8,6 +8,7 @@ import socket as sockets
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 
+from pylogseg.env.file_errors import sync_error
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile, Storage
 from pylogseg.errors import StorageError
 
@@ -146,7 +147,7 @@ class _FaultyFile:
 
     def sync(self) -> None:
         if self._sync_failed:
-            raise StorageError(self.path, "sync", "an earlier sync failed, so what is on the disk is not known")
+            raise sync_error(self.path)
         try:
             self._storage.meets("sync", self.path, "sync")
             self._file.sync()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket as sockets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from pylogseg.env.clock import Clock, SystemClock
+from pylogseg.env.file_errors import check_put, check_resize, check_truncate
 from pylogseg.env.filesystem import Entry
+from pylogseg.env.locks import LOCK_NAME, ObjectLock
+from pylogseg.env.overlay_files import OpenFile
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile
-from pylogseg.errors import ClosedError, DirectoryLockedError, RequestError, StorageError
+from pylogseg.errors import StorageError
 from pylogseg.testing.state import ROOT, DiskState, NameChange, Operation, Trace
 
 
@@ -37,7 +40,7 @@ class MemoryStorage:
         self.clock: Clock = SystemClock() if clock is None else clock
         self._modified: dict[int, int] = {}
         self._next_node = self.state.new_node()
-        self._locked: set[int] = set()
+        self._locked: set[Hashable] = set()
         self.mutex = threading.RLock()
 
     def do(self, operation: Operation) -> None:
@@ -183,10 +186,7 @@ class MemoryStorage:
         """Take the lock of a folder of partitions."""
         with self.mutex:
             node = self._folder(folder, "lock")
-            if node in self._locked:
-                raise DirectoryLockedError(self.join(folder, ".lock"), "this process has the lock already")
-            self._locked.add(node)
-            return _MemoryLock(self.join(folder, ".lock"), self._locked, node)
+            return ObjectLock(self.join(folder, LOCK_NAME), self._locked, node)
 
     def join(self, folder: str, name: str) -> str:
         """Return a path in a folder."""
@@ -243,26 +243,15 @@ class MemoryStorage:
         return self._folder(folder, operation), name
 
 
-class _MemoryLock:
-    def __init__(self, path: str, locked: set[int], node: int) -> None:
-        self.path, self._locked, self._node = path, locked, node
-
-    def release(self) -> None:
-        self._locked.discard(self._node)
-        self._node = -1
-
-
-class _OpenFile:
+class _InMemory(OpenFile):
     """Base of both kinds of open files."""
 
     def __init__(self, storage: MemoryStorage, path: str, node: int, size: int) -> None:
-        self.path, self.size = path, size
+        super().__init__(path, size, storage.rename)
         self._storage, self._node = storage, node
-        self._closed = False
 
     def _content(self) -> bytearray:
-        if self._closed:
-            raise ClosedError(f"{self.path}: the file is closed")
+        self._check_open()
         return self._storage.state.files[self._node]
 
     def sync(self) -> None:
@@ -270,17 +259,8 @@ class _OpenFile:
         self._content()
         self._storage.do(Operation("sync", self._node))
 
-    def rename(self, path: str) -> None:
-        """Give the file another name."""
-        self._storage.rename(self.path, path)
-        self.path = path
 
-    def close(self) -> None:
-        """Close the file."""
-        self._closed = True
-
-
-class MemoryAppendFile(_OpenFile):
+class MemoryAppendFile(_InMemory):
     """See `pylogseg.env.storage.AppendFile`; views are copies."""
 
     @property
@@ -322,8 +302,7 @@ class MemoryAppendFile(_OpenFile):
     def truncate(self, size: int, *, aside: bool = False) -> None:
         """Cut the file, including preallocated bytes."""
         with self._storage.mutex:
-            if not 0 <= size <= self.size:
-                raise RequestError(f"{self.path}: cannot truncate to {size} bytes: it has {self.size}")
+            check_truncate(self.path, size, self.size)
             if len(self._content()) > size:
                 if aside and size < self.size:
                     copy = f"{self.path}.cut.deleted"
@@ -345,7 +324,7 @@ class MemoryAppendFile(_OpenFile):
         self._storage.modified_ms(self._node, ms)
 
 
-class MemoryMappedFile(_OpenFile):
+class MemoryMappedFile(_InMemory):
     """See `pylogseg.env.storage.MappedFile`."""
 
     def __init__(self, storage: MemoryStorage, path: str, node: int, size: int, *, created: bool) -> None:
@@ -365,14 +344,12 @@ class MemoryMappedFile(_OpenFile):
         """Write inside the file."""
         with self._storage.mutex:
             self._content()
-            if position < 0 or position + len(data) > self.size:
-                raise RequestError(f"{self.path}: cannot write {len(data)} bytes at {position}: it has {self.size}")
+            check_put(self.path, position, len(data), self.size)
             self._storage.do(Operation("write", self._node, position, bytes(data)))
 
     def resize(self, size: int) -> None:
         """Make the file longer by zeros, or shorter."""
-        if size < 0:
-            raise RequestError(f"{self.path}: cannot resize to {size} bytes")
+        check_resize(self.path, size)
         with self._storage.mutex:
             self._content()
             if size != self.size:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from pylogseg.disk.swaps import Swap, unfinished_swap
-from pylogseg.env.append_file import storage_error
+from pylogseg.env.file_errors import storage_error
 from pylogseg.env.filesystem import Entry, LocalFiles
 from pylogseg.env.handles import open_descriptor
 from pylogseg.env.positions import copy_with_holes
