@@ -88,6 +88,37 @@ topic_option = click.option(
 )
 
 
+partition_option = click.option(
+    "--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable."
+)
+quiet_option = click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total.")
+drop_behind_option = click.option(
+    "--drop-behind/--keep-pages",
+    default=True,
+    help="Drop pages from the page cache after reading (default), or keep them.",
+)
+below_log_start_option = click.option(
+    "--below-log-start", is_flag=True, help="Include deleted records that are still in the files."
+)
+
+
+def names_options(function: F) -> F:
+    """Add [NAME...], ``--topic`` and ``--partition``: parameters ``names``, ``topic`` and ``partition``."""
+    names = click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
+    return decorated(function, [names, topic_option, partition_option])
+
+
+def transfer_options(source: dict[str, Any], target: dict[str, Any], dry_run: str) -> Callable[[F], F]:
+    """Return what adds SRC, DST, `names_options` and ``--dry-run``; the first two are settings of the arguments."""
+    add = [
+        click.argument("source", metavar="SRC", **source),
+        click.argument("target", metavar="DST", **target),
+        names_options,
+        click.option("--dry-run", "-n", is_flag=True, help=dry_run),
+    ]
+    return lambda function: decorated(function, add)
+
+
 def selection_options(function: F, first: str = "", last: str = "") -> F:
     """Add PATH... NAME..., ``--topic`` and ``--partition``: parameters ``arguments``, ``topic``, ``partition``.
 
@@ -97,7 +128,7 @@ def selection_options(function: F, first: str = "", last: str = "") -> F:
     add = [
         click.argument("arguments", nargs=-1, required=True, metavar=shown, shell_complete=completion.names),
         topic_option,
-        click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable."),
+        partition_option,
         tier_option,
         keys_option,
     ]
@@ -282,22 +313,21 @@ def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = Fa
     return ms_of(moment) if rounds_down else first_ms(moment)
 
 
-def batch_times(command: F) -> F:
-    """Add --since and --until of commands that count batches."""
+def time_options(what: str = "From this time on") -> Callable[[F], F]:
+    """Return what adds ``--since`` and ``--until``; help begins with `what`."""
+    since = click.option(
+        "--since",
+        metavar="TIME",
+        callback=parsed(parse_moment),
+        help=f"{what}: now, 2h or 7d (ago), 2026-01-31T12:00:00Z (or with +02:00), or milliseconds.",
+    )
     until = click.option(
         "--until",
         metavar="TIME",
         callback=parsed(parse_moment),
         help="Up to this time, exclusive; written as for --since.",
     )
-    since = click.option(
-        "--since",
-        metavar="TIME",
-        callback=parsed(parse_moment),
-        help="Only batches from this time on: now, 2h or 7d (ago), 2026-01-31T12:00:00Z (or with +02:00), or "
-        "milliseconds.",
-    )
-    return since(until(command))
+    return lambda function: decorated(function, [since, until])
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON lines, for programs.")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import click
 
-from pylogseg.cli import common, completion
+from pylogseg.cli import common
 from pylogseg.cli.tiers import DISK, Local
 from pylogseg.offline.copying.command import copy as copy_log_dir
 from pylogseg.offline.copying.partition import PartitionCopy
@@ -50,12 +50,7 @@ read is reported and left out, the rest is copied); 130 interrupted.
 
 
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
-@click.argument("source", metavar="SRC", type=DISK)
-@click.argument("target", metavar="DST", type=Local())
-@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
-@common.topic_option
-@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
-@click.option("--dry-run", "-n", is_flag=True, help="Only list what would be copied, and how many bytes.")
+@common.transfer_options({"type": DISK}, {"type": Local()}, "Only list what would be copied, and how many bytes.")
 @common.json_option
 @common.jobs_option
 def copy(

@@ -42,10 +42,8 @@ or damage, since unreadable records cannot be compared; 130 interrupted.
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
 @click.argument("a", metavar="A", shell_complete=completion.files)
 @click.argument("b", metavar="B", shell_complete=completion.files)
-@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
-@common.topic_option
+@common.names_options
 @tiers.keys_option
-@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
 @click.option("--offsets-only", is_flag=True, help="Compare which offsets exist, not the content of records.")
 @click.option(
     "--latest", is_flag=True, help="Compare the last record of each key, so that a log equals its compaction."
@@ -59,7 +57,7 @@ or damage, since unreadable records cannot be compared; 130 interrupted.
     callback=common.parsed(parse_offsets),
     help="From offset A up to B, exclusive. A or A: is from A on, :B up to B, A:+1 one record.",
 )
-@click.option("--below-log-start", is_flag=True, help="Include deleted records that are still in the files.")
+@common.below_log_start_option
 @click.option(
     "--max-ranges", type=click.IntRange(min=0), default=1000, show_default=True, metavar="N",
     help="List at most N ranges of each partition; all are counted.",

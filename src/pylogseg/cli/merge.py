@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from pylogseg.cli import completion
-from pylogseg.cli.common import json_option, paths_and_names, topic_option
+from pylogseg.cli.common import json_option, partition_option, paths_and_names, quiet_option, topic_option
 from pylogseg.cli.offline import Request
 from pylogseg.cli.tiers import DISK, Local
 from pylogseg.cli.workers import parts_option
@@ -54,7 +54,7 @@ usage, a disk error, or a broker runs; 130 interrupted: FOLDER does not exist, r
     "--into", metavar="FOLDER", type=Local(), required=True, help="The new log directory: empty, or a new path."
 )
 @topic_option
-@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
+@partition_option
 @click.option("--take", multiple=True, metavar="NAME[,NAME...]=DIR", help="Take NAME from DIR alone; repeatable.")
 @click.option("--dry-run", "-n", is_flag=True, help="Read everything, report what would come from where.")
 @click.option(
@@ -65,7 +65,7 @@ usage, a disk error, or a broker runs; 130 interrupted: FOLDER does not exist, r
 @json_option
 @parts_option
 @click.option("--verbose", "-v", is_flag=True, help="Print each line for each partition.")
-@click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total.")
+@quiet_option
 def merge(
     arguments: tuple[str, ...],
     into: str,

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from pylogseg.cli import completion
-from pylogseg.cli.common import json_option, target_folder, topic_option
+from pylogseg.cli.common import json_option, quiet_option, target_folder, transfer_options
 from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.cli.tiers import DISK
 from pylogseg.errors import RequestError
@@ -44,15 +43,10 @@ Run the command as the broker's user, who must own the files.
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("source", metavar="SRC", type=DISK)
-@click.argument("target", metavar="DST", callback=target_folder)
-@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
-@topic_option
-@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
-@click.option("--dry-run", "-n", is_flag=True, help="Report what would be moved, and change nothing.")
+@transfer_options({"type": DISK}, {"callback": target_folder}, "Report what would be moved, and change nothing.")
 @click.option("--force", is_flag=True, help="Move partitions that are known to lack records, too.")
 @json_option
-@click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total.")
+@quiet_option
 def move(
     source: str,
     target: str,

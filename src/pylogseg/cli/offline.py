@@ -17,22 +17,22 @@ from typing import Any, NamedTuple
 
 import click
 
-from pylogseg.cli import completion
 from pylogseg.cli.common import (
     change_text,
     count_text,
     decorated,
     jobs_option,
     json_option,
+    names_options,
     parse_moment,
     parse_settings,
     parsed,
     print_json,
     print_table,
     progress,
+    quiet_option,
     report_lacking,
     size_text,
-    topic_option,
     try_print,
 )
 from pylogseg.cli.tiers import DISK, Local
@@ -95,9 +95,7 @@ _OPTION_NAMES = ("dry_run", "into", "server_properties", "cluster_metadata", "no
 
 _OPTIONS = (
     click.argument("directory", metavar="DIR", type=DISK),
-    click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names),
-    topic_option,
-    click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable."),
+    names_options,
     click.option("--dry-run", "-n", is_flag=True, help="Report what would be done, and change nothing."),
     click.option(
         "--into",
@@ -125,7 +123,7 @@ _OPTIONS = (
     click.option(
         "--verbose", "-v", is_flag=True, help="Also print unchanged partitions, notices, and each file of a dry run.",
     ),
-    click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total."),
+    quiet_option,
 )  # fmt: skip
 
 

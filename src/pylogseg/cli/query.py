@@ -119,30 +119,15 @@ def query_options(on_corrupt: str = "raise", always_latest: bool = False) -> Cal
             help="From offset A up to B, exclusive. A or A: is from A on, :B up to B, A:+1 one record; -N counts from "
             "the end of each partition.",
         ),
-        click.option(
-            "--since",
-            metavar="TIME",
-            callback=common.parsed(common.parse_moment),
-            help="From this time on: now, 2h or 7d (ago), 2026-01-31T12:00:00Z (or with +02:00), or milliseconds.",
-        ),
-        click.option(
-            "--until",
-            metavar="TIME",
-            callback=common.parsed(common.parse_moment),
-            help="Up to this time, exclusive; written as for --since.",
-        ),
+        common.time_options(),
         click.option("--key", "-k", metavar="KEY", help="Only records with this key, in the form of --key-as."),
         click.option("--control", is_flag=True, help="Include control records (transaction markers)."),
-        click.option("--below-log-start", is_flag=True, help="Include deleted records that are still in the files."),
+        common.below_log_start_option,
         common.isolation_option,
         common.on_corrupt_option(on_corrupt),
         common.decompressed_option("counts as damaged"),
         common.rate_option,
-        click.option(
-            "--drop-behind/--keep-pages",
-            default=True,
-            help="Drop pages from the page cache after reading (default), or keep them.",
-        ),
+        common.drop_behind_option,
         *([] if always_latest else [flag]),
         click.option("--tombstones", is_flag=True, help=f"{when}nclude keys whose last record has no value."),
         click.option(

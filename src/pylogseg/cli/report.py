@@ -63,7 +63,7 @@ interrupted: no file is left.
 @click.option("--output", "-o", metavar="FILE", type=Local(), help="Write the page to FILE.")
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 @click.option("--full", is_flag=True, help="Read and check every byte, instead of headers and a sample.")
-@common.batch_times
+@common.time_options("Only batches from this time on")
 @click.option(
     "--sample",
     type=click.IntRange(min=0),

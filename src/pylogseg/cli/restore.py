@@ -13,9 +13,10 @@ from pylogseg.cli.common import (
     json_option,
     parse_size,
     parsed,
+    quiet_option,
     target_folder,
     tier_end_options,
-    topic_option,
+    transfer_options,
 )
 from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
@@ -83,12 +84,7 @@ def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
 
 
 @click.command(epilog=_EPILOG)
-@click.argument("source", metavar="SRC", callback=_source)
-@click.argument("target", metavar="DST", callback=_target)
-@click.argument("names", nargs=-1, metavar="[NAME...]")
-@topic_option
-@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable.")
-@click.option("--dry-run", "-n", is_flag=True, help="Report what would be restored, and change nothing.")
+@transfer_options({"callback": _source}, {"callback": _target}, "Report what would be restored, and change nothing.")
 @click.option("--overwrite", is_flag=True, help="Replace partitions that exist with other records.")
 @click.option("--force", is_flag=True, help="Restore also from a backup that is known to lack records.")
 @click.option("--committed", is_flag=True, help="Treat all records of the table as committed.")
@@ -121,7 +117,7 @@ def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
 )
 @json_option
 @functools.partial(workers_option, jobs=parts_option)
-@click.option("--quiet", "-q", is_flag=True, help="Print only errors and the total.")
+@quiet_option
 def restore(
     source: str,
     target: str,

@@ -75,7 +75,7 @@ Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
     type=click.Choice(["name", "size", "records"]),
     help="Order of the lines of --by; size and records: largest first.",
 )
-@common.batch_times
+@common.time_options("Only batches from this time on")
 @click.option(
     "--top-keys",
     type=click.IntRange(min=1),
@@ -86,11 +86,7 @@ Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
 @common.json_option
 @common.decompressed_option("counts as damaged")
 @common.rate_option
-@click.option(
-    "--drop-behind/--keep-pages",
-    default=True,
-    help="Drop pages from the page cache after reading (default), or keep them.",
-)
+@common.drop_behind_option
 @workers_option
 def stats(
     arguments: tuple[str, ...],
