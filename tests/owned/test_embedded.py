@@ -583,6 +583,19 @@ def test_the_loggers_tell(data: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert said[2].endswith(" s, offsets 0 to 0, 0 repairs")
 
 
+def test_a_cut_of_what_was_flushed_is_logged_as_a_loss(data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with open_log(data / "orders-0") as log:
+        log.append(values(3))
+    (data / MARKER).unlink()
+    file = data / "orders-0" / "00000000000000000000.log"
+    file.write_bytes(file.read_bytes()[:-3])
+    with caplog.at_level("WARNING", "pylogseg"), open_log(data / "orders-0") as log:
+        (cut,) = [action for action in log.report.actions if action.kind is ActionKind.CUT]
+    assert cut.is_damage
+    assert "the recovery point says 3" in cut.reason
+    assert str(cut) in [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+
 def test_flush_by_time_and_checkpoints_in_the_background(data: Path) -> None:
     clock = ManualClock(1_700_000_000_000)
     scheduler = ManualScheduler(clock)

@@ -243,7 +243,7 @@ def prepare_validated(records not None, int64_t first_offset, int64_t append_tim
                 view.shape[0])
 
 
-def prepare_with_offsets(data not None, int32_t leader_epoch, bint raft, int64_t size_limit):
+def prepare_with_offsets(data not None, int32_t leader_epoch):
     """Validate batches that keep their offsets, in one pass.
 
     Parameters
@@ -251,10 +251,7 @@ def prepare_with_offsets(data not None, int32_t leader_epoch, bint raft, int64_t
     data : buffer
         Any number of batches; a partial one at the end is left out.
     leader_epoch : int
-        From the first batch with a higher epoch on, batches are left out; with `raft`, all must have this epoch.
-    raft : bool
-    size_limit : int
-        Most bytes of a batch; negative for no limit.
+        From the first batch with a higher epoch on, batches are left out.
 
     Returns
     -------
@@ -279,12 +276,11 @@ def prepare_with_offsets(data not None, int32_t leader_epoch, bint raft, int64_t
         if good and not skip:
             with nogil:
                 header.read_header(p + start, size, &row)
-                if not raft and row.leader_epoch > leader_epoch:
+                if row.leader_epoch > leader_epoch:
                     skip = True
                 else:
                     good = (row.attributes & header.CODEC_MASK) <= append.HIGHEST_CODEC and row.last_offset > last
                     good = good and row.base_offset <= row.last_offset <= HIGHEST_OFFSET
-                    good = good and (not raft or row.leader_epoch == leader_epoch) and (size_limit < 0 or size <= size_limit)
                     good = good and header.crc_holds(p + start, size)
         if not good:
             return None

@@ -1,7 +1,7 @@
 """Files and folders that are written beside the names that they get when they are whole.
 
 A file of this machine: `whole`, with `sweep` for what a killed process left; an object of a store appears whole anyway.
-A folder: `NewFolder`. A file that has to survive a crash of the machine: `Storage.write_whole`.
+A folder: `NewFolder`. A file that has to survive a crash of the machine: `synced`, or `Storage.write_whole`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import IO
 
 from pylogseg.env.handles import open_descriptor
 from pylogseg.env.locks import LOCK_NAME
-from pylogseg.env.storage import LocalStorage, Storage, make_folder
+from pylogseg.env.storage import AppendFile, LocalStorage, Storage, make_folder
 from pylogseg.errors import RequestError, StorageError
 
 #: Readers of datasets skip names that begin with a dot.
@@ -110,7 +110,27 @@ def is_alive(process: int) -> bool:
     return True
 
 
-# ---- folders of a storage ----
+# ---- files and folders of a storage ----
+
+
+@contextlib.contextmanager
+def synced(storage: Storage, beside: str, target: str) -> Iterator[AppendFile]:
+    """Yield a file at `beside`, which gets the name `target` when its bytes are on the disk; a failure removes it.
+
+    The name is on the disk after `sync_folder`.
+    """
+    file = storage.open_log(beside)
+    try:
+        file.truncate(0)
+        yield file
+        file.sync()
+    except BaseException:  # for example a full disk: free the space
+        file.close()
+        with contextlib.suppress(StorageError):
+            storage.remove(beside)
+        raise
+    file.close()
+    storage.rename(beside, target)
 
 
 def check_free(storage: Storage, path: str) -> None:

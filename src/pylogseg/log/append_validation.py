@@ -64,7 +64,7 @@ def follower(
     no size limit. Raises OffsetsOutOfOrderError if offsets do not ascend or begin below `next_offset`, else as Kafka
     does.
     """
-    done = _append.prepare_with_offsets(data, leader_epoch, False, -1)
+    done = _append.prepare_with_offsets(data, leader_epoch)
     if done is None:
         view = byte_view(data)
         try:

@@ -10,11 +10,11 @@ split, since the new ones have its batches.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 from typing import Protocol
 
+from pylogseg.env.beside import synced
 from pylogseg.env.filesystem import Readable
 from pylogseg.env.storage import Storage, make_folder
 from pylogseg.errors import RequestError, StorageError
@@ -85,20 +85,9 @@ class FolderKeeper:
 
     def _copy(self, file: Readable, start: int, end: int, folder: str, target: str) -> None:
         make_folder(self._storage, folder)
-        part = f"{target}.part"
-        copy = self._storage.open_log(part)
-        try:
-            copy.truncate(0)
+        with synced(self._storage, f"{target}.part", target) as copy:
             for at in range(start, end, _CHUNK_BYTES):
                 copy.append(file.read(at, min(_CHUNK_BYTES, end - at)))
-            copy.sync()
-        except BaseException:  # for example a full disk: free the space
-            copy.close()
-            with contextlib.suppress(StorageError):
-                self._storage.remove(part)
-            raise
-        copy.close()
-        self._storage.rename(part, target)
         self._storage.sync_folder(folder)
 
     def _list(self, folder: str, line: str) -> None:

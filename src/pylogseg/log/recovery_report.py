@@ -156,7 +156,7 @@ class LoadReport:
     def add(self, action: Action) -> None:
         """Note an action, and log it."""
         self.actions.append(action)
-        _log.log(logging.WARNING if action.is_damage else logging.INFO, "%s", printable(str(action)))
+        _tell(action)
 
     def compare_end(self, path: str, log_end: int, recovery_point: int, high_watermark: int) -> None:
         """Name what is lost if the log had been flushed, or replicated, up to a higher offset than its end now.
@@ -175,12 +175,11 @@ class LoadReport:
             end = max(recovery_point, high_watermark)
             reason = f"the log ends at {log_end}, and {reason}"
             self.add(Action(ActionKind.SHORT, path, reason, True, first_offset=log_end, next_offset=end))
-        self.actions[:] = [
-            replace(action, is_damage=True, reason=f"{action.reason}; but {reason}")
-            if action.kind is ActionKind.CUT and not action.is_damage
-            else action
-            for action in self.actions
-        ]
+        for number, action in enumerate(self.actions):
+            if action.kind is ActionKind.CUT and not action.is_damage:
+                lost = replace(action, is_damage=True, reason=f"{action.reason}; but {reason}")
+                self.actions[number] = lost
+                _tell(lost)
 
     def _count(self, *kinds: ActionKind) -> int:
         return sum(action.kind in kinds for action in self.actions)
@@ -227,3 +226,7 @@ class LoadReport:
             "recoveredSegments": self.recovered_segments,
             "recoveredBytes": self.recovered_bytes,
         }
+
+
+def _tell(action: Action) -> None:
+    _log.log(logging.WARNING if action.is_damage else logging.INFO, "%s", printable(str(action)))

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from pylogseg.env.beside import synced
 from pylogseg.env.environment import Environment
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.scheduler import CollectingScheduler
@@ -185,8 +186,8 @@ class _Reindexing:
         if parse_file_name(name).kind is FileKind.LEADER_EPOCHS:
             self._storage.write_whole(path, data)
             return
-        self._storage.write_synced(path + _WRITING, data)
-        self._storage.rename(path + _WRITING, path)
+        with synced(self._storage, path + _WRITING, path) as file:
+            file.append(data)
 
     def _row(self, name: str, action: str) -> dict[str, Any]:
         sizes = [
