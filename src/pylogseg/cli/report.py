@@ -19,8 +19,8 @@ from pylogseg.reading.log_reader import check_times
 from pylogseg.reading.partition import Throttle
 from pylogseg.reporting.cluster import cluster_ids
 from pylogseg.reporting.comparing import earlier_facts
+from pylogseg.reporting.options import ReportOptions
 from pylogseg.reporting.report import check_decoding, command_of, partitions_to_scan, reported
-from pylogseg.reporting.wishes import Wishes
 
 _EPILOG = """\b
 Examples:
@@ -163,7 +163,7 @@ def report(
         numbers=partition,
         config=config,
     )
-    wishes = Wishes(
+    options = ReportOptions(
         full=full,
         since=since,
         until=until,
@@ -184,7 +184,7 @@ def report(
     size = sum(segment.size for p in scanned for segment in p.segments)
     size += sum(segment.size for segment in chosen.disk.loose)
     with workers.executor() as executor, common.progress(size, "report") as advance:
-        found = reported(chosen.disk, replace(wishes, executor=executor), advance)
+        found = reported(chosen.disk, replace(options, executor=executor), advance)
     if compare is not None:
         found = found.since(compare)
     if output is not None:

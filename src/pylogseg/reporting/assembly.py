@@ -34,6 +34,7 @@ from pylogseg.reporting.facts import (
     PartitionInBrief,
     TransactionsFact,
 )
+from pylogseg.reporting.options import ReportOptions
 from pylogseg.reporting.partitions import (
     MOST_ABORTED,
     MOST_PRODUCERS,
@@ -54,7 +55,6 @@ from pylogseg.reporting.payloads import Samples
 from pylogseg.reporting.scanning import SegmentScan
 from pylogseg.reporting.scope import Reading, scope_fact, verdict_of
 from pylogseg.reporting.totals import Totals
-from pylogseg.reporting.wishes import Wishes
 from pylogseg.values.internal.producers import ProducerRow
 
 #: Findings that are listed; in the page, damage first.
@@ -72,19 +72,19 @@ class _Draft(NamedTuple):
 class ReportAssembly:
     """Collects what is found, in the order of the disk."""
 
-    def __init__(self, disk: Disk, wishes: Wishes) -> None:
-        self._disk, self._wishes = disk, wishes
+    def __init__(self, disk: Disk, options: ReportOptions) -> None:
+        self._disk, self._options = disk, options
         self._log_dirs = {
             log_dir.files.split(log_dir.files.join(log_dir.path, "x"))[0]: log_dir.path for log_dir in disk.log_dirs
         }
         self._checkpoints: dict[str, Checkpoints] = {}
         self._cleaned: dict[str, set[str]] = {}
         self._settings = SettingsOf(
-            disk.log_dirs, Options(config=wishes.config, server_properties=wishes.server_properties)
+            disk.log_dirs, Options(config=options.config, server_properties=options.server_properties)
         )
-        self._samples = Samples(disk, wishes)
-        self._cluster = ClusterFacts(disk, wishes.now_ms)
-        self._totals = Totals(wishes.now_ms)
+        self._samples = Samples(disk, options)
+        self._cluster = ClusterFacts(disk, options.now_ms)
+        self._totals = Totals(options.now_ms)
         self.reading = Reading()
         self._findings: list[FindingFact] = []
         self._unlisted = 0
@@ -103,7 +103,7 @@ class ReportAssembly:
         """Begin with a partition, or a file that was named by itself."""
         self.finish_partition()
         name = partition.name if partition is not None else unit.name if unit else ""
-        fold = Fold(unit or Unit(name, (), 0, None), self._wishes.now_ms, self._wishes.is_whole)
+        fold = Fold(unit or Unit(name, (), 0, None), self._options.now_ms, self._options.is_whole)
         self._now = partition, unit, fold
         self.reading.partitions += partition is not None and partition.error is None
 
@@ -129,7 +129,7 @@ class ReportAssembly:
 
     def add_unscanned(self, partition: Partition) -> None:
         """Add a partition that is only listed."""
-        fact = unscanned_fact(partition, self._disk_of(partition), self._wishes.now_ms)
+        fact = unscanned_fact(partition, self._disk_of(partition), self._options.now_ms)
         self._keep(_Draft(fact, None))
 
     def add_finding(self, finding: Finding) -> None:
@@ -174,13 +174,13 @@ class ReportAssembly:
     # ---- one partition ----
 
     def _of_partition(self, partition: Partition, fold: Fold) -> _Draft:
-        row = partition_row_of(partition, fold if self._wishes.is_whole else None)
+        row = partition_row_of(partition, fold if self._options.is_whole else None)
         segments, left = merged_segments([*fold.segments, *left_over(partition.others)], MOST_SEGMENTS)
         fact = blank_fact(partition, self._disk_of(partition), row, fold, segments, left)
         if partition.error is not None:
             return _Draft(fact, fold)
         try:
-            producers, late = producers_at_end(partition, row.log_end_offset, fold.stats, self._wishes.full)
+            producers, late = producers_at_end(partition, row.log_end_offset, fold.stats, self._options.full)
         except PylogsegError as error:
             self._note_failure(partition, error)
             return _Draft(fact, fold)
@@ -200,10 +200,10 @@ class ReportAssembly:
         fact: PartitionFact,
     ) -> PartitionFact:
         """Add what the other files of a partition say, and its records."""
-        wishes = self._wishes
+        options = self._options
         try:
-            payloads = self._samples.newest(partition, row) if wishes.payloads else ()
-            sample = fold.sample_fact(payloads, wishes.payloads > 0, wishes.limit_bytes)
+            payloads = self._samples.newest(partition, row) if options.payloads else ()
+            sample = fold.sample_fact(payloads, options.payloads > 0, options.limit_bytes)
         except PylogsegError as error:
             self._note_failure(partition, error)
             return fact
@@ -230,7 +230,7 @@ class ReportAssembly:
     def _cleaning(
         self, partition: Partition, fold: Fold, row: PartitionRow, producers: Sequence[ProducerRow]
     ) -> CleaningFact | None:
-        if not partition.topic or not self._wishes.is_whole or row.log_end_offset is None:
+        if not partition.topic or not self._options.is_whole or row.log_end_offset is None:
             return None
         log_dir = self._disk_of(partition)
         settings = self._settings.of(log_dir, partition.topic, partition.name, self._is_cleaned(partition))
@@ -254,7 +254,7 @@ class ReportAssembly:
         return cleaning_fact(
             shape,
             settings,
-            self._wishes.now_ms,
+            self._options.now_ms,
             keys,
             commands.of_cleaning(
                 path,
@@ -290,7 +290,7 @@ class ReportAssembly:
         fact = replace(
             fact,
             name=printable(unit.name),
-            sample=fold.sample_fact((), False, self._wishes.limit_bytes),
+            sample=fold.sample_fact((), False, self._options.limit_bytes),
             commands=(
                 Command("show", commands.line("pylogseg", "dump", path)),
                 Command("show", commands.line("pylogseg", "verify", path)),
@@ -317,7 +317,7 @@ class ReportAssembly:
 
     def facts(self, summary: VerifySummary, took_ms: int) -> Facts:
         """Return all that was found."""
-        wishes = self._wishes
+        options = self._options
         partitions = [self._finished(draft) for draft in self._best()]
         for note in (*self._disk.notes, *self._settings.notes, *self._samples.notes):
             self.reading.notes.append(printable(note))
@@ -332,14 +332,14 @@ class ReportAssembly:
         findings = sorted(self._findings, key=lambda fact: (order.index(fact.urgency), fact.level))
         kept = findings[:MOST_FINDINGS]
         series, grown = self._totals.by_time()
-        scope = scope_fact(self.reading, wishes, summary, self._why_not_all())
+        scope = scope_fact(self.reading, options, summary, self._why_not_all())
         return Facts(
             version=VERSION,
             pylogseg=__version__,
-            made_ms=wishes.now_ms,
+            made_ms=options.now_ms,
             took_ms=took_ms,
-            paths=tuple(printable(path) for path in wishes.paths),
-            command=wishes.command,
+            paths=tuple(printable(path) for path in options.paths),
+            command=options.command,
             verdict=verdict_of(scope, summary),
             damage=damage,
             notices=notices,
@@ -356,7 +356,7 @@ class ReportAssembly:
             partitions_in_brief=self._not_shown(partitions),
             cluster_ids=cluster_ids(self._disk),
             names_not_listed=self._others(partitions),
-            command_of_others=commands.line("pylogseg", "report", *wishes.paths, "NAME", "-o", "report.html"),
+            command_of_others=commands.line("pylogseg", "report", *options.paths, "NAME", "-o", "report.html"),
             series=series.fact(),
             growth=grown.fact(),
             **tables,

@@ -19,9 +19,9 @@ from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.reading.partition import Throttle
 from pylogseg.reporting.assembly import ReportAssembly
 from pylogseg.reporting.facts import Facts
+from pylogseg.reporting.options import ReportOptions
 from pylogseg.reporting.partitions import TOP
 from pylogseg.reporting.scanning import Sampling, SegmentScan, Task, is_local, scan
-from pylogseg.reporting.wishes import Wishes
 
 #: Bytes of records that are decoded without ``--full``: of a partition, and of all.
 _SAMPLED_BYTES, _SAMPLED_TOTAL, _LEAST_SAMPLED = 1 << 20, 256 << 20, 64 << 10
@@ -38,26 +38,26 @@ MOST_SAMPLED = 300
 def gather(
     disk: Disk,
     chosen: Sequence[Partition],
-    wishes: Wishes,
+    options: ReportOptions,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Facts:
     """Return the facts of partitions of a disk, and of its single files."""
     began = time.monotonic()
     readable = [p for p in chosen if p.error is None]
     notes: list[str] = []
-    units = units_since(units_of(disk, readable, notes), wishes.since)
+    units = units_since(units_of(disk, readable, notes), options.since)
     by_path = {p.path: (unit, first) for p, (unit, first) in zip(readable, units, strict=False)}
     loose = units[len(readable) :]
     order = [(p, *by_path[p.path]) if p.error is None else (p, None, 0) for p in chosen]
-    assembly = ReportAssembly(disk, wishes)
+    assembly = ReportAssembly(disk, options)
     assembly.reading.notes += notes
     whole = [(unit, first) for _, unit, first in order if unit is not None] + loose
-    tasks = _tasks(whole, wishes)
-    scans = _scanned(disk, tasks, wishes, on_bytes)
+    tasks = _tasks(whole, options)
+    scans = _scanned(disk, tasks, options, on_bytes)
     summary = VerifySummary(Level.INDEXES)
-    if wishes.is_whole:
+    if options.is_whole:
         reports = _reports(order, loose, scans, assembly)
-        names, numbers = wishes.names, wishes.numbers
+        names, numbers = options.names, options.numbers
         findings = findings_of(disk, chosen, reports, summary, names=names, numbers=numbers)
     else:
         findings = summary.added(_of_segments(_reports(order, loose, scans, assembly)))
@@ -66,7 +66,7 @@ def gather(
     assembly.finish_partition()
     checked = {p.path for p in chosen}
     for partition in disk.partitions:
-        if partition.path not in checked and not wishes.names and not wishes.numbers:
+        if partition.path not in checked and not options.names and not options.numbers:
             assembly.add_unscanned(partition)
     return assembly.facts(summary, round((time.monotonic() - began) * 1000))
 
@@ -94,15 +94,15 @@ def _reports(
 
 
 def _scanned(
-    disk: Disk, tasks: list[Task], wishes: Wishes, on_bytes: Callable[[int], None] | None
+    disk: Disk, tasks: list[Task], options: ReportOptions, on_bytes: Callable[[int], None] | None
 ) -> Iterator[SegmentScan]:
     """Look at segments, in order; what records of a partition say is merged where it was read."""
     # Headers of local files are many small reads with little work in between: threads would wait for each other.
-    is_small = not wishes.full and all(is_local(task.segment) for task in tasks)
-    executor = INLINE if is_small and isinstance(wishes.executor, Threads) else wishes.executor
+    is_small = not options.full and all(is_local(task.segment) for task in tasks)
+    executor = INLINE if is_small and isinstance(options.executor, Threads) else options.executor
     keys = [task.segment.path if task.segment in disk.loose else _folder(task) for task in tasks]
     sizes = [task.segment.size if task.is_full else min(task.segment.size, _SOME_BYTES) for task in tasks]
-    work = functools.partial(_scan, throttle=wishes.throttle)
+    work = functools.partial(_scan, throttle=options.throttle)
     label = "pylogseg report"
     for _, scans in executor.merge(work, tasks, keys, _fold, _merged, sizes, label=label, on_bytes=on_bytes):
         yield from scans
@@ -146,20 +146,20 @@ def _merged(key: str, scans: Iterator[SegmentScan]) -> list[SegmentScan]:
     return found
 
 
-def _tasks(units: Sequence[tuple[Unit, int]], wishes: Wishes) -> list[Task]:
+def _tasks(units: Sequence[tuple[Unit, int]], options: ReportOptions) -> list[Task]:
     """Return the tasks of logs: what is read of a segment depends on how many there are."""
     count = sum(len(unit.segments) for unit, _ in units)
     most = min(max(_HEADERS_TOTAL // max(1, count), _LEAST_HEADERS), _MOST_HEADERS)
     sizes = [sum(segment.size for segment in unit.segments) for unit, _ in units]
     largest = sorted(range(len(units)), key=lambda number: -sizes[number])[:MOST_SAMPLED]
-    chosen = frozenset() if wishes.full else frozenset(largest)
+    chosen = frozenset() if options.full else frozenset(largest)
     tasks = []
     for number, (unit, first) in enumerate(units):
-        times = None if wishes.is_whole else Times(wishes.since, wishes.until, first)
+        times = None if options.is_whole else Times(options.since, options.until, first)
         is_many = count > _SAMPLED_SEGMENTS_TOTAL
         sampled = _samplings(unit.segments, len(largest), is_many) if number in chosen else {}
         tasks += [
-            Task(segment, wishes.full, wishes.now_ms, times, sampled.get(at), most, TOP, wishes.limit_bytes)
+            Task(segment, options.full, options.now_ms, times, sampled.get(at), most, TOP, options.limit_bytes)
             for at, segment in enumerate(unit.segments)
         ]
     return tasks

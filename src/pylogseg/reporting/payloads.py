@@ -15,8 +15,8 @@ from pylogseg.inspect.stats.listing import PartitionRow
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.stream import read, records_of
 from pylogseg.reporting.facts import Payload
+from pylogseg.reporting.options import ReportOptions
 from pylogseg.reporting.partitions import SHOWN_BYTES, text_of
-from pylogseg.reporting.wishes import Wishes
 from pylogseg.values.decoding import Decoding, schemas_disk, typed_batches
 from pylogseg.values.internal.record_text import MessageText
 from pylogseg.values.schemas.store import Schemas
@@ -33,17 +33,17 @@ class Samples:
     `notes` have the reason where they could not be decoded.
     """
 
-    def __init__(self, disk: Disk, wishes: Wishes) -> None:
-        self._disk, self._wishes = disk, wishes
+    def __init__(self, disk: Disk, options: ReportOptions) -> None:
+        self._disk, self._options = disk, options
         self.notes: list[str] = []
         self._typed, self._own = _Typed(self._open_topic), MessageText()
         self._now: list[Chunk] = []
 
     def newest(self, partition: Partition, row: PartitionRow) -> tuple[Payload, ...]:
         """Return the records with the last offsets of a partition, as escaped and shortened text; damage is skipped."""
-        count, end = self._wishes.payloads, row.log_end_offset or 0
+        count, end = self._options.payloads, row.log_end_offset or 0
         first = max(row.log_start_offset, end - count)
-        limit_bytes = self._wishes.limit_bytes
+        limit_bytes = self._options.limit_bytes
         reader = read(
             partition, offset=(first, end), on_corrupt="skip", max_decompressed_bytes=limit_bytes, limit=count
         )
@@ -53,7 +53,7 @@ class Samples:
     def _payloads(self, chunk: Chunk) -> list[Payload]:
         self._typed.reasons.clear()
         columns = chunk.columns
-        if self._wishes.value_as != "text":
+        if self._options.value_as != "text":
             text = self._own if chunk.topic in HOMES else self._typed
             columns = text.columns(columns, chunk.segment)
         made, known = [], len(chunk.columns.sources)
@@ -78,7 +78,7 @@ class Samples:
 
     @cached_property
     def _schemas(self) -> Schemas:
-        given = self._wishes.registry
+        given = self._options.registry
         try:
             return Schemas.open(schemas_disk(self._disk) if given is None else given)
         except PylogsegError as error:
@@ -88,7 +88,7 @@ class Samples:
 
     @property
     def _is_asked(self) -> bool:
-        return self._wishes.value_as is not None or self._wishes.registry is not None
+        return self._options.value_as is not None or self._options.registry is not None
 
     def _open_topic(self, topic: str) -> Decoders:
         """Return what decodes keys and values of a topic, each if a schema is known for it."""

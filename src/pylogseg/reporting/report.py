@@ -25,9 +25,9 @@ from pylogseg.reporting.commands import line
 from pylogseg.reporting.comparing import compared, earlier_facts
 from pylogseg.reporting.facts import Facts, to_json
 from pylogseg.reporting.gather import gather
+from pylogseg.reporting.options import ReportOptions
 from pylogseg.reporting.page import page
 from pylogseg.reporting.tables import write_tables
-from pylogseg.reporting.wishes import Wishes
 
 #: In a URL, the name and the password.
 _LOGIN = re.compile(r"(?<=//).*@", re.DOTALL)
@@ -214,7 +214,7 @@ def report(
     check_times(since_ms, until_ms)
     paths = [path] if isinstance(path, (str, os.PathLike)) else [] if isinstance(path, (Disk, Partition)) else path
     shown = [os.fspath(each) for each in paths if isinstance(each, (str, os.PathLike))] or _places(disk)
-    wishes = Wishes(
+    options = ReportOptions(
         full=full,
         since=since_ms,
         until=until_ms,
@@ -241,16 +241,16 @@ def report(
         ),
         paths=shown,
     )
-    return reported(disk.select(given) if given else disk, wishes, on_bytes)
+    return reported(disk.select(given) if given else disk, options, on_bytes)
 
 
 def reported(
     disk: Disk,
-    wishes: Wishes,
+    options: ReportOptions,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Report:
     """Return the report of what was selected of a disk; see `gather`."""
-    return Report(gather(disk, partitions_to_scan(disk, wishes.names, wishes.numbers), wishes, on_bytes))
+    return Report(gather(disk, partitions_to_scan(disk, options.names, options.numbers), options, on_bytes))
 
 
 def partitions_to_scan(disk: Disk, names: Sequence[str], numbers: Sequence[int] | None = None) -> list[Partition]:

@@ -9,8 +9,8 @@ from pylogseg.disk.disk import Segment
 from pylogseg.format.escape import printable
 from pylogseg.inspect.verify.disk import VerifySummary
 from pylogseg.reporting.facts import ScopeFact
+from pylogseg.reporting.options import ReportOptions
 from pylogseg.reporting.scanning import SegmentScan
-from pylogseg.reporting.wishes import Wishes
 
 _MOST_NOTES = 100
 
@@ -46,7 +46,7 @@ class Reading:
             self.notes.append(printable(f"{segment.path}: deleted while the report was made"))
 
 
-def scope_fact(reading: Reading, wishes: Wishes, summary: VerifySummary, aggregated: str) -> ScopeFact:
+def scope_fact(reading: Reading, options: ReportOptions, summary: VerifySummary, aggregated: str) -> ScopeFact:
     """Return what was read and what was not."""
     ways = reading.ways
     checked = ["names and sizes of all files"]
@@ -58,38 +58,38 @@ def scope_fact(reading: Reading, wishes: Wishes, summary: VerifySummary, aggrega
     if ways["some"]:
         checked.append(f"some batch headers of {_segments(ways['some'])}; their counts are estimates")
     if ways["all"]:
-        why = "" if wishes.full else ", as their headers alone do not tell (legacy formats, damage, torn ends)"
+        why = "" if options.full else ", as their headers alone do not tell (legacy formats, damage, torn ends)"
         checked.append(f"every byte of {_segments(ways['all'])}: checksums, records, indexes{why}")
-    if not wishes.full and reading.records:
+    if not options.full and reading.records:
         checked.append(
             f"values of {reading.sampled:,} partition{'' if reading.sampled == 1 else 's'} were sampled, of "
             f"{reading.logs:,}: {reading.records:,} records in {reading.decoded_bytes:,} bytes, decoded with their "
             "checksums"
         )
-    if wishes.is_whole:
+    if options.is_whole:
         checked.append("checkpoints, snapshots, leader epochs, and what they say about missing segments and partitions")
     left = []
-    if not wishes.full and ways["headers"] + ways["some"]:
+    if not options.full and ways["headers"] + ways["some"]:
         if reading.decoded_bytes < reading.size:
             left.append(
                 f"checksums and records of the other batches: {reading.size - reading.decoded_bytes:,} bytes "
                 "(--full reads them)"
             )
         left.append("whether transaction indexes agree with the markers in the log (--full)")
-    if not wishes.full and reading.sampled < reading.logs:
+    if not options.full and reading.sampled < reading.logs:
         left.append(f"any record of {reading.logs - reading.sampled:,} partitions, the smaller ones (--full)")
     if ways["some"]:
         left.append(f"headers between those that were read of {_segments(ways['some'])} (--full)")
     if ways["names"]:
         left.append(f"anything but the first and the last batches of {_segments(ways['names'])} that are not local")
-    if not wishes.is_whole:
+    if not options.is_whole:
         left.append("missing offsets, segments and partitions: with bounds of time only batches of that time are read")
     left += reading.late[:_MOST_NOTES]
     left += [printable(text) for text in (*reading.undecided[:_MOST_NOTES], *summary.not_checked)]
     return ScopeFact(
-        mode="full" if wishes.full else "headers",
-        since_ms=wishes.since,
-        until_ms=wishes.until,
+        mode="full" if options.full else "headers",
+        since_ms=options.since,
+        until_ms=options.until,
         partitions=reading.partitions,
         partitions_sampled=reading.sampled,
         segments=reading.segments,
@@ -104,7 +104,7 @@ def scope_fact(reading: Reading, wishes: Wishes, summary: VerifySummary, aggrega
         not_checked=tuple(left),
         notes=tuple(reading.notes[:_MOST_NOTES]),
         aggregated=aggregated,
-        payloads=wishes.payloads,
+        payloads=options.payloads,
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pylogseg.disk.disk import open_dir
+from pylogseg.reporting.options import ReportOptions
 from pylogseg.reporting.report import Report, command_of, reported
-from pylogseg.reporting.wishes import Wishes
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.jobs.names import asked_for
 
@@ -60,7 +60,7 @@ def report(
     disk = open_dir(path, storage_options=storage_options, tier=tier)
     disk = disk.select(given) if given else disk
     shown = [str(each) for each in (path if isinstance(path, (list, tuple)) else [path])]
-    wishes = Wishes(
+    options = ReportOptions(
         full=full,
         payloads=sample,
         now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
@@ -70,4 +70,4 @@ def report(
         paths=shown,
         executor=SparkExecutor(spark, progress),
     )
-    return reported(disk, wishes)
+    return reported(disk, options)

@@ -1,4 +1,4 @@
-"""What a report is to show, and how much it may read."""
+"""What a report shows, and how much it reads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pylogseg.reading.partition import Throttle
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ReportOptions:
     """What a report shows, and how much it reads."""
 
     full: bool = False  # read every record
