@@ -9,7 +9,7 @@ from helpers.histories import History
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylogseg.disk.lineage.chains import Lineage, Parting, parting
+from pylogseg.disk.lineage.chains import Divergence, Lineage, divergence
 from pylogseg.disk.lineage.parts import LeftKind, LogRange, Piece, assemble, lineage_of
 from pylogseg.format.files.checkpoint import EpochEntry
 
@@ -29,7 +29,7 @@ def played(seed: int, steps: int = 40) -> History:
 
 def is_within(part: LogRange, lineage: Lineage) -> bool:
     """As Kafka's `RemoteLogManager.isRemoteSegmentWithinLeaderEpochs`: whether all of a part belongs to a lineage."""
-    within = parting(part.lineage, lineage)
+    within = divergence(part.lineage, lineage)
     return within.epoch is not None and part.end_offset <= min(within.offset, lineage.end)
 
 
@@ -43,7 +43,7 @@ def test_two_logs_part_where_their_records_do(seed: int) -> None:
     logs = played(seed).replicas
     for one in logs:
         for other in logs:
-            found = parting(one.lineage, other.lineage)
+            found = divergence(one.lineage, other.lineage)
             truth = first_difference(one.records, other.records)
             if max(one.start, other.start) < truth:
                 assert found.offset == truth, (one.lineage, other.lineage)
@@ -169,17 +169,17 @@ def test_another_epoch_below_a_common_one() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "found"),
     [
-        (Lineage.of([(0, 0)], 0, 10), Lineage.of([(0, 0)], 0, 7), Parting(7, 0)),
-        (Lineage.of([(0, 0), (2, 8)], 0, 20), Lineage.of([(0, 0), (1, 5), (2, 8)], 0, 9), Parting(9, 2)),
-        (Lineage.of([(0, 0), (2, 5)], 0, 5), Lineage.of([(0, 0)], 0, 9), Parting(5, 0)),  # led, wrote nothing
-        (Lineage.of([], 0, 5), Lineage.of([], 0, 9), Parting(5, -1)),  # older than leader epochs
-        (Lineage.of([], 0, 5), Lineage.of([(3, 2)], 0, 9), Parting(2, -1)),
-        (Lineage.of([(1, 0)], 0, 5), Lineage.of([(3, 5)], 5, 9), Parting(5, None)),
-        (Lineage.of([(1, 0)], 0, 5), Lineage.of([(3, 0)], 0, 9), Parting(0, None)),
+        (Lineage.of([(0, 0)], 0, 10), Lineage.of([(0, 0)], 0, 7), Divergence(7, 0)),
+        (Lineage.of([(0, 0), (2, 8)], 0, 20), Lineage.of([(0, 0), (1, 5), (2, 8)], 0, 9), Divergence(9, 2)),
+        (Lineage.of([(0, 0), (2, 5)], 0, 5), Lineage.of([(0, 0)], 0, 9), Divergence(5, 0)),  # led, wrote nothing
+        (Lineage.of([], 0, 5), Lineage.of([], 0, 9), Divergence(5, -1)),  # older than leader epochs
+        (Lineage.of([], 0, 5), Lineage.of([(3, 2)], 0, 9), Divergence(2, -1)),
+        (Lineage.of([(1, 0)], 0, 5), Lineage.of([(3, 5)], 5, 9), Divergence(5, None)),
+        (Lineage.of([(1, 0)], 0, 5), Lineage.of([(3, 0)], 0, 9), Divergence(0, None)),
     ],
 )
-def test_parting(a: Lineage, b: Lineage, found: Parting) -> None:
-    assert parting(a, b) == parting(b, a) == found
+def test_divergence(a: Lineage, b: Lineage, found: Divergence) -> None:
+    assert divergence(a, b) == divergence(b, a) == found
 
 
 def test_epochs_without_records_go() -> None:

@@ -28,7 +28,7 @@ from helpers.tiers import COPIED, Uploader, break_off, copy_segment
 
 import pylogseg
 from pylogseg import offline
-from pylogseg.disk.lineage.chains import Lineage, parting
+from pylogseg.disk.lineage.chains import Lineage, divergence
 from pylogseg.disk.lineage.parts import LeftKind, LogRange
 from pylogseg.disk.tier.files import TierFiles
 from pylogseg.format.files.checkpoint import EpochEntry
@@ -80,7 +80,7 @@ class Tiered(Cluster):
         lineage = Lineage.of(broker.log.epochs.entries, 0, broker.log.log_end_offset)
         ends = [0]
         for base, end, epochs, _ in self.copied:
-            same = parting(LogRange(base, end, epochs).lineage, lineage)
+            same = divergence(LogRange(base, end, epochs).lineage, lineage)
             if same.epoch is not None and same.offset > base:
                 ends.append(min(same.offset, end))
         return max(ends)

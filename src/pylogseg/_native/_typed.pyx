@@ -433,7 +433,7 @@ def json_lines(
     Parameters
     ----------
     status : uint8 array
-        Values with another status than 0 are passed by; filled for those that are no JSON in UTF-8.
+        Values with another status than 0 are skipped; filled for those that are no JSON in UTF-8.
     bare : bool
         A line is the value as it is, which has to be an object: nulls have no line, others get the status `mismatch`.
         Otherwise a line is an object that has the value as ``v``.

@@ -119,7 +119,7 @@ _TYPES = click.Choice(["binary", "string", SCHEMA])
 
 @dataclass(frozen=True)
 class _Out:
-    """Where an export writes."""
+    """The destination of an export."""
 
     text: str  #: As it was given.
     store: ObjectStore  #: The folder.
@@ -364,7 +364,7 @@ def _own(
 
 @dataclass
 class _Done:
-    """What an export did."""
+    """The result of an export."""
 
     written: list[Exported] = field(default_factory=list)
     damage: bool = False

@@ -21,7 +21,7 @@ _OF_THREADS = {"jobs": "--jobs", "max_bytes_per_second": "--max-bytes-per-second
 
 @dataclass(frozen=True)
 class Workers:
-    """What the options of `workers_option` say."""
+    """Values of the options of `workers_option`."""
 
     jobs: int
     master: str | None

@@ -43,7 +43,7 @@ _NOT_KNOWN = -1
 
 
 class _Command(NamedTuple):
-    """What `run` is told of a command."""
+    """The arguments of `run` that describe a command."""
 
     work: Work
     check: Callable[[Settings, list[str]], None] | None

@@ -15,7 +15,7 @@ def consumer_end(log: LogFiles, isolation_level: IsolationLevel, *, skips: bool 
     """Return the end of a log, or with ``read_committed`` its last stable offset.
 
     For ``read_committed`` the headers after the newest producer snapshot are read. A segment that cannot be opened is
-    then an error, or with `skips` passed by.
+    then an error, or is skipped with `skips`.
     """
     found = end_of(log.segments)
     if isolation_level == "read_uncommitted" or not log.segments:

@@ -51,7 +51,7 @@ def end_of_log(
 ) -> EndState:
     """Return the end of the log and the open transactions there; reads headers after the newest snapshot or `tail`.
 
-    Segments that cannot be opened are errors, or passed by and noted in `unopened`; damage is noted in `damage`.
+    Segments that cannot be opened are errors, or skipped and noted in `unopened`; damage is noted in `damage`.
     """
     if tail is not None and tail.last_offset >= 0:
         known = EndState(tail.last_offset, dict(tail.open_first))

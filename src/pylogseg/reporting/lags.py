@@ -102,7 +102,7 @@ def _rank(fact: GroupOffsetFact) -> tuple[Any, ...]:
 
 @dataclass
 class _LagSum:
-    """What the offsets of a group say together."""
+    """Sums over the offsets of a group."""
 
     lag: int | None = None
     lag_ms: int | None = None

@@ -49,7 +49,7 @@ Advance = Callable[[int], None]
 
 
 class Sampling(NamedTuple):
-    """Which records of a segment are decoded."""
+    """Choice of the records of a segment that are decoded."""
 
     first_offset: int
     most_bytes: int
@@ -70,7 +70,7 @@ class Task(NamedTuple):
 
 @dataclass
 class SegmentScan:
-    """What a segment says."""
+    """The result of scanning one segment."""
 
     row: SegmentRow
     report: SegmentReport

@@ -17,7 +17,7 @@ _MOST_NOTES = 100
 
 @dataclass
 class Reading:
-    """What was read of the segments."""
+    """Counts of what was read of the segments."""
 
     partitions: int = 0
     logs: int = 0  #: That are not empty: partitions, and files named by themselves.

@@ -102,7 +102,7 @@ class SeriesCount:
 
 @dataclass
 class Grown:
-    """What was written up to a time: by hour, by day, and the totals of the last hour, day and week."""
+    """Growth up to a time: by hour, by day, and the totals of the last hour, day and week."""
 
     now_ms: int
     hours: SeriesCount = field(default_factory=lambda: SeriesCount(_RECENT_HOURS + 1, HOUR_MS))

@@ -48,7 +48,7 @@ Trace = Callable[[str], None]
 
 
 class Limits(NamedTuple):
-    """What one client may take."""
+    """Limits of one client."""
 
     request_bytes: int = 16 << 20  #: Of one request.
     connections: int = 1000  #: At one time.

@@ -42,7 +42,7 @@ class Ticket:
 
 
 class Join(NamedTuple):
-    """What a member asks for when it joins; times are seconds."""
+    """A request to join; times are seconds."""
 
     member_id: str
     instance_id: str | None

@@ -52,7 +52,7 @@ class Endpoint(NamedTuple):
 
 
 class Rights(Protocol):
-    """What clients may do, where ACLs say it."""
+    """Permissions of clients by ACLs."""
 
     def answer(self, key: int, call: Call, handler: Handler) -> Values | None: ...
     def check_readable(self, call: Call, topic: str) -> None: ...
@@ -60,14 +60,14 @@ class Rights(Protocol):
 
 
 class Closable(Protocol):
-    """What has to be told that the server stops."""
+    """Something to close when the server stops."""
 
     def close(self) -> None: ...
 
 
 @dataclass
 class Service:
-    """What all connections share."""
+    """State shared by all connections."""
 
     catalog: Catalog
     groups: GroupCoordinator

@@ -44,7 +44,7 @@ class Wanted:
 
 @dataclass
 class FetchSession:
-    """What a client reads."""
+    """A fetch session: the partitions that a client reads."""
 
     number: int
     uses_ids: bool

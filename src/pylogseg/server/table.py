@@ -40,7 +40,7 @@ def _offer(key: int) -> Offer:
 
 
 class ApiTable:
-    """What one kind of server answers: handlers by the key of their request, and the levels of its features.
+    """Requests that one kind of server answers: handlers by the key of their request, and the levels of its features.
 
     ApiVersions is answered here, and the login by the connection.
     """

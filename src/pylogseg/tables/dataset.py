@@ -173,7 +173,7 @@ class TableDataset(pads.Dataset):
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether a scan so far counted by the headers of batches, although check sums were asked for."""
+        """True if a scan so far counted rows from batch headers without checking their CRCs."""
         return getattr(self._table, "is_unchecked", False)
 
     @property

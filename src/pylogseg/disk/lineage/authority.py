@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from pylogseg.disk.lineage.chains import Lineage, parting
+from pylogseg.disk.lineage.chains import Lineage, divergence
 
 _NO_END = 2**63 - 1
 
@@ -44,7 +44,7 @@ class Rule(Enum):
 
 
 class Known(NamedTuple):
-    """What the metadata of the cluster says of a partition: ids of brokers, and the epoch of the leader."""
+    """A partition in the metadata of the cluster: ids of brokers, and the epoch of the leader."""
 
     leader: int
     leader_epoch: int
@@ -147,10 +147,10 @@ def judge(replicas: Sequence[Replica], choice: Choice) -> Authority:
             lineage, extended_by = longer, number
     committed, alarms = 0, []
     for number, replica in enumerate(replicas):
-        reached = parting(lineage, _as_noted(replica))
+        reached = divergence(lineage, _as_noted(replica))
         if reached.epoch is not None:
             committed = max(committed, min(replica.high_watermark, reached.offset))
-        same = parting(lineage, replica.lineage)
+        same = divergence(lineage, replica.lineage)
         known_by = max(range(len(replicas)), key=lambda each: (_known_of(replica, replicas[each]), each == number))
         lost_up_to = _known_of(replica, replicas[known_by])
         if same.offset < lost_up_to and number != choice.replica:
@@ -177,7 +177,7 @@ def _lost(replicas: Sequence[Replica], choice: Choice, lineage: Lineage) -> list
     named: dict[int, int] = {}  # up to where, by epoch
     for is_committed, end, number in sorted(claims, reverse=True):
         noted = _as_noted(replicas[number], end)
-        here = [parting(noted, each) for each in (lineage, *(other.lineage for other in replicas))]
+        here = [divergence(noted, each) for each in (lineage, *(other.lineage for other in replicas))]
         first = max([lineage.start, *(each.offset for each in here if each.epoch is not None)])
         is_behind = here[0].epoch is not None and here[0].offset >= lineage.end
         epoch = noted.epoch_at(first)
@@ -193,7 +193,7 @@ def _known_of(replica: Replica, other: Replica) -> int:
     """Up to where a replica has what was committed, as it knew itself, or another one that has lost what it knew."""
     if other is replica:
         return min(replica.high_watermark, replica.lineage.end)
-    same = parting(replica.lineage, _as_noted(other))
+    same = divergence(replica.lineage, _as_noted(other))
     has_lost = other.high_watermark > other.lineage.end and same.epoch == other.lineage.last_epoch >= 0
     return min(same.offset, other.high_watermark) if has_lost else 0
 
@@ -211,7 +211,7 @@ def _continued(chosen: Replica, other: Replica, choice: Choice) -> Lineage | Non
     limit = other.lineage.end if is_whole else max(other.high_watermark, chosen.high_watermark)
     if choice.rule is Rule.NAMED:
         limit = chosen.high_watermark
-    same = parting(lineage._replace(end=_NO_END), other.lineage)
+    same = divergence(lineage._replace(end=_NO_END), other.lineage)
     if same.epoch != lineage.last_epoch or same.offset < lineage.end:
         return None
     longer = other.lineage.cut(limit)

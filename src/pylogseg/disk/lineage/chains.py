@@ -67,20 +67,18 @@ class Lineage(NamedTuple):
         return Lineage(tuple(entry for entry in self.epochs if entry.start_offset < end), self.start, end)
 
 
-class Parting(NamedTuple):
+class Divergence(NamedTuple):
     """Where two logs part."""
 
     offset: int  #: What both have below it is the same; from it on it differs, or one of them ends.
-    epoch: (
-        int | None
-    )  #: The highest epoch of both; None: they have none in common, and nothing is known to be the same.
+    epoch: int | None  #: The highest one of both; None if they have none in common: nothing is known to be the same.
 
 
-def parting(a: Lineage, b: Lineage) -> Parting:
+def divergence(a: Lineage, b: Lineage) -> Divergence:
     """Return where two logs of one partition part: at the end of the shorter one if one continues the other."""
     ends, others = a.ends(), b.ends()
     common = ends.keys() & others.keys()
     if not common:
-        return Parting(min(max(a.start, b.start), a.end, b.end), None)
+        return Divergence(min(max(a.start, b.start), a.end, b.end), None)
     epoch = max(common)
-    return Parting(min(ends[epoch], others[epoch]), epoch)
+    return Divergence(min(ends[epoch], others[epoch]), epoch)

@@ -13,7 +13,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import NamedTuple
 
-from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage, parting
+from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage, divergence
 from pylogseg.format.files.checkpoint import EpochEntry
 
 
@@ -96,7 +96,7 @@ def lineage_of(parts: Sequence[LogRange]) -> Lineage:
 
 def _is_near(part: LogRange, lineage: Lineage) -> bool:
     """Check whether a part has offsets of a lineage at all."""
-    within = parting(part.lineage, lineage)
+    within = divergence(part.lineage, lineage)
     return within.epoch is not None and part.first_offset < min(within.offset, lineage.end)
 
 
@@ -109,7 +109,7 @@ def assemble(parts: Sequence[LogRange], lineage: Lineage) -> Assembly:
     ranges: list[_Range] = []
     left: list[LeftOut] = []
     for number, part in enumerate(parts):
-        within = parting(part.lineage, lineage)
+        within = divergence(part.lineage, lineage)
         low, high = max(part.first_offset, lineage.start), min(part.end_offset, lineage.end)
         if part.first_offset < min(low, part.end_offset):
             reason = f"the log begins at offset {lineage.start}"

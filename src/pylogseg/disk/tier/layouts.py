@@ -296,7 +296,7 @@ def base_at(upload: Upload, offset: int) -> int:
 def _headers(upload: Upload, offset: int) -> Iterator[BatchTable]:
     """Yield the headers of batches, from the last one on that the offset index has below an offset.
 
-    An index that is damaged, or points to no such batch, is passed by: nothing is left out by it.
+    An index that is damaged, or points to no such batch, is ignored: nothing is left out by it.
     """
     base = upload.segment.start_offset
     with upload.open() as view:

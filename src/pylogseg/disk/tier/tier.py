@@ -85,7 +85,7 @@ class Tier:
 
     @property
     def links(self) -> list[str]:
-        """Folders in it that are links, and were passed by."""
+        """Folders in it that are links, and were skipped."""
         return self._objects.links
 
     def name_of(self, stored: Stored) -> str:

@@ -52,7 +52,7 @@ class Column(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What the kernel takes; see there."""
+    """Arguments of the kernel, which describes them."""
 
     entry: _Ints
     ops: _Ints

@@ -84,7 +84,7 @@ def _offsets(files: FileSystem, path: str) -> Mapping[_Key, int]:
 
 
 class Around:
-    """What is known around partitions: checkpoints of their log directories, and the metadata of the cluster."""
+    """Facts from around partitions: checkpoints of their log directories, and the metadata of the cluster."""
 
     def __init__(self, disk: Disk, clusters: Mapping[str, ClusterMetadata]) -> None:
         self.clusters = clusters

@@ -15,7 +15,7 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Agreement(NamedTuple):
-    """What a comparison found."""
+    """The result of a comparison."""
 
     same: int  #: Batches that both have.
     differs_at: int | None  #: The lowest offset at which each has another batch.

@@ -49,7 +49,7 @@ class CopiedPiece(NamedTuple):
 
 @dataclass
 class Plan:
-    """What a merge makes of a partition."""
+    """The plan of a merge for one partition."""
 
     replicas: Sequence[ReplicaScan]
     choice: Choice

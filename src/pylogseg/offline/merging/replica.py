@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.disk.lineage.authority import Replica
-from pylogseg.disk.lineage.chains import Lineage, parting
+from pylogseg.disk.lineage.chains import Lineage, divergence
 from pylogseg.disk.lineage.parts import LogRange
 from pylogseg.disk.swaps import Swap
 from pylogseg.env.pool import Advance
@@ -121,7 +121,7 @@ class ReplicaScan:
 
     def parts(self, log: Lineage, rank: int, *, is_own: bool) -> list[LogRange]:
         """What can be read of it, as far as its history is that of a log; all if it is its own."""
-        same, old = parting(self.lineage, log), parting(self.below, log)
+        same, old = divergence(self.lineage, log), divergence(self.below, log)
         limit = self.first_base if same.epoch is None else same.offset
         old_limit = self.first_base if old.epoch is None else old.offset
         parts = []
@@ -136,7 +136,7 @@ class ReplicaScan:
     def trust(self, other: ReplicaScan) -> Trust:
         """Say whether another replica has the same records as this one, as far as leader epochs say so."""
         first = max(self.below.end, other.below.end, self.log_start, other.log_start)
-        found = self.checksums.compared(other.checksums, first, parting(self.lineage, other.lineage).offset)
+        found = self.checksums.compared(other.checksums, first, divergence(self.lineage, other.lineage).offset)
         differs_at = None if self.is_compacted or other.is_compacted else found.differs_at
         is_same_topic = self.topic_id is not None and self.topic_id == other.topic_id
         return Trust(differs_at, differs_at is None and (is_same_topic or found.same > 0))

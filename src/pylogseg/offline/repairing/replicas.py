@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from pylogseg.disk.lineage.chains import parting
+from pylogseg.disk.lineage.chains import divergence
 from pylogseg.disk.target import Target, refuse_if_locked
 from pylogseg.env.filesystem import is_same_folder
 from pylogseg.env.storage import LocalStorage, Storage
@@ -113,7 +113,7 @@ class OtherReplica:
         self.own_is_compacted = own.is_compacted
         # What lies behind the damaged end of this one may be the other's alone.
         lineage = own.lineage._replace(end=max(own.lineage.end, self._other.end)) if own.lost_tail else own.lineage
-        self.same_up_to = parting(lineage, self._other.lineage).offset
+        self.same_up_to = divergence(lineage, self._other.lineage).offset
         #: Where the damaged log ended, as far as that is known.
         self.own_end = max(own.known_end, own.entries.get(FileKind.HIGH_WATERMARKS.value, 0))
         trust = own.trust(self._other)

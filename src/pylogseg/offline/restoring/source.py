@@ -16,7 +16,7 @@ Arrivals = Mapping[str, Arrival]
 
 
 class RestoreOrder(NamedTuple):
-    """What a source is to write, and where."""
+    """The order to a source: what it writes, and where."""
 
     staging: Staging
     names: Sequence[str]

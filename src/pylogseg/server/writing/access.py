@@ -185,7 +185,7 @@ class Asking(NamedTuple):
 
 
 class AclRights:
-    """What clients may do by an authorizer; see `Rights`."""
+    """Permissions of clients by an authorizer; see `Rights`."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer

@@ -40,7 +40,7 @@ _DEAD, _EPOCH_FENCE = 6, 7
 
 
 class LoadedGroups(NamedTuple):
-    """What `OffsetsJournal` finds."""
+    """The groups that `OffsetsJournal` loads."""
 
     offsets: Offsets
     staged: dict[int, Offsets]  #: Those of open transactions by producer id.

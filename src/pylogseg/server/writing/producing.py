@@ -43,7 +43,7 @@ _VERDICTS: tuple[tuple[type[PylogsegError], int], ...] = (
 
 
 class BatchProducer(NamedTuple):
-    """What a batch says of its producer."""
+    """The producer in the header of a batch."""
 
     producer: ProducerIdAndEpoch
     is_transactional: bool

@@ -52,7 +52,7 @@ NOBODY = ProducerIdAndEpoch()
 
 
 class TransactionEnd(NamedTuple):
-    """What has to be written to end a transaction."""
+    """The markers that end a transaction."""
 
     producer: ProducerIdAndEpoch  #: Of the markers.
     commits: bool

@@ -12,7 +12,7 @@ from pylogseg.server.writing.transaction_coordinator import TransactionCoordinat
 
 @dataclass
 class Writing:
-    """What all connections share beside `Service`."""
+    """State shared by all connections of a writable server, beside `Service`."""
 
     topics: Topics
     transactions: TransactionCoordinator

@@ -51,7 +51,7 @@ def answer_schema(schema: pa.Schema, types: Sequence[Any]) -> pa.Schema:
 def row_limit(plan: str, sql: str) -> int | None:
     """Return how many rows of the one table that a query reads are enough for its answer; None if that is not known.
 
-    The plan of duckdb, in JSON, names a limit (before 2.0 not its number), not the rows that are passed by before:
+    The plan of duckdb, in JSON, names a limit (before 2.0 not its number), not the rows that are skipped before:
     these are in the query.
     """
     found = None

@@ -299,7 +299,7 @@ def with_offset(sql: str) -> str:
 
 
 def has_offset_clause(sql: str) -> bool:
-    """Check whether rows are passed by with SQL's clause `offset`."""
+    """Check whether rows are skipped with SQL's clause `offset`."""
     tokens = _tokens(sql)
     return any(token.text.lower() == "offset" and _is_clause(tokens, i) for i, token in enumerate(tokens))
 

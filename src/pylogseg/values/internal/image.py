@@ -33,7 +33,7 @@ _IN_ORDER = ("BeginTransactionRecord", "EndTransactionRecord", "AbortTransaction
 
 @dataclass
 class Image:
-    """What the records say that were applied.
+    """The state of the cluster after the records that were applied.
 
     Attributes
     ----------

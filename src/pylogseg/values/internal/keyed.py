@@ -28,7 +28,7 @@ _Mask = npt.NDArray[np.bool_]
 
 
 class Notes(list[str]):
-    """What was passed by, each once; `damage` is that of it which is damage or could not be read.
+    """What was skipped, each once; `damage` is that of it which is damage or could not be read.
 
     `has_left_out` if a newer Kafka wrote some of it.
     """

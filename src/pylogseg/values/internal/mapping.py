@@ -29,7 +29,7 @@ MAPPED = pa.schema(
 
 
 class Identity(NamedTuple):
-    """What makes a record the same in both clusters."""
+    """The parts of a record that are the same in both clusters."""
 
     timestamp: int
     key: bytes | None

@@ -36,7 +36,7 @@ class Moment(NamedTuple):
 
     @property
     def is_now(self) -> bool:
-        """Whether everything counts."""
+        """True if nothing is cut off."""
         return self.until_ms is None and not self.ends
 
     def end(self, name: str) -> int:

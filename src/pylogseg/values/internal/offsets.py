@@ -54,7 +54,7 @@ LAGS = (pa.field("lagRecords", pa.int64()), pa.field("lagBytes", pa.int64()), pa
 
 
 class Ends(NamedTuple):
-    """Where a partition begins and ends at a moment; None where its folder is not here."""
+    """Start and end of a partition at a moment; None where its folder is not here."""
 
     start: int | None
     end: int | None

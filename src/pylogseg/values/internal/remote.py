@@ -44,7 +44,7 @@ _Row = dict[str, Any]
 
 
 class _Segments:
-    """What the records that were applied say."""
+    """The state of remote segments after the records that were applied."""
 
     def __init__(self) -> None:
         self.by_id: dict[str, _Row] = {}

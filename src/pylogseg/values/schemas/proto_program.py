@@ -1,7 +1,7 @@
 """Programs for the kernel of Protobuf: columns of a message, and the tables that fill them.
 
 Numbers of fields say what is what, so every version of a message is read by the reader's schema; fields that it does
-not have are passed by.
+not have are ignored.
 """
 
 from __future__ import annotations

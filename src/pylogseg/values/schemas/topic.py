@@ -56,7 +56,7 @@ class SchemaTopic:
 
     @property
     def notes(self) -> list[str]:
-        """What was passed by, damage last."""
+        """What was skipped, damage last."""
         return [f"{TOPIC}: {reason} ({count})" for reason, count in sorted(self.left_out.items())] + self.damage
 
     def add(self, raw_key: bytes | None, raw_value: bytes | None) -> None:
