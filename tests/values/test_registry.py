@@ -77,7 +77,7 @@ def test_failures(server: ThreadingHTTPServer, tmp_path: Path) -> None:
     registry = Registry(f"http://127.0.0.1:{server.server_port}", tmp_path)
     with pytest.raises(pylogseg.StorageError, match="HTTP 500"):
         registry.by_id(50, ".")
-    with pytest.raises(pylogseg.StorageError, match="no schema in JSON"):
+    with pytest.raises(pylogseg.StorageError, match="not a schema in JSON"):
         registry.by_id(66, ".")
     with pytest.raises(RequestError, match="registry: expected a URL"):
         Registry("ftp://host")
