@@ -31,7 +31,7 @@ def test_names_in_any_case_and_values_of_any_kind():
     assert parse({"kafka.isolation.level": "read_committed"}).isolation_level == "read_committed"
     assert parse({"subscribe": " a, b ,,a,"}).topics == parse({"subscribe": ["a", "", "b"]}).topics == ("a", "b")
     assert parse({"maxTriggerDelay": "30s"}, streaming=True).max_delay_seconds == 30
-    assert parse({"storageOptions": '{"key": "k"}'}).storage == {"key": "k"}
+    assert parse({"storageOptions": '{"key": "k"}'}).storage_options == {"key": "k"}
 
 
 def test_a_time_for_all_beats_times_by_partition_and_those_beat_offsets():
