@@ -14,7 +14,7 @@ from pylogseg.cli.bar import Bar
 from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
 from pylogseg.cli.merged import print_merged
 from pylogseg.cli.output import Output, RecordText, output_options
-from pylogseg.cli.query import Query, make_query, query_options
+from pylogseg.cli.query import make_query, query_options
 from pylogseg.cli.tail import last_records
 from pylogseg.env.pool import stream_ordered
 from pylogseg.format.text import TextBuffer
@@ -70,28 +70,35 @@ not an error.
 @follow_option
 @click.option("--merge", type=click.Choice(["time"]), help="Print the records of all partitions in one order.")
 @common.jobs_option
-def cat(
+def cat(**given: Any) -> None:
+    """Print records as JSON lines, as CSV or with a template."""
+    print_chosen(**given)
+
+
+def print_chosen(
     arguments: tuple[str, ...],
     topic: tuple[str, ...],
     partition: tuple[int, ...],
     output: Output,
     limit: int | None,
-    tail: int | None,
-    following: bool,
-    merge: str | None,
     jobs: int,
+    tail: int | None = None,
+    following: bool = False,
+    merge: str | None = None,
     **ranges: Any,
 ) -> None:
-    """Print records as JSON lines, as CSV or with a template."""
+    """Print the records that the options of `cat` choose, and end the command."""
     text = output.text()
     query = make_query(key_as=output.key_as, limit=limit if tail is None else tail, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
-    readers = readers_of(query, chosen, tail)
+    readers = query.readers(chosen.logs())
+    if tail is not None:
+        readers = [last_records(part, tail) for part in readers]
     text.typed = output.payloads(arguments, readers)
     if following and merge:
         raise click.UsageError("--merge cannot be combined with --follow: it needs all records before it starts")
     if not following:
-        print_selected(text, readers, chosen.size, limit, jobs if tail is None else 1, merge is not None)
+        _print_selected(text, readers, chosen.size, limit, jobs if tail is None else 1, merge is not None)
         return
     gaps = Gaps()
     selector = Selector(arguments, topic, partition, ranges["below_log_start"])
@@ -101,20 +108,16 @@ def cat(
         click.get_current_context().exit(2)
 
 
-def readers_of(query: Query, chosen: common.Chosen, tail: int | None = None) -> list[LogReader]:
-    """Return a reader for each selected log; with `tail`, of its last records."""
-    readers = query.readers(chosen.logs())
-    return readers if tail is None else [last_records(part, tail) for part in readers]
-
-
-def print_selected(
+def _print_selected(
     text: RecordText, readers: list[LogReader], total_bytes: int, limit: int | None, jobs: int, merged: bool = False
 ) -> None:
     """Write all selected records to stdout, and end the command."""
     gaps = Gaps()
     # The latest records are known only after everything was read, whatever the limit.
-    is_soon = limit is not None and not any(part.latest for part in readers)
-    with Bar(0 if is_soon else total_bytes, "reading") as bar:
+    is_latest = any(part.latest for part in readers)
+    is_soon = limit is not None and not is_latest
+    passes = 1 + is_latest  # one for the keys, one for the records
+    with Bar(0 if is_soon else passes * total_bytes, "reading") as bar:
         if merged:
             print_merged(text, readers, limit, gaps, bar)
         elif limit is not None or jobs == 1:

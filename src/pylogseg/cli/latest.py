@@ -1,4 +1,4 @@
-"""`pylogseg latest`: print the last value of each key."""
+"""`pylogseg latest`: `cat --latest`, with the help of its own."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.cat import print_selected, readers_of
-from pylogseg.cli.output import Output, output_options
-from pylogseg.cli.query import make_query, query_options
+from pylogseg.cli.cat import print_chosen
+from pylogseg.cli.output import output_options
+from pylogseg.cli.query import query_options
 
 _EPILOG = r"""\b
 Examples:
@@ -42,20 +42,6 @@ Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error;
 @query_options(always_latest=True)
 @click.option("--limit", "-n", type=click.IntRange(min=0), metavar="N", help="Print at most N records in total.")
 @common.jobs_option
-def latest(
-    arguments: tuple[str, ...],
-    topic: tuple[str, ...],
-    partition: tuple[int, ...],
-    output: Output,
-    limit: int | None,
-    jobs: int,
-    **ranges: Any,
-) -> None:
+def latest(**given: Any) -> None:
     """Print the last value of each key, as compaction would leave it; the log is not changed."""
-    text = output.text()
-    query = make_query(key_as=output.key_as, latest=True, **ranges)
-    chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
-    readers = readers_of(query, chosen)
-    text.typed = output.payloads(arguments, readers)
-    # One pass for the map, one for the records.
-    print_selected(text, readers, 2 * chosen.size, limit, jobs)
+    print_chosen(latest=True, **given)
