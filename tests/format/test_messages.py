@@ -85,7 +85,7 @@ def test_unknown_tags_are_kept() -> None:
     place, size, data = spans(pa.array([raw], pa.binary()))
     decoded = decode_columns("OffsetCommitValue", np.array([4], np.int16), place, size, (data,))
     assert (decoded.status.tolist(), decoded.unknown_tags.tolist()) == ([0], [2])
-    with pytest.raises(RequestError, match="no tagged fields"):
+    with pytest.raises(RequestError, match="version 3 has no field unknownTags"):
         encode_message(of, 3, {UNKNOWN_TAGS: {9: b"new"}})
 
 
@@ -163,7 +163,7 @@ def shown(value: Any) -> str:
             return [plain(each) for each in item]
         if isinstance(item, str):
             return item.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        return item.hex() if isinstance(item, bytes) else item
+        return item.hex() if isinstance(item, (bytes, memoryview)) else item
 
     return json.dumps(plain(value))
 
@@ -197,6 +197,13 @@ def shown(value: Any) -> str:
         ("TopicRecord", 0, b"\x02t" + bytes(16) + b"\x01\x00\x05", "tag 0 needs 5 bytes, 0 are left"),
         ("TopicRecord", 0, b"\x02t" + bytes(16) + b"\x02\x05\x00\x05\x00", "tag 5 comes after tag 5"),
         ("PartitionChangeRecord", 0, bytes(20) + b"\x01\x01\x05\0\0\0\1\0", "leader: 1 bytes of 5 are left over"),
+        ("OffsetCommitValue", 1, bytes(8) + b"\0\1m" + bytes(9), "expireTimestamp: 8 bytes are needed, 1 are left"),
+        (
+            "GroupMetadataValue",
+            3,
+            b"\0\0\0\0\0\1\xff\xff\xff\xff" + bytes(8) + b"\0\0\0\1" + b"\0\x50m" + bytes(30),
+            "members: memberId: 80 bytes are needed, 31 are left",
+        ),
     ],
 )
 def test_reasons(name: str, version: int, raw: bytes, reason: str) -> None:
@@ -284,7 +291,7 @@ def test_unsound_programs_are_refused() -> None:
     [
         ({"offset": "x"}, "offset 'x': "),
         ({"offset": 1 << 63}, "offset "),
-        ({"metadata": None}, "metadata None: it must not be null"),
+        ({"metadata": None}, "metadata: it must not be null"),
         ({"ofset": 1}, "not ofset"),
         ({"topicId": "A" * 21 + "Q"}, "version 1 has no field topicId"),
     ],
@@ -292,6 +299,29 @@ def test_unsound_programs_are_refused() -> None:
 def test_fields_that_cannot_be_encoded(fields: dict[str, Any], reason: str) -> None:
     with pytest.raises(RequestError, match=reason):
         encode_message(message("OffsetCommitValue"), 1, fields)
+
+
+def test_the_field_of_a_struct_is_named() -> None:
+    """With the value, and the structs and lists around it."""
+    member = {"memberId": "m", "clientId": "c", "clientHost": "h", "sessionTimeout": 1 << 40, "subscription": b""}
+    with pytest.raises(RequestError, match=r"^members: sessionTimeout 1099511627776: "):
+        encode_message(message("GroupMetadataValue"), 3, {"members": [member]})
+    with pytest.raises(RequestError, match=r"^members: subscription 'text': .*must be bytes"):
+        encode_message(
+            message("GroupMetadataValue"), 3, {"members": [{**member, "sessionTimeout": 5, "subscription": "text"}]}
+        )
+    with pytest.raises(RequestError, match=r"^members 7: "):
+        encode_message(message("GroupMetadataValue"), 3, {"members": 7})
+    with pytest.raises(RequestError, match=r"^leader 'x': "):
+        encode_message(message("PartitionChangeRecord"), 0, {"leader": "x"})
+
+
+def test_defaults_are_of_each_message() -> None:
+    """Who gets a dictionary may change it."""
+    of = message("PartitionRecord")
+    raw = encode_message(of, 0, {})
+    decode_message(of, 0, raw)[0]["directories"].append("x")
+    assert decode_message(of, 0, raw)[0]["directories"] == []
 
 
 def test_names_and_versions_that_there_are_not() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pylogseg.format.messages.codec import defaults
+from pylogseg.format.messages.codec import default_of
 from pylogseg.format.messages.schema import Message, MessageField, messages
 from pylogseg.format.uuids import format_uuid
 
@@ -47,9 +47,8 @@ def fields_of(of: Message, version: int) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def _struct(fields: tuple[MessageField, ...], version: int) -> st.SearchStrategy[dict[str, Any]]:
-    base = defaults(fields)
     return st.fixed_dictionaries(
-        {field.name: _value(field, version) if field.is_in(version) else st.just(base[field.name]) for field in fields}
+        {f.name: _value(f, version) if f.is_in(version) else st.just(default_of(f)) for f in fields}
     )
 
 

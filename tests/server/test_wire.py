@@ -1,4 +1,4 @@
-"""Requests and responses as bytes: in every version what the codec of stored messages says, and bytes that lie."""
+"""Requests and responses as bytes: in every version those of the policy of files, and bytes that lie."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from helpers.wire_values import raw_ids
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pylogseg.format.messages.codec import encode_message
+from pylogseg.errors import RequestError
+from pylogseg.format.messages.codec import encode_message, plan_of
 from pylogseg.format.messages.schema import Message, message, messages
 from pylogseg.server import wire
 
@@ -29,14 +30,16 @@ def plain(value: Any) -> Any:
 
 
 @given(which=st.sampled_from(ON_THE_WIRE), data=st.data())
-def test_both_codecs_agree(which: tuple[str, int], data: st.DataObject) -> None:
-    """The bytes are those of the other codec of the same table, and come back as what they were."""
+def test_both_policies_agree(which: tuple[str, int], data: st.DataObject) -> None:
+    """The bytes do not depend on the policy, and come back as what they were."""
     name, version = which
     of = message(name)
     fields = data.draw(fields_of(of, version))
     raw = encode_message(of, version, fields)
     values = raw_ids(of.fields, fields)
-    assert b"".join(wire.encode(of, version, values)) == raw
+    parts: list[bytes] = []
+    plan_of(name, version, wire.CLIENTS).write(values, parts)
+    assert b"".join(parts) == raw
     found, end = wire.decode(of, version, raw)
     assert end == len(raw)
     assert plain(found) == plain(values)
@@ -57,19 +60,31 @@ def test_cut_and_changed(which: tuple[str, int], data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "version", "raw"),
+    ("name", "version", "raw", "reason"),
     [
-        ("FetchRequest", 4, bytes(17) + struct.pack(">i", 2**31 - 1)),
-        ("FetchRequest", 12, bytes(25) + b"\xff\xff\xff\xff\x0f"),
-        ("MetadataRequest", 0, struct.pack(">i", -2)),
-        ("MetadataRequest", 12, b"\xff\xff\xff\xff\xff\xff"),
-        ("ApiVersionsRequest", 3, b"\x7f"),
-        ("ApiVersionsRequest", 3, b"\x01\x01\xff\xff\xff\xff\x0f"),
+        ("FetchRequest", 4, bytes(17) + struct.pack(">i", 2**31 - 1), "topics: 2147483647 items in 0 bytes"),
+        ("FetchRequest", 4, bytes(17) + struct.pack(">ihi", 1, 9, 0), "topics: topic: 9 bytes are needed, 4 are left"),
+        ("FetchRequest", 12, bytes(7), "maxWaitMs: 4 bytes are needed, 3 are left"),
+        ("FetchRequest", 12, bytes(25) + b"\xff\xff\xff\xff\x0f", "topics: "),
+        ("FetchRequest", 12, bytes(25) + b"\1\1\1\2\0\1\0\0\1\0", "tag 0 comes after tag 0"),
+        ("FetchRequest", 12, bytes(25) + b"\1\1\1\1\0\3\1xy", "clusterId: 2 bytes of 3 are left over"),
+        ("MetadataRequest", 0, struct.pack(">i", -2), "topics: a length of -2"),
+        ("MetadataRequest", 12, b"\xff\xff\xff\xff\xff\xff", "topics: "),
+        ("ApiVersionsRequest", 3, b"\x7f", "clientSoftwareName: 126 bytes are needed, 0 are left"),
+        ("ApiVersionsRequest", 3, b"\x81\x80\x02" + bytes(2**15), "clientSoftwareName: a string of 32768 bytes"),
+        ("ApiVersionsRequest", 3, b"\x01\x01\xff\xff\xff\xff\x0f", "4294967295 tagged fields in 0 bytes"),
     ],
 )
-def test_lengths_that_lie(name: str, version: int, raw: bytes) -> None:
-    with pytest.raises(wire.MalformedRequest, match=name):
+def test_lengths_that_lie(name: str, version: int, raw: bytes, reason: str) -> None:
+    with pytest.raises(wire.MalformedRequest, match=f"^{name} {version}: {reason}"):
         wire.decode(message(name), version, raw)
+
+
+def test_what_does_not_fit_is_named() -> None:
+    """An answer that a handler made wrong says where."""
+    rows = [{"partitionIndex": 0, "errorCode": 1 << 20, "records": b""}]
+    with pytest.raises(RequestError, match=r"^responses: partitions: errorCode 1048576: "):
+        wire.answer(1, 12, 1, {"responses": [{"topic": "t", "partitions": rows}]})
 
 
 class Place(NamedTuple):

@@ -7,7 +7,7 @@ PART is one of
     start     100 topics: process to first answer, and memory with 10 clients that have read all of them
     many      10,000 partitions: process to first Metadata, and the next one
     fetches   CPU of the server's process for a fetch, and bytes per second of CPU, with three sizes; one connection
-    codec     a fetch request and its answer, by the codec of the server and by that of messages in files
+    codec     a fetch request and its answer, by the policy of the server and by that of messages in files
     clients   kafka-consumer-perf-test (with --kafka) and librdkafka: wall clock of a whole log
 
 By default all. With --kafka, `fetches` and `clients` run against a broker too (Kafka 4.3, the JVM's default compilers,
@@ -37,7 +37,7 @@ from typing import NamedTuple
 from helpers.kafka_clients import RawClient
 
 import pylogseg
-from pylogseg.format.messages.codec import decode_message, encode_message
+from pylogseg.format.messages.codec import decode_message, encode_message, plan_of
 from pylogseg.format.messages.schema import message
 from pylogseg.format.uuids import format_uuid
 from pylogseg.server import wire
@@ -147,7 +147,7 @@ def many(folder: Path) -> None:
 
 
 def codec(folder: Path) -> None:
-    """Both codecs of messages."""
+    """Both policies."""
     row = {"partition": 0, "fetchOffset": 5, "partitionMaxBytes": 1 << 20}
     frame = wire.request(1, 12, 1, None, {"topics": [{"topic": "big", "partitions": [row]}]})[4:]
     asked, at = message("FetchRequest"), wire.read_header(frame).end
@@ -157,7 +157,7 @@ def codec(folder: Path) -> None:
     for what, run in {
         "decode a fetch, server": lambda: wire.decode(asked, 12, frame, at),
         "decode a fetch, messages in files": lambda: decode_message(asked, 12, frame, at),
-        "encode its answer, server": lambda: wire.encode(given, 12, values),
+        "encode its answer, server": lambda: plan_of(given.name, 12, wire.CLIENTS).write(values, []),
         "encode its answer, messages in files": lambda: encode_message(given, 12, values),
     }.items():
         print(f"{what}: {min(timeit.repeat(run, number=200, repeat=50)) / 200 * 1e6:.1f} us")

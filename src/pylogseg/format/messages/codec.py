@@ -1,22 +1,23 @@
-"""One message as a dictionary and back, by the table of schemas.
+"""One message as a dictionary and back, by the table of schemas: of a record in a file, or of a request.
 
 A dictionary has every field of the message under its name in Kafka's JSON; one that the version does not have has its
-default. UUIDs are in the text form, bytes that are no UTF-8 in a text are surrogate escapes. Tagged fields that the
-table does not know are kept as bytes under `UNKNOWN_TAGS` in the dictionary of their struct, and written again.
+default. What else differs between files and connections is a `Policy`.
 
-This is the way of one message; columns of messages go through `program`. Every length is compared with the bytes that
-are left before anything is made for it, and the depth is that of the schema, which no bytes can change.
+This is the way of one message; columns of messages go through `program`. Functions are made once for each message,
+version and policy, at the first use. Every length is compared with the bytes that are left before anything is made for
+it, and the depth is that of the schema, which no bytes can change. Errors name the field, and the structs around it.
 """
 
 from __future__ import annotations
 
-import copy
 import functools
+import itertools
 import struct
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
-from pylogseg import _codec
+from pylogseg._codec import decode_uvarint, encode_uvarint
 from pylogseg.errors import RequestError
 from pylogseg.format.messages.schema import SIZED, WIDTHS, Message, MessageField, Versions
 from pylogseg.format.messages.schema import message as message_of
@@ -25,25 +26,49 @@ from pylogseg.format.uuids import format_uuid, parse_uuid
 #: In the dictionary of a struct: tagged fields that the table does not know, tag to bytes.
 UNKNOWN_TAGS = "unknownTags"
 
-Read = Callable[[Any, int], tuple[Any, int]]
-_Write = Callable[[Any], bytes]
-_NUMBERS = {
-    name: struct.Struct(code)
-    for name, code in {
-        "bool": ">?",
-        "int8": ">b",
-        "int16": ">h",
-        "uint16": ">H",
-        "int32": ">i",
-        "uint32": ">I",
-        "int64": ">q",
-        "float64": ">d",
-    }.items()
+Data = bytes | memoryview
+#: What is called with the number of items of each list, before they are made.
+Spend = Callable[[int], None]
+Read = Callable[[Data, int, Spend], tuple[Any, int]]
+Write = Callable[[Any, list[Any]], None]
+
+_CODES = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
 }
+#: In a text for `_function`: the fields of the line that raised, and the number of the line behind the head.
+_RUN, _FIRST_LINE = "runs[error.__traceback__.tb_lineno]", 2
+#: What is raised for values that do not fit.
+_FAULTS = (RequestError, struct.error, TypeError, AttributeError, UnicodeEncodeError, OverflowError)
 
 
 class MalformedError(ValueError):
     """Bytes that are no message of the version; for callers that know where the bytes lie."""
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """What values are in dictionaries, and how strict `writer` is."""
+
+    #: UUIDs are Kafka's text, else 16 bytes.
+    ids_are_text: bool
+    #: What becomes of bytes that are no UTF-8 in a text, and the other way.
+    text_errors: str
+    #: Of a text in bytes; the forms of lengths allow more, or less.
+    most_text: int
+    #: For what is written again as it was: tagged fields that the table does not know are kept under `UNKNOWN_TAGS`,
+    #: and what the version cannot hold is refused. Else whoever fills in a dictionary gives all that any version has:
+    #: fields that this one does not have are left out, and a null that it cannot say is empty.
+    is_exact: bool
+
+
+FILES = Policy(ids_are_text=True, text_errors="surrogateescape", most_text=2**31 - 1, is_exact=True)
 
 
 def decode_message(message: Message, version: int, data: bytes, at: int = 0) -> tuple[dict[str, Any], int]:
@@ -59,7 +84,8 @@ def decode_message(message: Message, version: int, data: bytes, at: int = 0) -> 
     Returns
     -------
     (fields, end) : tuple of dict and int
-        The position behind the last field.
+        The position behind the last field. UUIDs are in the text form, bytes that are no UTF-8 in a text are surrogate
+        escapes, and tagged fields that the table does not know are bytes under `UNKNOWN_TAGS`.
 
     Raises
     ------
@@ -69,10 +95,8 @@ def decode_message(message: Message, version: int, data: bytes, at: int = 0) -> 
         If the table has no such version.
     """
     try:
-        return _reader(message.name, version)(data, at)
-    except MalformedError:
-        raise
-    except ValueError as error:  # of a varint
+        return plan_of(message.name, version, FILES).read(data, at, unbounded)
+    except ValueError as error:  # also of a varint
         raise MalformedError(str(error)) from None
 
 
@@ -84,53 +108,26 @@ def encode_message(message: Message, version: int, fields: dict[str, Any]) -> by
     RequestError
         For a field that there is not, a value that does not fit, and one that the version cannot hold.
     """
-    return _writer(message.name, version)(fields)
+    out: list[bytes] = []
+    plan_of(message.name, version, FILES).write(fields, out)
+    return b"".join(out)
 
 
-def defaults(fields: tuple[MessageField, ...]) -> dict[str, Any]:
-    """The default of every field."""
-    return {field.name: defaults(field.fields) if field.default == {} else copy.copy(field.default) for field in fields}
+def unbounded(items: int) -> None:
+    """Allow lists of any length that the bytes have."""
 
 
-def has_default(field: MessageField, value: Any) -> bool:
-    """Whether a value is the default of its field: Kafka then leaves out a tagged field."""
-    if isinstance(value, dict):
-        return field.default == {} and value == defaults(field.fields)
-    return type(value) is type(field.default) and bool(value == field.default)
-
-
-def in_version(fields: tuple[MessageField, ...], version: int, values: dict[str, Any]) -> dict[str, Any]:
-    """The values without those that the version does not have; of structs that cannot be null."""
-
-    def of(field: MessageField) -> Any:
-        value = values[field.name]
-        if field.type != "struct":
-            return value
-        if field.is_list:
-            return [in_version(field.fields, version, item) for item in value]
-        return in_version(field.fields, version, value)
-
-    return {field.name: of(field) for field in fields if field.is_in(version)}
-
-
-def _checked(name: str, version: int) -> Message:
+@functools.lru_cache(maxsize=2048)
+def plan_of(name: str, version: int, policy: Policy) -> MessagePlan:
+    """Return the plan of a message; RequestError if the table has no such version."""
     found = message_of(name)
     if not found.versions.has(version):
         first, last = found.versions
         raise RequestError(f"{name} has the versions {first} to {last}, not {version}")
-    return found
+    return MessagePlan(found.fields, version, found.flexible, policy)
 
 
-@functools.lru_cache(maxsize=1024)
-def _reader(name: str, version: int) -> Callable[[bytes, int], tuple[dict[str, Any], int]]:
-    message = _checked(name, version)
-    return _struct_reader(message.fields, version, message.flexible)
-
-
-@functools.lru_cache(maxsize=1024)
-def _writer(name: str, version: int) -> _Write:
-    message = _checked(name, version)
-    return _struct_writer(message.fields, version, message.flexible)
+# ---- what a version says of a field ----
 
 
 def is_flexible(field: MessageField, version: int, flexible: Versions) -> bool:
@@ -155,169 +152,376 @@ def least_bytes(field: MessageField, version: int, flexible: Versions) -> int:
     return max(inner + flexible.has(version), 1)
 
 
+def default_of(field: MessageField, policy: Policy = FILES) -> Any:
+    """The default of a field, of its own."""
+    if field.default == {}:
+        return {inner.name: default_of(inner, policy) for inner in field.fields}
+    if field.type == "uuid" and not (field.is_list or policy.ids_are_text):
+        return bytes(16)
+    return [] if field.default == [] else field.default
+
+
+def is_default(value: Any, default: Any) -> bool:
+    """Whether a value is the default: Kafka then leaves out a tagged field."""
+    return value is default or bool(value == default) or (default == [] and value == ())
+
+
+def in_version(fields: tuple[MessageField, ...], version: int, values: dict[str, Any]) -> dict[str, Any]:
+    """The values without those that the version does not have; of structs that cannot be null."""
+    found = {field.name: values[field.name] for field in fields if field.is_in(version)}
+    for field in fields:
+        if field.type == "struct" and field.name in found:
+            value = found[field.name]
+            found[field.name] = (
+                [in_version(field.fields, version, item) for item in value]
+                if field.is_list
+                else in_version(field.fields, version, value)
+            )
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _array(code: str, count: int) -> struct.Struct:
+    return struct.Struct(f">{count}{code}")
+
+
+def _function(head: str, lines: list[str], names: dict[str, Any]) -> Any:
+    """Make a function of lines, which takes half the time of a loop; what varies in the lines is of our own table."""
+    exec("\n    ".join([f"def {head}:", *lines]), names)
+    return names[head.partition("(")[0]]
+
+
+class MessagePlan:
+    """What reads and writes a version of a message."""
+
+    def __init__(self, fields: tuple[MessageField, ...], version: int, flexible: Versions, policy: Policy) -> None:
+        self._fields, self._version, self._flexible, self._policy = fields, version, flexible, policy
+        self._has_tags = flexible.has(version)
+        self._codes = _CODES if policy.ids_are_text else {**_CODES, "uuid": "16s"}
+
+    @functools.cached_property
+    def read(self) -> Read:
+        """Decodes a message; also says where it ends. ValueError for malformed bytes."""
+        return self._struct_reader(self._fields)
+
+    @functools.cached_property
+    def write(self) -> Write:
+        """Adds the bytes of a message to a list; RequestError for values that do not fit.
+
+        Where records go, anything that has a `size` may stand: its length is written, and the object itself is added.
+        """
+        return self._struct_writer(self._fields)
+
+    def _runs(self, fields: tuple[MessageField, ...]) -> list[tuple[list[MessageField], struct.Struct | None]]:
+        """Group neighbours of fixed size, with their layout; each other field stands alone, and none is tagged."""
+        plain = [field for field in fields if field.versions.has(self._version) and not self._is_tagged(field)]
+        runs = [list(run) for _, run in itertools.groupby(plain, lambda field: self._is_fixed(field) or field.name)]
+        codes = ["".join(self._codes[field.type] for field in run) if self._is_fixed(run[0]) else "" for run in runs]
+        return [(run, struct.Struct(f">{code}") if code else None) for run, code in zip(runs, codes, strict=True)]
+
+    def _is_fixed(self, field: MessageField) -> bool:
+        return field.type in self._codes and not field.is_list
+
+    def _is_compact(self, field: MessageField) -> bool:
+        return is_flexible(field, self._version, self._flexible)
+
+    def _is_nullable(self, field: MessageField) -> bool:
+        return field.nullable.has(self._version)
+
+    def _is_tagged(self, field: MessageField) -> bool:
+        return field.tagged.has(self._version)
+
+    # ---- decode ----
+
+    def _struct_reader(self, fields: tuple[MessageField, ...]) -> Read:
+        runs: dict[int, list[MessageField]] = {}
+        names: dict[str, Any] = {"faults": (struct.error, ValueError), "malformed": _malformed, "runs": runs}
+        # Lists and dictionaries of a default are made by each call: who gets them may change them.
+        values = {field.name: repr(default_of(field, self._policy)) for field in fields}
+        lines = ["try:"]
+        for run, layout in self._runs(fields):
+            first, into = run[0].name, "".join(f"value_{field.name}, " for field in run)
+            values |= {field.name: f"value_{field.name}" for field in run}
+            names[f"read_{first}"] = layout.unpack_from if layout else self._value_reader(run[0])
+            runs[len(lines) + _FIRST_LINE] = run
+            if layout:
+                lines += [f"    {into}= read_{first}(data, at)", f"    at += {layout.size}"]
+            else:
+                lines += [f"    {into}at = read_{first}(data, at, spend)"]
+        lines += [f"    values = {{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}}"]
+        lines += [f"except faults as error: raise malformed(error, {_RUN}, len(data) - at) from None"]
+        if self._has_tags:
+            names["read_tags"] = self._tags_reader(fields)
+            lines += ["if at < len(data) and data[at] == 0: return values, at + 1"]
+            lines += ["at = read_tags(data, at, spend, values)"]
+        made: Read = _function("read(data, at, spend)", [*lines, "return values, at"], names)
+        return made
+
+    def _tags_reader(self, fields: tuple[MessageField, ...]) -> Callable[[Data, int, Spend, dict[str, Any]], int]:
+        tagged = {field.tag: (field.name, self._value_reader(field)) for field in filter(self._is_tagged, fields)}
+        keeps_unknown = self._policy.is_exact
+
+        def read(data: Data, at: int, spend: Spend, values: dict[str, Any]) -> int:
+            count, at = decode_uvarint(data, at)
+            if count > (len(data) - at) // 2:
+                raise MalformedError(f"{count} tagged fields in {len(data) - at} bytes")
+            last = -1
+            for _ in range(count):
+                tag, at = decode_uvarint(data, at)
+                size, at = decode_uvarint(data, at)
+                if tag <= last:
+                    raise MalformedError(f"tag {tag} comes after tag {last}")
+                last, end = tag, at + size
+                if end > len(data):
+                    raise MalformedError(f"tag {tag} needs {size} bytes, {len(data) - at} are left")
+                if tag in tagged:
+                    name, of = tagged[tag]
+                    try:
+                        values[name], done = of(data[at:end], 0, spend)
+                    except ValueError as error:
+                        raise MalformedError(f"{name}: {error}") from None
+                    if done != size:
+                        raise MalformedError(f"{name}: {size - done} bytes of {size} are left over")
+                elif keeps_unknown:
+                    values.setdefault(UNKNOWN_TAGS, {})[tag] = bytes(data[at:end])
+                at = end
+            return at
+
+        return read
+
+    def _value_reader(self, field: MessageField) -> Read:
+        is_struct = field.type == "struct"
+        of = self._struct_reader(field.fields) if is_struct else self._scalar_reader(field)
+        if field.is_list:
+            return self._list_reader(field, of)
+        return _maybe_reader(of, self._is_tagged(field)) if is_struct and self._is_nullable(field) else of
+
+    def _list_reader(self, field: MessageField, item: Read) -> Read:
+        length_of = _length_reader(self._is_compact(field), "i", self._is_nullable(field))
+        least, code = least_bytes(field, self._version, self._flexible), _CODES.get(field.type)
+
+        def read(data: Data, at: int, spend: Spend) -> tuple[Any, int]:
+            count, at = length_of(data, at)
+            if count <= 0:
+                return None if count else [], at
+            if count > (len(data) - at) // least:
+                raise MalformedError(f"{count} items in {len(data) - at} bytes")
+            spend(count)
+            if code is not None:
+                return list(_array(code, count).unpack_from(data, at)), at + count * least
+            items = []
+            for _ in range(count):
+                value, at = item(data, at, spend)
+                items.append(value)
+            return items, at
+
+        return read
+
+    def _scalar_reader(self, field: MessageField) -> Read:
+        kind, compact = field.type, self._is_compact(field)
+        if kind in WIDTHS:
+            unpack, width = struct.Struct(">" + _CODES.get(kind, "16s")).unpack_from, WIDTHS[kind]
+            is_text = kind == "uuid" and self._policy.ids_are_text
+
+            def read_fixed(data: Data, at: int, _: Spend) -> tuple[Any, int]:
+                if width > len(data) - at:
+                    raise _cut_off(width, len(data) - at)
+                value = unpack(data, at)[0]
+                return format_uuid(value) if is_text else value, at + width
+
+            return read_fixed
+        nullable = self._is_nullable(field) and not field.is_list
+        length_of = _length_reader(compact, "h" if kind == "string" else "i", nullable)
+        is_text, errors, most = kind == "string", self._policy.text_errors, self._policy.most_text
+
+        def read(data: Data, at: int, _: Spend) -> tuple[Any, int]:
+            if compact and at < len(data) and 0 < data[at] < 128:  # most are short
+                length, at = data[at] - 1, at + 1
+            else:
+                length, at = length_of(data, at)
+            if length < 0:
+                return None, at
+            end = at + length
+            if end > len(data):
+                raise _cut_off(length, len(data) - at)
+            if is_text:
+                if length > most:
+                    raise MalformedError(f"a string of {length} bytes, {most} are allowed")
+                return str(data[at:end], "utf-8", errors), end
+            return (bytes(data[at:end]) if kind == "bytes" else memoryview(data)[at:end]), end
+
+        return read
+
+    # ---- encode ----
+
+    def _struct_writer(self, fields: tuple[MessageField, ...]) -> Write:
+        runs: dict[int, list[MessageField]] = {}
+        names: dict[str, Any] = {"faults": _FAULTS, "refusal": self._refusal, "runs": runs}
+        lines = ["get, append = values.get, out.append", "try:", "    pass"]
+        if self._policy.is_exact:
+            names["check"] = self._checker(fields)
+            lines.insert(0, "check(values)")
+        for run, layout in self._runs(fields):
+            first = run[0].name
+            runs[len(lines) + _FIRST_LINE] = run
+            names[f"write_{first}"] = layout.pack if layout else self._value_writer(run[0])
+            given = ", ".join(f"get({field.name!r}, {default_of(field, self._policy)!r})" for field in run)
+            lines += [f"    append(write_{first}({given}))" if layout else f"    write_{first}({given}, out)"]
+        lines += [f"except faults as error: raise refusal(error, {_RUN}, values) from None"]
+        if self._has_tags:
+            tagged = list(filter(self._is_tagged, fields))
+            if tagged or self._policy.is_exact:
+                names |= {"write_tags": self._tags_writer(tagged), "tags": {UNKNOWN_TAGS, *(f.name for f in tagged)}}
+                lines += ["if not values.keys().isdisjoint(tags): return write_tags(values, out)"]
+            lines += ["append(b'\\0')"]
+        made: Write = _function("write(values, out)", lines, names)
+        return made
+
+    def _refusal(self, error: Exception, run: list[MessageField], values: dict[str, Any]) -> RequestError:
+        """Say which of some fields, one behind the other, cannot be written: a layout does not."""
+        found = run[-1]
+        for field in run[:-1]:
+            try:
+                self._scalar_writer(field)(values.get(field.name, default_of(field, self._policy)), [])
+            except _FAULTS:
+                found = field
+                break
+        shown = "" if isinstance(error, RequestError) else f" {values.get(found.name)!r}"
+        return RequestError(f"{found.name}{shown}: {error}")
+
+    def _tags_writer(self, fields: list[MessageField]) -> Write:
+        tagged = [(field, default_of(field, self._policy), self._value_writer(field)) for field in fields]
+
+        def write(values: dict[str, Any], out: list[Any]) -> None:
+            extra = dict(values.get(UNKNOWN_TAGS, ()))
+            for field, default, of in tagged:
+                value = values.get(field.name, default)
+                if value is not default and not is_default(value, default):
+                    inner: list[Any] = []
+                    try:
+                        of(value, inner)
+                    except _FAULTS as error:
+                        raise self._refusal(error, [field], values) from None
+                    extra[field.tag] = b"".join(inner)
+            out.append(encode_uvarint(len(extra)))
+            for tag in sorted(extra):
+                out += (encode_uvarint(tag), encode_uvarint(len(extra[tag])), extra[tag])
+
+        return write
+
+    def _checker(self, fields: tuple[MessageField, ...]) -> Callable[[Any], None]:
+        known = {field.name for field in fields} | {UNKNOWN_TAGS}
+        absent = [(field.name, default_of(field, self._policy)) for field in fields if not field.is_in(self._version)]
+        if not self._has_tags:
+            absent.append((UNKNOWN_TAGS, {}))
+
+        def check(values: Any) -> None:
+            if not isinstance(values, dict):
+                raise RequestError(f"a struct is a dictionary of its fields, not {values!r}")
+            if not values.keys() <= known:
+                there, given = ", ".join(sorted(known)), ", ".join(values.keys() - known)
+                raise RequestError(f"there are the fields {there}, not {given}")
+            for name, default in absent:
+                if name in values and not is_default(values[name], default):
+                    raise RequestError(f"version {self._version} has no field {name}: leave {values[name]!r} out")
+
+        return check
+
+    def _value_writer(self, field: MessageField) -> Write:
+        is_struct, nullable = field.type == "struct", self._is_nullable(field)
+        of = self._struct_writer(field.fields) if is_struct else self._scalar_writer(field)
+        if field.is_list:
+            length_of = _length_writer(self._is_compact(field), "i")
+            return _list_writer(field, of, length_of, self._null(length_of, nullable))
+        return _maybe_writer(of, self._is_tagged(field)) if is_struct and nullable else of
+
+    def _scalar_writer(self, field: MessageField) -> Write:
+        kind, errors = field.type, self._policy.text_errors
+        if kind in WIDTHS:
+            pack = struct.Struct(">" + _CODES.get(kind, "16s")).pack
+            if kind == "uuid" and self._policy.ids_are_text:
+                pack = parse_uuid
+            return lambda value, out: out.append(pack(value))
+        length_of = _length_writer(self._is_compact(field), "h" if kind == "string" else "i")
+        null = self._null(length_of, self._is_nullable(field) and not field.is_list)
+
+        def write_text(value: Any, out: list[Any]) -> None:
+            if value is None:
+                out.append(null())
+            else:
+                raw = value.encode("utf-8", errors)
+                out.append(length_of(len(raw)) + raw)
+
+        def write_bytes(value: Any, out: list[Any]) -> None:
+            if value is None:
+                out.append(null())
+            elif isinstance(value, (bytes, bytearray, memoryview)):
+                raw = bytes(value)
+                out += (length_of(len(raw)), raw)
+            elif kind == "records":
+                out += (length_of(value.size), value)
+            else:
+                raise TypeError("it must be bytes")
+
+        return write_text if kind == "string" else write_bytes
+
+    def _null(self, length_of: Callable[[int], bytes], nullable: bool) -> Callable[[], bytes]:
+        """Return what gives a null; one that a version cannot say is empty in it, or refused."""
+        null = length_of(-1 if nullable else 0)
+        return _no_null if self._policy.is_exact and not nullable else lambda: null
+
+
 # ---- decode ----
 
 
-def _struct_reader(
-    fields: tuple[MessageField, ...], version: int, flexible: Versions
-) -> Callable[[bytes, int], tuple[dict[str, Any], int]]:
-    plain = [
-        (field.name, _value_reader(field, version, flexible))
-        for field in fields
-        if field.versions.has(version) and not field.tagged.has(version)
-    ]
-    tagged = {
-        field.tag: (field.name, _value_reader(field, version, flexible, tagged=True))
-        for field in fields
-        if field.tagged.has(version)
-    }
-    base = defaults(fields)
-    nested = [name for name, value in base.items() if isinstance(value, (dict, list))]
-    has_tags = flexible.has(version)
-
-    def read(data: bytes, at: int) -> tuple[dict[str, Any], int]:
-        values = base.copy()
-        for name in nested:
-            values[name] = copy.deepcopy(base[name])
-        for name, of in plain:
-            try:
-                values[name], at = of(data, at)
-            except MalformedError as error:
-                raise MalformedError(f"{name}: {error}") from None
-        return (values, _read_tags(data, at, tagged, values)) if has_tags else (values, at)
-
-    return read
+def _malformed(error: Exception, run: list[MessageField], left: int) -> MalformedError:
+    """Say in which of some fields, one behind the other, the bytes are wrong."""
+    if isinstance(error, struct.error):  # a layout does not say which
+        while WIDTHS[run[0].type] <= left:
+            left -= WIDTHS[run[0].type]
+            run = run[1:]
+        error = _cut_off(WIDTHS[run[0].type], left)
+    return MalformedError(f"{run[0].name}: {error}")
 
 
-def _read_tags(data: bytes, at: int, tagged: dict[int, tuple[str, Read]], values: dict[str, Any]) -> int:
-    count, at = _codec.decode_uvarint(data, at)
-    if count > (len(data) - at) // 2:
-        raise MalformedError(f"{count} tagged fields in {len(data) - at} bytes")
-    last = -1
-    for _ in range(count):
-        tag, at = _codec.decode_uvarint(data, at)
-        size, at = _codec.decode_uvarint(data, at)
-        if tag <= last:
-            raise MalformedError(f"tag {tag} comes after tag {last}")
-        last, end = tag, at + size
-        if end > len(data):
-            raise MalformedError(f"tag {tag} needs {size} bytes, {len(data) - at} are left")
-        if tag in tagged:
-            name, read = tagged[tag]
-            values[name], done = read(data[at:end], 0)
-            if done != size:
-                raise MalformedError(f"{name}: {size - done} bytes of {size} are left over")
-        else:
-            values.setdefault(UNKNOWN_TAGS, {})[tag] = data[at:end]
-        at = end
-    return at
+def _cut_off(size: int, left: int) -> MalformedError:
+    return MalformedError(f"{size} bytes are needed, {left} are left")
 
 
-def length_reader(compact: bool, code: str) -> Callable[[Any, int], tuple[int, int]]:
+def _length_reader(compact: bool, code: str, nullable: bool) -> Callable[[Data, int], tuple[int, int]]:
     """Return what reads a length or count; -1 is null."""
-    if compact:
-
-        def read(data: Any, at: int) -> tuple[int, int]:
-            if at < len(data) and data[at] < 128:
-                return data[at] - 1, at + 1
-            length, at = _codec.decode_uvarint(data, at)
-            return length - 1, at
-
-        return read
-    number = struct.Struct(code)
+    number, least = _array(code, 1), 0 if nullable else 1
     size = number.size
 
-    def read_fixed(data: Any, at: int) -> tuple[int, int]:
+    def read(data: Data, at: int) -> tuple[int, int]:
+        if at < len(data) and least <= data[at] < 128:
+            return data[at] - 1, at + 1
+        length, at = decode_uvarint(data, at)
+        if length < least:
+            raise MalformedError("it is null")
+        return length - 1, at
+
+    def read_fixed(data: Data, at: int) -> tuple[int, int]:
         if size > len(data) - at:
             raise MalformedError(f"the length needs {size} bytes, {len(data) - at} are left")
         length = number.unpack_from(data, at)[0]
-        if length < -1:
-            raise MalformedError(f"a length of {length}")
+        if length < least - 1:
+            raise MalformedError("it is null" if length == -1 else f"a length of {length}")
         return length, at + size
 
-    return read_fixed
+    return read if compact else read_fixed
 
 
-def _value_reader(field: MessageField, version: int, flexible: Versions, *, tagged: bool = False) -> Read:
-    compact = is_flexible(field, version, flexible)
-    nullable = field.nullable.has(version)
-    if field.is_list:
-        item: Read = (
-            _struct_reader(field.fields, version, flexible)
-            if field.type == "struct"
-            else _scalar_reader(field.type, compact, False)
-        )
-        return _list_reader(field, version, flexible, item)
-    if field.type == "struct":
-        inner: Read = _struct_reader(field.fields, version, flexible)
-        return _maybe_reader(inner, tagged) if nullable else inner
-    return _scalar_reader(field.type, compact, nullable)
-
-
-def _maybe_reader(inner: Read, tagged: bool) -> Read:
+def _maybe_reader(inner: Read, is_tagged: bool) -> Read:
     """Return what reads a struct that may be null: behind a byte, or an unsigned varint if it is a tagged field."""
 
-    def read(data: Any, at: int) -> tuple[Any, int]:
-        if tagged:
-            there, at = _codec.decode_uvarint(data, at)
-            return (None, at) if there == 0 else inner(data, at)
+    def read(data: Data, at: int, spend: Spend) -> tuple[Any, int]:
+        if is_tagged:
+            there, at = decode_uvarint(data, at)
+            return (None, at) if there == 0 else inner(data, at, spend)
         if at >= len(data):
             raise MalformedError("the bytes end before it")
-        there = data[at]
-        return (None, at + 1) if there >= 128 else inner(data, at + 1)
-
-    return read
-
-
-def _list_reader(field: MessageField, version: int, flexible: Versions, item: Read) -> Read:
-    length_of = length_reader(is_flexible(field, version, flexible), ">i")
-    least, nullable = least_bytes(field, version, flexible), field.nullable.has(version)
-
-    def read(data: Any, at: int) -> tuple[Any, int]:
-        count, at = length_of(data, at)
-        if count < 0:
-            if not nullable:
-                raise MalformedError("it is null")
-            return None, at
-        if count > (len(data) - at) // least:
-            raise MalformedError(f"{count} items in {len(data) - at} bytes")
-        items = []
-        for _ in range(count):
-            value, at = item(data, at)
-            items.append(value)
-        return items, at
-
-    return read
-
-
-def _scalar_reader(kind: str, compact: bool, nullable: bool) -> Read:
-    if kind in WIDTHS:
-        width = WIDTHS[kind]
-        unpack = format_uuid if kind == "uuid" else None
-        number = _NUMBERS.get(kind)
-
-        def read_fixed(data: bytes, at: int) -> tuple[Any, int]:
-            if width > len(data) - at:
-                raise MalformedError(f"{width} bytes are needed, {len(data) - at} are left")
-            if unpack is not None:
-                return unpack(data[at : at + 16]), at + 16
-            assert number is not None
-            return number.unpack_from(data, at)[0], at + width
-
-        return read_fixed
-    length_of = length_reader(compact, ">h" if kind == "string" else ">i")
-    is_text = kind == "string"
-
-    def read(data: bytes, at: int) -> tuple[Any, int]:
-        length, at = length_of(data, at)
-        if length < 0:
-            if not nullable:
-                raise MalformedError("it is null")
-            return None, at
-        if length > len(data) - at:
-            raise MalformedError(f"{length} bytes are needed, {len(data) - at} are left")
-        raw = data[at : at + length]
-        return (raw.decode("utf-8", "surrogateescape") if is_text else raw), at + length
+        return (None, at + 1) if data[at] >= 128 else inner(data, at + 1, spend)
 
     return read
 
@@ -325,110 +529,45 @@ def _scalar_reader(kind: str, compact: bool, nullable: bool) -> Read:
 # ---- encode ----
 
 
-def _struct_writer(fields: tuple[MessageField, ...], version: int, flexible: Versions) -> _Write:
-    plain = [
-        (field, _value_writer(field, version, flexible))
-        for field in fields
-        if field.versions.has(version) and not field.tagged.has(version)
-    ]
-    tagged = sorted(
-        (field.tag, field, _value_writer(field, version, flexible, tagged=True))
-        for field in fields
-        if field.tagged.has(version)
-    )
-    absent = [field for field in fields if not field.is_in(version)]
-    known = {field.name for field in fields} | {UNKNOWN_TAGS}
-    base, has_tags = defaults(fields), flexible.has(version)
-
-    def write(values: Any) -> bytes:
-        if not isinstance(values, dict):
-            raise RequestError(f"a struct is a dictionary of its fields, not {values!r}")
-        if not values.keys() <= known:
-            raise RequestError(
-                f"there are the fields {', '.join(sorted(known))}, not {', '.join(values.keys() - known)}"
-            )
-        for field in absent:
-            if field.name in values and not has_default(field, values[field.name]):
-                raise RequestError(f"version {version} has no field {field.name}: leave {values[field.name]!r} out")
-        parts = [_named(field, of, values.get(field.name, base[field.name])) for field, of in plain]
-        unknown = values.get(UNKNOWN_TAGS, {})
-        if not has_tags:
-            if unknown:
-                raise RequestError(f"version {version} has no tagged fields")
-            return b"".join(parts)
-        extra = dict(unknown)
-        for tag, field, of in tagged:
-            value = values.get(field.name, base[field.name])
-            if not has_default(field, value):
-                extra[tag] = _named(field, of, value)
-        parts.append(_codec.encode_uvarint(len(extra)))
-        for tag in sorted(extra):
-            parts += [_codec.encode_uvarint(tag), _codec.encode_uvarint(len(extra[tag])), extra[tag]]
-        return b"".join(parts)
-
-    return write
-
-
-def _named(field: MessageField, write: _Write, value: Any) -> bytes:
-    try:
-        return write(value)
-    except (RequestError, struct.error, TypeError, AttributeError, UnicodeEncodeError) as error:
-        raise RequestError(f"{field.name} {value!r}: {error}") from None
-
-
-def length_writer(compact: bool, code: str) -> Callable[[int], bytes]:
+def _length_writer(compact: bool, code: str) -> Callable[[int], bytes]:
     """Return what writes a length or count; -1 is null."""
-    if compact:
-        return lambda length: _codec.encode_uvarint(length + 1)
-    return struct.Struct(code).pack
+    return (lambda length: encode_uvarint(length + 1)) if compact else _array(code, 1).pack
 
 
-def _value_writer(field: MessageField, version: int, flexible: Versions, *, tagged: bool = False) -> _Write:
-    compact = is_flexible(field, version, flexible)
-    nullable = field.nullable.has(version)
-    if field.is_list:
-        item = (
-            _struct_writer(field.fields, version, flexible)
-            if field.type == "struct"
-            else _scalar_writer(field.type, compact)
-        )
-        count_of = length_writer(compact, ">i")
-        return _or_null(lambda items: count_of(len(items)) + b"".join(map(item, items)), count_of(-1), nullable)
-    if field.type != "struct":
-        null = b"" if field.type in WIDTHS else length_writer(compact, ">h" if field.type == "string" else ">i")(-1)
-        return _or_null(_scalar_writer(field.type, compact), null, nullable)
-    inner = _struct_writer(field.fields, version, flexible)
-    if not nullable:
-        return inner
-    if tagged:
-        return _or_null(lambda values: _counted(inner(values)), b"\0", nullable)
-    return _or_null(lambda values: b"\1" + inner(values), b"\xff", nullable)
-
-
-def _counted(raw: bytes) -> bytes:
-    return bytes(_codec.encode_uvarint(len(raw) + 1)) + raw
-
-
-def _or_null(write: _Write, null: bytes, nullable: bool) -> _Write:
-    def of(value: Any) -> bytes:
-        if value is not None:
-            return write(value)
-        if not nullable:
-            raise RequestError("it must not be null")
-        return null
-
-    return of
-
-
-def _scalar_writer(kind: str, compact: bool) -> _Write:
-    if kind == "uuid":
-        return parse_uuid
-    if kind in WIDTHS:
-        return _NUMBERS[kind].pack
-    length_of = length_writer(compact, ">h" if kind == "string" else ">i")
-
-    def write(value: Any) -> bytes:
-        raw = value.encode("utf-8", "surrogateescape") if kind == "string" else bytes(value)
-        return length_of(len(raw)) + raw
+def _maybe_writer(inner: Write, is_tagged: bool) -> Write:
+    def write(value: Any, out: list[Any]) -> None:
+        if value is None:
+            out.append(b"\0" if is_tagged else b"\xff")
+        elif is_tagged:
+            own: list[Any] = []
+            inner(value, own)
+            raw = b"".join(own)
+            out += [encode_uvarint(len(raw) + 1), raw]
+        else:
+            out.append(b"\1")
+            inner(value, out)
 
     return write
+
+
+def _list_writer(
+    field: MessageField, item: Write, length_of: Callable[[int], bytes], null: Callable[[], bytes]
+) -> Write:
+    code = _CODES.get(field.type)
+
+    def write(items: Any, out: list[Any]) -> None:
+        if items is None:
+            out.append(null())
+            return
+        out.append(length_of(len(items)))
+        if code is None:
+            for each in items:
+                item(each, out)
+        elif len(items):
+            out.append(_array(code, len(items)).pack(*items))
+
+    return write
+
+
+def _no_null() -> NoReturn:
+    raise RequestError("it must not be null")

@@ -137,7 +137,8 @@ def _default(row: dict[str, Any], kind: str, is_list: bool) -> Any:
     return int(str(given or 0), 0)
 
 
-def _field(row: dict[str, Any]) -> MessageField:
+def field_of(row: dict[str, Any]) -> MessageField:
+    """The field that a row of the table, or of a schema of Kafka's, describes."""
     is_list = row["type"].startswith("[]")
     kind = row["type"].removeprefix("[]")
     kind = kind if kind in WIDTHS or kind in SIZED else "struct"
@@ -152,7 +153,7 @@ def _field(row: dict[str, Any]) -> MessageField:
         _versions(row["flexible"]) if "flexible" in row else None,
         _default(row, kind, is_list),
         row.get("entity", ""),
-        tuple(map(_field, row.get("fields", ()))),
+        tuple(map(field_of, row.get("fields", ()))),
     )
 
 
@@ -182,7 +183,7 @@ def messages() -> dict[str, Message]:
             row.get("number"),
             _versions(row["versions"]),
             _versions(row["flexible"]),
-            tuple(map(_field, row["fields"])),
+            tuple(map(field_of, row["fields"])),
         )
         for name, row in _table()["messages"].items()
     }

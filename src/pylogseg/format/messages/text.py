@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pylogseg.format.messages.codec import has_default
+from pylogseg.format.messages.codec import default_of, is_default
 from pylogseg.format.messages.framing import Part
 from pylogseg.format.messages.schema import Message, MessageField
 from pylogseg.format.messages.schema import message as message_of
@@ -87,16 +87,16 @@ def _text(name: str, version: int) -> _Text:
 
 def _struct_text(fields: tuple[MessageField, ...], version: int) -> _Text:
     parts = [
-        (field, f'"{field.name}":', _value_text(field, version), field.tagged.has(version))
+        (field.name, f'"{field.name}":', _value_text(field, version), field.tagged.has(version), default_of(field))
         for field in fields
         if field.is_in(version)
     ]
 
     def write(values: Any) -> str:
         shown = [
-            label + of(values[field.name])
-            for field, label, of, is_tagged in parts
-            if not (is_tagged and has_default(field, values[field.name]))
+            label + of(values[name])
+            for name, label, of, is_tagged, default in parts
+            if not (is_tagged and is_default(values[name], default))
         ]
         return "{" + ",".join(shown) + "}"
 
