@@ -35,8 +35,7 @@ from pylogseg.cli.typed import (
 )
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.env.beside import sweep
-from pylogseg.env.executor import Executor
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import Advance, Executor, Workload
 from pylogseg.errors import NotOwnError, RequestError
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import lacking_for
@@ -469,14 +468,10 @@ def _folder(
     if not overwrite:
         notes.begin()
     formed = [(part, layouts.form(part)) for part in parts]
-    sizes = [part.size for part in parts]
+    load = Workload("pylogseg export", [part.size for part in parts], advance)
     with _output_folder(store, overwrite) as folder:
         work = functools.partial(_export_part, folder=folder)
-        for part, row in zip(
-            parts,
-            executor.map(work, formed, sizes, label="pylogseg export", on_bytes=advance),
-            strict=True,
-        ):
+        for part, row in zip(parts, executor.map(work, formed, load), strict=True):
             done.damage |= common.report_gaps(row.gaps)
             notes.add_gaps(part, row)
             unread += [part.log] if any(gap.kind is GapKind.UNREADABLE for gap in row.gaps) else []

@@ -13,14 +13,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylogseg.disk.disk import Segment
+from pylogseg.env.executor import Threads
 from pylogseg.env.filesystem import FileSystem
-from pylogseg.env.pool import flat_ordered
 from pylogseg.errors import StorageError
 from pylogseg.format.scratch import Besides, Scratch
 from pylogseg.reading import header_reader
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
-from pylogseg.reading.filters import Selection, fields_of, filtered
+from pylogseg.reading.filters import Selection, check_filter, fields_of, filtered
 from pylogseg.reading.log_ends import check_tail, consumer_end
 from pylogseg.reading.log_reader import LogFiles, ReadScope, range_of
 from pylogseg.reading.partition import Chunk, ReadOptions
@@ -121,7 +121,7 @@ def _in_order(table: Table, tasks: Iterator[Any], selection: Selection, jobs: in
             free.append(memory)
 
     # The first task is read as its rows are asked for: engines do not say that a query has a limit.
-    return flat_ordered(read, tasks, jobs)
+    return Threads(jobs).flat(read, tasks)
 
 
 def _for_task(table: Table, selection: Selection, task: Any) -> Selection:
@@ -354,7 +354,7 @@ def record_stream(
 
 def _by_tasks(table: LogScan, scope: ReadScope, columns: Sequence[str], filter: Any) -> Iterator[pa.RecordBatch]:
     if filter is not None:
-        Selection(table.schema, (), filter)
+        check_filter(filter, table.schema)
     whole = _in_time(filter, scope.times)
     selection = Selection(table.schema, columns, whole)
     jobs = scope.options.jobs

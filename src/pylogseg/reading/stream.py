@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from pylogseg.disk.disk import Disk, Partition, as_disk
-from pylogseg.env.pool import job_count
+from pylogseg.env.executor import job_count
 from pylogseg.errors import RequestError
 from pylogseg.format.moments import first_ms, warned_of_unit
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns

@@ -8,8 +8,7 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from pylogseg.disk.disk import Segment
-from pylogseg.env.executor import INLINE, Executor
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import INLINE, Advance, Executor, Workload
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.inspect.stats.groups import StatsGroup, Unit, group_key
 from pylogseg.inspect.stats.segment import Stats, Times, segment_stats
@@ -57,8 +56,8 @@ def counted(
         keys += [key] * count
     merge = functools.partial(_merged, outlines=outlines, is_whole=how.is_whole, finish=finish)
     count_part = functools.partial(_count, how=how)
-    sizes = [segment.size for segment, _ in parts]
-    made = executor.merge(count_part, parts, keys, _fold, merge, sizes, label="pylogseg stats", on_bytes=on_bytes)
+    load = Workload("pylogseg stats", [segment.size for segment, _ in parts], on_bytes)
+    made = executor.merge(count_part, parts, keys, _fold, merge, load)
     found = dict(made)
     for key in outlines:  # also those without a segment
         yield key, found[key] if key in found else merge(key, iter(()))

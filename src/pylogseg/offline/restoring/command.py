@@ -12,10 +12,9 @@ from typing import Any, Literal
 from pylogseg.disk.disk import Partition, open_dir
 from pylogseg.disk.target import Target, chosen_in, moving_picture
 from pylogseg.disk.tier.urls import is_tier
-from pylogseg.env.executor import INLINE, Executor, Threads
+from pylogseg.env.executor import INLINE, Executor, Threads, job_count
 from pylogseg.env.filesystem import is_same_folder, is_within
 from pylogseg.env.locks import check_unlocked
-from pylogseg.env.pool import job_count
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata

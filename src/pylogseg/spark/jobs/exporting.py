@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pylogseg.disk.disk import open_dir
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import Advance, Workload
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.verify.findings import Finding
@@ -108,11 +108,10 @@ def export(
     logs = logs_of(disk.select(names) if names else disk, by_name=bool(names))
     into = storage_options if out_storage_options is None else out_storage_options
     table = TableExport(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite, storage_options=into)
-    executor, label = SparkExecutor(spark, progress), "pylogseg export"
     with table.opened([log.name for log in logs]):
         groups = parts_of(logs, table, options, (since, until), keep_deleted=keep_deleted)
-        sizes = [sum(part.segment.size for part in parts) for parts in groups]
-        done = list(executor.map(functools.partial(_export, table=table), groups, sizes, label=label))
+        load = Workload("pylogseg export", [sum(part.segment.size for part in parts) for parts in groups])
+        done = list(SparkExecutor(spark, progress).map(functools.partial(_export, table=table), groups, load))
     rows = [row for parts in done for part in parts for row in _rows(part, table.store)]
     readers = [LogReader.of(log, (0, OPEN_END), (since, until), options) for log in logs]
     return spark.createDataFrame(rows + [_missing(each) for each in lacking_for(disk, readers, names)], MANIFEST)

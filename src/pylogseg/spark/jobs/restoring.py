@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from pylogseg.disk.disk import Partition, open_dir
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import Advance, Workload
 from pylogseg.errors import RequestError
 from pylogseg.inspect.verify.lacking import refuse, texts_of
 from pylogseg.offline.comparing_table import compared
@@ -185,9 +185,8 @@ def _decided(
     if committed:
         return rows
     files = sorted(rows.inputFiles())
-    said = SparkExecutor(spark).map(
-        functools.partial(_is_said, storage_options=storage_options), files, label="pylogseg restore"
-    )
+    is_said = functools.partial(_is_said, storage_options=storage_options)
+    said = SparkExecutor(spark).map(is_said, files, Workload("pylogseg restore"))
     of_aborted = [file for file, is_said in zip(files, said, strict=True) if not is_said]
     if not of_aborted:
         return rows
