@@ -293,6 +293,9 @@ def test_a_partial_export_is_not_taken_for_a_whole_one(tmp_path: Path, how: Any)
     with pytest.raises(pylogseg.CorruptionError):
         export(disk, out)
     assert state_of(out)["state"] == "writing"
+    (tmp_path / "back").mkdir()
+    with pytest.raises(pylogseg.errors.IncompleteError, match="did not finish, and parts may be missing"):
+        pylogseg.offline.restore(out, tmp_path / "back")
     # Another run with the first one's wish, then with a whole disk.
     other: Any = "stop" if how == "skip" else "skip"
     export(disk, out, on_corrupt=other)

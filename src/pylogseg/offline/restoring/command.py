@@ -41,7 +41,7 @@ from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_skip
 from pylogseg.reading.transaction_markers import windows_between
-from pylogseg.tables.export.notes import lacking_of
+from pylogseg.tables.export.notes import is_noted, lacking_of
 from pylogseg.values.internal.cluster import ClusterMetadata, cluster_id_of, find_metadata
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 
@@ -167,10 +167,11 @@ def restore(
     elif until is not None or on_corrupt != "raise":
         raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
     elif comes_from_table(source):
-        given = FromTable(Tables(source), topics, partitions, options, committed, without_transactions)
-        given.lacking = lacking_of(source, is_asked(topics, partitions))
+        lacking = lacking_of(source, is_asked(topics, partitions))
         if not force:
-            refuse(given.lacking)
+            refuse(lacking)
+        given = FromTable(Tables(source), topics, partitions, options, committed, without_transactions)
+        given.lacking = lacking
     else:
         if committed or without_transactions or table:
             raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
@@ -229,7 +230,7 @@ def comes_from_table(path: str) -> bool:
         with contextlib.suppress(RequestError):
             Target.find_all(LocalStorage(), path)
             return False
-    return is_table(path)
+    return is_table(path) or is_noted(path)
 
 
 class _FromLogs(RestoreSource):

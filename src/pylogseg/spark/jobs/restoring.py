@@ -25,7 +25,7 @@ from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.worker import task_name
 from pylogseg.spark.write_options import check_columns, parse_write
-from pylogseg.tables.export.notes import lacking_of, refuse_unfinished
+from pylogseg.tables.export.notes import lacking_of
 
 _log = logging.getLogger("pylogseg.spark")
 
@@ -76,7 +76,8 @@ def restore(
     overwrite : bool
         Whether existing partitions are replaced, whatever they have.
     force : bool
-        Restore also a table that is known to lack records: its notes say what could not be exported, and its files.
+        Restore also a table that is known to lack records: its notes say whether the export ended, what it could not
+        read, and its files.
     committed : bool
         Confirms that all records of the table were committed, if its files do not show it.
     without_transactions : bool
@@ -110,14 +111,12 @@ def restore(
     given = parse_write({**options, "path": path}, takes_urls=True)
     if isinstance(source, (str, os.PathLike)):
         table = os.fspath(source)
-        refuse_unfinished(table, storage_options)
-        exported_rows = exported(spark, table)
         lacking = lacking_of(table, storage_options=storage_options)
         if not force:
             refuse(lacking)
         for text in texts_of(lacking):
             _log.warning("missing: %s", text)
-        rows = _decided(spark, exported_rows, table, committed, without_transactions, storage_options)
+        rows = _decided(spark, exported(spark, table), table, committed, without_transactions, storage_options)
     elif committed or without_transactions:
         raise RequestError(
             "committed and without_transactions are for an exported table; all rows of a DataFrame are written: "
