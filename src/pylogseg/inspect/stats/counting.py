@@ -51,7 +51,8 @@ def counted(
     keys: list[str] = []
     for unit, first in units:
         key, count = group_key(unit.name, by), len(unit.segments)
-        outlines.setdefault(key, []).append(_UnitOutline(unit.name, count, unit.log_start_offset, unit.is_cleaned))
+        outline = _UnitOutline(unit.name, count, unit.log_start_offset, unit.is_cleaned, *unit.dirty_and_sealed_bytes())
+        outlines.setdefault(key, []).append(outline)
         parts += [(segment, first) for segment in unit.segments]
         keys += [key] * count
     merge = functools.partial(_merged, outlines=outlines, is_whole=how.is_whole, finish=finish)
@@ -70,6 +71,8 @@ class _UnitOutline(NamedTuple):
     segments: int
     log_start_offset: int
     is_cleaned: bool
+    dirty_bytes: int
+    sealed_bytes: int
 
 
 def _count(part: tuple[Segment, int], advance: Advance, how: Counting) -> Stats:
@@ -111,4 +114,6 @@ def _merged(
     group = StatsGroup(key, is_whole=is_whole)
     for unit in outlines[key]:
         group.add(unit.name, islice(rows, unit.segments), unit.log_start_offset, unit.is_cleaned)
+        group.dirty_bytes += unit.dirty_bytes
+        group.sealed_bytes += unit.sealed_bytes
     return finish(group)

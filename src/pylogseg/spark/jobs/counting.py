@@ -10,22 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from pylogseg.disk.columns import STATS, spark_ddl
 from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.inspect.stats.counting import Counting, counted
-from pylogseg.inspect.stats.groups import StatsGroup, Unit, group_key, stats_row, units_of
+from pylogseg.inspect.stats.groups import StatsGroup, stats_row, units_of
 from pylogseg.reading.log_reader import partitions_of
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.frames import read_segments
 from pylogseg.spark.jobs.names import asked_for
 
-#: Schema by partition, topic or all; ``detail`` is the row of ``pylogseg stats --json`` with codecs, percentiles.
-COUNTS = (
-    "name string, partitions int, segments int, size bigint, batches bigint, records bigint, tombstones bigint, "
-    "nullKeys bigint, distinctKeys bigint, headers bigint, producers int, firstTime timestamp, lastTime timestamp, "
-    "dirtyRatio double, missingMarkers bigint, missingBelowStart bigint, missingCompaction bigint, "
-    "missingDamage bigint, missingUnexplained bigint, detail string"
-)
 _log = logging.getLogger("pylogseg.spark")
 _HOUR_MS = 3_600_000
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
@@ -66,8 +60,9 @@ def stats(
     Returns
     -------
     pyspark.sql.DataFrame
-        ``dirtyRatio`` is the share of bytes in segments that end after the compacted part of the log; null if no
-        checkpoint of the cleaner names the partition, or it is damaged, which a warning says.
+        The columns of ``pylogseg stats --json``. ``dirtyRatio`` is the share of bytes in segments that end after the
+        compacted part of the log; null if no checkpoint of the cleaner names the partition, or it is damaged, which a
+        warning says.
     """
     notes: list[str] = []
     found = stats_and_notes(
@@ -101,43 +96,14 @@ def stats_and_notes(
     disk = open_dir(path, storage_options=storage_options, tier=tier)
     disk = disk.select(names) if names else disk
     units = units_of(disk, partitions_of(disk, by_name=bool(names)), notes)
-    ratios = _ratios(units, by)
     whole = [(unit, 0) for unit in units]
     found = counted(whole, by, Counting(), _values_of, SparkExecutor(spark, progress))
-    rows = [(*values, ratios.get(key), *gone, json.dumps(row)) for key, (values, gone, row) in found]
-    return spark.createDataFrame(rows, COUNTS)
+    return spark.createDataFrame([values for _, values in found], spark_ddl(STATS))
 
 
-def _values_of(group: StatsGroup) -> tuple[tuple[Any, ...], tuple[int, ...], dict[str, Any]]:
-    """Return what the row of a group says before and after its dirty ratio, and the row of `pylogseg stats --json`."""
-    counts, missing = group.stats, group.missing
-    values = (
-        group.name, group.partitions, counts.segments, counts.size_bytes, counts.batches, counts.records,
-        counts.tombstones, counts.null_keys, counts.keys.count, counts.headers, len(counts.producers),
-        _moment(counts.least_timestamp), _moment(counts.largest_timestamp),
-    )  # fmt: skip
-    gone = (missing.markers, missing.below_start, missing.compaction, missing.damage, missing.unexplained)
-    return values, gone, stats_row(group)
-
-
-def _ratios(units: Sequence[Unit], by: str) -> dict[str, float]:
-    """Return the share of dirty bytes of each group with an entry in the cleaner's checkpoint."""
-    bytes_of: dict[str, list[int]] = {}
-    for unit in units:
-        if unit.cleaned_to is not None:
-            known = bytes_of.setdefault(group_key(unit.name, by), [0, 0])
-            for i, size in enumerate(_dirty_bytes(unit)):
-                known[i] += size
-    return {key: dirty / total for key, (dirty, total) in bytes_of.items() if total}
-
-
-def _dirty_bytes(unit: Unit) -> tuple[int, int]:
-    """Return the bytes of sealed segments that are not cleaned, and of all sealed segments."""
-    sealed = unit.segments[:-1]
-    behind = [segment.base_offset for segment in unit.segments[1:]]
-    assert unit.cleaned_to is not None
-    dirty = sum(s.size for s, end in zip(sealed, behind, strict=True) if end > unit.cleaned_to)
-    return dirty, sum(segment.size for segment in sealed)
+def _values_of(group: StatsGroup) -> tuple[Any, ...]:
+    row = stats_row(group)
+    return tuple(_moment(row[c.name]) if c.type == "timestamp" else row[c.name] for c in STATS)
 
 
 def _moment(timestamp_ms: int | None) -> datetime.datetime | None:
