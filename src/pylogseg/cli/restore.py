@@ -23,7 +23,7 @@ from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.cli.workers import Workers, parts_option, workers_option
 from pylogseg.disk.disk import open_dir
-from pylogseg.disk.tier.urls import is_tier
+from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.offline.restoring.command import comes_from_table

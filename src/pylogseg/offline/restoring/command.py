@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pylogseg.disk.disk import Partition, open_dir
 from pylogseg.disk.target import Target, chosen_in, moving_picture
-from pylogseg.disk.tier.urls import is_tier
+from pylogseg.disk.tier.opening import is_tier
 from pylogseg.env.executor import INLINE, Executor, Threads, job_count
 from pylogseg.env.filesystem import is_same_folder, is_within
 from pylogseg.env.locks import check_unlocked
