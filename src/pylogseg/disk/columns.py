@@ -196,6 +196,18 @@ STATS = (
     TableColumn("gaps", "list<string>", "damage, and ranges without a trace of the reason"),
 )
 
+#: What an export by date says of each file, and of a part of a log without one.
+EXPORTED = (
+    _TOPIC,
+    _PARTITION,
+    TableColumn("baseOffset", "int64", "of the segment; of what is missing, the first offset"),
+    TableColumn("state", "string", "written, unchanged, to do, gone, skipped (behind damage that stops) or missing"),
+    TableColumn("path", "string", "of the file; null if there is none"),
+    TableColumn("records", "int64", "in the file"),
+    TableColumn("size", "int64", "of the file", "bytes"),
+    TableColumn("problem", "string", "what could not be read; null for the others"),
+)
+
 #: What `pylogseg.spark.segments` tells by names and indexes, besides columns of `SEGMENTS`: no segment is opened.
 NEXT_SEGMENT = TableColumn("nextSegmentBaseOffset", "int64", "base offset of the next segment; null for the last one")
 INDEX_ENTRIES = TableColumn("indexEntries", "int32", "of the offset index; null if it is missing")

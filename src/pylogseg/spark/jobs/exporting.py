@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pylogseg.disk.columns import EXPORTED, spark_ddl
 from pylogseg.disk.disk import open_dir
-from pylogseg.env.executor import Advance, Workload
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.verify.findings import Finding
@@ -18,13 +17,7 @@ from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.jobs.names import asked_for
 from pylogseg.tables.export.file import Form
-from pylogseg.tables.export.stores import ObjectStore
-from pylogseg.tables.export.tables import COLUMNS, ExportedPart, ExportPart, TableExport, export_parts, parts_of
-
-MANIFEST = (
-    "topic string, `partition` int, baseOffset bigint, state string, path string, records bigint, size bigint, "
-    "problem string"
-)
+from pylogseg.tables.export.tables import COLUMNS, TableExport, exported_by, parts_of, rows_of
 
 
 def export(
@@ -110,15 +103,11 @@ def export(
     table = TableExport(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite, storage_options=into)
     with table.opened([log.name for log in logs]):
         groups = parts_of(logs, table, options, (since, until), keep_deleted=keep_deleted)
-        load = Workload("pylogseg export", [sum(part.segment.size for part in parts) for parts in groups])
-        done = list(SparkExecutor(spark, progress).map(functools.partial(_export, table=table), groups, load))
-    rows = [row for parts in done for part in parts for row in _rows(part, table.store)]
+        done = list(exported_by(SparkExecutor(spark, progress), groups, table))
+    rows = [tuple(row.values()) for part in done for row in rows_of(part, table.store)]
     readers = [LogReader.of(log, (0, OPEN_END), (since, until), options) for log in logs]
-    return spark.createDataFrame(rows + [_missing(each) for each in lacking_for(disk, readers, names)], MANIFEST)
-
-
-def _export(parts: list[ExportPart], advance: Advance, table: TableExport) -> list[ExportedPart]:
-    return export_parts(parts, table)
+    rows += [_missing(each) for each in lacking_for(disk, readers, names)]
+    return spark.createDataFrame(rows, spark_ddl(EXPORTED))
 
 
 def _missing(finding: Finding) -> tuple[Any, ...]:
@@ -127,10 +116,3 @@ def _missing(finding: Finding) -> tuple[Any, ...]:
     topic, number = (folder.topic, folder.partition) if folder else (None, None)
     (text,) = texts_of([finding])
     return (topic, number, finding.offset, "missing", None, 0, None, text)
-
-
-def _rows(part: ExportedPart, store: ObjectStore) -> list[tuple[Any, ...]]:
-    where = (part.topic, part.partition, part.base_offset, part.state)
-    if not part.files:
-        return [(*where, None, None if part.state == "to do" else 0, None, part.problem)]
-    return [(*where, store.name(path), records, size, part.problem) for path, records, size in part.files]
