@@ -15,7 +15,7 @@ def names(table: tuple[columns.TableColumn, ...]) -> list[str]:
 
 def test_each_name_has_one_type() -> None:
     types: dict[str, str] = {}
-    for table in (*columns.TABLES.values(), columns.LISTED_SEGMENTS, columns.STATS, columns.EXPORTED):
+    for table in (*columns.TABLES.values(), columns.LISTED_SEGMENTS, columns.STATS, columns.EXPORTED, columns.HOURS):
         assert len(set(names(table))) == len(table)
         for column in table:
             assert types.setdefault(column.name, column.type) == column.type

@@ -12,12 +12,13 @@ from typing import Literal, NamedTuple
 
 #: Types, with the names that Arrow has for them; times are UTC in microseconds, in JSON milliseconds since 1970.
 ColumnType = Literal[
-    "string", "bool", "int16", "int32", "int64", "float64", "timestamp", "list<int64>", "list<string>", "list<struct>",
-    "struct", "map<string, int64>", "map<string, struct>",
+    "string", "binary", "bool", "int16", "int32", "int64", "float64", "timestamp", "list<int64>", "list<string>",
+    "list<struct>", "struct", "map<string, int64>", "map<string, struct>",
 ]  # fmt: skip
 
 _SPARK_TYPES: dict[ColumnType, str] = {
     "string": "string",
+    "binary": "binary",
     "bool": "boolean",
     "int16": "smallint",
     "int32": "int",
@@ -195,6 +196,12 @@ STATS = (
     TableColumn("missingRangesNotListed", "int64", "ranges that are only counted"),
     TableColumn("gaps", "list<string>", "damage, and ranges without a trace of the reason"),
 )
+
+_RECORDS = TableColumn("records", "int64", "without control records")
+_BYTES = TableColumn("bytes", "int64", "of their keys and values", "bytes")
+#: What `stats` counts by hour, and by key.
+HOURS = (_TOPIC, TableColumn("hour", "timestamp", "its begin, in UTC; of the records' timestamps"), _RECORDS, _BYTES)
+KEYS = (_TOPIC, TableColumn("key", "binary", "of the records; null for those without"), _RECORDS, _BYTES)
 
 #: What an export by date says of each file, and of a part of a log without one.
 EXPORTED = (

@@ -8,9 +8,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
-from pylogseg.disk.columns import STATS, spark_ddl
+from pylogseg.disk.columns import HOURS, KEYS, STATS, spark_ddl
 from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.inspect.stats.counting import Counting, counted
@@ -19,9 +17,9 @@ from pylogseg.reading.log_reader import partitions_of
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.frames import read_segments
 from pylogseg.spark.jobs.names import asked_for
+from pylogseg.tables import counting
 
 _log = logging.getLogger("pylogseg.spark")
-_HOUR_MS = 3_600_000
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
@@ -120,18 +118,16 @@ def _reading(storage_options: Mapping[str, Any] | None, tier: str | None) -> dic
 
 
 def _by_hour(spark: Any, path: Any, names: Sequence[str], options: dict[str, Any]) -> Any:
-    schema = "topic string, hour timestamp, records bigint, bytes bigint"
-    columns = ["topic", "timestamp", "key", "value"]
-    partial = read_segments(spark, path, columns, batch_fn=_hours, schema=schema, **_only(path, names, options))
+    how = {"batch_fn": counting.by_hour, "schema": spark_ddl(HOURS), **_only(path, names, options)}
+    partial = read_segments(spark, path, counting.READ["hour"], **how)
     return partial.groupBy("topic", "hour").agg({"records": "sum", "bytes": "sum"}).select(
         "topic", "hour", _sum("records"), _sum("bytes")
     ).orderBy("topic", "hour")  # fmt: skip
 
 
 def _by_key(spark: Any, path: Any, names: Sequence[str], top: int, options: dict[str, Any]) -> Any:
-    schema = "topic string, key binary, records bigint, bytes bigint"
-    columns = ["topic", "key", "value"]
-    partial = read_segments(spark, path, columns, batch_fn=_keys, schema=schema, **_only(path, names, options))
+    how = {"batch_fn": counting.by_key, "schema": spark_ddl(KEYS), **_only(path, names, options)}
+    partial = read_segments(spark, path, counting.READ["key"], **how)
     grouped = partial.groupBy("topic", "key").agg({"records": "sum", "bytes": "sum"}).select(
         "topic", "key", _sum("records"), _sum("bytes")
     ).orderBy("records", "topic", "key", ascending=[False, True, True])  # fmt: skip
@@ -153,30 +149,3 @@ def _only(path: Any, names: Sequence[str], options: dict[str, Any]) -> dict[str,
     for part in disk.select(names).partitions:
         assigned.setdefault(part.topic, []).append(part.partition)
     return {**options, "assign": json.dumps(assigned)}
-
-
-def _sizes(batch: pa.RecordBatch) -> pa.Array:
-    """Return the bytes of key and value of each record."""
-    import pyarrow.compute as pc
-
-    parts = [pc.fill_null(pc.binary_length(batch.column(name)), 0).cast(pa.int64()) for name in ("key", "value")]
-    return pc.add(*parts)
-
-
-def _hours(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Count the records of a batch by hour, so that little data goes to Spark."""
-    hours = batch.column("timestamp").cast(pa.int64()).to_numpy() // (_HOUR_MS * 1000) * (_HOUR_MS * 1000)
-    column = pa.array(hours).cast(pa.timestamp("us", tz="UTC"))
-    return _grouped(batch.column("topic"), column, "hour", _sizes(batch))
-
-
-def _keys(batch: pa.RecordBatch) -> pa.RecordBatch:
-    return _grouped(batch.column("topic"), batch.column("key"), "key", _sizes(batch))
-
-
-def _grouped(topic: pa.Array, column: pa.Array, name: str, sizes: pa.Array) -> pa.RecordBatch:
-    table = pa.table({"topic": topic, name: column, "bytes": sizes})
-    counts = table.group_by(["topic", name]).aggregate([("bytes", "count"), ("bytes", "sum")])
-    chosen = counts.select(["topic", name, "bytes_count", "bytes_sum"]).combine_chunks().to_batches()
-    schema = pa.schema([("topic", pa.string()), (name, column.type), ("records", pa.int64()), ("bytes", pa.int64())])
-    return pa.RecordBatch.from_arrays(chosen[0].columns, schema=schema) if chosen else schema.empty_table().to_batches()
