@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.depth import IS_DEEP
 from helpers.golden import Decoded
 from hypothesis import given
 from hypothesis import strategies as st
@@ -321,7 +322,8 @@ def test_the_door_checks_its_arguments() -> None:
 
 def test_golden_codecs(golden: Path, decoded: Decoded) -> None:
     seen = set()
-    for path in sorted((golden / "broker-4.3" / "codecs").glob("data*/*/*.log")):
+    paths = sorted((golden / "broker-4.3" / "codecs").glob("data*/*/*.log"))
+    for path in paths if IS_DEEP else {path.parent: path for path in paths}.values():  # else one of each partition
         data = path.read_bytes()
         for row, body, batch in zip(decoded(path)["batches"], read(data), reference_batch.batches(data), strict=False):
             assert isinstance(body, bytes), f"{path}: {body}"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.depth import IS_DEEP
 
 import pylogseg
 from pylogseg.format import bounded_json
@@ -22,7 +23,8 @@ READ = {
 def test_json_takes_twenty_times_its_bytes() -> None:
     done = subprocess.run(
         [sys.executable, str(TESTS / "helpers" / "unfolding_json.py")],
-        env={"PYTHONPATH": f"{Path(pylogseg.__file__).parents[1]}:{TESTS}", "PYTHONIOENCODING": "utf-8"},
+        env={"PYTHONPATH": f"{Path(pylogseg.__file__).parents[1]}:{TESTS}", "PYTHONIOENCODING": "utf-8"}
+        | ({"PYLOGSEG_DEEP": "1"} if IS_DEEP else {}),
         capture_output=True,
         encoding="utf-8",
         check=False,
@@ -30,13 +32,14 @@ def test_json_takes_twenty_times_its_bytes() -> None:
     )
     assert done.returncode == 0, done.stderr[-2000:]
     cases = [line.split(";") for line in done.stdout.splitlines()]
-    assert len(cases) == 4 * 27
-    for name, size, peak, _ in cases:
+    assert len(cases) == (4 * 27 if IS_DEEP else 2 * 25 + 4 * 2)
+    for _, name, size, peak, _ in cases:
         assert int(peak) <= 20 * int(size) + (64 << 20), (name, size, peak)
-    refused = {name for name, _, _, is_read in cases[:54] if is_read == "False"}
-    assert "[[]]" in refused
-    assert not refused & READ
-    assert all(is_read == "True" for _, _, _, is_read in cases[:27])
+    refused = {
+        (name, int(size) > 3 << 20) for kind, name, size, _, is_read in cases if (kind, is_read) == ("read", "False")
+    }
+    assert ("[[]]", True) in refused
+    assert all(is_large and name not in READ for name, is_large in refused)
 
 
 def test_what_is_refused_is_said() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.depth import some_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -268,7 +269,7 @@ def _as_kafka_dumps_it(raw: bytes) -> Iterator[tuple[str, str]]:
 def test_golden(golden: Path) -> None:
     found: Counter[tuple[str, str]] = Counter()
     dumped: Counter[tuple[str, str]] = Counter()
-    for dump in golden.glob("broker-4.3/*/dump/*/*.txt.gz"):
+    for dump in some_of(sorted(golden.glob("broker-4.3/*/dump/*/*.txt.gz")), 80):
         folder = dump.parents[2] / dump.parent.name / dump.name.removesuffix(".txt.gz")
         if not folder.is_dir():
             continue

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
 #: `make deep` sets it: every sweep is whole.
 IS_DEEP = bool(os.environ.get("PYLOGSEG_DEEP"))
 
@@ -17,6 +18,12 @@ def some_of(values: Iterable[T], count: int) -> list[T]:
     if IS_DEEP or len(found) <= count:
         return found
     return [found[i * (len(found) - 1) // (count - 1)] for i in range(count)]
+
+
+def diagonals(first: Iterable[T], second: Iterable[U], every: int = 3) -> list[tuple[T, U]]:
+    """Return all pairs in a deep run; else every so many-th of a row, shifted from row to row: each value is there."""
+    columns = list(second)
+    return [(a, b) for i, a in enumerate(first) for j, b in enumerate(columns) if IS_DEEP or (i + j) % every == 0]
 
 
 def draws(count: int) -> int:

@@ -13,6 +13,7 @@ shows may say it in sections too.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ PAGES = ("python", "engine", "offline", "format")
 Definition = ast.ClassDef | ast.FunctionDef
 
 
+@functools.cache
 def public() -> dict[str, Definition]:
     """Public functions, classes and their public methods, by name."""
     surface = _Surface()
@@ -44,12 +46,17 @@ def described() -> set[str]:
 def definitions() -> Iterator[tuple[str, Definition]]:
     """Every function and class of the package, those inside of others too."""
     for path in SOURCE.rglob("*.py"):
-        yield from _inside(ast.parse(path.read_text(encoding="utf-8")), _module_of(path))
+        yield from _inside(_parsed(path), _module_of(path))
 
 
 def is_protocol(node: ast.ClassDef) -> bool:
     """Whether a class only names methods; what they do, its own docstring says."""
     return any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
+
+
+@functools.cache
+def _parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 class _Surface:
@@ -60,7 +67,7 @@ class _Surface:
         self._imports: dict[str, str] = {}
         for path in (*SOURCE.rglob("*.py"), *SOURCE.rglob("__init__.pyi")):
             module = _module_of(path)
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            tree = _parsed(path)
             for node in tree.body:
                 if isinstance(node, Definition):
                     self.definitions[f"{module}.{node.name}"] = node

@@ -1,6 +1,6 @@
 """JSON of few bytes that becomes many objects, as a program of its own: it prints what reading it takes.
 
-A line a case: its shape, its bytes, the most that memory grew by, and whether it was read.
+A line a case: what was done, its shape, its bytes, the most that memory grew by, and whether it was read.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from helpers.depth import IS_DEEP
 from helpers.process_memory import Growth
 from pylogseg.format import bounded_json
 from pylogseg.values.typed_json_errors import mismatch
@@ -23,9 +24,9 @@ SHAPES = [
 SIZES = [2 << 20, 5 << 20]
 
 
-def texts(size: int) -> Iterator[tuple[str, bytes]]:
-    """Arrays of one shape, and objects with many members."""
-    for shape in SHAPES:
+def texts(size: int, turn: int) -> Iterator[tuple[str, bytes]]:
+    """Arrays of one shape, and objects with many members; but for a deep run every other shape, in turns."""
+    for shape in SHAPES if IS_DEEP else SHAPES[turn % 2 :: 2]:
         item = shape.encode()
         yield shape, b"[" + b",".join([item] * (size // (len(item) + 1) - 1)) + b"]"
     yield "members", b"{" + b",".join(b'"%06x":0' % i for i in range(size // 11 - 1)) + b"}"
@@ -34,19 +35,19 @@ def texts(size: int) -> Iterator[tuple[str, bytes]]:
 
 def main() -> None:
     """Try each case, under a limit of what the process may take."""
-    for size in SIZES:
-        for name, raw in texts(size):
+    for turn, size in enumerate(SIZES):
+        for name, raw in texts(size, turn):
             growth = Growth(20 * len(raw) + (128 << 20))
             try:
                 is_read = bounded_json.loads(raw) is not None
             except ValueError:
                 is_read = False
-            print(name, len(raw), growth.peak(), is_read, sep=";", flush=True)
-    for size in (1 << 20, 3 << 20):
-        for name, raw in texts(size):
+            print("read", name, len(raw), growth.peak(), is_read, sep=";", flush=True)
+    for turn, size in enumerate((1 << 20, 3 << 20)):
+        for name, raw in texts(size, turn):
             growth = Growth(20 * len(raw) + (128 << 20))
             assert mismatch(raw, pa.field("v", pa.struct([("x", pa.int64())])))
-            print(name, len(raw), growth.peak(), False, sep=";", flush=True)
+            print("mismatch", name, len(raw), growth.peak(), False, sep=";", flush=True)
 
 
 if __name__ == "__main__":

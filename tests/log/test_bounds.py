@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
+from helpers.depth import IS_DEEP
 from helpers.handmade import batch, partition, varint
 from helpers.shell import command, environment, pylogseg
 
@@ -32,6 +33,7 @@ from pylogseg.format.scratch import Scratch
 #: A record of 7 bytes: no key, no value, all deltas 0.
 TINY = b"\x0c\0\0\0\1\1\0"
 MANY = (63 << 20) // 7
+BATCHES = 4 if IS_DEEP else 2
 MOST_MB = 700
 
 
@@ -43,9 +45,10 @@ def record(offset_delta: int, key: bytes, value: bytes, headers: int = 0, time_d
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """24 KB: four batches of nine million records each."""
+    """Six KB for each batch of nine million records."""
     packed = zstandard.compress(TINY * MANY)
-    return partition(tmp_path_factory.mktemp("tiny"), b"".join(batch(packed, MANY, base=i * MANY) for i in range(4)))
+    data = b"".join(batch(packed, MANY, base=i * MANY) for i in range(BATCHES))
+    return partition(tmp_path_factory.mktemp("tiny"), data)
 
 
 #: Starts a program and says what it took. A small process of its own: what a forked child of the tests has at first,
@@ -91,7 +94,7 @@ def test_the_shell_on_millions_of_records_in_a_few_bytes(tiny: Path, words: tupl
     ],
 )
 def test_streams_of_millions_of_records_in_a_few_bytes(tiny: Path, loop: str) -> None:
-    program = f"import pylogseg as package; path = {str(tiny)!r}; assert {loop} == {4 * MANY}"
+    program = f"import pylogseg as package; path = {str(tiny)!r}; assert {loop} == {BATCHES * MANY}"
     code, memory, said = peak_mb(sys.executable, "-c", program)
     assert (code, said) == (0, "")
     assert memory < MOST_MB
@@ -480,18 +483,32 @@ def segments_of(folder: Path, count: int, records: int = 1) -> Path:
     return folder.parent
 
 
+@pytest.fixture(scope="module")
+def tiny_segments(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A thousand, and five thousand."""
+    folder = tmp_path_factory.mktemp("segments")
+    return [segments_of(folder / str(count) / "t-0", count) for count in (1000, 5000)]
+
+
 @pytest.mark.parametrize("words", [("stats",), ("verify",)], ids=" ".join)
-def test_what_is_known_of_a_segment_is_small(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_what_is_known_of_a_segment_is_small(tiny_segments: list[Path], words: tuple[str, ...]) -> None:
     """Keys, sizes and findings of segments are put together as they come: a list of paths is what grows."""
-    few, many = (segments_of(tmp_path / str(count) / "t-0", count) for count in (1000, 5000))
+    few, many = tiny_segments
     (_, least, _), (code, most, said) = (peak_mb(*command(*words, path, "-j", "1")) for path in (few, many))
     assert code == 0, said
     assert (most - least) * (1 << 20) / 4000 < 4000  # bytes a segment; 14,000 where all was kept
 
 
+@pytest.fixture(scope="module")
+def ranges(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """50,000 missing offsets, and 350,000."""
+    folder = tmp_path_factory.mktemp("ranges")
+    return [segments_of(folder / str(count) / "t-0", count, 1000) for count in (50, 350)]
+
+
 @pytest.mark.parametrize("words", [("stats",), ("verify",)], ids=" ".join)
-def test_ranges_of_missing_offsets_are_bounded(tmp_path: Path, words: tuple[str, ...]) -> None:
-    few, many = (segments_of(tmp_path / str(count) / "t-0", count, 1000) for count in (50, 350))
+def test_ranges_of_missing_offsets_are_bounded(ranges: list[Path], words: tuple[str, ...]) -> None:
+    few, many = ranges
     (_, least, _), (code, most, said) = (peak_mb(*command(*words, path, "-j", "1")) for path in (few, many))
     assert code in (0, 1), said
     assert most - least < 20  # MB, for 300,000 ranges more

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.depth import some_of
 
 from pylogseg import encode
 from pylogseg.config import LogConfig
@@ -56,7 +57,7 @@ def filled(folder: Path, chance: random.Random) -> tuple[Log, list[tuple[int, in
     return log, batches, records
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", some_of(range(12), 4))
 def test_offsets(tmp_path: Path, seed: int) -> None:
     log, batches, _ = filled(tmp_path / "t-0", random.Random(seed))
     wanted = np.random.default_rng(seed).permutation(np.arange(-3, log.log_end_offset + 3))
@@ -76,7 +77,7 @@ def test_offsets(tmp_path: Path, seed: int) -> None:
     assert len(log.locate_many([]).position) == 0
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", some_of(range(12), 4))
 def test_times(tmp_path: Path, seed: int) -> None:
     log, _, records = filled(tmp_path / "t-0", random.Random(seed))
     segments = log.segments.base_offsets
@@ -153,7 +154,7 @@ def test_what_was_found_on_the_disk_is_looked_at_as_what_was_written(
     assert looked > 1000
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", some_of(range(20), 5))
 def test_damage_is_met_by_copies_as_by_a_map(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """The same answers, or the same errors, with bytes that were changed, cut off, or replaced by zeros."""
     chance = random.Random(seed)
@@ -231,17 +232,23 @@ def test_a_batch_that_went_is_looked_for_again(tmp_path: Path) -> None:
     assert log.fetch(found.offset, 1 << 20).data.tobytes().endswith(value + b"\x00")
 
 
-@pytest.mark.parametrize("batch_bytes", [300, 70_000, 900_000])
-@pytest.mark.parametrize("max_bytes", [1, 1 << 16, 1 << 18, 3 << 20])
-def test_a_fetch_of_what_was_found_on_the_disk_copies_little_more_than_it_gives(
-    tmp_path: Path, batch_bytes: int, max_bytes: int
-) -> None:
+@pytest.fixture(scope="module", params=[300, 70_000, 900_000], ids="batches of {}".format)
+def five_megabytes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Log:
+    """A log of batches of one size."""
     clock = ManualClock(NOW)
     config = LogConfig.of(index_interval_bytes=4096, segment_bytes=1 << 30)
-    log = Log.open(Environment(LocalStorage(), clock, ManualScheduler(clock)), str(tmp_path / "t-0"), config)
-    for i in range(5_000_000 // batch_bytes):
-        log.append_as_follower(encode([(NOW, b"", bytes(batch_bytes - 90))], base_offset=i, leader_epoch=0), 0)
-    segment = log.segments.from_offset(0)[0]
+    folder = tmp_path_factory.mktemp("sizes") / "t-0"
+    log = Log.open(Environment(LocalStorage(), clock, ManualScheduler(clock)), str(folder), config)
+    for i in range(5_000_000 // request.param):
+        log.append_as_follower(encode([(NOW, b"", bytes(request.param - 90))], base_offset=i, leader_epoch=0), 0)
+    return log
+
+
+@pytest.mark.parametrize("max_bytes", [1, 1 << 16, 1 << 18, 3 << 20])
+def test_a_fetch_of_what_was_found_on_the_disk_copies_little_more_than_it_gives(
+    five_megabytes: Log, max_bytes: int
+) -> None:
+    segment = five_megabytes.segments.from_offset(0)[0]
     data = Path(segment.path).read_bytes()
     file: Any = _Copied(segment.log, data)
     for offset in (0, 1, 2, segment.next_offset() // 2, segment.next_offset() - 1):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.depth import diagonals
 from helpers.shell import Done, pylogseg
 
 from pylogseg.disk.disk import open_dir
@@ -181,21 +182,20 @@ def test_a_loss_is_named(sign: str, backup: Path, tmp_path: Path) -> None:
         assert not left or first < BASES[-1], (command, left)
 
 
+WAYS = ("in place", "dry", "copied")
+
+
 @pytest.mark.parametrize("sign", SIGNS)
 def test_a_loss_is_named_by_what_changes_the_log(sign: str, backup: Path, tmp_path: Path) -> None:
     harm, first, last = SIGNS[sign]
-    for command, options in CHANGES.items():
-        for how in ([], ["-n"], ["--into", tmp_path / f"{command} copy"]):
-            disk = Path(shutil.copytree(backup, tmp_path / f"{command}{len(how)}" / "disk"))
-            harm(disk)
-            done = pylogseg(command, disk, *options, *how)
-            assert (done.code, f"offsets {first} to {last}" in done.err) == (1, True), (
-                command,
-                how,
-                done.err,
-                done.out,
-            )
-            shutil.rmtree(disk)
+    turn = list(SIGNS).index(sign) % 3  # another way for each sign
+    for command, way in diagonals(CHANGES, WAYS[turn:] + WAYS[:turn]):
+        how = {"in place": [], "dry": ["-n"], "copied": ["--into", tmp_path / f"{command} copy"]}[way]
+        disk = Path(shutil.copytree(backup, tmp_path / f"{command}{len(how)}" / "disk"))
+        harm(disk)
+        done = pylogseg(command, disk, *CHANGES[command], *how)
+        assert (done.code, f"offsets {first} to {last}" in done.err) == (1, True), (command, how, done.err, done.out)
+        shutil.rmtree(disk)
 
 
 @pytest.mark.parametrize("command", CHANGES)

@@ -14,6 +14,7 @@ import pytest
 from helpers import forked
 from helpers.checks import some
 from helpers.damaged_logs import log_dir_of
+from helpers.depth import some_of
 from helpers.shell import Done, locked, process, pylogseg, rows
 from helpers.trees import contents, tree
 from replay import Replay
@@ -458,7 +459,7 @@ def scenarios(golden: Path) -> list[str]:
     return sorted(path.name for path in golden.glob("replay/recover-*"))
 
 
-@pytest.mark.parametrize("number", range(35))
+@pytest.mark.parametrize("number", some_of(range(35), 12))
 def test_as_the_engine_in_a_replay(golden: Path, tmp_path: Path, number: int) -> None:
     """Where a replay opens a log that was left in disorder, the command leaves the files that the replay leaves.
 

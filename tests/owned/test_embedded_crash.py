@@ -8,6 +8,7 @@ import os
 
 import pytest
 from crash.images import Names, crash_images
+from helpers.depth import IS_DEEP
 
 from pylogseg import EmbeddedLog, open_log
 from pylogseg.errors import PylogsegError, StorageError
@@ -16,7 +17,7 @@ from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 
 NOW = 1_700_000_000_000
-LIMIT = int(os.environ.get("PYLOGSEG_CRASH_IMAGES", "600"))
+LIMIT = int(os.environ.get("PYLOGSEG_CRASH_IMAGES", "600" if IS_DEEP else "200"))
 
 
 def opened(storage: object, name: str = "orders-0", scheduler: ManualScheduler | None = None) -> EmbeddedLog:
@@ -107,7 +108,7 @@ def test_what_was_flushed_or_closed_survives_a_crash() -> None:
         except (AssertionError, PylogsegError) as error:
             raise AssertionError(f"{image.description}: {error}") from error
         count += 1
-    assert count > 200
+    assert count > LIMIT // 3
 
 
 class Later(ManualScheduler):

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import pytest
 from crash.images import crash_images
+from helpers.depth import IS_DEEP
 
 from pylogseg import BrokerSettings, EmbeddedLog, LogManager
 from pylogseg.errors import PylogsegError, RequestError, StorageError
@@ -17,7 +18,7 @@ from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 
 NOW = 1_700_000_000_000
-LIMIT = int(os.environ.get("PYLOGSEG_CRASH_IMAGES", "120"))
+LIMIT = int(os.environ.get("PYLOGSEG_CRASH_IMAGES", "120" if IS_DEEP else "45"))
 COMPACTED, DELETED, MOVED = ("compacted", 0), ("deleted", 0), ("moved", 0)
 SMALL = {"segment_bytes": 500, "segment_index_bytes": 96, "index_interval_bytes": 100}
 TOPICS = {
@@ -196,7 +197,7 @@ def test_nothing_is_lost_when_the_power_goes() -> None:
         except (AssertionError, PylogsegError) as error:
             raise AssertionError(f"{image.description}: {error}") from error
         count += 1
-    assert count > 80
+    assert count > LIMIT // 2
 
 
 @pytest.mark.parametrize("error", [errno.EIO, "short", "sync"], ids=str)

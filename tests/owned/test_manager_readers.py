@@ -6,12 +6,13 @@ import sys
 import threading
 import time
 
+from helpers.depth import IS_DEEP
 from helpers.managed_logs import settings
 
 from pylogseg import LogManager
 from pylogseg.errors import OffsetOutOfRangeError
 
-SECONDS = 2.0
+SECONDS = 2.0 if IS_DEEP else 0.8
 KEYS = 20
 #: Reads the partition again and again: offsets ascend, and no key goes back to an older value. What a cleaning removed
 #: in front of the end that a read has seen may have come again behind it: then it reads on.

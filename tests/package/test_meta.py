@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 import importlib
 import inspect
@@ -68,26 +69,51 @@ LONGEST_FILE_LINES = 700
 MOST_PARAMETERS = 7
 
 
-class Import(ast.NodeVisitor):
-    """Collects (module or name imported, function it stands in) of a file, those inside of functions too."""
+class Facts(ast.NodeVisitor):
+    """What is asked of a file, which is parsed once: imports, also those inside of functions, and names.
 
-    def __init__(self) -> None:
-        self.found: list[tuple[str, str]] = []
+    Attributes
+    ----------
+    imports : list of tuple
+        Module or name imported, and function it stands in.
+    classes, functions, attributes : list of str, set of str, set of str
+        Names of the classes, of the functions that are not asynchronous, and of the attributes that are used.
+    docstring : str or None
+        Of the module.
+    """
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.imports: list[tuple[str, str]] = []
+        self.classes: list[str] = []
+        self.functions: set[str] = set()
+        self.attributes: set[str] = set()
+        self.docstring = ast.get_docstring(tree)
         self._inside: list[str] = []
+        self.visit(tree)
 
     def visit_Import(self, node: ast.Import) -> None:
-        self.found += [(alias.name, ".".join(self._inside)) for alias in node.names]
+        self.imports += [(alias.name, ".".join(self._inside)) for alias in node.names]
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
         assert node.level == 0, f"line {node.lineno}: a relative import hides which layer it reaches for"
-        self.found += [(f"{node.module}.{alias.name}", ".".join(self._inside)) for alias in node.names]
+        self.imports += [(f"{node.module}.{alias.name}", ".".join(self._inside)) for alias in node.names]
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        self.attributes.add(node.attr)
+        self.generic_visit(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self.classes.append(node.name)
+        self._enter(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self.functions.add(node.name)
+        self._enter(node)
 
     def _enter(self, node: ast.ClassDef | ast.FunctionDef) -> None:
         self._inside.append(node.name)
         self.generic_visit(node)
         self._inside.pop()
-
-    visit_ClassDef = visit_FunctionDef = _enter
 
 
 def name_of(path: Path) -> str:
@@ -96,10 +122,13 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+@functools.cache
+def facts(path: Path) -> Facts:
+    return Facts(ast.parse(path.read_text(encoding="utf-8")))
+
+
 def imports_of(path: Path) -> list[tuple[str, str]]:
-    visitor = Import()
-    visitor.visit(ast.parse(path.read_text(encoding="utf-8")))
-    return visitor.found
+    return facts(path).imports
 
 
 def band_of(name: str) -> tuple[int, str]:
@@ -166,9 +195,8 @@ def test_a_class_name_has_one_meaning() -> None:
     """No two classes have the same name, also inside of functions and with an underscore."""
     places: dict[str, list[str]] = {}
     for path in MODULES:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(name_of(path))
+        for name in facts(path).classes:
+            places.setdefault(name, []).append(name_of(path))
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
@@ -262,7 +290,7 @@ def test_stub_names(stub: Path) -> None:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: name_of(path) or "pylogseg")
 def test_module_docstrings(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), "the module has none"
+    assert facts(path).docstring, "the module has none"
 
 
 def test_docstrings() -> None:
@@ -390,10 +418,8 @@ def test_no_machine_paths() -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_no_finalizers(path: Path) -> None:
     """A Ctrl-C that comes while a finalizer in Python runs is printed and lost."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    assert "__del__" not in names
-    assert not any(isinstance(node, ast.Attribute) and node.attr == "finalize" for node in ast.walk(tree))
+    assert "__del__" not in facts(path).functions
+    assert "finalize" not in facts(path).attributes
 
 
 def python(code: str, *options: str) -> str:

@@ -24,6 +24,11 @@ LIMITS = VERSION >= (4, 2)
 pytestmark = needs_sources
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 COLUMNS = ("partition", "offset", "timestamp")
+#: For a session that a program begins by itself: what the fixture's has.
+BRIEF = (
+    "--master local[2] --conf spark.sql.shuffle.partitions=2 --conf spark.ui.enabled=false"
+    " --driver-java-options '-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
+)
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +119,7 @@ def test_the_example_runs_in_an_environment_that_is_not_activated(tmp_path):
     other.chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
     environment["PATH"] = f"{tmp_path}{os.pathsep}{environment['PATH']}"
+    environment["PYSPARK_SUBMIT_ARGS"] = BRIEF
     command = [sys.executable, "examples/spark_topics.py", "examples/data"]
     done = subprocess.run(command, cwd=documents.ROOT, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pytest
 from helpers.checks import begun_since, some
+from helpers.depth import diagonals
 from helpers.golden_brokers import BROKERS
 
 import pylogseg
@@ -65,8 +66,7 @@ def test_schema(log):
     assert pylogseg.dataset(log, columns=["value", "offset"]).to_table().column_names == ["value", "offset"]
 
 
-@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
-@pytest.mark.parametrize("name", BROKERS)
+@pytest.mark.parametrize(("name", "isolation_level"), diagonals(BROKERS, ["read_uncommitted", "read_committed"], 2))
 def test_golden_brokers(golden, small_tasks, name, isolation_level):
     for log_dir in some(sorted((golden / name).glob("data*"))):
         how = {"isolation_level": isolation_level, "on_corrupt": "skip"}

@@ -6,6 +6,7 @@ import pyarrow.compute as pc
 import pytest
 from helpers.checks import some
 from helpers.counted_reads import count_reads
+from helpers.depth import diagonals
 from helpers.golden_brokers import BROKERS
 
 import pylogseg
@@ -22,8 +23,7 @@ def rows(path, columns=NAMES, **how):
     return pylogseg.read_arrow(path, columns=columns, **how).read_all()
 
 
-@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
-@pytest.mark.parametrize("name", BROKERS)
+@pytest.mark.parametrize(("name", "isolation_level"), diagonals(BROKERS, ["read_uncommitted", "read_committed"], 2))
 def test_golden_brokers(golden, monkeypatch, name, isolation_level):
     monkeypatch.setattr(classes, "TASK_BYTES", 4000)
     read = count_reads(monkeypatch)

@@ -30,7 +30,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 logs = pylogseg.dataset(sys.argv[1])
 before = threading.active_count()
 print("begins", flush=True)
-begun = threading.Timer(1, print, ["works"], {{"flush": True}})
+begun = threading.Timer(0.3, print, ["works"], {{"flush": True}})
 begun.daemon = True
 begun.start()
 try:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.export_dates import check_dated, export_by_date
 from pylogseg.cli.output import STYLES
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.query import make_query, query_options
@@ -36,7 +35,8 @@ from pylogseg.cli.typed import (
 )
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.env.beside import sweep
-from pylogseg.env.executor import Advance, Executor, Workload
+from pylogseg.env.executor import Executor
+from pylogseg.env.pool import Advance
 from pylogseg.errors import NotOwnError, RequestError
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import lacking_for
@@ -55,7 +55,6 @@ from pylogseg.tables.export.file import (
 )
 from pylogseg.tables.export.notes import locked, note_log, said_of, writing
 from pylogseg.tables.export.stores import FolderStore, ObjectStore, store_of
-from pylogseg.tables.export.tables import COLUMNS as TABLE_COLUMNS
 from pylogseg.walker.gaps import GapKind
 
 if TYPE_CHECKING:
@@ -70,7 +69,6 @@ Examples:
   pylogseg export /data/kafka orders --out orders.parquet --value-type string
   pylogseg export /data/kafka orders --out lake --value-type schema
   pylogseg export /data/kafka orders --out s3://bucket/lake
-  pylogseg export /data/kafka orders --out lake --by-date
   pylogseg export /data/kafka __consumer_offsets --out offsets.parquet --decode
   duckdb -c "select topic, count(*) from 'lake/**/*.parquet' group by topic"
 
@@ -99,13 +97,6 @@ JSON of cat; what cannot be decoded stays text.
 themselves: key and value have a member for each type of record. Secrets are masked
 unless --show-secrets. Other topics stay as they are. In CSV and JSON lines it writes
 what cat --decode prints.
-
-\b
---by-date writes OUT/topic=NAME/date=YYYY-MM-DD/<partition>-<base offset>-<n>.parquet,
-by the days of the timestamps in UTC. A run writes the segments that changed since the
-last one, and removes files of segments that the cleaner merged. Records that retention
-has removed from the log stay. A table has one form, one set of columns and one
-isolation level; each line of --json is a file, with its state.
 
 \b
 OUT may be a URL, such as s3://bucket/lake: files are uploaded whole, and
@@ -174,11 +165,6 @@ class _Out:
     "--to", "form", type=click.Choice(list(FORMS)), help="File format; default: by the ending of --out, else parquet."
 )
 @click.option(
-    "--by-date",
-    is_flag=True,
-    help="Write OUT/topic=NAME/date=YYYY-MM-DD/..., and only what has changed since the last run.",
-)
-@click.option(
     "--overwrite", is_flag=True, help="Replace all files of an earlier export of these partitions, in any format."
 )
 @click.option(
@@ -221,7 +207,6 @@ def export(
     partition: tuple[int, ...],
     out: _Out,
     form: str | None,
-    by_date: bool,
     overwrite: bool,
     columns: str | None,
     compression: str,
@@ -241,7 +226,7 @@ def export(
     **ranges: Any,
 ) -> None:
     """Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition."""
-    default = TABLE_COLUMNS if by_date else column_names.DEFAULT_COLUMNS if out.file else DEFAULT_COLUMNS
+    default = column_names.DEFAULT_COLUMNS if out.file else DEFAULT_COLUMNS
     names = default if columns is None else tuple(name.strip() for name in columns.split(","))
     layout = Form(
         _form_of(out, form),
@@ -255,8 +240,6 @@ def export(
         ranges["isolation_level"],
     )
     _check_form(layout)
-    if by_date:
-        check_dated(out.text, bool(out.file), layout, ranges, decode)
     query = make_query(key_as=key_as, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
     if out.path is not None:
@@ -267,13 +250,8 @@ def export(
     options = {"schema": schema, "registry": registry, "message": message, "on_undecoded": undecoded}
     make = _decoded_columns if layout.is_table else _decoded_text
     layouts = make(layout, options, (decode, show_secrets), arguments, readers)
-    lacking = lacking_for(chosen.disk, readers, chosen.names, chosen.partitions, jobs=workers.jobs)
-    if by_date:
-        listed, where = [reader.log for reader in readers], (chosen.size, lacking, workers)
-        damage = export_by_date(out.text, layout, query, listed, *where, overwrite=overwrite, as_json=as_json)
-        common.end_with_unreadable([log.error for log in unlisted], damage)
-        return
     _sweep(out)
+    lacking = lacking_for(chosen.disk, readers, chosen.names, chosen.partitions, jobs=workers.jobs)
     if workers.is_spark and (out.file or not isinstance(out.store, FolderStore) or layouts.is_typed):
         raise click.UsageError(
             "--spark exports to a folder that its workers share, and decodes nothing: leave out --spark, or see "
@@ -491,10 +469,14 @@ def _folder(
     if not overwrite:
         notes.begin()
     formed = [(part, layouts.form(part)) for part in parts]
-    load = Workload("pylogseg export", [part.size for part in parts], advance)
+    sizes = [part.size for part in parts]
     with _output_folder(store, overwrite) as folder:
         work = functools.partial(_export_part, folder=folder)
-        for part, row in zip(parts, executor.map(work, formed, load), strict=True):
+        for part, row in zip(
+            parts,
+            executor.map(work, formed, sizes, label="pylogseg export", on_bytes=advance),
+            strict=True,
+        ):
             done.damage |= common.report_gaps(row.gaps)
             notes.add_gaps(part, row)
             unread += [part.log] if any(gap.kind is GapKind.UNREADABLE for gap in row.gaps) else []

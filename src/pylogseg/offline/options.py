@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from pylogseg.env.clock import Clock, SystemClock
-from pylogseg.env.executor import job_count
+from pylogseg.env.pool import job_count
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
 from pylogseg.offline.result import PartitionResult

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from pylogseg.disk.disk import Disk, Partition, Segment
-from pylogseg.env.executor import INLINE, Advance, Executor, Workload
+from pylogseg.env.executor import INLINE, Executor
+from pylogseg.env.pool import Advance
 from pylogseg.errors import RequestError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.inspect.verify.files import check_log_dir
@@ -136,8 +137,8 @@ def verify(
         )
     segments = segments_of(disk, chosen)
     check = functools.partial(_check, level=summary.level, limit_bytes=limit_bytes)
-    load = Workload("pylogseg verify", [segment.size for segment in segments], on_bytes)
-    results = executor.map(check, segments, load)
+    sizes = [segment.size for segment in segments]
+    results = executor.map(check, segments, sizes, label="pylogseg verify", on_bytes=on_bytes)
     yield from findings_of(disk, chosen, results, summary, names=names, numbers=numbers)
     if tiers and remote_metadata is None:
         summary.not_checked.append("what the brokers uploaded by their own account (--remote-metadata)")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from pylogseg.disk.disk import open_dir
-from pylogseg.disk.tier.opening import is_tier
+from pylogseg.disk.tier.urls import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.inspect.verify.lacking import texts_of
 from pylogseg.offline.restoring.command import Restoring, checked_target

@@ -1,4 +1,4 @@
-"""Threads: order, bounded memory, errors, and the end of it all."""
+"""The pool: order, bounded memory, errors, and the end of it all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from helpers.checks import begun_since
 
-from pylogseg.env.executor import Advance, Cancelled, Threads, Workload
+from pylogseg.env.pool import Advance, Cancelled, flat_ordered, map_ordered, stream_ordered
 
 
 @pytest.mark.parametrize("jobs", [1, 2, 7])
@@ -23,14 +23,14 @@ def test_results_in_order(jobs: int) -> None:
         return item * item
 
     done: list[int] = []
-    assert list(Threads(jobs).map(work, range(50), Workload(on_bytes=done.append))) == [n * n for n in range(50)]
+    assert list(map_ordered(work, range(50), jobs, done.append)) == [n * n for n in range(50)]
     assert sum(done) == sum(range(50))
 
 
 @pytest.mark.parametrize("jobs", [1, 3])
 def test_items_are_taken_as_they_are_needed(jobs: int) -> None:
     taken = itertools.count()
-    results = Threads(jobs).map(lambda item, advance: item, (next(taken) for _ in range(1000)))
+    results = map_ordered(lambda item, advance: item, (next(taken) for _ in range(1000)), jobs)
     for _ in range(5):
         next(results)
     results.close()
@@ -44,7 +44,7 @@ def test_the_first_error_in_order_is_raised(jobs: int) -> None:
             raise ValueError(item)
         return item
 
-    results = Threads(jobs).map(work, range(100))
+    results = map_ordered(work, range(100), jobs)
     assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(ValueError, match="5"):
         next(results)
@@ -68,7 +68,7 @@ def test_running_jobs_end_when_the_caller_stops() -> None:
             ended.append("cancelled")
             raise
 
-    results = Threads(2).map(work, range(100))
+    results = map_ordered(work, range(100), 2)
     assert next(results) == 0
     results.close()
     assert ended
@@ -87,7 +87,7 @@ def test_streams_in_order(jobs: int) -> None:
     for item in range(20):
         expected += [b"%d.%d" % (item, n) for n in range(item)]
         expected.append(item)
-    assert list(Threads(jobs, pieces_ahead=3).stream(work, range(20))) == expected
+    assert list(stream_ordered(work, range(20), jobs, pieces_ahead=3)) == expected
 
 
 def test_a_stream_waits_for_its_turn() -> None:
@@ -100,7 +100,7 @@ def test_a_stream_waits_for_its_turn() -> None:
             given[item] += 1
         return item
 
-    results = Threads(2, pieces_ahead=4).stream(work, range(2))
+    results = stream_ordered(work, range(2), 2, pieces_ahead=4)
     assert next(results) == b"x"
     time.sleep(0.2)
     assert given[0] <= 6
@@ -113,7 +113,7 @@ def test_an_error_in_a_stream_comes_behind_its_pieces() -> None:
         emit(b"piece")
         raise ValueError(item)
 
-    results = Threads(2).stream(work, range(4))
+    results = stream_ordered(work, range(4), 2)
     assert next(results) == b"piece"
     with pytest.raises(ValueError, match="0"):
         next(results)
@@ -126,7 +126,7 @@ def test_streams_end_when_the_caller_stops() -> None:
         while True:
             emit(b"x")
 
-    results = Threads(3, pieces_ahead=2).stream(work, itertools.count())
+    results = stream_ordered(work, itertools.count(), 3, pieces_ahead=2)
     assert next(results) == b"x"
     results.close()
     assert not begun_since(before)
@@ -149,8 +149,7 @@ def test_a_job_that_is_done_at_once_has_room_for_its_end(monkeypatch: pytest.Mon
         return item
 
     found: list[Any] = []
-    threads = Threads(2, pieces_ahead=4)
-    run = threading.Thread(target=lambda: found.extend(threads.stream(work, range(3))), daemon=True)
+    run = threading.Thread(target=lambda: found.extend(stream_ordered(work, range(3), 2, pieces_ahead=4)), daemon=True)
     run.start()
     run.join(60)
     assert found == [item for number in range(3) for item in [b"x"] * 4 + [number]]
@@ -163,7 +162,7 @@ def test_things_of_items_in_order(jobs: int) -> None:
             time.sleep(0.0005 * (item % 3))
             yield item, part
 
-    found = list(Threads(jobs).flat(work, range(60)))
+    found = list(flat_ordered(work, range(60), jobs))
     assert found == [(item, part) for item in range(60) for part in range(item % 4)]
 
 
@@ -177,7 +176,7 @@ def test_the_caller_works_too(jobs: int) -> None:
         time.sleep(0.002)
         yield item
 
-    found = Threads(jobs).flat(work, (next(taken) for _ in range(1000)))
+    found = flat_ordered(work, (next(taken) for _ in range(1000)), jobs)
     assert next(found) == 0
     assert not begun_since(before), "the first item needs no other thread"
     assert [next(found) for _ in range(39)] == list(range(1, 40))
@@ -205,7 +204,7 @@ def test_the_caller_goes_on_behind_what_it_waits_for() -> None:
             assert begun.wait(0) is False
         yield item
 
-    assert list(Threads(2).flat(work, range(30))) == [-1, *range(30)]
+    assert list(flat_ordered(work, range(30), 2)) == [-1, *range(30)]
     assert begun.is_set()
 
 
@@ -216,7 +215,7 @@ def test_an_error_comes_where_its_things_would(jobs: int) -> None:
         if item >= 7:
             raise ValueError(item)
 
-    found = Threads(jobs).flat(work, range(100))
+    found = flat_ordered(work, range(100), jobs)
     assert list(itertools.islice(found, 8)) == list(range(8))
     with pytest.raises(ValueError, match="7"):
         list(found)
