@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_an_error(
         assert "the client has no certificate, and this server wants one (--tls-ca)" in caplog.text
         with pytest.raises(ConnectionError, match="down"):
             librdkafka(encrypted)
-        assert "the client does not speak it" in caplog.text
+        assert "the client does not speak TLS" in caplog.text
         with (
             pylogseg.serve(DATA) as plain,
             pytest.raises(ConnectionError, match="SSL connection closed by peer"),

@@ -268,7 +268,7 @@ def test_refused(command: Any, examples: Path, uploaded: Path, keys: Path, tmp_p
         (url, target, "nobody"): "nobody",
         (url, "s3://bucket/x"): "works on one machine",
         (url, tmp_path / "none"): "no such folder: make it first",
-        (url, target, "--committed"): "none of its options apply",
+        (url, target, "--committed"): "options of tables do not apply",
         (examples, target, "--to", 3): "only what comes from tiered storage",
     }
     for words, reason in wrong.items():

@@ -79,7 +79,7 @@ def retain(
     if before_ms is not None:
         age_ms = shared.clock.now_ms() - before_ms
         if age_ms < 0:
-            raise RequestError(f"before_ms {before_ms} lies {-age_ms} ms ahead of the present time")
+            raise RequestError(f"before_ms {before_ms} is {-age_ms} ms in the future")
         ms = age_ms if ms is None else min(ms, age_ms)
     by_rule = ms is not None or max_bytes is not None or before_offset is not None
     named = is_named(Target.find_all(shared.storage, os.fspath(path))[0], shared)

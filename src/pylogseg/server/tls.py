@@ -122,11 +122,11 @@ class Channel:
         self.socket.settimeout(seconds)
         first = sockets.socket.recv(self.socket, 1, sockets.MSG_PEEK)
         if first not in (_HANDSHAKE, b""):
-            raise RequestError("the client does not speak it, and this server does (security.protocol=SSL, SASL_SSL)")
+            raise RequestError("the client does not speak TLS, and this server does (security.protocol=SSL, SASL_SSL)")
         try:
             self.socket.do_handshake()
         except ssl.SSLEOFError:
-            raise RequestError("the client went in the middle of the handshake") from None
+            raise RequestError("the client disconnected during the handshake") from None
         except ssl.SSLError as error:
             dated = _DATES.get(getattr(error, "verify_code", 0))
             raise RequestError(dated or _REASONS.get(error.reason or "", _reason(error))) from None

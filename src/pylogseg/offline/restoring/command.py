@@ -161,7 +161,7 @@ def restore(
     given: RestoreSource
     if tier is not None or is_tier(source):
         if committed or without_transactions or table:
-            raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
+            raise RequestError(f"{source}: logs are restored byte for byte: options of tables do not apply")
         disk = open_dir(source, storage_options=storage_options, tier=tier)
         given = FromTier(disk, topics, partitions, until or Until(), skips_damage=on_corrupt == "skip")
         given.lacking = given.look(disk, force)
@@ -174,7 +174,7 @@ def restore(
             refuse(given.lacking)
     else:
         if committed or without_transactions or table:
-            raise RequestError(f"{source}: no table; logs come byte for byte, and none of its options apply")
+            raise RequestError(f"{source}: logs are restored byte for byte: options of tables do not apply")
         given = _FromLogs(source, topics, partitions, force)
         if not is_remote:
             given.refuse_inside(into)

@@ -30,6 +30,6 @@ class MovableClock:
         Raises RequestError for a step back.
         """
         if seconds < 0:
-            raise RequestError(f"a clock goes ahead only, got {seconds} seconds")
+            raise RequestError(f"a clock can only go forward, got {seconds} seconds")
         self._ahead_s += seconds
         self.on_move()

@@ -53,7 +53,7 @@ def _check(home: str, catalog: Catalog) -> None:
     if os.path.isfile(home):
         raise RequestError(f"{home} is a file: commits are kept in a directory, as by a broker; give another name")
     if not os.path.isdir(os.path.dirname(home)):
-        raise StorageError(home, "make", "the folder that it is to lie in is not there")
+        raise StorageError(home, "make", "its parent folder does not exist")
     others = {each.topic for each in open_dir(home).partitions} - {OFFSETS} if os.path.isdir(home) else set()
     if others:
         raise RequestError(f"{home} has the topic {min(others)}: commits need a directory of their own")
