@@ -76,7 +76,13 @@ def rows(spark: Any, root: Path, asked: Any) -> Iterator[Row]:
     from pyspark.sql.functions import expr
 
     text, where = json.dumps(FLAT), root / "schemas"
-    options = {"subscribe": "orders", "decode": "value", "registry": str(where), "schema": "7", "onUndecoded": "raise"}
+    options = {
+        "subscribe": "orders",
+        "decoding": "value",
+        "registry": str(where),
+        "schema": "7",
+        "onUndecoded": "raise",
+    }
     parquet = str(asked.data / f"typed-parquet-{asked.records}")
     pylogseg.spark.read_segments(spark, root, ["value"], subscribe="orders").write.mode("overwrite").parquet(parquet)
     behind = expr("substring(value, 6)")
@@ -114,7 +120,7 @@ def rows(spark: Any, root: Path, asked: Any) -> Iterator[Row]:
     rate = {name: asked.records / seconds / 1e6 for name, seconds in best.items()}
     unit, bound = "M rows/s", "the way through the socket to the JVM"
     for few, what in ((False, "all fields"), (True, "two fields, aggregated")):
-        yield Row(f"read_segments, decode=value, {what}", rate[f"ours {few}"], unit, "read_segments and from_avro",
+        yield Row(f"read_segments, decoding=value, {what}", rate[f"ours {few}"], unit, "read_segments and from_avro",
                   rate[f"theirs {few}"], 3, bound)  # fmt: skip
         if few:
             yield Row("the same, by a schema of these two", rate["slim True"], unit, "read_segments and from_avro",

@@ -85,6 +85,6 @@ class Inside:
         Image.read(str(self.cluster.parent))
 
     def _decode(self, topic: str) -> None:
-        found: pa.RecordBatchReader = pylogseg.read_arrow(self.folder, topic, decode=("key", "value"))
+        found: pa.RecordBatchReader = pylogseg.read_arrow(self.folder, topic, decoding=("key", "value"))
         for _ in found:
             pass

@@ -104,7 +104,7 @@ def test_export(folder: Path, tmp_path: Path, form: str) -> None:
     assert "8 payloads could not be decoded" in done.err
     table = pq.read_table(target) if form == "parquet" else pa.ipc.open_file(target).read_all()
     expected = pylogseg.read_arrow(
-        folder, "orders", decode="value", columns=["partition", "offset", "value"]
+        folder, "orders", decoding="value", columns=["partition", "offset", "value"]
     ).read_all()
     assert table.column_names == expected.column_names
     assert table.to_pylist() == expected.to_pylist()
@@ -166,7 +166,7 @@ def test_errors_of_json_name_the_member(tmp_path: Path) -> None:
         done.code,
         done.err.count('t-0/00000000000000000000.log: the value of offset 0: $.lines[1].price: "12,5" is not a number'),
     ) == (1, 1)
-    table = pylogseg.read_arrow(tmp_path / "t-0", decode="value", registry=tmp_path / "7.json", schema=7).read_all()
+    table = pylogseg.read_arrow(tmp_path / "t-0", decoding="value", registry=tmp_path / "7.json", schema=7).read_all()
     assert table["valueError"].to_pylist() == [
         '$.lines[1].price: "12,5" is not a number',
         "$.lines[0].price: 1e400 does not fit in a double",
@@ -206,7 +206,7 @@ def test_grep_searches_what_it_prints(folder: Path, tmp_path: Path) -> None:
     lines = ['{"offset":0,"value":{"id":5}}', '{"offset":2,"value":{"id":55}}', '{"offset":3,"value":"id 5?"}']
     assert (done.code, done.text.splitlines()) == (2, lines)
     assert "1 payload could not be decoded; " in done.err
-    for more in (["--merge", "time"], ["--decode"]):
+    for more in (["--merge", "time"], ["--internal"]):
         assert shell("grep", "5", tmp_path, "orders", *how, *more).code == 2
     how += ["--offset", "0:3"]
     assert shell("grep", "-E", '"id":5+}', tmp_path, *how, "-c").out == b"2\n"
@@ -217,7 +217,7 @@ def test_grep_searches_what_it_prints(folder: Path, tmp_path: Path) -> None:
         plain, red = (shell("grep", "5", tmp_path, *how, *options, "--color", when) for when in ("never", "always"))
         assert re.sub(rb"\x1b\[[0-9;]*m", b"", red.out) == plain.out
     assert b"\x1b[1;31m5\x1b[0m" in shell("grep", "5", tmp_path, *how, "--csv", "--color", "always").out
-    own = shell("grep", "GroupMetadata", folder, "--decode")
+    own = shell("grep", "GroupMetadata", folder, "--internal")
     assert own.code in (0, 1)
 
 
@@ -253,16 +253,16 @@ def test_export_text(folder: Path, tmp_path: Path) -> None:
         "no frame: nothing names the schema; --undecoded raw keeps such bytes, skip leaves the record out" in done.err
     )
     for wrong in (["--schema", "7"], ["--undecoded", "skip"], ["--value-type", "schema"], ["--show-secrets"],
-                  ["--decode", "--value-as", "schema"], ["--decode", "--undecoded", "skip"]):  # fmt: skip
+                  ["--internal", "--value-as", "schema"], ["--internal", "--undecoded", "skip"]):  # fmt: skip
         assert shell("export", folder, "old", "--out", tmp_path / "no.jsonl", *wrong).code == 2
 
 
 def test_export_own_topics_as_text(golden: Path, tmp_path: Path) -> None:
     disk = next(path.parent for path in golden.rglob("__consumer_offsets-*") if path.is_dir())
     fields = "partition,offset,key,value"
-    printed = shell("cat", disk, "__consumer_offsets", "--decode", "--fields", fields)
+    printed = shell("cat", disk, "__consumer_offsets", "--internal", "--fields", fields)
     target = tmp_path / "offsets.jsonl"
-    done = shell("export", disk, "__consumer_offsets", "--decode", "--columns", fields, "--out", target)
+    done = shell("export", disk, "__consumer_offsets", "--internal", "--columns", fields, "--out", target)
     assert (done.code, printed.code) == (0, 0)
     assert target.read_bytes() == printed.out
     assert b'"OffsetCommit' in printed.out or b'"data":{' in printed.out

@@ -40,7 +40,7 @@ def ours(root: Path, query: str, *options: object, code: int = 0) -> list[dict[s
 
 def test_the_rows_of_read_arrow(folder: Path) -> None:
     done = asked(folder, "select partition, offset, value.id as id, valueError as why from orders", code=1)
-    table = package.read_arrow(folder, "orders", decode="value").read_all()
+    table = package.read_arrow(folder, "orders", decoding="value").read_all()
     expected = [
         (row["partition"], row["offset"], row["value"] and row["value"]["id"], row["valueError"])
         for row in table.to_pylist()

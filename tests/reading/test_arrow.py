@@ -116,7 +116,7 @@ def test_a_reader_as_a_data_frame(examples):
 def test_read_arrow_takes_what_read_takes() -> None:
     """Two signatures are written out; both say the same, but for what is of Arrow alone."""
     ours, theirs = (inspect.signature(each).parameters for each in (pylogseg.read_arrow, pylogseg.read))
-    of_arrow = {"views", "decode", "schema", "registry", "on_undecoded"}
+    of_arrow = {"views", "decoding", "schema", "registry", "on_undecoded"}
     assert set(ours) - of_arrow == set(theirs) - {"reuse_buffers"}
     for name in set(ours) & set(theirs):
         assert ours[name] == theirs[name], name

@@ -89,7 +89,7 @@ ANY_TEXT = {"schema", "registry", "message"}
 
 @pytest.mark.parametrize("name", sorted({*options._NAMES} - ANY_TEXT))
 def test_an_error_names_the_option_as_it_is_written(name):
-    given = {name: "["} if name in options._ONLY_IN_STREAMS else {"decode": "value", name: "["}
+    given = {name: "["} if name in options._ONLY_IN_STREAMS else {"decoding": "value", name: "["}
     with pytest.raises(RequestError) as caught:
         parse(given, streaming=name in options._ONLY_IN_STREAMS)
     assert str(caught.value).startswith(name), caught.value

@@ -37,7 +37,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def load(spark: Any, path: Path, **options: str) -> Any:
-    return spark.read.format("pylogseg").options(decode="value", **options).load(str(path))
+    return spark.read.format("pylogseg").options(decoding="value", **options).load(str(path))
 
 
 def test_source(spark: Any, folder: Path) -> None:
@@ -45,7 +45,7 @@ def test_source(spark: Any, folder: Path) -> None:
     found = load(spark, folder, subscribe="orders", columns="partition,offset,value")
     assert found.columns == ["partition", "offset", "value", "valueRaw", "valueError"]
     assert found.schema["value"].dataType.fieldNames()[:2] == ["id", "client"]
-    expected = pylogseg.read_arrow(folder, "orders", columns=["partition", "offset", "value"], decode="value")
+    expected = pylogseg.read_arrow(folder, "orders", columns=["partition", "offset", "value"], decoding="value")
     rows = {(r["partition"], r["offset"]): r for r in expected.read_all().to_pylist()}
     for row in found.collect():
         mine = rows[row.partition, row.offset]
@@ -63,7 +63,7 @@ def test_source(spark: Any, folder: Path) -> None:
 
 def test_every_type(spark: Any, folder: Path) -> None:
     rows = load(spark, folder, subscribe="types").orderBy("offset").collect()
-    expected = pylogseg.read_arrow(folder, "types", decode="value", columns=["value"]).read_all()["value"].to_pylist()
+    expected = pylogseg.read_arrow(folder, "types", decoding="value", columns=["value"]).read_all()["value"].to_pylist()
     assert len(rows) == len(expected) == 8
     for row, mine in zip(rows, expected, strict=True):
         for name in ("yes", "i", "l", "d", "s", "e", "dec", "day", "unknown_logical"):
@@ -81,11 +81,11 @@ def test_choices(spark: Any, root: Path, tmp_path: Path) -> None:
         strict.select("value").collect()
     slim = {**ORDER, "fields": ORDER["fields"][:1]}  # type: ignore[index]
     by_text = pylogseg.spark.read_segments(
-        spark, root, ["value"], subscribe="orders", decode="value", registry=where, schema=json.dumps(slim)
+        spark, root, ["value"], subscribe="orders", decoding="value", registry=where, schema=json.dumps(slim)
     )
     assert by_text.selectExpr("max(value.id)").first()[0] == COUNT - 1
     assert by_text.columns == ["value", "valueRaw", "valueError"]
-    for wrong in ({"schema": "7"}, {"decode": "offset"}, {"decode": "value", "onUndecoded": "no"}):
+    for wrong in ({"schema": "7"}, {"decoding": "offset"}, {"decoding": "value", "onUndecoded": "no"}):
         with pytest.raises(RequestError):
             parse(wrong)
 
@@ -95,7 +95,7 @@ def test_stream(spark: Any, root: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(root, copy)
     options = {"subscribe": "orders", "startingOffsets": "earliest", "registry": str(copy / "schemas"), "schema": "7"}
-    stream = spark.readStream.format("pylogseg").options(decode="value", **options).load(str(copy))
+    stream = spark.readStream.format("pylogseg").options(decoding="value", **options).load(str(copy))
     query = stream.writeStream.format("memory").queryName("typed_stream").start()
     try:
         query.processAllAvailable()

@@ -36,13 +36,13 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def orders(root: Path, **how: Any) -> Any:
-    return pylogseg.dataset(root, "orders", decode="value", registry=root / "schemas", **how)
+    return pylogseg.dataset(root, "orders", decoding="value", registry=root / "schemas", **how)
 
 
 def expected(root: Path, columns: list[str], **how: Any) -> pa.Table:
     names = [name for name in columns if name not in ("valueRaw", "valueError")]
     return pylogseg.read_arrow(
-        root, "orders", decode="value", registry=root / "schemas", columns=names, **how
+        root, "orders", decoding="value", registry=root / "schemas", columns=names, **how
     ).read_all()
 
 
@@ -123,13 +123,18 @@ def test_pickled(root: Path) -> None:
 def test_choices(root: Path, tmp_path: Path) -> None:
     file = tmp_path / "order.avsc"
     file.write_text(str(ORDER).replace("'", '"').replace("None", "null"))
-    by_file = pylogseg.dataset(root, "orders-1", decode=Decoding(schema=file))
+    by_file = pylogseg.dataset(root, "orders-1", decoding=Decoding(schema=file))
     assert by_file.to_table(columns=["value"]).num_rows == 100
-    for wrong in ({"schema": 7}, {"on_undecoded": "skip"}, {"decode": "value", "of": "segments"}, {"decode": "offset"}):
+    for wrong in (
+        {"schema": 7},
+        {"on_undecoded": "skip"},
+        {"decoding": "value", "of": "segments"},
+        {"decoding": "offset"},
+    ):
         with pytest.raises(RequestError):
             pylogseg.dataset(root, "orders", **wrong)  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="no schema is known for orders-value"):
-        pylogseg.dataset(root, "orders", decode="value")
+        pylogseg.dataset(root, "orders", decoding="value")
 
 
 def test_engines(root: Path) -> None:
@@ -137,16 +142,16 @@ def test_engines(root: Path) -> None:
     table = expected(root, COLUMNS)
     sure = table.filter((ID > 200) & (pc.field("value", "state").isin(["NEW"])))
     narrow = pylogseg.dataset(
-        root, "orders", decode=Decoding(registry=root / "schemas"), columns=["partition", "offset", "value"]
+        root, "orders", decoding=Decoding(registry=root / "schemas"), columns=["partition", "offset", "value"]
     )
     assert narrow.schema.field("value").type.field("much").type == pa.decimal256(50, 2)
-    frame = pylogseg.scan_polars(root, "orders", decode="value", registry=root / "schemas")
+    frame = pylogseg.scan_polars(root, "orders", decoding="value", registry=root / "schemas")
     value = polars.col("value").struct
     found = frame.filter((value.field("id") > 200) & (value.field("state") == "NEW")).select("offset").collect()
     assert found["offset"].to_list() == sure["offset"].to_pylist()
     slim = {**ORDER, "fields": ORDER["fields"][:2]}  # type: ignore[index]
     text = str(slim).replace("'", '"')
-    here = pylogseg.dataset(root, "orders", decode="value", registry=root / "schemas", schema=text)
+    here = pylogseg.dataset(root, "orders", decoding="value", registry=root / "schemas", schema=text)
     query = (
         "select count(*), sum(value.id), count(value.who) from here where value.id >= 1000 and value.who is not null"
     )

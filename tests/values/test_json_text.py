@@ -288,7 +288,7 @@ def test_every_door_has_the_same_text(tmp_path: Path) -> None:
             assert target.read_bytes() == printed.out
         lines = printed.text.splitlines()
         table = pylogseg.read_arrow(
-            disk / f"{topic}-0", decode="value", registry=disk / "schemas", schema=int(where), columns=["value"]
+            disk / f"{topic}-0", decoding="value", registry=disk / "schemas", schema=int(where), columns=["value"]
         ).read_all()
         column = table["value"].combine_chunks()
         texts = json_text(column, table.schema.field("value")).to_pylist()
@@ -317,7 +317,7 @@ def test_no_calendar_has_it(tmp_path: Path) -> None:
         with pylogseg.open_log(tmp_path / f"t{number}-0") as log:
             log.append([{"value": b"\0\0\0\0" + bytes([number]) + varint(1) + varint(1) + varint(value) + b"\0"}
                         for value in [0, *edges, *bad, 0]])  # fmt: skip
-        how = {"decode": "value", "registry": tmp_path / f"{number}.avsc", "schema": number}
+        how = {"decoding": "value", "registry": tmp_path / f"{number}.avsc", "schema": number}
         table = pylogseg.read_arrow(tmp_path / f"t{number}-0", **how).read_all()
         table.validate(full=True)
         reasons = table["valueError"].to_pylist()

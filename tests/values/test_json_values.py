@@ -31,7 +31,7 @@ def folder(golden: Path) -> Path:
 def test_golden(folder: Path) -> None:
     text = gzip.decompress((folder / "expected" / "typed.jsonl.gz").read_bytes())
     lines = {line["offset"]: line for line in map(json.loads, text.splitlines()) if line["topic"] == "docs"}
-    table = pylogseg.read_arrow(folder, "docs", decode="value", columns=["offset", "value"]).read_all()
+    table = pylogseg.read_arrow(folder, "docs", decoding="value", columns=["offset", "value"]).read_all()
     for row in table.to_pylist():
         line = lines[row["offset"]]
         if "error" in line:
@@ -241,5 +241,5 @@ def test_types() -> None:
 
 
 def test_wrong_kind_of_schema(folder: Path) -> None:
-    table = pylogseg.read_arrow(folder, "orders", decode="value", schema="docs-value", columns=["value"]).read_all()
+    table = pylogseg.read_arrow(folder, "orders", decoding="value", schema="docs-value", columns=["value"]).read_all()
     assert any("is AVRO, but the reader's schema is JSON" in (each or "") for each in table["valueError"].to_pylist())

@@ -39,8 +39,8 @@ def folder(golden: Path) -> Path:
 
 
 def table(path: Path, *names: str, **how: Any) -> pa.Table:
-    decode = how.pop("decode", BOTH)
-    found = pylogseg.dataset(path, names or None, decode=decode, **how).to_table()
+    decoding = how.pop("decoding", BOTH)
+    found = pylogseg.dataset(path, names or None, decoding=decoding, **how).to_table()
     found.validate(full=True)
     return found
 
@@ -63,7 +63,7 @@ def _agree(found: Any, value: Any) -> bool:
 @pytest.mark.parametrize("topic", sorted(HOMES))
 def test_each_record(folder: Path, topic: str) -> None:
     """What the decoder of single records says, which the lines of Kafka's tool were compared with."""
-    rows = table(folder, topic, decode=Decoding(BOTH, show_secrets=True)).to_pylist()
+    rows = table(folder, topic, decoding=Decoding(BOTH, show_secrets=True)).to_pylist()
     records = list(pylogseg.read(folder, topic))
     assert len(rows) == len(records) > 50
     seen = set()
@@ -97,11 +97,11 @@ def test_secrets(folder: Path, tmp_path: Path) -> None:
     fields = [{"resourceType": 4, "resourceName": "1", "name": n, "value": v} for n, v in settings.items()]
     path = write_log(tmp_path / "__cluster_metadata-0", [(None, encode_framed("ConfigRecord", 0, f)) for f in fields])
     for show, expected in ((True, ["1", "p", "q"]), (False, [MASK] * 3)):
-        values = table(path, decode=Decoding(show_secrets=show))["value"].to_pylist()
+        values = table(path, decoding=Decoding(show_secrets=show))["value"].to_pylist()
         assert [row["ConfigRecord"]["value"] for row in values] == expected
     topic = "__cluster_metadata"
     hidden, shown = (
-        table(folder, topic, decode=Decoding(show_secrets=show))["value"].combine_chunks() for show in (False, True)
+        table(folder, topic, decoding=Decoding(show_secrets=show))["value"].combine_chunks() for show in (False, True)
     )
     kept = [row["value"] for row in shown.field("ConfigRecord").drop_null().to_pylist()]
     seen = [row["value"] for row in hidden.field("ConfigRecord").drop_null().to_pylist()]
@@ -148,7 +148,7 @@ def test_what_a_newer_kafka_wrote(tmp_path: Path) -> None:
     with pytest.raises(CorruptionError, match=r"the key of offset 2.*type 99"):
         table(path, on_undecoded="raise")
     metadata = [(None, encode_framed("NoOpRecord", 0, {})), (None, b"\1\x63\0"), (None, b"\7")]
-    found = table(write_log(tmp_path / "__cluster_metadata-0", metadata), decode="value").to_pylist()
+    found = table(write_log(tmp_path / "__cluster_metadata-0", metadata), decoding="value").to_pylist()
     assert [row["value"] and row["value"]["type"] for row in found] == ["NoOpRecord", None, None]
     assert found[1]["valueError"] == "type 99 is not known"
 
@@ -156,16 +156,16 @@ def test_what_a_newer_kafka_wrote(tmp_path: Path) -> None:
 def test_connect(folder: Path) -> None:
     only = Decoding(BOTH, only_own=True)
     state = {row["connector"]: row for row in pylogseg.inside(folder).rows("connectors")}
-    rows = table(folder, "connect-configs", decode=only).to_pylist()
+    rows = table(folder, "connect-configs", decoding=only).to_pylist()
     last = {row["key"]["name"]: row["value"] for row in rows if row["key"]["type"] == "connector"}
     for name, row in state.items():
         assert dict(last[name]["properties"]) == dict(row["config"])
-    statuses = table(folder, "connect-status", decode=only).to_pylist()
+    statuses = table(folder, "connect-status", decoding=only).to_pylist()
     tasks = {row["key"]["name"] for row in statuses if row["key"]["type"] == "status-task"}
     assert {*state} <= tasks
     (session,) = {row["value"]["others"] for row in rows if row["key"]["type"] == "session-key"} or {None}
     assert session is None or json.loads(session)["key"] == MASK
-    offsets = table(folder, "connect-offsets", decode=only).to_pylist()
+    offsets = table(folder, "connect-offsets", decoding=only).to_pylist()
     assert {row["key"]["connector"] for row in offsets} <= {*state}
     assert all(isinstance(json.loads(row["value"]), dict) for row in offsets if row["value"])
     assert connect_kind([pa.array([b"k", b"task-x-0"])]) is None
@@ -196,34 +196,34 @@ def test_a_registry(golden: Path) -> None:
 
 def test_only_these(folder: Path) -> None:
     with pytest.raises(NotOwnError, match="in is not a topic that Kafka"):
-        table(folder, "in", decode=Decoding(only_own=True))
+        table(folder, "in", decoding=Decoding(only_own=True))
     with pytest.raises(RequestError, match="different records"):
         table(folder, "__consumer_offsets", "__transaction_state")
-    again = pickle.loads(pickle.dumps(pylogseg.dataset(folder, "__consumer_offsets", decode=BOTH)))
+    again = pickle.loads(pickle.dumps(pylogseg.dataset(folder, "__consumer_offsets", decoding=BOTH)))
     is_commit = pc.field("key", "type") == "OffsetCommit"
     assert 0 < again.count_rows(is_commit & (pc.field("partition") == 1)) < again.count_rows()
 
 
 def test_export(folder: Path, tmp_path: Path) -> None:
     lake = tmp_path / "lake"
-    assert shell("export", folder, "--decode", "--out", lake).code == 0
+    assert shell("export", folder, "--internal", "--out", lake).code == 0
     parts = sorted((lake / "topic=__consumer_offsets").rglob("*.parquet"))
     found = pa.concat_tables(pq.ParquetFile(path).read() for path in parts)
     expected = pylogseg.read_arrow(
-        folder, "__consumer_offsets", decode=BOTH, columns=["key", "value", "offset"]
+        folder, "__consumer_offsets", decoding=BOTH, columns=["key", "value", "offset"]
     ).read_all()
     for name in expected.column_names:
         assert found[name].to_pylist() == expected[name].to_pylist()
     plain = next((lake / "topic=in").rglob("*.parquet"))
     assert pq.read_schema(plain).field("value").type == pa.binary()
     one = tmp_path / "one.parquet"
-    assert shell("export", folder, "__cluster_metadata", "--decode", "--show-secrets", "--out", one).code == 0
+    assert shell("export", folder, "__cluster_metadata", "--internal", "--show-secrets", "--out", one).code == 0
     users = pq.read_table(one)["value"].combine_chunks().field("UserScramCredentialRecord").drop_null().to_pylist()
     assert all(row["salt"] for row in users)
     for wrong in (
-        ["--decode", "--out", tmp_path / "all.parquet"],
+        ["--internal", "--out", tmp_path / "all.parquet"],
         ["--show-secrets", "--out", tmp_path / "no"],
-        ["--decode", "--value-type", "string", "--out", tmp_path / "no"],
+        ["--internal", "--value-type", "string", "--out", tmp_path / "no"],
         ["--undecoded", "skip", "--out", tmp_path / "no"],
     ):
         assert shell("export", folder, *wrong).code == 2
@@ -233,7 +233,7 @@ def test_sql(folder: Path) -> None:
     pytest.importorskip("duckdb")
 
     def asked(query: str, *options: object) -> list[dict[str, Any]]:
-        done = shell("sql", folder, query, "--output", "json", "--decode", *options)
+        done = shell("sql", folder, query, "--output", "json", "--internal", *options)
         assert (done.code, done.err) == (0, ""), done.err
         return done.rows
 
@@ -250,14 +250,14 @@ def test_sql(folder: Path) -> None:
     assert asked('select value::varchar as v from "in" limit 1')[0]["v"].startswith("v")
     checkpoint = max(folder.rglob("__cluster_metadata-0/*.checkpoint"))
     done = shell("sql", checkpoint, "select count(*) as n from __cluster_metadata where value.type = 'TopicRecord'",
-                 "--decode", "--output", "json")  # fmt: skip
+                 "--internal", "--output", "json")  # fmt: skip
     assert done.rows[0]["n"] > 0
     assert shell("sql", folder, "--show-secrets", "from groups").code == 2
 
 
 @needs_sources
 def test_spark(spark: Any, folder: Path) -> None:
-    options = {"subscribe": "__consumer_offsets", "decode": "key,value"}
+    options = {"subscribe": "__consumer_offsets", "decoding": "key,value"}
     frame = spark.read.format("pylogseg").options(**options).load(str(folder))
     rows = frame.where("key.type = 'OffsetCommit'").selectExpr(
         "key.OffsetCommit.group as g", "value.OffsetCommit.offset as o"

@@ -71,7 +71,7 @@ def bare(value: Any) -> Any:
 
 def decoded(folder: Path, topic: str, message: str) -> dict[int, dict[str, Any]]:
     decoding = Decoding(message=message, recursion=2)
-    table = pylogseg.read_arrow(folder, topic, decode=decoding, columns=["offset", "value"]).read_all()
+    table = pylogseg.read_arrow(folder, topic, decoding=decoding, columns=["offset", "value"]).read_all()
     table.validate(full=True)
     return {row["offset"]: row for row in table.to_pylist()}
 
@@ -153,7 +153,7 @@ def test_ids_in_headers(folder: Path) -> None:
     found = {
         row["offset"]: row
         for row in pylogseg.read_arrow(
-            folder, "guid", decode="value", schema="events-value", columns=["offset", "value"]
+            folder, "guid", decoding="value", schema="events-value", columns=["offset", "value"]
         ).read_all().to_pylist()
     }  # fmt: skip
     assert found[6]["value"]["removed"] == "by guid"  # the message of the first record there is

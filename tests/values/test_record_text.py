@@ -1,4 +1,4 @@
-"""`cat --decode`: records of internal topics as Kafka's dump tool has them, as JSON."""
+"""`cat --internal`: records of internal topics as Kafka's dump tool has them, as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_as_kafka_dumps_them(golden: Path, topic: str) -> None:
             told = told.with_name(path.name + ".short.txt.gz")
         lines = gzip.decompress(told.read_bytes()).decode().splitlines()
         expected = [line for line in lines if line.startswith("| ") and " payload: " in line]
-        rows = pylogseg("cat", path, "--decode", "--show-secrets", "--below-log-start").rows
+        rows = pylogseg("cat", path, "--internal", "--show-secrets", "--below-log-start").rows
         assert len(rows) == len(expected)
         for row, line in zip(rows, expected, strict=True):
             key, _, value = line.removeprefix("| ").partition("payload: ")
@@ -42,9 +42,9 @@ def test_secrets_are_masked(tmp_path: Path) -> None:
     setting = {"resourceType": 4, "resourceName": "1", "name": "ssl.key.password", "value": "secret"}
     records = [encode_framed("UserScramCredentialRecord", 0, user), encode_framed("ConfigRecord", 0, setting)]
     path = write_log(tmp_path / "__cluster_metadata-0", [(None, record) for record in records])
-    data = [row["value"]["data"] for row in pylogseg("cat", path, "--decode").rows]
+    data = [row["value"]["data"] for row in pylogseg("cat", path, "--internal").rows]
     assert (data[0]["salt"], data[0]["storedKey"], data[1]["value"]) == ("", "", "********")
-    data = [row["value"]["data"] for row in pylogseg("cat", path, "--decode", "--show-secrets").rows]
+    data = [row["value"]["data"] for row in pylogseg("cat", path, "--internal", "--show-secrets").rows]
     assert (data[0]["salt"], data[1]["value"]) == ("cw==", "secret")
 
 
@@ -53,7 +53,7 @@ def test_what_cannot_be_decoded_stays(tmp_path: Path) -> None:
     assert value is not None
     records = [(key, value), (key, b"\0\x09" + value[2:]), (b"\0\x63x", value), (key, value[:5]), (key, None)]
     path = write_log(tmp_path / "__consumer_offsets-0", records)
-    done = pylogseg("cat", path, "--decode")
+    done = pylogseg("cat", path, "--internal")
     assert done.code == 1
     assert "3 payloads could not be decoded" in done.err
     rows = done.rows
@@ -64,7 +64,7 @@ def test_what_cannot_be_decoded_stays(tmp_path: Path) -> None:
 
 def test_options_that_do_not_go_together(tmp_path: Path) -> None:
     path = write_log(tmp_path / "__consumer_offsets-0", [(b"k", b"v")])
-    assert pylogseg("cat", path, "--decode", "--value-as", "hex").code == 2
+    assert pylogseg("cat", path, "--internal", "--value-as", "hex").code == 2
     assert pylogseg("cat", path, "--show-secrets").code == 2
     other = write_log(tmp_path / "plain-0", [(b"k", b"v")])
-    assert pylogseg("cat", other, "--decode").rows[0]["key"] in ("k", "base64:aw==")
+    assert pylogseg("cat", other, "--internal").rows[0]["key"] in ("k", "base64:aw==")

@@ -39,7 +39,7 @@ def of(lines: list[dict[str, Any]], topic: str) -> dict[tuple[int, int], dict[st
 
 
 def decoded(folder: Path, topic: str, **options: Any) -> pa.Table:
-    table = pylogseg.read_arrow(folder, topic, columns=TYPED_COLUMNS, **{"decode": "value"} | options).read_all()
+    table = pylogseg.read_arrow(folder, topic, columns=TYPED_COLUMNS, **{"decoding": "value"} | options).read_all()
     table.validate(full=True)
     return table
 
@@ -66,7 +66,7 @@ def test_values(folder: Path, lines: list[dict[str, Any]], topic: str) -> None:
     assert ids
     for number in ids:  # each by the schema it was written by
         decoding = Decoding(schema=number, context=context, recursion=6)
-        found = rows(decoded(folder, topic, decode=decoding))
+        found = rows(decoded(folder, topic, decoding=decoding))
         checked = 0
         for at, line in expected.items():
             if line.get("schema") == number and "raw" in line:
@@ -131,13 +131,13 @@ def test_what_does_not_decode(folder: Path, lines: list[dict[str, Any]]) -> None
         decoded(folder, "orders", on_undecoded="raise")
     assert caught.value.offset == 31
     rescued = Decoding(registry=pylogseg.Schemas.open(folder, use_gone=True))
-    errors = decoded(folder, "orders", decode=rescued).column("valueError").to_pylist()
+    errors = decoded(folder, "orders", decoding=rescued).column("valueError").to_pylist()
     assert "no schema 15" not in str(errors)
 
 
 def test_keys_and_headers(folder: Path, lines: list[dict[str, Any]]) -> None:
     both = pylogseg.read_arrow(
-        folder, "orders", decode=["key", "value"], columns=["partition", "offset", "key", "value"]
+        folder, "orders", decoding=["key", "value"], columns=["partition", "offset", "key", "value"]
     )
     for row in both.read_all().to_pylist():
         assert row["key"] == of(lines, "orders")[row["partition"], row["offset"]].get("key")
@@ -153,7 +153,7 @@ def test_other_registries(folder: Path, lines: list[dict[str, Any]], topic: str)
     assert old is not None
     schemas.add(Schema(old.text, guid="01234567-89ab-cdef-0123-456789abcdef"))
     frame: Any = "apicurio" if topic == "apicurio-8" else "auto"
-    found = rows(decoded(folder, topic, decode=Decoding(schema=13, registry=schemas, frame=frame)))
+    found = rows(decoded(folder, topic, decoding=Decoding(schema=13, registry=schemas, frame=frame)))
     good = [at for at, line in of(lines, topic).items() if line.get("writer") == "Old" and found[at] is not None]
     assert good
     for at in good:
@@ -164,7 +164,7 @@ def test_other_registries(folder: Path, lines: list[dict[str, Any]], topic: str)
 
 def test_columns_from_elsewhere(folder: Path) -> None:
     raw = pylogseg.read_arrow(folder, "old", columns=["value"]).read_all()["value"]
-    expected = pylogseg.read_arrow(folder, "old", decode="value", columns=["value"]).read_all()["value"].to_pylist()
+    expected = pylogseg.read_arrow(folder, "old", decoding="value", columns=["value"]).read_all()["value"].to_pylist()
     assert decode_column(raw, "old-value", folder).to_pylist() == expected
     assert decode_column(pa.array([None, b"\2"], pa.binary()), '"int"', frame="plain").to_pylist() == [None, 1]
     with pytest.raises(pylogseg.CorruptionError, match=r"value 1 of the column.*no frame"):
@@ -181,9 +181,9 @@ def test_choosing_the_schema(folder: Path, tmp_path: Path) -> None:
     for schema in (str(file), file, file.read_text(), "old-value:1", "old-value", 13, {"value": 13}):
         assert decoded(folder, "old", schema=schema).column("value").to_pylist()[1]["x"] == 2
     alone = folder / "data1" / "old-0"  # `_schemas` is on the other disk
-    with_schemas = pylogseg.read_arrow(alone, decode="value", registry=folder, columns=["value"]).read_all()
+    with_schemas = pylogseg.read_arrow(alone, decoding="value", registry=folder, columns=["value"]).read_all()
     assert [row["x"] for row in with_schemas["value"].to_pylist()] == [1, 2, 2]
-    without = pylogseg.read_arrow(alone, decode="value", schema=file, columns=["value"]).read_all()
+    without = pylogseg.read_arrow(alone, decoding="value", schema=file, columns=["value"]).read_all()
     assert [row and row["x"] for row in without["value"].to_pylist()] == [1, None, None]
     assert without["valueError"].to_pylist()[1].startswith("bytes behind the value")
     for schema, said in (("none-value", "there is no schema"), (77, "no schema 77"), ("{", "is not an Avro schema")):
@@ -191,10 +191,10 @@ def test_choosing_the_schema(folder: Path, tmp_path: Path) -> None:
             decoded(folder, "old", schema=schema)
     with pytest.raises(RequestError, match="different schemas"):
         decoded(folder, ["old", "orders"])
-    with pytest.raises(RequestError, match="need decode="):
+    with pytest.raises(RequestError, match="need decoding="):
         pylogseg.read_arrow(folder, "old", schema=13)
-    for wrong in ({"decode": "values"}, {"decode": []}, {"on_undecoded": "no"}, {"views": True}):
+    for wrong in ({"decoding": "values"}, {"decoding": []}, {"on_undecoded": "no"}, {"views": True}):
         with pytest.raises(RequestError):
             decoded(folder, "old", **wrong)
     with pytest.raises(RequestError, match="not among the columns"):
-        pylogseg.read_arrow(folder, "old", decode="value", columns=["offset"])
+        pylogseg.read_arrow(folder, "old", decoding="value", columns=["offset"])

@@ -51,7 +51,7 @@ payloads that are JSON --value-as json.
 that --registry names, each topic by its own. A payload that cannot be decoded is
 written as text, and counted at the end: exit code 1. Of several topics, one without
 a schema is written as text, with a note.
---decode prints keys and values of __consumer_offsets, __transaction_state,
+--internal prints keys and values of __consumer_offsets, __transaction_state,
 __share_group_state, __remote_log_metadata and __cluster_metadata as JSON, with
 Kafka's names of types and fields. Secrets are masked unless --show-secrets.
 Partitions are printed one after the other, each in offset order.

@@ -69,7 +69,7 @@ Examples:
   pylogseg export /data/kafka orders --out orders.parquet --value-type string
   pylogseg export /data/kafka orders --out lake --value-type schema
   pylogseg export /data/kafka orders --out s3://bucket/lake
-  pylogseg export /data/kafka __consumer_offsets --out offsets.parquet --decode
+  pylogseg export /data/kafka __consumer_offsets --out offsets.parquet --internal
   duckdb -c "select topic, count(*) from 'lake/**/*.parquet' group by topic"
 
 \b
@@ -93,10 +93,10 @@ JSON to typed columns, by the schemas of the topic _schemas or of --registry. Wh
 cannot be decoded is kept in a column valueRaw, with the reason in valueError, and
 the exit code is 1. In CSV and JSON lines, --key-as and --value-as schema write the
 JSON of cat; what cannot be decoded stays text.
---decode does the same for topics that Kafka, Connect and a schema registry write for
+--internal does the same for topics that Kafka, Connect and a schema registry write for
 themselves: key and value have a member for each type of record. Secrets are masked
 unless --show-secrets. Other topics stay as they are. In CSV and JSON lines it writes
-what cat --decode prints.
+what cat --internal prints.
 
 \b
 OUT may be a URL, such as s3://bucket/lake: files are uploaded whole, and
@@ -221,7 +221,7 @@ def export(
     registry: str | None,
     message: str | None,
     undecoded: str | None,
-    decode: bool,
+    internal: bool,
     show_secrets: bool,
     **ranges: Any,
 ) -> None:
@@ -249,7 +249,7 @@ def export(
     readers = query.readers(log for log in logs if log.error is None)
     options = {"schema": schema, "registry": registry, "message": message, "on_undecoded": undecoded}
     make = _decoded_columns if layout.is_table else _decoded_text
-    layouts = make(layout, options, (decode, show_secrets), arguments, readers)
+    layouts = make(layout, options, (internal, show_secrets), arguments, readers)
     _sweep(out)
     lacking = lacking_for(chosen.disk, readers, chosen.names, chosen.partitions, jobs=workers.jobs)
     if workers.is_spark and (out.file or not isinstance(out.store, FolderStore) or layouts.is_typed):
@@ -282,18 +282,18 @@ def _decoded_columns(
     layout: Form, options: dict[str, Any], own: tuple[bool, bool], arguments: Sequence[str], readers: list[LogReader]
 ) -> _Layouts:
     """Return the forms of Parquet and Arrow files with typed columns, where they are asked for."""
-    (decode, show_secrets), names, undecoded = own, layout.columns, options["on_undecoded"]
+    (internal, show_secrets), names, undecoded = own, layout.columns, options["on_undecoded"]
     decoded = wants_schema(layout.key_type, layout.value_type)
     check_unused(decoded, {name: each for name, each in options.items() if name != "on_undecoded"}, "--value-type")
-    check_unused(decoded or ["value"] * decode, {"on_undecoded": undecoded}, "--decode or --value-type")
-    check_secrets(decode, show_secrets)
-    if decode and (layout.key_type, layout.value_type) != ("binary", "binary"):
-        raise RequestError("--decode cannot be combined with --key-type and --value-type")
+    check_unused(decoded or ["value"] * internal, {"on_undecoded": undecoded}, "--internal or --value-type")
+    check_secrets(internal, show_secrets)
+    if internal and (layout.key_type, layout.value_type) != ("binary", "binary"):
+        raise RequestError("--internal cannot be combined with --key-type and --value-type")
     layouts = _Layouts(layout)
     if decoded:
         decoding = decoding_of(decoded, options)
         return layouts.typed(readers, lambda some: typed_of(decoding, arguments, some, names))
-    if decode:
+    if internal:
         return layouts.typed(readers, lambda some: _own(some, arguments, names, undecoded, show_secrets))
     return layouts
 

@@ -49,7 +49,7 @@ Examples:
 
 \b
 Matching records are printed as by cat, with its options. What --value-as schema,
---key-as schema and --decode make of records is searched as it is printed; a payload
+--key-as schema and --internal make of records is searched as it is printed; a payload
 that cannot be decoded is searched as it is, and counted at the end: exit code 2.
 The search uses all processors, except for regular expressions that only Python's
 re supports (look-around, back-references, \s, $ before the end).
@@ -139,7 +139,7 @@ def grep(
         if os.path.isdir(patterns[0]) and not any("://" in each or os.path.lexists(each) for each in arguments):
             raise click.UsageError(f"{patterns[0]} is a folder: PATTERN comes before PATH, or -e PATTERN {patterns[0]}")
     if workers.is_spark and (following or output.is_typed):
-        raise click.UsageError("--follow, --decode and --value-as schema work in this process: leave out --spark")
+        raise click.UsageError("--follow, --internal and --value-as schema work in this process: leave out --spark")
     if not arguments:
         raise click.UsageError("missing PATH: expected PATTERN PATH..., or -e PATTERN PATH...")
     form = "regex" if regex else "hex" if as_hex else "text"

@@ -151,7 +151,7 @@ class Output:
     schema: str | None
     registry: str | None
     message: str | None
-    decode: bool
+    internal: bool
     show_secrets: bool
 
     def text(self) -> RecordText:
@@ -161,18 +161,18 @@ class Output:
         names = text.JSON_FIELDS if self.fields is None else tuple(name.strip() for name in self.fields.split(","))
         if not self.headers:
             names = tuple(name for name in names if name != "headers")
-        styles = (SCHEMA, SCHEMA) if self.decode else (self.key_as, self.value_as)
+        styles = (SCHEMA, SCHEMA) if self.internal else (self.key_as, self.value_as)
         return RecordText(self.template, self.as_csv, *styles, names)
 
     @property
     def is_typed(self) -> bool:
         """True if keys or values are decoded."""
-        return self.decode or SCHEMA in (self.key_as, self.value_as)
+        return self.internal or SCHEMA in (self.key_as, self.value_as)
 
     def payloads(self, arguments: Sequence[str], readers: Sequence[LogReader]) -> PayloadText | None:
         """Return what decodes keys and values, if they are to be decoded."""
         given = {"schema": self.schema, "registry": self.registry, "message": self.message}
-        own = self.decode, self.show_secrets
+        own = self.internal, self.show_secrets
         return payload_text((self.key_as, self.value_as), given, own, arguments, readers)
 
 
@@ -206,10 +206,10 @@ def output_options(function: F) -> F:
         click.option("--headers/--no-headers", default=True, help="Print record headers (default), or not."),
         typed_options,
         click.option(
-            "--decode",
+            "--internal",
             is_flag=True,
             help="Print keys and values of Kafka's own topics (__consumer_offsets, ...) as JSON.",
         ),
-        click.option("--show-secrets", is_flag=True, help="With --decode: print passwords and the keys of users."),
+        click.option("--show-secrets", is_flag=True, help="With --internal: print passwords and the keys of users."),
     ]
     return common.decorated(cast("F", collected), add)

@@ -51,7 +51,7 @@ Examples:
   pylogseg sql /data/kafka "from batches where isControl" --output control.parquet
   pylogseg sql /data/kafka -f report.sql --output csv > report.csv
   pylogseg sql /data/kafka --value-as schema "select value.id, value.total from orders"
-  pylogseg sql /data/kafka --decode "select value.type, count(*) from __cluster_metadata
+  pylogseg sql /data/kafka --internal "select value.type, count(*) from __cluster_metadata
                                      group by all"
   pylogseg sql /data/kafka                          a prompt; .help lists its commands
 
@@ -68,7 +68,7 @@ With --value-as schema, value in the table of a topic has the columns of its sch
 Avro, Protobuf or JSON: value.id, value.lines[1].sku. A value that cannot be decoded is
 in valueRaw, with the reason in valueError, and counted at the end: exit code 1
 (those behind the last row of a limit are not).
-With --decode, key and value of the topics that Kafka, Connect and a schema registry
+With --internal, key and value of the topics that Kafka, Connect and a schema registry
 write for themselves have a member for each type of record: key.OffsetCommit.topic,
 value.TopicRecord.name. Secrets are masked unless --show-secrets.
 Conditions on topic, partition, offset and timestamp decide what is read; --explain
@@ -137,7 +137,7 @@ def sql(
     overwrite: bool,
     key_as: str,
     value_as: str,
-    decode: bool,
+    internal: bool,
     show_secrets: bool,
     explain: bool,
     allow_files: bool,
@@ -155,7 +155,7 @@ def sql(
             raise click.UsageError("a QUERY cannot be combined with --file")
         query = _read(script)
     chosen = common.select(arguments, topic, partition)
-    of_topic = _of_topic(wants_schema(key_as, value_as), decode, show_secrets, arguments, typed)
+    of_topic = _of_topic(wants_schema(key_as, value_as), internal, show_secrets, arguments, typed)
     if target is not None:
         check_output(target, chosen.disk)
         check_free(target, overwrite)
@@ -184,14 +184,14 @@ def sql(
 
 
 def _of_topic(
-    decoded: Sequence[str], decode: bool, show_secrets: bool, arguments: Sequence[str], given: dict[str, str | None]
+    decoded: Sequence[str], internal: bool, show_secrets: bool, arguments: Sequence[str], given: dict[str, str | None]
 ) -> TopicOpener | None:
     """Return what opens the tables of topics, where their keys or values are typed."""
     undecoded = given.pop("undecoded")
     check_unused(decoded, given, "--value-as")
-    check_unused(decoded or ["value"] * decode, {"on_undecoded": undecoded}, "--decode or --value-as")
-    check_secrets(decode, show_secrets)
-    if not decoded and not decode:
+    check_unused(decoded or ["value"] * internal, {"on_undecoded": undecoded}, "--internal or --value-as")
+    check_secrets(internal, show_secrets)
+    if not decoded and not internal:
         return None
     with _without_pandas():
         from pylogseg.tables.sql.typed import TypedTables
@@ -199,7 +199,7 @@ def _of_topic(
         decoding_of(decoded, {**given, "on_undecoded": undecoded}) if decoded else None,
         lambda: whole_disk(arguments),
         lambda what, why: common.complain(f"note: {what}: {common.remedy(why)}"),
-        own_decoding(("key", "value"), undecoded, show_secrets) if decode else None,
+        own_decoding(("key", "value"), undecoded, show_secrets) if internal else None,
     ).open
 
 

@@ -67,25 +67,25 @@ def decoding_of(which: Sequence[str], options: dict[str, Any]) -> Decoding:
 
 
 def own_options(function: F) -> F:
-    """Add ``--decode`` and ``--show-secrets``: parameters of these names."""
+    """Add ``--internal`` and ``--show-secrets``: parameters of these names."""
     return common.decorated(
         function,
         [
             click.option(
-                "--decode",
+                "--internal",
                 is_flag=True,
                 help="Typed keys and values of the topics that Kafka, Connect and a schema registry write for "
                 "themselves (__consumer_offsets, ...).",
             ),
-            click.option("--show-secrets", is_flag=True, help="With --decode: passwords, and the keys of users."),
+            click.option("--show-secrets", is_flag=True, help="With --internal: passwords, and the keys of users."),
         ],
     )
 
 
-def check_secrets(decode: bool, show_secrets: bool) -> None:
+def check_secrets(internal: bool, show_secrets: bool) -> None:
     """Refuse ``--show-secrets`` where it would be ignored."""
-    if show_secrets and not decode:
-        raise click.UsageError("--show-secrets needs --decode")
+    if show_secrets and not internal:
+        raise click.UsageError("--show-secrets needs --internal")
 
 
 def own_decoding(names: Sequence[str], undecoded: str | None, show_secrets: bool) -> Decoding:
@@ -113,14 +113,14 @@ def payload_text(
     arguments: Sequence[str],
     readers: Sequence[LogReader],
 ) -> PayloadText | None:
-    """Return what decodes keys and values for text, if any; `own` are ``--decode`` and ``--show-secrets``."""
-    decode, show_secrets = own
-    check_secrets(decode, show_secrets)
-    if decode and any(style != "text" for style in styles):
-        raise click.UsageError("--decode cannot be combined with --key-as and --value-as")
+    """Return what decodes keys and values for text, if any; `own` are ``--internal`` and ``--show-secrets``."""
+    internal, show_secrets = own
+    check_secrets(internal, show_secrets)
+    if internal and any(style != "text" for style in styles):
+        raise click.UsageError("--internal cannot be combined with --key-as and --value-as")
     wanted = wants_schema(*styles)
     check_unused(wanted, {name: each for name, each in given.items() if name != "on_undecoded"}, "--value-as")
-    if decode:
+    if internal:
         from pylogseg.values.internal.record_text import MessageText
 
         return MessageText(show_secrets=show_secrets)

@@ -107,7 +107,7 @@ def read_segments(
         filter and decode.
     schema : StructType or str, optional
         The schema of the result of `batch_fn`, if it differs from its input. Without a `batch_fn`, the option
-        ``schema`` of ``decode``.
+        ``schema`` of ``decoding``.
     **options
         As for `spark.read.option`.
 
@@ -120,7 +120,7 @@ def read_segments(
     RequestError, StorageError
         For invalid options and paths. Damage raises only when the rows are read.
     """
-    if batch_fn is None and "decode" in options and schema is not None:
+    if batch_fn is None and "decoding" in options and schema is not None:
         options["schema"], schema = schema, None
     paths, parsed = read_options(path, options, columns)
     typed = typed_source(paths, parsed)

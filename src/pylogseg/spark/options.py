@@ -50,8 +50,8 @@ _NAMES = (
     "minPartitions", "maxRecordsPerPartition", *_ONLY_IN_STREAMS,
     "failOnDataLoss", "includeHeaders", "kafka.isolation.level", "isolationLevel", "endingAt",
     "rangeBytes", "batchRows", "checkCrc", "maxDecompressedBytes", "onCorrupt", "columns", "includeMetadata",
-    "includeActive", "pushFilters", "storageOptions", "tier", "decode", "schema", "registry", "onUndecoded", "message",
-    "showSecrets",
+    "includeActive", "pushFilters", "storageOptions", "tier", "decoding", "schema", "registry", "onUndecoded",
+    "message", "showSecrets",
 )  # fmt: skip
 _BYTES = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30}
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -110,7 +110,7 @@ class SourceOptions:
     push_filters: bool = False
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
     tier: str | None = field(default=None, repr=False)
-    decode: tuple[str, ...] = ()
+    decoding: tuple[str, ...] = ()
     schema: str = ""
     registry: str = field(default="", repr=False)
     on_undecoded: Literal["raw", "raise", "skip"] = "raw"
@@ -202,14 +202,14 @@ def _tier(text: str) -> str:
 def _typed(values: _Values) -> dict[str, Any]:
     """Return what is said of typed columns."""
     none: tuple[str, ...] = ()
-    decode = values.read("decode", _topics, none)
-    if not {*decode} <= {"key", "value"} or len({*decode}) < len(decode):
-        raise RequestError(f"decode={','.join(decode)!r}: must be value, key, or key,value")
+    decoding = values.read("decoding", _topics, none)
+    if not {*decoding} <= {"key", "value"} or len({*decoding}) < len(decoding):
+        raise RequestError(f"decoding={','.join(decoding)!r}: must be value, key, or key,value")
     more = [name for name in ("schema", "registry", "onUndecoded", "message", "showSecrets") if name in values]
-    if more and not decode:
-        raise RequestError(f"{', '.join(more)}: only with decode=value")
+    if more and not decoding:
+        raise RequestError(f"{', '.join(more)}: only with decoding=value")
     return {
-        "decode": decode,
+        "decoding": decoding,
         "schema": values.read("schema", str, ""),
         "registry": values.read("registry", str, ""),
         "on_undecoded": values.word("onUndecoded", ("raw", "raise", "skip")),

@@ -38,7 +38,7 @@ class PylogsegSource(DataSource):
         given = self.options if kept is None else kept
         check_names(given)
         options = parse(_of_both(given))
-        typed = typed_source(paths_of(given), options) if options.decode else None
+        typed = typed_source(paths_of(given), options) if options.decoding else None
         found = spark_schema(columns_of(options)) if typed is None else typed_schema(typed.schema())
         return found if kept is None else with_options(found, kept)
 

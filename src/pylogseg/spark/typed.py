@@ -39,12 +39,12 @@ def with_new_schemas(typed: TypedBatches | None, paths: Sequence[str], options: 
 
 
 def typed_source(paths: Sequence[str], options: SourceOptions) -> TypedBatches | None:
-    """Choose the schemas of a read; the first records are read if nothing else says them. None without ``decode``."""
-    if not options.decode:
+    """Choose the schemas of a read; the first records are read if nothing else says them. None without ``decoding``."""
+    if not options.decoding:
         return None
     schemas = _schemas(paths, options)
     decoding = Decoding(
-        options.decode,
+        options.decoding,
         int(options.schema) if options.schema.isdecimal() else options.schema or None,
         schemas,
         options.on_undecoded,
@@ -52,13 +52,13 @@ def typed_source(paths: Sequence[str], options: SourceOptions) -> TypedBatches |
         form=for_spark,
         show_secrets=options.show_secrets,
     )
-    if options.schema and len(options.decode) > 1:
+    if options.schema and len(options.decoding) > 1:
         decoding = replace(decoding, schema={"value": decoding.schema})  # type: ignore[dict-item]
 
     def first_task() -> Iterator[Chunk]:
         first = replace(options, push_filters=False, min_partitions=0)
         for task in plan(paths, first)[:1]:
-            yield from chunks(task, first, [*options.decode, "headers"])
+            yield from chunks(task, first, [*options.decoding, "headers"])
 
     disk = open_dir(paths, storage_options=options.storage_options)
     topics = sorted({log.topic for log in find_logs(paths, options)})

@@ -52,7 +52,7 @@ class RecordOptions(TypedDict, total=False):
     check_crc: bool
     from_log_start: bool
     max_decompressed_bytes: int
-    decode: str | Sequence[str] | Decoding | None
+    decoding: str | Sequence[str] | Decoding | None
     schema: SchemaChoice | Mapping[str, SchemaChoice] | None
     registry: Path | Schemas | None
     on_undecoded: OnUndecoded | None
@@ -71,7 +71,7 @@ def dataset(
     check_crc: bool = True,
     from_log_start: bool = True,
     max_decompressed_bytes: int = 64 << 20,
-    decode: str | Sequence[str] | Decoding | None = None,
+    decoding: str | Sequence[str] | Decoding | None = None,
     schema: SchemaChoice | Mapping[str, SchemaChoice] | None = None,
     registry: Path | Schemas | None = None,
     on_undecoded: OnUndecoded | None = None,
@@ -97,7 +97,7 @@ def dataset(
         As for `pylogseg.read`; `TableDataset.gaps` has the gaps.
     columns : sequence of str, optional
         The columns of the dataset; by default all: those of `read_arrow`, and those about batches.
-    decode, schema, registry, on_undecoded
+    decoding, schema, registry, on_undecoded
         As for `pylogseg.read_arrow`: keys and values as typed columns. A filter may be about their fields, as
         ``pyarrow.compute.field("value", "id") == 5``. `TableDataset.undecoded` counts what did not decode.
 
@@ -130,10 +130,10 @@ def dataset(
     if columns is not None:
         check_columns(columns)
     given = {"schema": schema, "registry": registry, "on_undecoded": on_undecoded}
-    if decode is None and any(each is not None for each in given.values()):
-        raise RequestError(f"{', '.join(given)} go with decode='value'")
-    if decode is not None and of != "records":
-        raise RequestError(f"decode is for records, not for {of}")
+    if decoding is None and any(each is not None for each in given.values()):
+        raise RequestError(f"{', '.join(given)} go with decoding='value'")
+    if decoding is not None and of != "records":
+        raise RequestError(f"decoding is for records, not for {of}")
     if of not in ("records", *TABLES):
         # What internal topics say takes long to import.
         from pylogseg.tables.state_scan import StateScan
@@ -146,12 +146,12 @@ def dataset(
     logs = logs_of(disk, partition, by_name=by_name, from_log_start=from_log_start)
     columns = COLUMNS if columns is None else columns
     scope = ReadScope(logs, (0, OPEN_END), (None, None), None, options)
-    if decode is None:
+    if decoding is None:
         return TableDataset(LogScan(scope, columns))
     from pylogseg.values.decoding import Decoding, typed_batches
 
     looked_at = scope._replace(options=replace(options, gaps=[]))
-    typed = typed_batches(Decoding.of(decode, **given), whole, topics_of(logs), columns, looked_at.chunks)
+    typed = typed_batches(Decoding.of(decoding, **given), whole, topics_of(logs), columns, looked_at.chunks)
     return TableDataset(LogScan(scope, columns, typed))
 
 

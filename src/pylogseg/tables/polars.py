@@ -67,10 +67,10 @@ def scan_polars(
     except ImportError as error:
         install = "pip install 'pylogseg[polars]'"
         raise RequestError(f"scan_polars needs polars 1.20 or later ({error}): {install}") from error
-    decode = how.get("decode")
-    if decode is not None:  # polars has no decimals of more than 38 digits
+    decoding = how.get("decoding")
+    if decoding is not None:  # polars has no decimals of more than 38 digits
         given = {name: how.pop(name, None) for name in ("schema", "registry", "on_undecoded")}  # type: ignore[misc]
-        how["decode"] = replace(Decoding.of(decode, **given), form=for_polars)
+        how["decoding"] = replace(Decoding.of(decoding, **given), form=for_polars)
     found = dataset(path, topic, partition, **how)
     schema: Any = polars.DataFrame(found.schema.empty_table()).schema
     return register_io_source(functools.partial(_read, found), schema=schema)

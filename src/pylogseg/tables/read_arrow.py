@@ -42,7 +42,7 @@ def read_arrow(
     latest: bool = False,
     tombstones: bool = False,
     latest_memory_bytes: int = MEMORY_BYTES,
-    decode: str | Sequence[str] | Decoding | None = None,
+    decoding: str | Sequence[str] | Decoding | None = None,
     schema: SchemaChoice | Mapping[str, SchemaChoice] | None = None,
     registry: Path | Schemas | None = None,
     on_undecoded: OnUndecoded | None = None,
@@ -68,7 +68,7 @@ def read_arrow(
         As for `pylogseg.read`.
     latest, tombstones, latest_memory_bytes
         As for `pylogseg.read`.
-    decode : {"value", "key"}, sequence of them, or Decoding, optional
+    decoding : {"value", "key"}, sequence of them, or Decoding, optional
         Columns to decode to typed values by their schemas (Avro, Protobuf, JSON); not with `views`.
     schema, registry, on_undecoded
         As for `Decoding`: the reader's schema, where schemas are, and what to do with a value that does not decode.
@@ -106,14 +106,14 @@ def read_arrow(
         latest_memory_bytes=latest_memory_bytes,
     )
     typed = None
-    if decode is not None:
+    if decoding is not None:
         if views:
-            raise RequestError("decode= cannot be combined with views=")
-        decoding = Decoding.of(decode, schema=schema, registry=registry, on_undecoded=on_undecoded)
+            raise RequestError("decoding= cannot be combined with views=")
+        how = Decoding.of(decoding, schema=schema, registry=registry, on_undecoded=on_undecoded)
         names, logs = DEFAULT_COLUMNS if columns is None else columns, cast("Sequence[LogFiles]", reader.scope.logs)
-        typed = typed_batches(decoding, as_disk(path), topics_of(logs), names, reader.chunks)
+        typed = typed_batches(how, as_disk(path), topics_of(logs), names, reader.chunks)
     elif any(each is not None for each in (schema, registry, on_undecoded)):
-        raise RequestError("schema=, registry= and on_undecoded= need decode='value'")
+        raise RequestError("schema=, registry= and on_undecoded= need decoding='value'")
     if (filter is not None or jobs != 1) and (views or latest):
         raise RequestError("filter= and jobs= cannot be combined with views= or latest=: filter the result")
     return record_stream(reader.scope, columns, filter, typed, views=views)

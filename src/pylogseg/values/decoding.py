@@ -92,7 +92,7 @@ class Decoding:
 
     def __post_init__(self) -> None:
         if not self.columns or not set(self.columns) <= set(_WHICH) or len(set(self.columns)) < len(self.columns):
-            raise RequestError(f"decode is 'key', 'value' or both, not {self.columns!r}")
+            raise RequestError(f"decoding is 'key', 'value' or both, not {self.columns!r}")
         if self.on_undecoded not in ON_UNDECODED:
             raise RequestError(f"on_undecoded is one of {', '.join(ON_UNDECODED)}, not {self.on_undecoded!r}")
         check_frame(self.frame)
@@ -102,14 +102,14 @@ class Decoding:
             raise RequestError("ids go with frames: with frame='plain', values name no schema")
 
     @classmethod
-    def of(cls, decode: str | Sequence[str] | Decoding, **options: Any) -> Decoding:
-        """Return what a caller means by ``decode``; options that are None are left out."""
+    def of(cls, decoding: str | Sequence[str] | Decoding, **options: Any) -> Decoding:
+        """Return what a caller means by ``decoding``; options that are None are left out."""
         given = {name: value for name, value in options.items() if value is not None}
-        if isinstance(decode, Decoding):
+        if isinstance(decoding, Decoding):
             if given:
                 raise RequestError(f"pass {', '.join(given)} to Decoding(...), not beside it")
-            return decode
-        return cls((decode,) if isinstance(decode, str) else tuple(decode), **given)
+            return decoding
+        return cls((decoding,) if isinstance(decoding, str) else tuple(decoding), **given)
 
     def wanted(self, which: str) -> SchemaChoice | None:
         """Return the reader's schema that is asked for."""

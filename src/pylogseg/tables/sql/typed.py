@@ -42,14 +42,14 @@ class TypedTables:
         """Open the table of a topic; without a schema, where none was given, a column stays as it is."""
         if self._own is not None:
             with contextlib.suppress(NotOwnError):
-                return dataset(disk, decode=replace(self._own, form=for_duckdb), **options)
+                return dataset(disk, decoding=replace(self._own, form=for_duckdb), **options)
         if self._decoding is None or is_own(topic):
             return dataset(disk, **options)
         found, columns = None, list[str]()
         for which in self._decoding.columns:
             wanted = replace(self._decoding, columns=(*columns, which))
             try:
-                found = dataset(disk, decode=wanted, **options)
+                found = dataset(disk, decoding=wanted, **options)
             except RequestError as error:
                 if self._decoding.schema is not None:
                     raise
