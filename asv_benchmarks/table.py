@@ -18,15 +18,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import cluster_state
 import dataset
-import inside
 import rows as table_rows
 import sections
 import typed
 from measure import Clock, all_cores, pin
 
-#: The subjects by name; `inside`, `typed` and `dataset` use what the others have.
-ALL = {**sections.ALL, "inside": inside.inside, "typed": typed.typed, "dataset": dataset.dataset}
+#: The subjects by name; `state`, `typed` and `dataset` use what the others have.
+ALL = {**sections.ALL, "state": cluster_state.cluster_state, "typed": typed.typed, "dataset": dataset.dataset}
 
 
 def arguments() -> argparse.Namespace:

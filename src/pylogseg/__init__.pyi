@@ -32,8 +32,8 @@ from pylogseg.tables.opening import dataset as dataset
 from pylogseg.tables.polars import scan_polars as scan_polars
 from pylogseg.tables.read_arrow import read_arrow as read_arrow
 from pylogseg.values.decoding import Decoding as Decoding
-from pylogseg.values.internal.inside import Inside as Inside
-from pylogseg.values.internal.inside import inside as inside
+from pylogseg.values.internal.cluster_state import ClusterState as ClusterState
+from pylogseg.values.internal.cluster_state import cluster_state as cluster_state
 from pylogseg.values.schemas.store import Schemas as Schemas
 from pylogseg.walker.gaps import Gap as Gap
 from pylogseg.walker.gaps import GapKind as GapKind

@@ -632,7 +632,7 @@ def test_views_are_lazy(dead: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_state_of_the_cluster(examples: Path) -> None:
-    """Groups, transactions and topics are tables, as `pylogseg.inside` has them."""
+    """Groups, transactions and topics are tables, as `pylogseg.cluster_state` has them."""
     query = (
         'select g."group", count(*) as n from groups g join group_offsets o on o."group" = g."group" '
         "where g.type = 'Consumer' group by all order by all"
@@ -651,7 +651,7 @@ def test_a_topic_with_the_name_of_a_state_table(examples: Path, tmp_path: Path) 
     with package.open_log(tmp_path / "groups-0") as log:
         log.append([(1, None, b"mine")])
     assert asked(tmp_path, "select text(value) as v from groups") == [{"v": "mine"}]
-    assert asked(tmp_path, "select count(*) as n from inside_groups") == [{"n": 4}]
+    assert asked(tmp_path, "select count(*) as n from cluster_groups") == [{"n": 4}]
 
 
 def test_damage_in_a_state_table(examples: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ TAKES: dict[str, Callable[[Path, int], Any]] = {
     "read, end": lambda path, ms: pylogseg.read(path, "codec-none", timestamp=(None, ms)),
     "read_arrow": lambda path, ms: pylogseg.read_arrow(path, "codec-none", timestamp=ms),
     "report": lambda path, ms: pylogseg.report(path, "codec-none", since=ms),
-    "inside": lambda path, ms: pylogseg.inside(path, as_of=ms),
+    "cluster_state": lambda path, ms: pylogseg.cluster_state(path, as_of=ms),
 }
 
 

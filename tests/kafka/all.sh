@@ -35,7 +35,7 @@ opens            $python tests/kafka/broker/opens.py
 manages          $python tests/kafka/broker/manages.py
 handover         env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/soak handover
 live-committed   $python tests/soak live-committed --broker
-live-inside      $python tests/soak live-inside --seconds 20
+live-state       $python tests/soak live-state --seconds 20
 serves           $python tests/kafka/broker/serves.py $golden/broker-4.3
 damaged          $python tests/kafka/broker/damaged.py
 offline          $python tests/kafka/broker/offline.py

@@ -209,7 +209,7 @@ def test_committed_offsets_of_another_cluster(golden: Path, tmp_path: Path) -> N
     target.mkdir()
     source = golden / "inside" / "groups"
     assert offline.restore(source, target, topics=["__consumer_offsets"], keep_producers=False).exit_code == 0
-    before, after = (package.inside(path).rows("group_offsets") for path in (source, target))
+    before, after = (package.cluster_state(path).rows("group_offsets") for path in (source, target))
     assert before
     assert any(row["leaderEpoch"] is not None for row in before)
     assert any(row["topicId"] is not None for row in before)

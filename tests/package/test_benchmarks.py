@@ -16,19 +16,19 @@ FOLDER = Path(__file__).parents[2] / "asv_benchmarks"
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(FOLDER)
-    from benchmarks import engine_logs, inside_tables, offline_commands
+    from benchmarks import engine_logs, offline_commands, state_tables
 
     monkeypatch.setattr(engine_logs, "RECORDS", 3000)
     monkeypatch.setattr(engine_logs, "SEGMENTS", 3)
     monkeypatch.setattr(offline_commands, "RECORDS", 3000)
-    monkeypatch.setattr(inside_tables, "RECORDS", 3000)
-    return {**vars(engine_logs), **vars(offline_commands), **vars(inside_tables)}
+    monkeypatch.setattr(state_tables, "RECORDS", 3000)
+    return {**vars(engine_logs), **vars(offline_commands), **vars(state_tables)}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 @pytest.mark.parametrize(
     "name",
-    ["Appending", "Finding", "Recovering", "Opening", "OfflineReading", "OfflineChanging", "Typed", "Inside"],
+    ["Appending", "Finding", "Recovering", "Opening", "OfflineReading", "OfflineChanging", "Typed", "ClusterState"],
 )
 def test_each_runs(benchmarks: Any, name: str) -> None:
     kind = benchmarks[name]

@@ -18,7 +18,7 @@ import pylogseg
 from pylogseg.config import LogConfig, kafka_name
 from pylogseg.disk import columns
 from pylogseg.owned.manager.settings import BrokerSettings
-from pylogseg.values.internal.inside import STATE_TABLES
+from pylogseg.values.internal.cluster_state import STATE_TABLES
 
 ROOT = documents.ROOT
 PAGES = documents.PAGES
@@ -114,7 +114,7 @@ def test_tables_of_columns() -> None:
 
 def test_tables_of_a_clusters_state() -> None:
     """They list the columns in the order of the schemas, but where another table's are named."""
-    text, checked = (ROOT / "docs" / "inside.md").read_text(encoding="utf-8"), 0
+    text, checked = (ROOT / "docs" / "cluster-state.md").read_text(encoding="utf-8"), 0
     for name, listed in re.findall(r"^\| `(\w+)` \| (.*) \|$", text, re.MULTILINE):
         if name in STATE_TABLES and not listed.startswith("as "):
             checked += 1

@@ -181,9 +181,9 @@ def test_groups(opened: Opened, golden: Path, tmp_path: Path) -> None:
 def test_replicas(opened: Opened, examples_file: Path, examples: Path) -> None:
     """Leaders, replicas, those in sync and settings of topics: what the tables of the metadata have."""
     opened.go(examples_file, "/replicas")
-    inside = package.inside(examples)
+    state = package.cluster_state(examples)
     shown = {row["Partition"]: row for row in opened.rows("Replicas")}
-    wanted = inside.rows("partitions")
+    wanted = state.rows("partitions")
     assert set(shown) == {f"{row['topic']}-{row['partition']}" for row in wanted}
     for row in wanted:
         found = shown[f"{row['topic']}-{row['partition']}"]
@@ -191,7 +191,7 @@ def test_replicas(opened: Opened, examples_file: Path, examples: Path) -> None:
         assert (found["State"] == "no leader") == (row["leader"] < 0)
     settings = [(row["Topic"], row["Setting"]) for row in opened.rows("Settings of topics")]
     assert sorted(settings) == sorted(
-        (row["resource"], row["name"]) for row in inside.rows("configs") if row["resourceType"] == "TOPIC"
+        (row["resource"], row["name"]) for row in state.rows("configs") if row["resourceType"] == "TOPIC"
     )
 
 

@@ -116,7 +116,7 @@ def test_the_records_are_those_of_kafka(tmp_path: Path) -> None:
     topic_id = format_uuid(Catalog.open([DATA]).topics["codec-none"].id)
     assert [row[:7] for row in rows] == [(0, "g", "codec-none", 3, 7, 2, "é"), (1, "g", "t", 4, 8, -1, "")]
     assert rows[0][7] == topic_id
-    found = pylogseg.inside(path).rows("group_offsets")
+    found = pylogseg.cluster_state(path).rows("group_offsets")
     assert [(row["group"], row["topic"], row["partition"], row["offset"]) for row in found] == [
         ("g", "codec-none", 3, 7), ("g", "t", 4, 8)
     ]  # fmt: skip

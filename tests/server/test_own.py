@@ -243,7 +243,7 @@ def test_pylogseg_reads_it_meanwhile_and_afterwards(path: Path) -> None:
         assert produced(client, "a", batch(b"x"))["errorCode"] == 0
         assert commit(client, 1) == 0
         assert [record.value for record in pylogseg.read(path / "a-0")] == [b"x"]
-    offsets = pylogseg.inside(path).rows("group_offsets")
+    offsets = pylogseg.cluster_state(path).rows("group_offsets")
     assert [(row["group"], row["topic"], row["offset"]) for row in offsets] == [("g", "a", 1)]
     with pylogseg.serve(path, group_offsets=True) as server, RawClient(server.bootstrap_servers) as client:
         assert (values(server), offset(client)) == ([b"x"], 1)

@@ -108,8 +108,8 @@ def test_an_advertised_address() -> None:
 
 
 def test_groups_go_on_where_the_copy_was_made() -> None:
-    """Offsets are those of `pylogseg.inside`; without the option no group has any."""
-    rows = pylogseg.inside(DATA).table("group_offsets").to_pylist()
+    """Offsets are those of `pylogseg.cluster_state`; without the option no group has any."""
+    rows = pylogseg.cluster_state(DATA).table("group_offsets").to_pylist()
     wanted: dict[str, dict[tuple[str, int], tuple[int, str]]] = {}
     for row in rows:
         if row["offset"] is not None:

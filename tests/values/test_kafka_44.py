@@ -35,8 +35,8 @@ def test_topics_and_settings_are_those_of_the_broker(broker: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def inside(broker: Path) -> pylogseg.Inside:
-    return pylogseg.inside(pylogseg.open_dir(broker / "data0", broker / "data1"))
+def state(broker: Path) -> pylogseg.ClusterState:
+    return pylogseg.cluster_state(pylogseg.open_dir(broker / "data0", broker / "data1"))
 
 
 @pytest.fixture(scope="module")
@@ -46,12 +46,12 @@ def said(broker: Path) -> dict[str, Any]:
     return found
 
 
-def test_groups_are_those_of_the_broker(inside: pylogseg.Inside, said: dict[str, Any]) -> None:
-    rows = inside.table("groups").to_pylist()
+def test_groups_are_those_of_the_broker(state: pylogseg.ClusterState, said: dict[str, Any]) -> None:
+    rows = state.table("groups").to_pylist()
     told = {name: (of["type"], of["state"], of["protocol"]) for name, of in said["groups"].items()}
     assert {row["group"]: (row["type"], row["state"], row["protocolType"]) for row in rows} == told
     offsets: dict[str, dict[str, Any]] = {}
-    for row in inside.table("group_offsets").to_pylist():
+    for row in state.table("group_offsets").to_pylist():
         names = ("offset", "leaderEpoch", "metadata")
         place = f"{row['topic']}-{row['partition']}"
         offsets.setdefault(row["group"], {})[place] = {name: row[name] for name in names}
@@ -59,14 +59,14 @@ def test_groups_are_those_of_the_broker(inside: pylogseg.Inside, said: dict[str,
     shared = {
         f"{row['topic']}-{row['partition']}": "SharePartitionOffsetInfo{{startOffset={startOffset}, "
         "leaderEpoch={leaderEpoch}, lag={lag}}}".format(**row)
-        for row in inside.table("share_offsets").to_pylist()
+        for row in state.table("share_offsets").to_pylist()
     }
     assert shared == said["groups"]["sg"]["offsets"]
-    assert inside.notes == []
+    assert state.notes == []
 
 
-def test_transactions_and_features_are_those_of_the_broker(inside: pylogseg.Inside, said: dict[str, Any]) -> None:
-    rows = {row["transactionalId"]: row for row in inside.table("transactions").to_pylist()}
+def test_transactions_and_features_are_those_of_the_broker(state: pylogseg.ClusterState, said: dict[str, Any]) -> None:
+    rows = {row["transactionalId"]: row for row in state.table("transactions").to_pylist()}
     assert rows.keys() == {each["transactionalId"] for each in said["transactions"]}
     for each in said["transactions"]:
         row = rows[each["transactionalId"]]
@@ -75,8 +75,8 @@ def test_transactions_and_features_are_those_of_the_broker(inside: pylogseg.Insi
         }
         places = [f"{of['topic']}-{number}" for of in row["partitions"] for number in of["partitions"]]
         assert sorted(places) == sorted(each["partitions"])
-    assert {row["feature"]: row["level"] for row in inside.table("features").to_pylist()} == said["features"]
-    assert inside.notes == []
+    assert {row["feature"]: row["level"] for row in state.table("features").to_pylist()} == said["features"]
+    assert state.notes == []
 
 
 def test_nothing_is_damaged(broker: Path) -> None:

@@ -75,7 +75,7 @@ def test_an_end_before_the_log_s_own(folder: Path) -> None:
 
 def test_the_table(golden: Path) -> None:
     """Groups of a real broker: markers count as offsets, not as records."""
-    state = pylogseg.inside(golden / "inside" / "groups")
+    state = pylogseg.cluster_state(golden / "inside" / "groups")
     rows = [row for row in state.table("group_lags").to_pylist() if row["lagRecords"] is not None]
     assert [row["lagRecords"] <= row["lagFromStart"] or row["lag"] < 0 for row in rows] == [True] * len(rows)
     assert any(row["lagRecords"] < row["lag"] for row in rows)

@@ -38,7 +38,7 @@ def topic(name: str, version: int = 0) -> Record:
 def test_values_of_a_newer_version(tmp_path: Path) -> None:
     key, value = commit(1)
     write_log(tmp_path / "__consumer_offsets-0", [commit(0), (key, newer(value)), (b"\0\x63future", b"\0\0")])
-    state = pylogseg.inside(tmp_path)
+    state = pylogseg.cluster_state(tmp_path)
     assert state.table("group_offsets").select(["partition", "offset"]).to_pylist() == [{"partition": 0, "offset": 7}]
     assert state.notes == [
         "__consumer_offsets-0: OffsetCommitValue: version 9, which is not known, were left out (1)",
@@ -69,7 +69,7 @@ def test_malformed_records_are_damage(tmp_path: Path, key: bytes, value: bytes, 
 def test_metadata_of_a_newer_version(tmp_path: Path) -> None:
     folder = tmp_path / "__cluster_metadata-0"
     write_log(folder, [topic("old"), topic("new", 7)])
-    state = pylogseg.inside(tmp_path)
+    state = pylogseg.cluster_state(tmp_path)
     assert state.table("topics")["topic"].to_pylist() == ["old"]
     assert state.notes == [f"{folder}: records of TopicRecord, version 7, which a newer Kafka wrote, were left out (1)"]
     assert not state.notes.has_damage
@@ -81,7 +81,7 @@ def test_metadata_of_a_newer_version(tmp_path: Path) -> None:
 def test_malformed_metadata_is_damage(tmp_path: Path) -> None:
     folder = tmp_path / "__cluster_metadata-0"
     write_log(folder, [topic("good"), (None, b"\1\2\0\x09"), (None, b"\2\2\0")])
-    state = pylogseg.inside(tmp_path)
+    state = pylogseg.cluster_state(tmp_path)
     assert state.table("topics")["topic"].to_pylist() == ["good"]
     assert [note.partition(": metadata record")[0] for note in state.notes] == [
         f"{folder}: offset 1",
@@ -118,10 +118,10 @@ def test_secrets(tmp_path: Path) -> None:
     of = {"resourceType": 4, "resourceName": "1"}
     records = [encode_framed("ConfigRecord", 0, of | {"name": name, "value": "v"}) for name in settings]
     write_log(tmp_path / "__cluster_metadata-0", [(None, record) for record in records])
-    rows = pylogseg.inside(tmp_path).table("configs").to_pylist()
+    rows = pylogseg.cluster_state(tmp_path).table("configs").to_pylist()
     assert {row["name"]: row["isSecret"] for row in rows} == settings
     assert {row["value"] for row in rows if row["isSecret"]} == {"********"}
-    shown = pylogseg.inside(tmp_path, show_secrets=True).table("configs").to_pylist()
+    shown = pylogseg.cluster_state(tmp_path, show_secrets=True).table("configs").to_pylist()
     assert {row["value"] for row in shown} == {"v"}
 
 
@@ -160,7 +160,7 @@ def test_a_group_without_offsets_stays_until_it_is_deleted(tmp_path: Path) -> No
         gone("OffsetCommit", "again"),
     ]
     write_log(tmp_path / "__consumer_offsets-3", records)
-    rows = pylogseg.inside(tmp_path).table("groups").to_pylist()
+    rows = pylogseg.cluster_state(tmp_path).table("groups").to_pylist()
     assert [(row["group"], row["state"], row["offsets"], row["offsetsPartition"]) for row in rows] == [
         ("again", "Empty", 0, 3),
         ("kept", "Empty", 0, 3),

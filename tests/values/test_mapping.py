@@ -60,7 +60,7 @@ def test_every_offset(clusters: tuple[Path, Path, _Rows], tmp_path: Path) -> Non
     offsets = list(range(0, end, 3))
     groups = tmp_path / "__consumer_offsets-0"
     write_log(groups, [commit(offset, group=f"g{offset}") for offset in offsets])
-    mapped = pylogseg.inside([here, tmp_path]).map_offsets(pylogseg.inside(there)).to_pylist()
+    mapped = pylogseg.cluster_state([here, tmp_path]).map_offsets(pylogseg.cluster_state(there)).to_pylist()
     assert len(mapped) == len(offsets)
     for row in mapped:
         assert row["reason"] is None, row
@@ -75,8 +75,8 @@ def test_a_copy_that_is_behind(clusters: tuple[Path, Path, _Rows], tmp_path: Pat
     fill(tmp_path / "a" / "q-0", unique, markers=False)
     fill(tmp_path / "b" / "q-0", unique[:50], markers=False, skip=10)
     write_log(tmp_path / "a" / "__consumer_offsets-0", [commit(n, group=f"g{n}") for n in (10, 30, 50, 51, 5)])
-    state = pylogseg.inside(tmp_path / "a")
-    rows_of = {row["offset"]: row for row in state.map_offsets(pylogseg.inside(tmp_path / "b")).to_pylist()}
+    state = pylogseg.cluster_state(tmp_path / "a")
+    rows_of = {row["offset"]: row for row in state.map_offsets(pylogseg.cluster_state(tmp_path / "b")).to_pylist()}
     assert {offset: row["mappedOffset"] for offset, row in rows_of.items()} == {
         10: 0,
         30: 20,
@@ -95,7 +95,7 @@ def test_equal_records_of_which_the_copy_has_fewer(tmp_path: Path) -> None:
     fill(tmp_path / "a" / "q-0", rows, markers=False)
     fill(tmp_path / "b" / "q-0", rows[:3], markers=False)
     write_log(tmp_path / "a" / "__consumer_offsets-0", [commit(2)])
-    (row,) = pylogseg.inside(tmp_path / "a").map_offsets(pylogseg.inside(tmp_path / "b")).to_pylist()
+    (row,) = pylogseg.cluster_state(tmp_path / "a").map_offsets(pylogseg.cluster_state(tmp_path / "b")).to_pylist()
     assert row["mappedOffset"] is None
     assert "is here 5 times, there 3 times" in row["reason"]
 
@@ -128,8 +128,8 @@ def test_damage_is_noted(clusters: tuple[Path, Path, _Rows], tmp_path: Path) -> 
     data[70] ^= 1
     path.write_bytes(data)
     write_log(tmp_path / "groups" / "__consumer_offsets-0", [commit(0)])
-    state = pylogseg.inside([here, tmp_path / "groups"])
-    (row,) = state.map_offsets(pylogseg.inside(tmp_path / "q-0")).to_pylist()
+    state = pylogseg.cluster_state([here, tmp_path / "groups"])
+    (row,) = state.map_offsets(pylogseg.cluster_state(tmp_path / "q-0")).to_pylist()
     assert row["mappedOffset"] is None
     assert state.notes.has_damage
     assert path.name in state.notes[0]

@@ -155,7 +155,7 @@ def test_what_a_newer_kafka_wrote(tmp_path: Path) -> None:
 
 def test_connect(folder: Path) -> None:
     only = Decoding(BOTH, only_own=True)
-    state = {row["connector"]: row for row in pylogseg.inside(folder).rows("connectors")}
+    state = {row["connector"]: row for row in pylogseg.cluster_state(folder).rows("connectors")}
     rows = table(folder, "connect-configs", decoding=only).to_pylist()
     last = {row["key"]["name"]: row["value"] for row in rows if row["key"]["type"] == "connector"}
     for name, row in state.items():
@@ -240,7 +240,7 @@ def test_sql(folder: Path) -> None:
     counted = asked("select value.type as type, count(*) as n from __cluster_metadata group by 1")
     assert sum(row["n"] for row in counted) == pylogseg.dataset(folder, "__cluster_metadata").count_rows()
     names = asked("select value.TopicRecord.name as name from __cluster_metadata where value.type = 'TopicRecord'")
-    assert {row["topic"] for row in pylogseg.inside(folder).rows("topics")} <= {row["name"] for row in names}
+    assert {row["topic"] for row in pylogseg.cluster_state(folder).rows("topics")} <= {row["name"] for row in names}
     (users,) = asked("select max(octet_length(value.UserScramCredentialRecord.salt)) as n from __cluster_metadata")
     assert users == {"n": 0}
     (shown,) = asked(

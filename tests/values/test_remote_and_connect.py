@@ -62,7 +62,7 @@ def test_states_of_segments(tmp_path: Path) -> None:
         segment(4, 1),  # a record begins with the first state
     ]
     write_log(tmp_path / "__remote_log_metadata-0", [(None, value) for value in values])
-    rows = pylogseg.inside(tmp_path).table("remote_segments").to_pylist()
+    rows = pylogseg.cluster_state(tmp_path).table("remote_segments").to_pylist()
     assert [(row["startOffset"], row["state"], row["brokerId"], row["customMetadata"]) for row in rows] == [
         (0, "COPY_SEGMENT_FINISHED", 2, b"place"),
         (10, "DELETE_SEGMENT_STARTED", 2, None),
@@ -84,13 +84,13 @@ def test_a_partition_that_was_deleted(tmp_path: Path) -> None:
     )
     values = [segment(0), segment(1), deleted, segment(2)]
     write_log(tmp_path / "__remote_log_metadata-0", [(None, value) for value in values])
-    rows = pylogseg.inside(tmp_path).table("remote_segments").to_pylist()
+    rows = pylogseg.cluster_state(tmp_path).table("remote_segments").to_pylist()
     assert [row["startOffset"] for row in rows] == [20]
 
 
 def test_segments_of_a_broker(golden: Path) -> None:
     """What is there covers the topic from its start, without holes."""
-    state = pylogseg.inside(golden / "inside" / "groups")
+    state = pylogseg.cluster_state(golden / "inside" / "groups")
     rows = [row for row in state.table("remote_segments").to_pylist() if row["state"] == "COPY_SEGMENT_FINISHED"]
     assert rows
     assert state.notes == []
@@ -105,7 +105,7 @@ def test_segments_of_a_broker(golden: Path) -> None:
 def test_connectors_as_the_worker_told_them(golden: Path) -> None:
     folder = golden / "inside" / "groups"
     told = json.loads((folder / "expected" / "connect" / "connectors.json").read_text())
-    rows = {row["connector"]: row for row in pylogseg.inside(folder).table("connectors").to_pylist()}
+    rows = {row["connector"]: row for row in pylogseg.cluster_state(folder).table("connectors").to_pylist()}
     assert rows.keys() == told.keys()
     states = {"STOPPED": "STOPPED", "PAUSED": "PAUSED", "RUNNING": "STARTED"}
     for name, row in rows.items():
@@ -142,21 +142,21 @@ def test_secrets_of_connectors(tmp_path: Path, seed: int) -> None:
     config = list((secret | plain).items())
     random.Random(seed).shuffle(config)
     write_log(tmp_path / "our-configs-0", [connect("c", dict(config)), (b"session-key", b'{"key":"k"}')])
-    (row,) = pylogseg.inside(tmp_path).table("connectors").to_pylist()
+    (row,) = pylogseg.cluster_state(tmp_path).table("connectors").to_pylist()
     assert dict(row["config"]) == dict.fromkeys(secret, "********") | plain
-    (row,) = pylogseg.inside(tmp_path, show_secrets=True).table("connectors").to_pylist()
+    (row,) = pylogseg.cluster_state(tmp_path, show_secrets=True).table("connectors").to_pylist()
     assert dict(row["config"]) == secret | plain
 
 
 def test_topics_that_are_not_connect_s(tmp_path: Path) -> None:
     write_log(tmp_path / "a-0", [connect("c", {"name": "c"}), (b"other", b"{}")])
     write_log(tmp_path / "b-0", [(None, b"{}")])
-    assert pylogseg.inside(tmp_path).table("connectors").num_rows == 0
+    assert pylogseg.cluster_state(tmp_path).table("connectors").num_rows == 0
 
 
 def test_values_that_are_no_json_are_damage(tmp_path: Path) -> None:
     write_log(tmp_path / "c-0", [connect("c", {"name": "c"}), (b"connector-d", b"{")])
-    state = pylogseg.inside(tmp_path)
+    state = pylogseg.cluster_state(tmp_path)
     assert state.table("connectors")["connector"].to_pylist() == ["c"]
     assert state.notes.has_damage
     assert "offset 1: no record of Kafka Connect" in state.notes[0]

@@ -56,14 +56,14 @@ def test_as_the_registry_answers(folder: Path) -> None:
         for s in pylogseg.Schemas.open(folder)
     ]
     assert found == expected
-    rows = pylogseg.inside(folder).rows("schemas")
+    rows = pylogseg.cluster_state(folder).rows("schemas")
     assert [row["guid"] for row in rows if row["deleted"] != "hard"] == [each["guid"] for each in expected]
     assert [row["subject"] for row in rows if row["deleted"] == "hard"] == ["gone-value", "emptied-value"]
 
 
 def test_of_an_earlier_moment(folder: Path) -> None:
-    assert [row["id"] for row in pylogseg.inside(folder, {"_schemas-0": 5}).rows("schemas")] == [3, 1, 2]
-    assert pylogseg.inside(folder, 0).rows("schemas") == []
+    assert [row["id"] for row in pylogseg.cluster_state(folder, {"_schemas-0": 5}).rows("schemas")] == [3, 1, 2]
+    assert pylogseg.cluster_state(folder, 0).rows("schemas") == []
 
 
 def test_contexts_ids_and_references(folder: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pylogseg.cli.inside import inside_options, opened, print_rows, report, rows_of
+from pylogseg.cli.cluster_state import opened, print_rows, report, rows_of, state_options
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
 
@@ -29,7 +29,7 @@ _TABLES = ("topics", "partitions", "configs", "brokers", "acls", "quotas", "user
 
 
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
-@inside_options("TABLE")
+@state_options("TABLE")
 @click.option("--show-secrets", is_flag=True, help="Print passwords and the keys of users.")
 def cluster(arguments: tuple[str, ...], as_of: str | None, as_json: bool, show_secrets: bool) -> None:
     """Print the cluster's topics, partitions, configs, brokers, acls, quotas, users or features."""

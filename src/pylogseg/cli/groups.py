@@ -9,13 +9,13 @@ from pathlib import Path
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.inside import Columns, Row, assignment_text, inside_options, opened, print_rows, report, rows_of
+from pylogseg.cli.cluster_state import Columns, Row, assignment_text, opened, print_rows, report, rows_of, state_options
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.disk.disk import open_dir
 from pylogseg.env.beside import whole
 from pylogseg.errors import RequestError
+from pylogseg.values.internal.cluster_state import ClusterState, cluster_state
 from pylogseg.values.internal.groups import TOPIC
-from pylogseg.values.internal.inside import Inside, inside
 
 _EPILOG = r"""\b
 Examples:
@@ -115,7 +115,7 @@ _MEMBERS: Columns = {
 
 
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
-@inside_options("GROUP")
+@state_options("GROUP")
 @click.option("--offsets", is_flag=True, help="Print the offsets of each group, with lag.")
 @click.option("--lag", is_flag=True, help="As --offsets, with the lag also in existing records, bytes and time.")
 @click.option("--members", is_flag=True, help="Print the members of each group, with their assignments.")
@@ -167,7 +167,7 @@ def _print(rows: list[Row], columns: Columns, as_json: bool) -> None:
     print_rows(rows, columns, as_json, right)
 
 
-def _with_epochs(state: Inside, members: list[Row]) -> list[Row]:
+def _with_epochs(state: ClusterState, members: list[Row]) -> list[Row]:
     epochs = {row["group"]: row["assignmentEpoch"] for row in rows_of(state, "groups")}
     return [row | {"targetEpoch": None if row["memberEpoch"] is None else epochs[row["group"]]} for row in members]
 
@@ -178,7 +178,7 @@ def _note(row: Row) -> str | None:
     return "of a topic that was deleted since" if row.get("stale") else None
 
 
-def described_offsets(state: Inside, names: list[str], table: str = "group_offsets") -> list[Row]:
+def described_offsets(state: ClusterState, names: list[str], table: str = "group_offsets") -> list[Row]:
     """Return offsets of a table with the member that has the partition, and partitions of members without an offset."""
     rows_of(state, "groups", names, "group")  # says which of the names there is not
     wanted = set(names)
@@ -199,13 +199,13 @@ def described_offsets(state: Inside, names: list[str], table: str = "group_offse
     return [found[key] for key in sorted(found) if not wanted or key[0] in wanted]
 
 
-def described_shares(state: Inside, names: list[str]) -> list[Row]:
+def described_shares(state: ClusterState, names: list[str]) -> list[Row]:
     """Return the rows of `kafka-share-groups.sh --describe`: a partition that no member has read has no epoch."""
     rows = [row for row in rows_of(state, "share_offsets") if not names or row["group"] in names]
     return [row if row["startOffset"] is not None else row | {"leaderEpoch": None} for row in rows]
 
 
-def _print_offsets(state: Inside, names: list[str], as_json: bool, lag: bool) -> None:
+def _print_offsets(state: ClusterState, names: list[str], as_json: bool, lag: bool) -> None:
     rows = described_offsets(state, names, "group_lags" if lag else "group_offsets")
     columns = {name: of for name, of in _OFFSETS.items() if lag or not name.startswith("LAG-")}
     shares = described_shares(state, names)
@@ -217,7 +217,7 @@ def _print_offsets(state: Inside, names: list[str], as_json: bool, lag: bool) ->
         _print(shares, _SHARES, as_json)
 
 
-def _export(state: Inside, names: list[str], path: str) -> None:
+def _export(state: ClusterState, names: list[str], path: str) -> None:
     """Write the offsets that another cluster can take over; those of deleted topics are left out."""
     rows_of(state, "groups", names, "group")
     rows = [row for row in rows_of(state, "group_offsets") if not names or row["group"] in names]
@@ -228,13 +228,13 @@ def _export(state: Inside, names: list[str], path: str) -> None:
     click.echo(f"{path}: {common.count_text(len(kept), 'offset')}{said}")
 
 
-def _map(state: Inside, names: list[str], other: str, path: str | None, as_json: bool) -> None:
+def _map(state: ClusterState, names: list[str], other: str, path: str | None, as_json: bool) -> None:
     """Print offsets as they are on another cluster, or write them; what cannot be mapped is named on stderr."""
     rows_of(state, "groups", names, "group")
     disk = open_dir(other)
     if path is not None:
         check_output(Path(path), disk)
-    there = inside(disk)
+    there = cluster_state(disk)
     rows = state.map_offsets(there, set(names) or None).to_pylist()
     kept = [row | {"offset": row["mappedOffset"]} for row in rows if row["reason"] is None]
     if path is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pylogseg.cli.inside import Columns, inside_options, opened, print_rows, report, rows_of
+from pylogseg.cli.cluster_state import Columns, opened, print_rows, report, rows_of, state_options
 from pylogseg.errors import RequestError
 from pylogseg.values.schemas.topic import TOPIC
 
@@ -39,7 +39,7 @@ _COLUMNS: Columns = {
 
 
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
-@inside_options("SUBJECT")
+@state_options("SUBJECT")
 @click.option("--id", "number", type=int, metavar="ID", help="Only the schema with this id.")
 @click.option("--text", is_flag=True, help="Print the text of each schema.")
 def schemas(arguments: tuple[str, ...], as_of: str | None, as_json: bool, number: int | None, text: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.inside import Columns, inside_options, opened, print_rows, report, rows_of
+from pylogseg.cli.cluster_state import Columns, opened, print_rows, report, rows_of, state_options
 from pylogseg.errors import RequestError
 from pylogseg.values.internal.transactions import TOPIC
 
@@ -68,7 +68,7 @@ _PRODUCERS: Columns = {
 
 
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
-@inside_options("TRANSACTIONAL-ID")
+@state_options("TRANSACTIONAL-ID")
 @click.option("--open", "is_open", is_flag=True, help="Print the transactions that are open in the partitions.")
 @click.option(
     "--hanging", is_flag=True, help="Of the open ones, print only those that hang, and the command that aborts each."

@@ -24,7 +24,7 @@ from pylogseg.reporting.facts import (
 )
 from pylogseg.reporting.lags import group_facts, offset_facts
 from pylogseg.values.internal import groups, transactions
-from pylogseg.values.internal.inside import inside
+from pylogseg.values.internal.cluster_state import cluster_state
 from pylogseg.values.internal.producers import ProducerRow
 
 #: Rows that are listed.
@@ -32,11 +32,11 @@ MOST_OFFSETS, MOST_GROUPS, MOST_TRANSACTIONS, MOST_REPLICAS = 5000, 1000, 1000, 
 
 
 class ClusterFacts:
-    """Reads the tables of `pylogseg.inside` once; what cannot be read is noted."""
+    """Reads the tables of `pylogseg.cluster_state` once; what cannot be read is noted."""
 
     def __init__(self, disk: Disk, now_ms: int) -> None:
         self._disk, self._now_ms = disk, now_ms
-        self._inside = inside(disk)
+        self._state = cluster_state(disk)
         self._errors: list[str] = []
         self._open: list[OpenFact] = []
         self._paths = [shown_path(log_dir.files, log_dir.path) for log_dir in disk.log_dirs]
@@ -44,7 +44,7 @@ class ClusterFacts:
     @property
     def notes(self) -> list[str]:
         """What was left out of the tables, and what could not be read."""
-        return [*self._inside.notes, *self._errors]
+        return [*self._state.notes, *self._errors]
 
     @cached_property
     def _transactional(self) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ class ClusterFacts:
 
     def _rows(self, table: str) -> list[dict[str, Any]]:
         try:
-            return self._inside.rows(table)
+            return self._state.rows(table)
         except PylogsegError as error:
             self._errors.append(f"{table}: {error}")
             return []
@@ -94,7 +94,7 @@ class ClusterFacts:
     def tables(self) -> dict[str, Any]:
         """Return the facts of groups and transactions, by their names in `Facts`."""
         found = self._rows("groups") if groups.TOPIC in self._disk.topics else []
-        offsets, left = offset_facts(self._rows("group_offsets") if found else [], self._inside, self._now_ms)
+        offsets, left = offset_facts(self._rows("group_offsets") if found else [], self._state, self._now_ms)
         self._errors += [left] if left else []
         shown = {row["group"]: self._commands_of(row["group"]) for row in found}
         return {

@@ -13,7 +13,7 @@ from typing import Any
 
 from pylogseg.format.escape import printable
 from pylogseg.reporting.facts import Command, GroupFact, GroupOffsetFact
-from pylogseg.values.internal.inside import Inside
+from pylogseg.values.internal.cluster_state import ClusterState
 from pylogseg.values.internal.lag import Unread
 
 #: Places in partitions that are looked at for the time of the first unread record, those with the largest lag first.
@@ -26,7 +26,7 @@ _Row = Mapping[str, Any]
 _Place = tuple[str, int, int]
 
 
-def offset_facts(rows: Sequence[_Row], state: Inside, now_ms: int) -> tuple[list[GroupOffsetFact], str]:
+def offset_facts(rows: Sequence[_Row], state: ClusterState, now_ms: int) -> tuple[list[GroupOffsetFact], str]:
     """Return the offsets of groups, those that wait longest first; and what was not looked at, empty if all was."""
     places = _places(rows)
     unread: dict[_Place, Unread] = {}

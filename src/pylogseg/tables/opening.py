@@ -29,7 +29,7 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", 
 Opener = Callable[[], TableDataset]
 TopicOpener = Callable[..., TableDataset]
 
-#: Tables of `pylogseg.inside` by the topic that they come from.
+#: Tables of `pylogseg.cluster_state` by the topic that they come from.
 STATE = {
     "__consumer_offsets": ("groups", "group_members", "group_offsets", "group_lags"),
     "__share_group_state": ("share_offsets",),
@@ -89,7 +89,7 @@ def dataset(
         Topics, partitions (``"orders-3"``) or shell patterns; all live partitions by default.
     partition : int or list of int, optional
         Only partitions with these numbers.
-    of : {"records", "batches", "segments", "partitions", "indexes"}, or a table of `pylogseg.inside`
+    of : {"records", "batches", "segments", "partitions", "indexes"}, or a table of `pylogseg.cluster_state`
         What the rows are: records, headers of batches, segments, partitions, or entries of indexes; a column `problem`
         or `error` describes damage. Or a table about the cluster: ``"groups"``, ``"group_offsets"``, ``"topics"``, ...;
         the cluster's partitions are ``"cluster_partitions"``.
@@ -137,7 +137,7 @@ def dataset(
     if of not in ("records", *TABLES):
         # What internal topics say takes long to import.
         from pylogseg.tables.state_scan import StateScan
-        from pylogseg.values.internal.inside import STATE_TABLES
+        from pylogseg.values.internal.cluster_state import STATE_TABLES
 
         if of in STATE_TABLES or of == "cluster_partitions":
             return TableDataset(StateScan("partitions" if of == "cluster_partitions" else of, disk))
@@ -175,7 +175,7 @@ def openers(
     topics = {topic.lower() for topic in _topics_of(read)}
     for name in state_tables(disk):
         # A topic of that name has its own.
-        found[f"inside_{name}" if name in topics else name] = functools.partial(dataset, disk, of=name)
+        found[f"cluster_{name}" if name in topics else name] = functools.partial(dataset, disk, of=name)
     nameless = {*without_table(read)}
     for topic, its in _by_topic(read).items():
         if topic not in nameless:
@@ -185,7 +185,7 @@ def openers(
 
 
 def state_tables(disk: Disk) -> list[str]:
-    """Return the tables of `pylogseg.inside` whose topic is on the disk."""
+    """Return the tables of `pylogseg.cluster_state` whose topic is on the disk."""
     topics = _topics_of(disk)
     return [name for topic, names in STATE.items() if topic in topics for name in names]
 

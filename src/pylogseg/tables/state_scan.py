@@ -1,4 +1,4 @@
-"""The tables of `pylogseg.inside` as tables that engines scan: groups, offsets, transactions, topics and the others."""
+"""The tables of `pylogseg.cluster_state` as engines scan them: groups, offsets, transactions, topics and the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylogseg.disk.disk import Disk
-from pylogseg.values.internal.inside import STATE_TABLES, Inside, inside
+from pylogseg.values.internal.cluster_state import STATE_TABLES, ClusterState, cluster_state
 from pylogseg.walker.gaps import Gap, GapKind
 
 
@@ -30,8 +30,8 @@ class StateScan:
         return self._name
 
     @functools.cached_property
-    def _state(self) -> Inside:
-        return inside(self._disk)
+    def _state(self) -> ClusterState:
+        return cluster_state(self._disk)
 
     @functools.cached_property
     def _rows(self) -> pa.Table:

@@ -79,14 +79,14 @@ def to_columns(path: Path) -> int:
     return sum(table.num_rows for chunk in reader.chunks() for table in typed_records(TOPIC, [chunk]).tables.values())
 
 
-def inside(bench: Bench) -> list[Row]:
+def cluster_state(bench: Bench) -> list[Row]:
     """What brokers write about themselves."""
-    log = written(bench.folder / f"inside-{bench.records}" / f"{TOPIC}-0", bench.records, list(commits(20_000)))
+    log = written(bench.folder / f"state-{bench.records}" / f"{TOPIC}-0", bench.records, list(commits(20_000)))
     changes = min(bench.records, 1_000_000)
-    cluster = written(bench.folder / f"inside-{changes}m" / "__cluster_metadata-0", changes, list(metadata(changes)))
+    cluster = written(bench.folder / f"state-{changes}m" / "__cluster_metadata-0", changes, list(metadata(changes)))
     best = in_turn({"columns": bench.timed(lambda: to_columns(log))}, bench.rounds)
     sides = {
-        "groups": bench.timed(lambda: pylogseg.inside(log.parent).table("group_offsets")),
+        "groups": bench.timed(lambda: pylogseg.cluster_state(log.parent).table("group_offsets")),
         "cluster": bench.timed(lambda: Image.read(str(cluster.parent))),
     }
     best |= in_turn(sides, 2, warm=False)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import pylogseg
-from pylogseg import Inside
+from pylogseg import ClusterState
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.messages.framing import decode_coordinator
 
@@ -36,14 +36,14 @@ class Answers:
         for partition in disk.partitions:
             if partition.topic.startswith("__"):
                 ends.setdefault(f"{partition.topic}-{partition.partition}", 0)
-        self.inside = pylogseg.inside(disk, ends)
+        self.state = pylogseg.cluster_state(disk, ends)
 
     def __getitem__(self, name: str) -> Any:
         return json.loads((self.expected / f"{name}.json").read_text(encoding="utf-8"))
 
     def rows(self, table: str) -> list[_Row]:
-        found: list[_Row] = self.inside.table(table).to_pylist()
-        assert self.inside.notes == []
+        found: list[_Row] = self.state.table(table).to_pylist()
+        assert self.state.notes == []
         return found
 
 
@@ -66,8 +66,8 @@ def ms(time: datetime.datetime | None) -> int | None:
 
 
 def test_another_process_reads_the_same(answers: Answers) -> None:
-    there = pickle.loads(pickle.dumps(answers.inside))
-    assert there.table("groups").equals(answers.inside.table("groups"))
+    there = pickle.loads(pickle.dumps(answers.state))
+    assert there.table("groups").equals(answers.state.table("groups"))
 
 
 # ---- groups ----
@@ -173,7 +173,7 @@ def test_stale_offsets(golden: Path) -> None:
             if value.fields["topicId"] not in (topic_id, "A" * 22):
                 found.append((name, record.offset + 1))
     for name, end in found:
-        state = pylogseg.inside(answers.folder, {"__cluster_metadata-0": image_offset, name: end})
+        state = pylogseg.cluster_state(answers.folder, {"__cluster_metadata-0": image_offset, name: end})
         rows = [row for row in state.table("group_offsets").to_pylist() if row["topic"] == "reborn"]
         assert {row["stale"] for row in rows if row["topicId"] != topic_id} == {True}
     assert found
@@ -216,7 +216,7 @@ def test_transactions(answers: Answers) -> None:
 
 
 def test_producers(now: Answers) -> None:
-    rows = now.inside.table("producers").to_pylist()
+    rows = now.state.table("producers").to_pylist()
     told = {(at, each["producerId"]): each for at, listed in now["producers"].items() for each in listed}
     assert {(f"{row['topic']}-{row['partition']}", row["producerId"]) for row in rows} == told.keys()
     for row in rows:
@@ -245,10 +245,10 @@ def test_producers_without_their_snapshots(golden: Path, tmp_path: Path) -> None
     for name in ("data0", "data1"):
         shutil.copytree(golden / "inside" / "groups" / name, tmp_path / name)
     dirs = [tmp_path / "data0", tmp_path / "data1"]
-    before = pylogseg.inside(dirs).table("producers")
+    before = pylogseg.cluster_state(dirs).table("producers")
     for path in tmp_path.rglob("*.snapshot"):
         path.unlink()
-    after = pylogseg.inside(dirs).table("producers")
+    after = pylogseg.cluster_state(dirs).table("producers")
     columns = ["topic", "partition", "producerId", "openSinceOffset"]
     opened = [row for row in before.select(columns).to_pylist() if row["openSinceOffset"] is not None]
     assert [row for row in after.select(columns).to_pylist() if row["openSinceOffset"] is not None] == opened
@@ -330,7 +330,7 @@ def test_users_and_features(answers: Answers) -> None:
 
 def test_secrets_are_shown_on_request(golden: Path) -> None:
     folder = golden / "inside" / "groups"
-    rows = pylogseg.inside(folder, show_secrets=True).table("users").to_pylist()
+    rows = pylogseg.cluster_state(folder, show_secrets=True).table("users").to_pylist()
     assert all(len(bytes.fromhex(row["storedKey"])) == 32 for row in rows)
 
 
@@ -340,37 +340,37 @@ def test_secrets_are_shown_on_request(golden: Path) -> None:
 def test_as_of_a_time(golden: Path) -> None:
     """At a time there are the groups whose records are not newer, and the topics that there were then."""
     folder = golden / "inside" / "groups"
-    whole = pylogseg.inside(folder)
+    whole = pylogseg.cluster_state(folder)
     ends = Answers(golden, "phase-1")["at"]
     last = 0
     for chunk in pylogseg.read(folder, ["__consumer_offsets-1"]).chunks():
         below = chunk.columns.offset < ends["internalTopics"]["__consumer_offsets-1"]
         last = max(last, int(chunk.columns.timestamp[below].max(initial=0)))
     for moment in (last, datetime.datetime.fromtimestamp(last / 1000, datetime.timezone.utc)):
-        then = pylogseg.inside(folder, moment)
+        then = pylogseg.cluster_state(folder, moment)
         names = {row["group"] for row in then.table("groups").to_pylist()}
         assert names >= {"mixed", "k848-old", "connect-cluster"}
         assert not names & {"classic-live", "k848-regex", "streams-app"}
         assert then.table("topics").num_rows < whole.table("topics").num_rows
-    assert pylogseg.inside(folder, 1).table("topics").num_rows == 0
+    assert pylogseg.cluster_state(folder, 1).table("topics").num_rows == 0
 
 
 @pytest.mark.parametrize("moment", [datetime.datetime(2026, 1, 1), "now", {"__consumer_offsets-0": -1}, 1.5])
 def test_moments_that_are_none(golden: Path, moment: Any) -> None:
     with pytest.raises(RequestError):
-        pylogseg.inside(golden / "inside" / "groups", moment)
+        pylogseg.cluster_state(golden / "inside" / "groups", moment)
 
 
 def test_unknown_table(golden: Path) -> None:
-    state = pylogseg.inside(golden / "inside" / "groups")
-    assert isinstance(state, Inside)
+    state = pylogseg.cluster_state(golden / "inside" / "groups")
+    assert isinstance(state, ClusterState)
     with pytest.raises(RequestError, match="there is no table 'group': tables are groups, "):
         state.table("group")
 
 
 def test_nothing_there(examples: Path) -> None:
     """On a disk without internal topics every table is there, without rows but for producers."""
-    state = pylogseg.inside(pylogseg.open_dir(examples)["txn-a"])
+    state = pylogseg.cluster_state(pylogseg.open_dir(examples)["txn-a"])
     for name in state.tables:
         assert state.table(name).num_rows == 0 or name in ("producers", "open_transactions"), name
 
@@ -382,7 +382,7 @@ def test_a_log_that_does_not_meet_its_snapshot(golden: Path, tmp_path: Path) -> 
         if path.suffix == ".checkpoint" or path.name.startswith("00000000000000000000."):
             path.unlink()
     with pytest.raises(CorruptionError, match="what is between them is missing"):
-        pylogseg.inside(tmp_path).table("topics")
+        pylogseg.cluster_state(tmp_path).table("topics")
 
 
 def test_damage_is_noted(golden: Path, tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_damage_is_noted(golden: Path, tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 255
     path.write_bytes(data)
-    state = pylogseg.inside(tmp_path)
+    state = pylogseg.cluster_state(tmp_path)
     assert state.table("groups").num_rows > 0
     assert len(state.notes) == 1
     assert path.name in state.notes[0]

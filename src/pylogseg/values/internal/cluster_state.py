@@ -1,4 +1,4 @@
-"""`pylogseg.inside`: what a cluster's own topics say, as tables."""
+"""`pylogseg.cluster_state`: what a cluster's own topics say, as tables."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ STATE_TABLES: dict[str, pa.Schema] = {
 }
 
 
-class Inside:
-    """The state of a cluster at a moment, from the files of its internal topics; `pylogseg.inside` makes it.
+class ClusterState:
+    """The state of a cluster at a moment, from the files of its internal topics; `pylogseg.cluster_state` makes it.
 
     Attributes
     ----------
@@ -81,7 +81,7 @@ class Inside:
 
     def __repr__(self) -> str:
         """Return a short text."""
-        return f"<pylogseg.Inside of {self._disk!r}>"
+        return f"<pylogseg.ClusterState of {self._disk!r}>"
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -141,12 +141,12 @@ class Inside:
         log, end = self._ends.log(topic, partition), self.ends(topic, partition)
         return None if log is None or end is None else newest_timestamp(log, end)
 
-    def map_offsets(self, other: Inside, groups: Collection[str] | None = None) -> pa.Table:
+    def map_offsets(self, other: ClusterState, groups: Collection[str] | None = None) -> pa.Table:
         """Find committed offsets on another cluster's copy of the topics, by the records.
 
         Parameters
         ----------
-        other : Inside
+        other : ClusterState
             The other cluster. Its topics have the same names, and records with the same key, value, timestamp and
             headers; offsets may differ, as behind MirrorMaker.
         groups : collection of str, optional
@@ -220,7 +220,9 @@ class Inside:
         return time.time_ns() // 1_000_000 if self._moment.until_ms is None else self._moment.until_ms - 1
 
 
-def inside(path: Path | Sequence[Path] | Disk, as_of: AsOf | None = None, *, show_secrets: bool = False) -> Inside:
+def cluster_state(
+    path: Path | Sequence[Path] | Disk, as_of: AsOf | None = None, *, show_secrets: bool = False
+) -> ClusterState:
     """Read the state of a cluster from its internal topics: groups, offsets, transactions, topics, settings.
 
     Parameters
@@ -235,7 +237,7 @@ def inside(path: Path | Sequence[Path] | Disk, as_of: AsOf | None = None, *, sho
 
     Returns
     -------
-    Inside
+    ClusterState
         Nothing is read before a table is asked for.
 
     Raises
@@ -248,11 +250,11 @@ def inside(path: Path | Sequence[Path] | Disk, as_of: AsOf | None = None, *, sho
     Examples
     --------
     >>> import pylogseg
-    >>> state = pylogseg.inside("examples/data")
+    >>> state = pylogseg.cluster_state("examples/data")
     >>> state.table("groups")["group"].to_pylist()
     ['g-consumer', 'g-live-classic', 'g-live-consumer', 'g-static']
     """
-    return Inside(as_disk(path), Moment.of(as_of), show_secrets)
+    return ClusterState(as_disk(path), Moment.of(as_of), show_secrets)
 
 
-__all__: list[Any] = ["Inside", "inside"]
+__all__: list[Any] = ["ClusterState", "cluster_state"]

@@ -8,7 +8,7 @@ import tempfile
 from itertools import islice
 from pathlib import Path
 
-import inside
+import cluster_state
 import pyarrow as pa
 import typed
 
@@ -49,16 +49,16 @@ class Typed:
             self.decoder.decode(piece)
 
 
-class Inside:
+class ClusterState:
     """Commits of 400 groups, and a metadata log with changes of partitions."""
 
     def setup(self) -> None:
         """Both logs."""
         self.folder = Path(tempfile.mkdtemp())
-        some = list(islice(inside.commits(20_000), RECORDS))
-        self.offsets = inside.written(self.folder / f"{inside.TOPIC}-0", RECORDS, some)
-        changes = list(inside.metadata(RECORDS))
-        self.cluster = inside.written(self.folder / "__cluster_metadata-0", RECORDS, changes)
+        some = list(islice(cluster_state.commits(20_000), RECORDS))
+        self.offsets = cluster_state.written(self.folder / f"{cluster_state.TOPIC}-0", RECORDS, some)
+        changes = list(cluster_state.metadata(RECORDS))
+        self.cluster = cluster_state.written(self.folder / "__cluster_metadata-0", RECORDS, changes)
 
     def teardown(self) -> None:
         """Remove them."""
@@ -66,7 +66,7 @@ class Inside:
 
     def time_records_by_type(self) -> None:
         """A table for each type of record."""
-        inside.to_columns(self.offsets)
+        cluster_state.to_columns(self.offsets)
 
     def time_records_as_columns(self) -> None:
         """Keys and values as structs."""
@@ -78,7 +78,7 @@ class Inside:
 
     def time_groups(self) -> None:
         """Offsets of groups: the last of each key."""
-        pylogseg.inside(self.folder).table("group_offsets")
+        pylogseg.cluster_state(self.folder).table("group_offsets")
 
     def time_state_of_the_cluster(self) -> None:
         """The metadata log, applied."""

@@ -16,7 +16,7 @@ from pylogseg.disk.disk import open_dir
 from pylogseg.disk.tier.urls import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
-from pylogseg.values.internal.inside import Inside, inside
+from pylogseg.values.internal.cluster_state import ClusterState, cluster_state
 from pylogseg.values.internal.moment import AsOf
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -29,7 +29,7 @@ _ELSEWHERE = {METADATA_TOPIC: "it is on the disks of controllers"}
 Columns = Mapping[str, str | Callable[[Row], Any]]
 
 
-def inside_options(name: str) -> Callable[[F], F]:
+def state_options(name: str) -> Callable[[F], F]:
     """Add PATH... and names, ``--as-of`` and ``--json``."""
 
     def add(function: F) -> F:
@@ -65,8 +65,8 @@ def opened(
     is_needed: bool = True,
     show_secrets: bool = False,
     output: Path | None = None,
-) -> tuple[Inside, list[str]]:
-    """Return what is inside the paths, and the names behind them.
+) -> tuple[ClusterState, list[str]]:
+    """Return the state of the cluster at the paths, and the names behind them.
 
     Raises RequestError if `topic` is not there at all: an empty table would look like an answer; and if `output`
     lies in what is read.
@@ -82,7 +82,7 @@ def opened(
         if is_needed:
             raise RequestError(missing)
         common.complain(missing)
-    return inside(disk, _moment(as_of), show_secrets=show_secrets), names
+    return cluster_state(disk, _moment(as_of), show_secrets=show_secrets), names
 
 
 def _moment(text: str | None) -> AsOf | None:
@@ -99,7 +99,7 @@ def _moment(text: str | None) -> AsOf | None:
     return ends
 
 
-def rows_of(state: Inside, table: str, names: Iterable[str] = (), column: str = "") -> list[Row]:
+def rows_of(state: ClusterState, table: str, names: Iterable[str] = (), column: str = "") -> list[Row]:
     """Return a table as rows with times in milliseconds; only those where a column has one of the names, if any."""
     wanted, rows = set(names), state.rows(table)
     there = {row[column] for row in rows if row[column] is not None} if wanted else set()
@@ -112,7 +112,7 @@ def rows_of(state: Inside, table: str, names: Iterable[str] = (), column: str = 
     return [row for row in rows if not wanted or row[column] in wanted]
 
 
-def report(state: Inside) -> None:
+def report(state: ClusterState) -> None:
     """Print the notes on stderr, and end the command: exit code 1 if something was damaged or left out."""
     for note in state.notes:
         common.complain(note)

@@ -1,6 +1,6 @@
-"""What is inside, beside a broker: groups, offsets, transactions, topics and settings of a broker under load.
+"""The state of a cluster, beside a broker: groups, offsets, transactions, topics and settings of a broker under load.
 
-python tests/soak live-inside [--minutes N] [--seed S] [--seconds S] [--keep DIR]
+python tests/soak live-state [--minutes N] [--seed S] [--seconds S] [--keep DIR]
 
 Rounds. In each, threads with random numbers of their own use a real Kafka (Java; tests/kafka/broker): consumers that
 come and go, of the classic protocol, and by Kafka's console consumers of the new one (KIP-848) and of share groups,
@@ -320,7 +320,7 @@ def at_rest(broker: Broker) -> tuple[dict[str, Any], dict[str, int]]:
 
 def ours(broker: Broker, at: dict[str, int]) -> tuple[dict[str, Any], list[str]]:
     """The same from the files as of the moment; and what the tables note."""
-    state = pylogseg.inside(broker.disks, at)
+    state = pylogseg.cluster_state(broker.disks, at)
 
     def text(value: Any) -> str:
         return "-" if value is None else str(value)
@@ -375,7 +375,7 @@ def compare(told: dict[str, Any], found: dict[str, Any]) -> list[str]:
 
 def run(minutes: float, seed: int, seconds: float, keep: Path | None) -> int:
     """Rounds until the time is over; returns the exit code."""
-    root = Path(tempfile.mkdtemp(prefix="live-inside-", dir=keep))
+    root = Path(tempfile.mkdtemp(prefix="live-state-", dir=keep))
     broker, wrong = Broker(root / "broker"), 0
     end, total = time.monotonic() + 60 * minutes, Counter[str]()
     try:
