@@ -515,7 +515,7 @@ def test_a_long_query_tells_what_it_has_read(dead: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(LogScan, "batches", slow)
     disk = package.open_dir(dead)
-    with session.Session(openers(disk, None, False), jobs=1, on_wait=told.append) as asked:
+    with session.Session(openers(disk, None), jobs=1, on_wait=told.append) as asked:
         (answer,) = ([*answer.batches] for answer in asked.run("select sum(octet_length(value)) from orders"))
         assert len(answer) == 1
     counts = [rows for rows in told if rows is not None]

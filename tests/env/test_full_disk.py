@@ -160,12 +160,12 @@ def test_one_that_frees_nothing_waits_for_the_others() -> None:
     storage = FullUntilFreed(MemoryStorage(inner.state))
     told: list[str] = []
     result = offline.retain(
-        DIR, before_offset=0, topics=["users-1"], storage=storage, config=CONFIG, now_ms=NOW + 100_000
+        DIR, before_offset=0, topic=["users-1"], storage=storage, config=CONFIG, now_ms=NOW + 100_000
     )
     assert isinstance(result.failed[0].error, StorageError)
     assert result.exit_code == 2
     result = offline.retain(
-        DIR, max_bytes=900, topics=["users"], storage=storage, config=CONFIG, now_ms=NOW + 100_000,
+        DIR, max_bytes=900, topic=["users"], storage=storage, config=CONFIG, now_ms=NOW + 100_000,
         on_result=lambda part_result: told.append(part_result.name),
     )  # fmt: skip
     assert [part_result.state for part_result in result] == ["done", "unchanged"]

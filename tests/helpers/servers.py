@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 
 import pylogseg
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.server.catalog import Catalog
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.handlers import READ_ONLY
@@ -17,11 +18,11 @@ from pylogseg.server.writing.topics import Topics
 
 def reading(
     paths: Sequence[str | os.PathLike[str]],
-    names: Sequence[str] = (),
+    topic: Sequence[str] | None = None,
     security: Security = Security(),  # noqa: B008
 ) -> Service:
     """Return the service of a server that reads log directories."""
-    return Service(Catalog.open(paths, names), GroupCoordinator(), READ_ONLY, guard=Guard(security))
+    return Service(Catalog.open(paths, PartitionChoice.of(topic)), GroupCoordinator(), READ_ONLY, guard=Guard(security))
 
 
 def topics_of(broker: pylogseg.Broker) -> Topics:

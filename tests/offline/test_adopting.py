@@ -196,10 +196,10 @@ def test_the_coordinators_of_another_cluster_stay_behind(golden: Path, tmp_path:
     source = golden / "broker-4.3" / "txn" / "data0"
     names = sorted(path.name for path in source.glob("__transaction_state-*"))
     assert names
-    result = offline.restore(source, target, topics=[names[0]])
+    result = offline.restore(source, target, topic=[names[0]])
     assert [(each.state, each.not_done) for each in result] == [("skipped", True)]
     assert result.exit_code == 1
-    result = offline.restore(source, target, topics=[names[0]], keep_producers=True)
+    result = offline.restore(source, target, topic=[names[0]], keep_producers=True)
     assert [each.state for each in result] == ["done"]
 
 
@@ -208,7 +208,7 @@ def test_committed_offsets_of_another_cluster(golden: Path, tmp_path: Path) -> N
     target = tmp_path / "target"
     target.mkdir()
     source = golden / "inside" / "groups"
-    assert offline.restore(source, target, topics=["__consumer_offsets"], keep_producers=False).exit_code == 0
+    assert offline.restore(source, target, topic=["__consumer_offsets"], keep_producers=False).exit_code == 0
     before, after = (package.cluster_state(path).rows("group_offsets") for path in (source, target))
     assert before
     assert any(row["leaderEpoch"] is not None for row in before)
@@ -217,7 +217,7 @@ def test_committed_offsets_of_another_cluster(golden: Path, tmp_path: Path) -> N
     unknown = {"leaderEpoch": None, "topicId": None, **dict.fromkeys(other)}
     assert [{**row, **unknown} for row in after] == [{**row, **unknown} for row in before]
     assert {(row["leaderEpoch"], row["topicId"]) for row in after} == {(None, None)}
-    again = offline.restore(source, target, topics=["__consumer_offsets"], keep_producers=False)
+    again = offline.restore(source, target, topic=["__consumer_offsets"], keep_producers=False)
     assert {each.state for each in again} == {"unchanged"}
     assert pylogseg("verify", target, "--quiet").code == 0
 
@@ -227,7 +227,7 @@ def test_share_groups_of_another_cluster_begin_anew(golden: Path, tmp_path: Path
     (source, name), *_ = ((path.parent, path.name) for path in (golden / "broker-4.3" / "txn").glob("data?/__share_*"))
     for keeps in (False, True):
         target = tmp_path / f"{keeps}"
-        result = restored(source, target, topics=[name], keep_producers=keeps)
+        result = restored(source, target, topic=[name], keep_producers=keeps)
         assert [each.state for each in result] == ["done"]
         assert any("share groups begin anew" in line for line in result.clients) is not keeps
 

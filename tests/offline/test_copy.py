@@ -375,7 +375,7 @@ def test_wrong_usage(examples: Path, tmp_path: Path) -> None:
     for target in (tmp_path / "full", tmp_path / "full" / "file", examples / "inside"):
         assert shell("copy", examples, target).code == 2
     with pytest.raises(RequestError, match="no topic or partition 'nothing'"):
-        copy(examples, tmp_path / "new", topics=["nothing"])
+        copy(examples, tmp_path / "new", topic=["nothing"])
     lock = LocalStorage()
     lock.make_folder(str(tmp_path / ".new.pylogseg-unfinished"))
     held = lock.lock(str(tmp_path / ".new.pylogseg-unfinished"))
@@ -383,7 +383,7 @@ def test_wrong_usage(examples: Path, tmp_path: Path) -> None:
         copy(examples, tmp_path / "new")
     held.release()
     (tmp_path / ".new.pylogseg-unfinished" / "left-0").mkdir()
-    copy(examples, tmp_path / "new", topics=["txn-b"])
+    copy(examples, tmp_path / "new", topic=["txn-b"])
     assert not (tmp_path / "new" / "left-0").exists()
 
 

@@ -75,9 +75,9 @@ def test_partitions_that_no_source_has(golden: Path, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert set(result.missing) == {name for name in there - here if not name.endswith("-delete")}
     assert any("no source has a replica" in note for note in result.notes)
-    assert offline.merge(sources[:1], tmp_path / "one", topics=["codec-zstd-1"]).exit_code == 0
-    result = offline.merge(sources[:1], tmp_path / "two", topics=["codec-*"], dry_run=True)
+    assert offline.merge(sources[:1], tmp_path / "one", topic=["codec-zstd-1"]).exit_code == 0
+    result = offline.merge(sources[:1], tmp_path / "two", topic=["codec-*"], dry_run=True)
     assert result.missing == [f"codec-{name}-0" for name in ("gzip", "lz4", "none", "snappy", "zstd")]
-    result = offline.merge(sources[:1], tmp_path / "two", topics=["codec-*"], partitions=[1], dry_run=True)
+    result = offline.merge(sources[:1], tmp_path / "two", topic=["codec-*"], partition=[1], dry_run=True)
     assert result.missing == []
     assert offline.merge(sources, tmp_path / "all", dry_run=True).exit_code == 0

@@ -217,7 +217,7 @@ def test_a_partition_that_only_checkpoints_know_is_missing(world: World, tmp_pat
     (disks[1] / HIGH_WATERMARKS).write_text("\n".join([text[0], str(len(text) - 2), *text[2:]]) + "\n")
     done = offline.merge(disks, tmp_path / "out")
     assert (done.missing, done.exit_code) == (["u-3"], 1), done.notes
-    assert offline.merge(disks, tmp_path / "t", topics=["t"]).exit_code == 0
+    assert offline.merge(disks, tmp_path / "t", topic=["t"]).exit_code == 0
 
 
 # ---- the age of a disk ----

@@ -427,8 +427,8 @@ def test_a_refusal_leaves_the_directory_clean(golden: Path, tmp_path: Path) -> N
         offline.delete_records(log_dir, 5)
     with pytest.raises(RequestError, match="unknown option 'dryrun'"):
         offline.compact(log_dir, dryrun=True)
-    with pytest.raises(RequestError, match="topics are a sequence"):
-        offline.compact(log_dir, topics="orders")
+    with pytest.raises(RequestError, match="unknown option 'topics'"):
+        offline.compact(log_dir, topics=["orders"])
     with pytest.raises(RequestError, match=r"unknown log setting 'retention\.millis'"):
         offline.compact(log_dir, config={"retention.millis": "5"})
     with pytest.raises(StorageError):
@@ -774,7 +774,7 @@ def test_two_copies_at_once(golden: Path, tmp_path: Path) -> None:
     (unfinished / "cmp-lz4-0").mkdir()
     lock = FolderLock(str(unfinished))
     with pytest.raises(StorageError, match="has the lock"):
-        offline.compact(log_dir, topics=["cmp-lz4"], into=tmp_path / "copy")
+        offline.compact(log_dir, topic=["cmp-lz4"], into=tmp_path / "copy")
     assert (unfinished / "cmp-lz4-0").is_dir()
     lock.release()
 
@@ -800,7 +800,7 @@ def test_progress_and_python(golden: Path, tmp_path: Path) -> None:
     log_dir = golden / "broker-4.3" / "codecs" / "data1"
     seen: list[int] = []
     result = offline.retain(
-        log_dir, max_bytes=1000, topics=["codec-none-0"], into=tmp_path / "copy", on_bytes=seen.append
+        log_dir, max_bytes=1000, topic=["codec-none-0"], into=tmp_path / "copy", on_bytes=seen.append
     )
     (part_result,) = result
     assert (part_result.name, part_result.state, result.exit_code) == ("codec-none-0", "done", 0)

@@ -30,13 +30,13 @@ def test_compact() -> None:
     done = world()
     result = run(offline.compact, done, include_active=True)
     assert [part_result.numbers["recordsRemoved"] for part_result in result] == [49, 1]
-    check_cut_short(offline.compact, keeps_the_last_of_each_key, include_active=True, topics=["users-0"])
+    check_cut_short(offline.compact, keeps_the_last_of_each_key, include_active=True, topic=["users-0"])
 
 
 def test_a_failure_leaves_nothing_half_written() -> None:
     """Unless what was written has begun to take the place of the old: then a load decides."""
     seen = set()
-    for description, disk in faults(offline.compact, include_active=True, topics=["users-0"]):
+    for description, disk in faults(offline.compact, include_active=True, topic=["users-0"]):
         names = [name for name in files(disk) if name.endswith((".cleaned", ".swap"))]
         seen.add(bool(names))
         assert not names or any(name.endswith(".swap") for name in names), (description, names)
@@ -58,7 +58,7 @@ def test_retain() -> None:
     with pytest.raises(RequestError, match="offset 20 is above the high watermark, 8"):
         run(offline.retain, done, before_offset=20)
     assert [records[:1] for records in contents(done).values()] == [[(20, b"key 1", None)], BEFORE["users-1"][:1]]
-    check_cut_short(offline.retain, keeps_from(20), before_offset=20, topics=["users-0"])
+    check_cut_short(offline.retain, keeps_from(20), before_offset=20, topic=["users-0"])
 
 
 def test_retain_everything() -> None:
@@ -71,7 +71,7 @@ def test_retain_everything() -> None:
         for name, records in found.items():
             assert records == [record for record in BEFORE[name] if record in records]
 
-    check_cut_short(offline.retain, judge, ms=0, topics=["users-0"])
+    check_cut_short(offline.retain, judge, ms=0, topic=["users-0"])
 
 
 def test_delete_records() -> None:

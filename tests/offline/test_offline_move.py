@@ -57,7 +57,7 @@ def disks(*, unmarked: str = "") -> MemoryStorage:
 
 
 def run(disk: Any, **own: Any) -> Result:
-    result = offline.move(DIR, OTHER, storage=disk, topics=["users-0"], **own)
+    result = offline.move(DIR, OTHER, storage=disk, topic=["users-0"], **own)
     for part_result in result.failed:
         assert part_result.error is not None
         raise part_result.error
@@ -150,7 +150,7 @@ def test_an_empty_folder_becomes_a_log_directory() -> None:
     disk = world()
     disk.make_folder(OTHER)
     expected = contents(world())
-    result = offline.move(DIR, OTHER, storage=disk, topics=["*"])
+    result = offline.move(DIR, OTHER, storage=disk, topic=["*"])
     assert [part_result.state for part_result in result] == ["done", "done"]
     assert result.is_closed_clean
     assert contents(disk, OTHER) == expected
@@ -291,13 +291,13 @@ def test_a_log_of_another_cluster(jbod: Path, examples: Path) -> None:
     path.write_text(path.read_text().replace(str(own), known))
     (jbod / "disk1" / "meta.properties").unlink()
     for dry_run in (True, False):
-        result = offline.move(jbod / "disk1", jbod / "disk2", topics=[topic], dry_run=dry_run)
+        result = offline.move(jbod / "disk1", jbod / "disk2", topic=[topic], dry_run=dry_run)
         assert [note for note in result.notes if "pylogseg restore" in note and "has no meta.properties" in note]
         foreign, home = (each.notes for each in result)
         assert foreign == [f"the topic has another id in this cluster ({known}, not {own}): {_RESTORE}"]
         assert home == []
     documents.owned(jbod / "disk1")
-    assert not offline.move(jbod / "disk1", jbod / "disk2", topics=["txn-a"]).notes
+    assert not offline.move(jbod / "disk1", jbod / "disk2", topic=["txn-a"]).notes
 
 
 def test_refusals(jbod: Path) -> None:
@@ -315,8 +315,8 @@ def test_refusals(jbod: Path) -> None:
     (jbod / "elsewhere").mkdir()
     (jbod / "elsewhere" / "notes.txt").touch()
     with pytest.raises(RequestError, match="neither a log directory nor an empty folder"):
-        offline.move(disk1, jbod / "elsewhere", topics=["txn-a"])
+        offline.move(disk1, jbod / "elsewhere", topic=["txn-a"])
     text = (disk2 / "meta.properties").read_text()
     (disk2 / "meta.properties").write_text(text.replace("node.id=1", "node.id=2"))
     with pytest.raises(RequestError, match="belong to two brokers"):
-        offline.move(disk1, disk2, topics=["txn-a"])
+        offline.move(disk1, disk2, topic=["txn-a"])

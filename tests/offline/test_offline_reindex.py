@@ -147,7 +147,7 @@ def test_cut_short() -> None:
 
 
 def test_into() -> None:
-    check_cut_short(sparsely, lambda found: None, into="/copy", topics=["users-1"])
+    check_cut_short(sparsely, lambda found: None, into="/copy", topic=["users-1"])
 
 
 def test_a_run_that_was_killed_is_taken_up_again() -> None:

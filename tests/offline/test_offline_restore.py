@@ -181,7 +181,7 @@ def test_files_that_overlap(examples: Path, tmp_path: Path, target: Path) -> Non
 
 @pytest.fixture
 def backup(examples: Path, tmp_path: Path) -> Path:
-    offline.copy(examples, tmp_path / "backup", topics=["txn-a", "del-records", "codec-gzip"])
+    offline.copy(examples, tmp_path / "backup", topic=["txn-a", "del-records", "codec-gzip"])
     return tmp_path / "backup"
 
 
@@ -222,7 +222,7 @@ def test_ids_are_those_of_the_target(backup: Path, target: Path) -> None:
         path.unlink()
     own = "AAAAAAAAAAAAAAAAAAAAAQ"
     (target / "txn-a-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {own}")
-    result = offline.restore(backup, target, topics=["txn-a"])
+    result = offline.restore(backup, target, topic=["txn-a"])
     assert [part_result.state for part_result in result] == ["done", "done"]
     for name in ("txn-a-0", "txn-a-1"):  # of txn-a-1 nothing was there
         assert parse_partition_metadata((target / name / "partition.metadata").read_bytes()).topic_id == own
@@ -250,10 +250,10 @@ def test_what_is_there(backup: Path, examples: Path, target: Path) -> None:
 def test_without_a_clean_shutdown(backup: Path, target: Path) -> None:
     documents.directory(target, "codec-lz4-1")
     assert (target / ".kafka_cleanshutdown").exists()
-    offline.restore(backup, target, topics=["codec-gzip"])
+    offline.restore(backup, target, topic=["codec-gzip"])
     assert (target / ".kafka_cleanshutdown").exists()
     (backup / ".kafka_cleanshutdown").unlink()
-    result = offline.restore(backup, target, topics=["txn-a"])
+    result = offline.restore(backup, target, topic=["txn-a"])
     assert not (target / ".kafka_cleanshutdown").exists()
     assert "the backup has no clean shutdown" in " ".join(result.notes)
 
@@ -298,7 +298,7 @@ def test_refusals(backup: Path, tmp_path: Path, target: Path) -> None:
     with pytest.raises(RequestError, match="no table"):
         offline.restore(backup, target, committed=True)
     with pytest.raises(RequestError, match="no topic or partition 'nobody'"):
-        offline.restore(backup, target, topics=["nobody"])
+        offline.restore(backup, target, topic=["nobody"])
     with pytest.raises(RequestError, match="there is no such folder"):
         offline.restore(backup, tmp_path / "nowhere")
     (target / "notes.txt").touch()
@@ -371,11 +371,11 @@ def test_a_crash_at_any_rename(backup: Path, tmp_path: Path, monkeypatch: pytest
 
         monkeypatch.setattr(LocalStorage, "rename", dying)
         try:
-            offline.restore(backup, target, topics=["txn-a", "codec-gzip"], overwrite=True)
+            offline.restore(backup, target, topic=["txn-a", "codec-gzip"], overwrite=True)
             break
         except Dies:
             monkeypatch.setattr(LocalStorage, "rename", rename)
-            result = offline.restore(backup, target, topics=["txn-a", "codec-gzip"])
+            result = offline.restore(backup, target, topic=["txn-a", "codec-gzip"])
             seen.add(tuple(part_result.state for part_result in result))
             assert records(target) == records(backup, "txn-a", "codec-gzip")
     assert seen == {("done",) * 3, ("unchanged",) * 3}

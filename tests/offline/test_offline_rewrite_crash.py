@@ -33,7 +33,7 @@ def test_redact() -> None:
     first, second = run(offline.redact, done, keys=[KEY])
     assert (first.numbers["recordsDeleted"], second.numbers["recordsDeleted"]) == (8, 2)
     assert all(record[1] != KEY for records in contents(done).values() for record in records)
-    check_cut_short(offline.redact, only_that_key_goes, keys=[KEY], topics=["users-0"])
+    check_cut_short(offline.redact, only_that_key_goes, keys=[KEY], topic=["users-0"])
 
 
 def nothing_changes(found: Contents) -> None:
@@ -45,7 +45,7 @@ def test_recode() -> None:
     done = world()
     first, _ = run(offline.recode, done, compression="zstd", merge_bytes=4000)
     assert first.numbers["segmentsRewritten"] == first.segments_before
-    check_cut_short(offline.recode, nothing_changes, compression="none", topics=["users-0"])
+    check_cut_short(offline.recode, nothing_changes, compression="none", topic=["users-0"])
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def test_every_offset() -> None:
     """The records in front of the batch that holds the offset stay, and the log goes on at the offset."""
     for to in range(60):
         disk = world()
-        (result,) = run(offline.truncate, disk, to=to, topics=[NAME])
+        (result,) = run(offline.truncate, disk, to=to, topic=[NAME])
         kept = BEFORE[NAME][: min(to // 4 * 4, 56)]
         assert contents(disk) == {**BEFORE, NAME: kept}
         assert result.log_end == min(to // 4 * 4, 56)
@@ -66,7 +66,7 @@ def test_the_same_files_as_the_engine() -> None:
     """Down to the byte: what a broker leaves that truncates and stops."""
     for to in (0, 7, 30, 41):
         by_command, by_engine = world(), world()
-        run(offline.truncate, by_command, to=to, topics=[NAME])
+        run(offline.truncate, by_command, to=to, topic=[NAME])
         clock = ManualClock(NOW + 100_000)
         scheduler = ManualScheduler(clock)
         config = LogConfig.from_properties(CONFIG)
@@ -82,7 +82,7 @@ def test_the_same_files_as_the_engine() -> None:
 def test_checkpoints_follow() -> None:
     disk = world()
     disk.write_synced(f"{DIR}/cleaner-offset-checkpoint", encode_offset_checkpoint({("users", 0): 40, ("users", 1): 4}))
-    result = run(offline.truncate, disk, to=25, topics=[NAME])
+    result = run(offline.truncate, disk, to=25, topic=[NAME])
 
     def checkpoint(name: str) -> dict[tuple[str, int], int]:
         return dict(parse_offset_checkpoint(disk.read_all(f"{DIR}/{name}-offset-checkpoint")))
@@ -109,15 +109,15 @@ def keeps_to(offset: int) -> Callable[[Contents], None]:
 
 @pytest.mark.parametrize("to", [52, 25])
 def test_cut_short(to: int) -> None:
-    check_cut_short(offline.truncate, keeps_to(to // 4 * 4), to=to, topics=[NAME])
+    check_cut_short(offline.truncate, keeps_to(to // 4 * 4), to=to, topic=[NAME])
 
 
 def test_everything_cut_short() -> None:
-    check_cut_short(offline.truncate, keeps_to(0), to=0, topics=[NAME])
+    check_cut_short(offline.truncate, keeps_to(0), to=0, topic=[NAME])
 
 
 def test_into() -> None:
-    check_cut_short(offline.truncate, lambda found: None, into="/copy", to=25, topics=[NAME])
+    check_cut_short(offline.truncate, lambda found: None, into="/copy", to=25, topic=[NAME])
 
 
 def test_as_kafka(kafka: Any, tmp_path: Path) -> None:

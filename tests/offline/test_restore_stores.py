@@ -58,11 +58,11 @@ def test_what_a_store_gets_is_what_a_folder_gets(kind: str, examples: Path, tmp_
         source = tmp_path / "table"
         assert pylogseg("export", examples, *NAMES, "-O", source, "--isolation-level", "read_committed").code == 0
     (tmp_path / "near").mkdir()
-    near = restore(source, tmp_path / "near", topics=NAMES)
-    plan = restore(source, URL, topics=NAMES, dry_run=True)
+    near = restore(source, tmp_path / "near", topic=NAMES)
+    plan = restore(source, URL, topic=NAMES, dry_run=True)
     assert {part.state for part in plan} == {"done"}
     assert objects() == {}
-    far = restore(source, URL, topics=NAMES)
+    far = restore(source, URL, topic=NAMES)
     assert objects() == files(tmp_path / "near")
     assert [part.path for part in far] == [f"{URL}/{part.name}" for part in near]
     assert (far.log_dir, far.notes) == (URL, [note.replace(str(tmp_path / "near"), URL) for note in near.notes])
@@ -75,14 +75,14 @@ def test_what_a_store_gets_is_what_a_folder_gets(kind: str, examples: Path, tmp_
 
 def test_what_is_there(examples: Path, memory: Any) -> None:
     """It stays, and its lines of the checkpoints; what is restored over it leaves no object of before."""
-    restore(examples, URL, topics=["txn-a"])
+    restore(examples, URL, topic=["txn-a"])
     before = objects()
     with pytest.raises(RequestError, match=r"memory://restored/txn-a-0: it already exists; overwrite"):
-        restore(examples, URL, topics=["txn-a"])
+        restore(examples, URL, topic=["txn-a"])
     memory.pipe("/restored/txn-a-0/00000000000000009999.log", b"")
     memory.pipe("/restored/log-start-offset-checkpoint", b"0\n2\ntxn-a 0 9\nother 0 7\n")
     memory.pipe("/restored/other-0/00000000000000000007.log", b"")
-    restore(examples, URL, topics=["txn-a"], overwrite=True)
+    restore(examples, URL, topic=["txn-a"], overwrite=True)
     after = objects()
     assert after.pop("other-0/00000000000000000007.log") == b""
     assert after.pop("log-start-offset-checkpoint") == b"0\n1\nother 0 7\n"
@@ -200,7 +200,7 @@ def test_an_unfinished_directory_is_refused_wherever_it_lies(examples: Path, tmp
 
 def test_one_restore_at_a_time(examples: Path) -> None:
     with StoreUpload(URL).opened(), pytest.raises(StorageError, match="writes to memory://restored"):
-        restore(examples, URL, topics=NAMES)
+        restore(examples, URL, topic=NAMES)
     assert objects() == {}
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -204,21 +206,6 @@ def test_diff_compares_each_name_that_either_side_has(examples: Path, tmp_path: 
 # ---- nothing asked for is nothing ----
 
 
-def test_an_empty_list_chooses_nothing(examples: Path) -> None:
-    file = next((examples / "txn-a-0").glob("*.log"))
-    for path in (examples, open_dir(examples), examples / "txn-a-0", file):
-        assert list(package.read(path, topic=[])) == []
-        assert list(package.read(path, partition=[])) == []
-        assert package.read_arrow(path, topic=[]).read_all().num_rows == 0
-        assert package.read_arrow(path, partition=[]).read_all().num_rows == 0
-    assert open_dir(examples).select([]).partitions == ()
-    assert list(offline.diff(examples, examples, [])) == []
-    assert list(offline.diff(examples, examples, None, [])) == []
-    for nothing in ("", [""]):
-        with pytest.raises(RequestError, match="no topic or partition ''"):
-            package.read(examples, topic=nothing)
-
-
 def test_a_file_is_asked_for_by_its_folder(examples: Path) -> None:
     file = next((examples / "txn-a-0").glob("*.log"))
     records = list(package.read(file))
@@ -250,19 +237,86 @@ def test_a_disk_is_a_collection_of_partitions(examples: Path) -> None:
     assert all(p.is_live for p in disk)
 
 
-def test_offline_takes_the_names_of_read(examples: Path) -> None:
-    for options in (
-        {"topic": "txn-a", "partition": 1},
-        {"topic": ["txn-a-1"]},
-        {"topics": ["txn-a"], "partitions": [1]},
-    ):
-        found = offline.retain(examples, max_bytes=1, force=True, dry_run=True, **options)
-        assert [outcome.name for outcome in found] == ["txn-a-1"]
-    for nothing in ({"topic": []}, {"topic": ""}, {"partition": []}):
-        with pytest.raises(RequestError, match="is empty: leave it out"):
-            offline.retain(examples, max_bytes=1, force=True, dry_run=True, **nothing)
-    with pytest.raises(RequestError, match="topic and topics"):
-        offline.retain(examples, max_bytes=1, dry_run=True, topic="txn-a", topics=["txn-a"])
+#: What takes the arguments topic and partition, and the names of the partitions that it then means.
+DOORS: dict[str, Callable[..., Any]] = {
+    "read": lambda path, **choice: [f"{r.topic}-{r.partition}" for r in package.read(path, **choice)],
+    "read_arrow": lambda path, **choice: _of_rows(package.read_arrow(path, **choice).read_all()),
+    "dataset": lambda path, **choice: _of_rows(package.dataset(path, **choice).to_table()),
+    "dataset of segments": lambda path, **choice: _of_rows(package.dataset(path, of="segments", **choice).to_table()),
+    "dataset of partitions": lambda path, **choice: _of_rows(
+        package.dataset(path, of="partitions", **choice).to_table()
+    ),
+    "scan_polars": lambda path, **choice: _of_rows(package.scan_polars(path, **choice).collect().to_arrow()),
+    "select": lambda path, **choice: [p.name for p in open_dir(path).select(**choice)],
+    "report": lambda path, **choice: [p.name for p in package.report(path, **choice).facts.partitions],
+    "serve": lambda path, **choice: _served(path, **choice),
+    "diff": lambda path, **choice: [found.name for found in offline.diff(path, path, **choice)],
+    "retain": lambda path, **choice: [
+        each.name for each in offline.retain(path, max_bytes=1, force=True, dry_run=True, **choice)
+    ],
+    "copy": lambda path, **choice: [each.name for each in offline.copy(path, "nowhere", dry_run=True, **choice)],
+    "merge": lambda path, **choice: [each.name for each in offline.merge([path], "nowhere", dry_run=True, **choice)],
+    "move": lambda path, **choice: _into(offline.move, path, **choice),
+    "restore": lambda path, **choice: _into(offline.restore, path, **choice),
+}
+
+
+def _of_rows(table: Any) -> list[str]:
+    return [f"{row['topic']}-{row['partition']}" for row in table.select(["topic", "partition"]).to_pylist()]
+
+
+def _served(path: Path, **choice: Any) -> list[str]:
+    with package.serve(path, **choice) as server:
+        return [each.found.name for each in server.catalog.partitions()]
+
+
+def _into(command: Callable[..., Any], path: Path, **choice: Any) -> list[str]:
+    with tempfile.TemporaryDirectory() as target:
+        return [each.name for each in command(path, target, dry_run=True, **choice)]
+
+
+_NAMES = ("txn-a-0", "txn-a-1", "txn-b-0", "codec-none-1")
+
+
+@pytest.fixture(scope="module")
+def stopped(examples: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log directory of a broker that does not run."""
+    folder = tmp_path_factory.mktemp("chosen") / "logs"
+    for name in _NAMES:
+        shutil.copytree(examples / name, folder / name)
+    shutil.copy(examples / "meta.properties", folder)
+    (folder / "recovery-point-offset-checkpoint").write_text("0\n0\n")
+    return folder
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_topic_and_partition_mean_the_same_everywhere(door: str, stopped: Path) -> None:
+    """Topics, partitions, patterns, several of them; numbers; both. What is not there is refused, and an empty list."""
+    choices: list[tuple[dict[str, Any], set[str]]] = [
+        ({"topic": "txn-a"}, {"txn-a-0", "txn-a-1"}),
+        ({"topic": "txn-a-1"}, {"txn-a-1"}),
+        ({"topic": ["txn-a-1", "txn-b-0"]}, {"txn-a-1", "txn-b-0"}),
+        ({"topic": ("txn-*",), "partition": 0}, {"txn-a-0", "txn-b-0"}),
+        ({"topic": "txn-a", "partition": [1]}, {"txn-a-1"}),
+    ]
+    choices += [({"partition": 1}, {"txn-a-1", "codec-none-1"}), ({"partition": (0, 1)}, set(_NAMES))]
+    choices += [] if door == "move" else [({"topic": None, "partition": None}, set(_NAMES))]
+    for choice, names in choices:
+        assert {*DOORS[door](stopped, **choice)} == names, choice
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"topic": "nobody"}, "no topic or partition 'nobody'"),
+        ({"topic": ["txn-a", "txn-b-7"]}, "no topic or partition 'txn-b-7'.*txn-b has 0"),
+        ({"topic": "txn-b", "partition": 1}, "no partition 1 among those selected"),
+        ({"partition": [0, 7]}, "no partition 7 among those selected"),
+        ({"topic": []}, r"topic is empty: leave it out \(or None\) to select all"),
+        ({"partition": ()}, r"partition is empty: leave it out \(or None\) to select all"),
+        ({"topic": ""}, "topic: expected the name of a topic or partition, or a pattern, not ''"),
+        ({"topic": ["txn-a", 3]}, "topic: expected the name of a topic or partition, or a pattern, not 3"),
+        ({"partition": "1"}, "partition must be a whole number, not '1'"),
+    ]
+    for choice, words in refused:
+        with pytest.raises(RequestError, match=words):
+            DOORS[door](stopped, **choice)
 
 
 def test_an_empty_path_is_no_folder() -> None:
@@ -276,7 +330,7 @@ def test_an_empty_path_is_no_folder() -> None:
 
 def test_what_is_shown_is_short(examples: Path) -> None:
     disk = open_dir(examples)
-    for shown in (disk, disk.partitions[0], package.read(disk), disk["txn-a"], disk.select([])):
+    for shown in (disk, disk.partitions[0], package.read(disk), disk["txn-a"]):
         assert len(repr(shown)) < 200
         assert "0x" not in repr(shown)
     assert "19 partitions" in repr(disk)

@@ -78,15 +78,15 @@ def test_one_that_fails_does_not_stop_the_others(command: str, disks: Path) -> N
 
 
 def test_names_choose_in_all_of_them(disks: Path) -> None:
-    results = offline.reindex(disks, topics=["cmp-*"])
+    results = offline.reindex(disks, topic=["cmp-*"])
     assert [result.name for result in results] == ["cmp-short-0", "cmp-txn-0"]
-    (result,) = offline.truncate(disks, 100, topics=["levels"])
+    (result,) = offline.truncate(disks, 100, topic=["levels"])
     assert result.log_end <= 100
     with pytest.raises(RequestError, match="2 partitions are selected"):
-        offline.truncate(disks, 100, topics=["cmp-*"])
+        offline.truncate(disks, 100, topic=["cmp-*"])
     with pytest.raises(RequestError, match="no topic or partition 'cmp'"):
-        offline.reindex(disks, topics=["cmp"])
-    assert [o.name for o in offline.reindex(disks, topics=["txn-b"])] == ["txn-b-0"]
+        offline.reindex(disks, topic=["cmp"])
+    assert [o.name for o in offline.reindex(disks, topic=["txn-b"])] == ["txn-b-0"]
 
 
 def test_a_partition_in_two_of_them_is_refused(disks: Path) -> None:
@@ -94,9 +94,9 @@ def test_a_partition_in_two_of_them_is_refused(disks: Path) -> None:
     before = contents(disks)
     for topics in (None, ("txn-b",)):
         with pytest.raises(RequestError, match=r"txn-b-0 lies in .*data-0 and in .*data-1"):
-            offline.reindex(disks, topics=topics)
+            offline.reindex(disks, topic=topics)
     assert contents(disks) == before
-    assert [o.name for o in offline.reindex(disks, topics=["levels"])] == ["levels-0"]
+    assert [o.name for o in offline.reindex(disks, topic=["levels"])] == ["levels-0"]
 
 
 def test_into_keeps_them_apart(disks: Path, tmp_path: Path) -> None:
@@ -117,5 +117,5 @@ def test_a_copy_keeps_them_apart(disks: Path, tmp_path: Path) -> None:
     assert pylogseg("diff", disks, tmp_path / "copied").code == 0
     assert (tmp_path / "copied" / "data-1" / "meta.properties").exists()
     assert pylogseg("copy", disks, tmp_path / "copied").code == 2
-    assert [p.name for p in offline.copy(disks, tmp_path / "one", topics=["levels"])] == ["levels-0"]
+    assert [p.name for p in offline.copy(disks, tmp_path / "one", topic=["levels"])] == ["levels-0"]
     assert os.listdir(tmp_path / "one") == ["data-1"]

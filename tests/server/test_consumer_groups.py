@@ -292,7 +292,7 @@ def test_librdkafka(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_kinds_of_groups_do_not_mix() -> None:
-    with pylogseg.serve(DATA, topics="levels") as server, RawClient(server.bootstrap_servers) as client:
+    with pylogseg.serve(DATA, topic="levels") as server, RawClient(server.bootstrap_servers) as client:
         beat = {"groupId": "g", "memberId": "m", "rebalanceTimeoutMs": 1000, "subscribedTopicNames": ["levels"],
                 "topicPartitions": []}  # fmt: skip
         answer = client.ask(68, 1, beat)

@@ -81,7 +81,7 @@ class Machine(RuleBasedStateMachine):
 
 @contextmanager
 def served() -> Iterator[None]:
-    with pylogseg.serve(DATA, topics=TOPICS) as server:
+    with pylogseg.serve(DATA, topic=TOPICS) as server:
         Machine.server = server
         yield
 

@@ -204,7 +204,7 @@ def test_too_many_connections() -> None:
 def test_a_stop_while_clients_wait() -> None:
     """Fetches that wait for records, and a join that waits for others, end at once."""
     before = threading.enumerate()
-    server = pylogseg.serve(DATA, topics="levels")
+    server = pylogseg.serve(DATA, topic="levels")
     waiting = [RawClient(server.bootstrap_servers) for _ in range(30)]
     asked = {"topic": "levels", "partitions": [{"partition": 0, "fetchOffset": 350, "partitionMaxBytes": 1 << 20}]}
     for client in waiting:
@@ -225,7 +225,7 @@ def test_a_stop_while_clients_wait() -> None:
 
 
 def test_a_client_that_goes_while_it_waits() -> None:
-    with pylogseg.serve(DATA, topics="levels") as server:
+    with pylogseg.serve(DATA, topic="levels") as server:
         client = RawClient(server.bootstrap_servers)
         asked = {"topic": "levels", "partitions": [{"partition": 0, "fetchOffset": 350, "partitionMaxBytes": 1 << 20}]}
         client.send(1, 11, {"maxWaitMs": 600_000, "minBytes": 1, "maxBytes": 1 << 20, "topics": [asked]})

@@ -26,7 +26,7 @@ MOST = 1000
 
 @pytest.fixture
 def client() -> Iterator[RawClient]:
-    with pylogseg.serve(DATA, topics="codec-*") as server, RawClient(server.bootstrap_servers) as found:
+    with pylogseg.serve(DATA, topic="codec-*") as server, RawClient(server.bootstrap_servers) as found:
         yield found
 
 

@@ -201,13 +201,13 @@ def test_settings(golden: Path) -> None:
 
 
 def test_chosen_topics() -> None:
-    with pylogseg.serve(DATA, topics=["codec-*", "legacy"]) as server:
+    with pylogseg.serve(DATA, topic=["codec-*", "legacy"]) as server:
         assert server.topics == [*(f"codec-{codec}" for codec in ("gzip", "lz4", "none", "snappy", "zstd")), "legacy"]
         with consumer(server) as client:
             assert client.topics() == set(server.topics)
             assert not client.partitions_for_topic("txn-a")
     with pytest.raises(RequestError, match="no topic or partition 'orders'"):
-        pylogseg.serve(DATA, topics="orders")
+        pylogseg.serve(DATA, topic="orders")
 
 
 def test_a_partition_that_was_on_another_broker(server: pylogseg.Server) -> None:
@@ -270,7 +270,7 @@ def test_a_segment_that_is_gone(tmp_path: Path) -> None:
 
 def test_settings_of_topics_are_those_of_4_3(golden: Path) -> None:
     """Also those of a disk that 4.4 wrote: what 4.3 does not know is there only where it was set."""
-    with pylogseg.serve(*(golden / "broker-4.4" / "all").glob("data?"), topics="codec-zstd") as server:
+    with pylogseg.serve(*(golden / "broker-4.4" / "all").glob("data?"), topic="codec-zstd") as server:
         client = admin.AdminClient({"bootstrap.servers": server.bootstrap_servers})
         (found,) = client.describe_configs([admin.ConfigResource("topic", "codec-zstd")]).values()
         names = set(found.result(PATIENCE_S))

@@ -514,7 +514,7 @@ def test_warnings(files: Certificates) -> None:
         (Security(users=USERS, mechanisms=["SCRAM-SHA-512"]), "0.0.0.0:0", ["all records cross the network"]),
         (Security(users=USERS), "127.0.0.1:0", []),
     ):
-        with pylogseg.serve(DATA, topics="legacy", listen=listen, security=security) as server:
+        with pylogseg.serve(DATA, topic="legacy", listen=listen, security=security) as server:
             found = list(server.warnings())
             assert len(found) == len(said), found
             assert all(part in text for part, text in zip(said, found, strict=True))

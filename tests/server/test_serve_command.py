@@ -98,7 +98,7 @@ def test_refusals(tmp_path: Path) -> None:
 
 
 def test_an_advertised_address() -> None:
-    with pylogseg.serve(DATA, topics="legacy", advertise="broker.example:19092") as server:
+    with pylogseg.serve(DATA, topic="legacy", advertise="broker.example:19092") as server:
         host, port = server.address
         with RawClient(f"{host}:{port}") as client:
             (broker,) = client.ask(3, 9, {"topics": None})["brokers"]

@@ -64,7 +64,7 @@ def draw(rng: random.Random, root: Path) -> list[str]:
         _write(rng, folder)
         if rng.random() < 0.3:
             with contextlib.suppress(package.PylogsegError):
-                list(offline.compact(root, topics=[folder.name], config={"cleanup.policy": "compact"}))
+                list(offline.compact(root, topic=[folder.name], config={"cleanup.policy": "compact"}))
                 done.append(f"{folder.name}: compacted")
     for path in root.iterdir():  # locks and markers
         if path.is_file() and path.name.startswith("."):

@@ -38,19 +38,19 @@ def test_an_empty_list_of_names_is_refused(examples: Path, tmp_path: Path) -> No
     """A computed list that came out empty is not "all"; it is refused before anything is read or started."""
     out = str(tmp_path / "out")
     calls = [
-        lambda names: jobs.verify(None, examples, names),
-        lambda names: jobs.report(None, examples, names),
-        *(lambda names, by=by: jobs.stats(None, examples, names, by=by) for by in ("all", "hour", "key")),
-        lambda names: jobs.export(None, examples, out, names),
-        lambda names: jobs.diff(None, str(examples), str(examples), names),
-        lambda names: jobs.compact(None, str(examples), out, names),
-        lambda names: jobs.redact(None, str(examples), out, names, keys=[b"k91"]),
+        lambda *choice: jobs.verify(None, examples, *choice),
+        lambda *choice: jobs.report(None, examples, *choice),
+        *(lambda *choice, by=by: jobs.stats(None, examples, *choice, by=by) for by in ("all", "hour", "key")),
+        lambda *choice: jobs.export(None, examples, out, *choice),
+        lambda *choice: jobs.diff(None, str(examples), str(examples), *choice),
+        lambda *choice: jobs.compact(None, str(examples), out, *choice),
+        lambda *choice: jobs.redact(None, str(examples), out, *choice, keys=[b"k91"]),
     ]
-    wrong = (([], "names is empty"), ((), "names is empty"), ([""], "a name is empty"), ("txn-a", "not the string"))
+    wrong = (([], "topic is empty"), ("", "topic: expected the name"), (None, (), "partition is empty"))
     for call in calls:
-        for nothing, why in wrong:
+        for *choice, why in wrong:
             with pytest.raises(RequestError, match=why):
-                call(nothing)
+                call(*choice)
     assert not (tmp_path / "out").exists()
 
 

@@ -49,7 +49,7 @@ def test_compact_is_that_of_the_command(spark: Any, tmp_path: Path, options: dic
     done = jobs.compact(spark, str(root), str(tmp_path / "out"), names, **options).collect()
     assert [row.state for row in done] == ["done"] * 3
     assert all(row.bytesAfter < row.bytesBefore for row in done)
-    offline.compact(root, topics=names, into=str(tmp_path / "plain"), **options)
+    offline.compact(root, topic=names, into=str(tmp_path / "plain"), **options)
     assert files(tmp_path / "out") == files(tmp_path / "plain")
     assert files(root) == before
     again = jobs.compact(spark, str(root), str(tmp_path / "out"), names, **options).collect()
@@ -96,7 +96,7 @@ def test_redact(spark: Any, tmp_path: Path) -> None:
     root = fill(tmp_path / "data")
     rows = jobs.redact(spark, str(root), str(tmp_path / "out"), ["users"], keys=[b"k1"], now_ms=NOW).collect()
     assert [row.state for row in rows] == ["done"] * 3
-    offline.redact(root, topics=["users"], into=str(tmp_path / "plain"), keys=[b"k1"], now_ms=NOW)
+    offline.redact(root, topic=["users"], into=str(tmp_path / "plain"), keys=[b"k1"], now_ms=NOW)
     assert files(tmp_path / "out") == files(tmp_path / "plain")
     left = pylogseg.read_arrow(str(tmp_path / "out"), columns=["key"]).read_all()["key"].to_pylist()
     assert b"k1" not in left
@@ -105,7 +105,7 @@ def test_redact(spark: Any, tmp_path: Path) -> None:
 
 def test_diff_of_directories(spark: Any, tmp_path: Path) -> None:
     root = fill(tmp_path / "data")
-    offline.redact(root, topics=["users-1"], into=str(tmp_path / "other"), keys=[b"k1"])
+    offline.redact(root, topic=["users-1"], into=str(tmp_path / "other"), keys=[b"k1"])
     found = {(row.topic, row.partition): row for row in jobs.diff(spark, str(root), str(tmp_path / "other")).collect()}
     expected = {each.name: each.as_row() for each in offline.diff(root, tmp_path / "other")}
     assert {f"{topic}-{number}": json.loads(row.detail) for (topic, number), row in found.items()} == expected
@@ -156,7 +156,7 @@ def test_a_job_that_died_around_its_commit(
         patch.setattr("pylogseg.spark.jobs.rewriting._into", die)  # no work is done again
         again = jobs.compact(spark, str(root), str(out), ["users"], **options).collect()
     assert [row.state for row in again] == ["unchanged"] * 3
-    offline.compact(root, topics=["users"], into=str(tmp_path / "plain"), **options)
+    offline.compact(root, topic=["users"], into=str(tmp_path / "plain"), **options)
     assert files(out) == files(tmp_path / "plain")
     marker = ".kafka_cleanshutdown"
     assert (out / marker).read_bytes() == (tmp_path / "plain" / marker).read_bytes()

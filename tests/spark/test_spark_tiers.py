@@ -142,7 +142,7 @@ def test_parts_of_logs(spark: Any, uploaded: Path, keys: Path, rest: Path, tmp_p
         by_spark, alone = folders(tmp_path, f"{name}-spark", f"{name}-alone")
         source = str(rest) if "tier" in options else url
         first = states(jobs.restore_tier(spark, source, str(by_spark), ["orders"], storage_options=storage, **options))
-        result = pylogseg.offline.restore(source, alone, topics=["orders"], storage_options=storage, **options)
+        result = pylogseg.offline.restore(source, alone, topic=["orders"], storage_options=storage, **options)
         assert first == {each.name: each.state for each in result}
         assert tree(by_spark) == tree(alone)
         assert tree(alone)
@@ -275,7 +275,7 @@ def test_refused(command: Any, examples: Path, uploaded: Path, keys: Path, tmp_p
         done = command("restore", *words)
         assert (done.exit_code, reason in done.stderr) == (2, True), (words, done.stderr)
     assert tree(target) == before
-    with pytest.raises(RequestError, match="names is empty"):
+    with pytest.raises(RequestError, match="topic is empty"):
         jobs.restore_tier(None, url, str(target), [])
     with pytest.raises(RequestError, match="not the URL of a tier"):
         jobs.restore_tier(None, str(examples), str(target))

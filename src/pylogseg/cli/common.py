@@ -19,6 +19,7 @@ import click
 from pylogseg.cli import completion
 from pylogseg.cli.streams import Shown, bare, forget_output
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.tier.urls import check_layout
 from pylogseg.env.pool import processors
@@ -46,9 +47,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Chosen(NamedTuple):
     """The part of a disk that the arguments select."""
 
-    disk: Disk  #: Only what the names select.
-    names: list[str]  #: Topics, partitions and patterns; empty if all.
-    partitions: list[int] | None  #: From ``--partition``.
+    disk: Disk  #: Only what the names select, whatever its numbers.
+    choice: PartitionChoice
     from_log_start: bool = True  #: Begin at the log start offsets, and not at the first records.
 
     @property
@@ -60,13 +60,16 @@ class Chosen(NamedTuple):
         """Return the partitions of `logs`, in the same order."""
         from pylogseg.reading.log_reader import partitions_of
 
-        return partitions_of(self.disk, self.partitions, by_name=bool(self.names))
+        return partitions_of(self._numbered())
 
     def logs(self) -> list[LogFiles]:
         """Return the logs to read, one for each partition."""
         from pylogseg.reading.log_reader import logs_of
 
-        return logs_of(self.disk, self.partitions, by_name=bool(self.names), from_log_start=self.from_log_start)
+        return logs_of(self._numbered(), from_log_start=self.from_log_start)
+
+    def _numbered(self) -> Disk:
+        return self.disk.select(partition=self.choice.numbers or None)
 
 
 class Aliased(click.Option):
@@ -144,10 +147,10 @@ def select(
     """
     paths, names = paths_and_names(arguments)
     disk = open_dir(paths, tier=tier_of_command())
-    names += topic
+    choice = PartitionChoice.of((*names, *topic) or None, partition or None)
     report_notes(disk, from_log_start)
-    disk.check_numbers(partition)
-    return Chosen(disk.select(names) if names else disk, names, list(partition) or None, from_log_start)
+    choice.check_numbers([p.partition for p in disk.partitions] + [segment.partition for segment in disk.loose])
+    return Chosen(disk.select(choice.names or None), choice, from_log_start)
 
 
 def paths_and_names(arguments: Sequence[str], *, several: bool = False) -> tuple[list[str], list[str]]:

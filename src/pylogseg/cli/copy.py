@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import click
 
@@ -64,14 +65,13 @@ def copy(
     jobs: int,
 ) -> None:
     """Copy a partition or a log directory, SRC, into a new log directory, DST, while a broker may write to it."""
-    names += topic
-    size = 0 if dry_run else chosen_bytes(source, Options(names, partition))
+    choice: dict[str, Any] = {"topic": (*names, *topic) or None, "partition": partition or None}
+    size = 0 if dry_run else chosen_bytes(source, Options.of(choice))
     with common.progress(size, "copying") as advance:
         done = copy_log_dir(
             source,
             target,
-            topics=names,
-            partitions=partition,
+            **choice,
             dry_run=dry_run,
             jobs=jobs,
             on_bytes=advance,

@@ -251,7 +251,7 @@ def export(
     make = _decoded_columns if layout.is_table else _decoded_text
     layouts = make(layout, options, (internal, show_secrets), arguments, readers)
     _sweep(out)
-    lacking = lacking_for(chosen.disk, readers, chosen.names, chosen.partitions, jobs=workers.jobs)
+    lacking = lacking_for(chosen.disk, readers, chosen.choice, jobs=workers.jobs)
     if workers.is_spark and (out.file or not isinstance(out.store, FolderStore) or layouts.is_typed):
         raise click.UsageError(
             "--spark exports to a folder that its workers share, and decodes nothing: leave out --spark, or see "

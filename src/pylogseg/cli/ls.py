@@ -89,7 +89,7 @@ def ls(
             packed = packed_as(bytes(view.read(0, LOOK_BYTES)))
         if packed is not None:
             raise RequestError(f"{segment.path} is a {packed} file, not a segment: unpack it first")
-    partitions = [p for p in chosen.disk.partitions if chosen.partitions is None or p.partition in chosen.partitions]
+    partitions = [p for p in chosen.disk.partitions if chosen.choice.has_number(p.partition)]
     if sort == "size":
         partitions.sort(key=bytes_on_disk, reverse=True)
     errors: list[Any] = []

@@ -83,7 +83,7 @@ def merge(
     paths, names = paths_and_names(arguments, several=True)
     sources = [DISK.convert(path, None, click.get_current_context()) for path in paths]
     sides = dict(side for text in take for side in _sides(text))
-    options = {"topics": (*names, *topic), "partitions": partition, "dry_run": dry_run, "jobs": jobs}
+    options = {"dry_run": dry_run, "jobs": jobs, "topic": (*names, *topic) or None, "partition": partition or None}
     Request(into, options, as_json, quiet, verbose).run(
         lambda path, **shared: merge_disks(sources, path, take=sides, cluster_metadata=cluster_metadata, **shared),
         columns=_COLUMNS,

@@ -59,10 +59,10 @@ def move(
     quiet: bool,
 ) -> None:
     """Move partitions from one log directory of a stopped broker, SRC, to another one, DST."""
-    options: dict[str, Any] = {"topics": (*names, *topic), "partitions": partition, "dry_run": dry_run}
+    choice: dict[str, Any] = {"topic": (*names, *topic) or None, "partition": partition or None}
     size = 0
     with contextlib.suppress(RequestError):  # what is in DST already
-        size = chosen_bytes(source, Options((*names, *topic), partition))
-    Request(source, options, as_json, quiet).run(
+        size = chosen_bytes(source, Options.of(choice))
+    Request(source, {**choice, "dry_run": dry_run}, as_json, quiet).run(
         move_partitions, passes=2, total_bytes=size, target=target, force=force
     )

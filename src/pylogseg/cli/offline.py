@@ -253,7 +253,7 @@ def _command(function: Callable[..., None], jobs: Callable[[Any], Any]) -> Calla
     ) -> None:
         shared = {name: rest.pop(name) for name in _OPTION_NAMES}
         workers = workers_of(rest)
-        shared.update(topics=(*names, *topic) or None, partitions=partition or None, config=parse_settings(config))
+        shared.update(topic=(*names, *topic) or None, partition=partition or None, config=parse_settings(config))
         function(Request(directory, shared, as_json, quiet, verbose, workers), **rest)
 
     return decorated(command, (*_OPTIONS[:-2], *worker_options(jobs), *_OPTIONS[-2:]))

@@ -153,14 +153,13 @@ def report(
     config = common.parse_settings(settings)
     again = command_of(
         paths,
-        chosen.names,
+        chosen.choice,
         full=full,
         since=since,
         until=until,
         sample=sample,
         registry=registry,
         value_as=value_as,
-        numbers=partition,
         config=config,
     )
     options = ReportOptions(
@@ -172,15 +171,14 @@ def report(
         value_as=value_as,
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         limit_bytes=max_decompressed_bytes,
-        names=chosen.names,
-        numbers=chosen.partitions,
+        choice=chosen.choice,
         config=config,
         server_properties=server_properties,
         command=again,
         paths=paths,
         now_ms=time.time_ns() // 1_000_000 if now is None else now,
     )
-    scanned = partitions_to_scan(chosen.disk, chosen.names, chosen.partitions)
+    scanned = partitions_to_scan(chosen.disk, chosen.choice)
     size = sum(segment.size for p in scanned for segment in p.segments)
     size += sum(segment.size for segment in chosen.disk.loose)
     with workers.executor() as executor, common.progress(size, "report") as advance:

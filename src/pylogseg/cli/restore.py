@@ -146,8 +146,8 @@ def restore(
     """
     if os.path.isdir(source):
         refuse_unfinished(source)
-    options: dict[str, Any] = {"topics": (*names, *topic), "partitions": partition, "dry_run": dry_run}
-    Request(source, options, as_json, quiet, workers=workers).run(
+    choice = {"topic": (*names, *topic) or None, "partition": partition or None}
+    Request(source, {**choice, "dry_run": dry_run}, as_json, quiet, workers=workers).run(
         restore_partitions,
         takes_executor=True,
         total_bytes=_size(source),

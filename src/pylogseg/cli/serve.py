@@ -51,8 +51,9 @@ taken, or a broker that has the lock: serve a copy then (pylogseg copy).
     cls=common.Aliased,
     multiple=True,
     metavar="NAME",
-    help="Serve only this topic or pattern; repeatable.",
+    help="Serve only this topic, partition or pattern; repeatable.",
 )
+@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Serve only partition N; repeatable.")
 @click.option(
     "--end-open-transactions",
     is_flag=True,
@@ -79,6 +80,7 @@ taken, or a broker that has the lock: serve a copy then (pylogseg copy).
 def serve(
     directories: tuple[str, ...],
     topics: tuple[str, ...],
+    partition: tuple[int, ...],
     end_open_transactions: bool,
     group_offsets: bool,
     commits: str | None,
@@ -92,7 +94,8 @@ def serve(
     def made() -> Server:
         return opening.serve(
             *directories,
-            topics=topics,
+            topic=topics or None,
+            partition=partition or None,
             until_checkpoint=until_checkpoint,
             end_open_transactions=end_open_transactions,
             group_offsets=group_offsets,

@@ -20,6 +20,7 @@ from pylogseg.cli.common import (
     try_print,
 )
 from pylogseg.cli.workers import Workers, workers_option
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
@@ -84,7 +85,7 @@ def verify(
     Notices (a torn tail after a crash, leftover files, missing indexes) do not change it: a broker handles them itself.
     """
     chosen = select(arguments, topic, partition, from_log_start=False)  # which has findings of its own for that
-    partitions = _partitions(chosen.disk, chosen.names, chosen.partitions)
+    partitions = _partitions(chosen.disk, chosen.choice)
     summary = VerifySummary(Level[level.upper()])
     segments = [s for p in partitions for s in p.segments] + list(chosen.disk.loose)
     is_read = True
@@ -93,8 +94,7 @@ def verify(
             chosen.disk,
             summary,
             partitions=partitions,
-            names=chosen.names,
-            numbers=chosen.partitions,
+            choice=chosen.choice,
             executor=executor,
             limit_bytes=max_decompressed_bytes,
             on_bytes=advance,
@@ -117,10 +117,10 @@ def _with_remote_metadata(path: str) -> Disk:
     return disk
 
 
-def _partitions(disk: Disk, names: list[str], numbers: list[int] | None) -> list[Partition]:
+def _partitions(disk: Disk, choice: PartitionChoice) -> list[Partition]:
     """Return live partitions; others only if they are named, or there is nothing else."""
-    is_named = bool(names) or len(disk.partitions) == 1
-    return [p for p in disk.partitions if (is_named or not p.state) and (not numbers or p.partition in numbers)]
+    is_named = disk.is_named or len(disk.partitions) == 1
+    return [p for p in disk.partitions if (is_named or not p.state) and choice.has_number(p.partition)]
 
 
 _LABELS = {"damage": "DAMAGE", "notice": "notice", "unread": "UNREAD", "unknown": "UNKNOWN"}

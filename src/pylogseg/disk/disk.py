@@ -11,9 +11,10 @@ import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.folders import (
     Contents,
     ambiguous,
@@ -251,7 +252,7 @@ class Disk:
     unknown_starts : tuple of CorruptionError and StorageError
         Why it is not known where logs start.
     is_named : bool
-        Whether the partitions were given one by one: then those with a state are read too.
+        Whether the partitions were named, or given one by one: then those with a state are read too.
 
     Iterate over it for its partitions; ``disk["orders"]`` selects those of a topic or a pattern, like `select`.
     """
@@ -299,46 +300,48 @@ class Disk:
                 yield from partition.segments
         yield from self.loose
 
-    def select(self, names: str | Iterable[str]) -> Disk:
-        """Select partitions by names or patterns; without names, none.
+    def select(self, topic: str | Sequence[str] | None = None, partition: int | Sequence[int] | None = None) -> Disk:
+        """Select partitions by names or patterns, by numbers, or by both.
 
         Parameters
         ----------
-        names : str or iterable of str
+        topic : str or sequence of str, optional
             A topic (``orders``), a partition (``orders-3``), a folder's whole name (``orders-3.…-stray``), or a shell
-            pattern for any of these.
+            pattern for any of these; of several, what any of them selects. All if left out.
+        partition : int or sequence of int, optional
+            Only partitions with these numbers; those with a state (``stray``) only if they are named.
 
         Raises
         ------
         RequestError
-            If a name matches nothing; the message lists what there is.
+            If a name or a number matches nothing; the message lists what there is.
         """
+        choice = PartitionChoice.of(topic, partition)
+        found = self._of_names(choice.names) if choice.names else self
+        if not choice.numbers:
+            return found
+        there = [p for p in found.partitions if found.is_named or not p.state]
+        choice.check_numbers([p.partition for p in there] + [segment.partition for segment in found.loose])
+        return replace(
+            found,
+            partitions=tuple(p for p in there if choice.has_number(p.partition)),
+            loose=tuple(segment for segment in found.loose if choice.has_number(segment.partition)),
+        )
+
+    def _of_names(self, names: Iterable[str]) -> Disk:
         chosen: dict[str, Partition] = {}
         loose: dict[str, Segment] = {}
-        for name in [names] if isinstance(names, str) else names:
+        for name in names:
             asked, files = self._asked(name), [s for s in self.loose if _is_of(s, name)]
             if not asked and not files:
                 raise not_here(name, (p.name for p in self.partitions))
             chosen.update((p.path, p) for p in asked)
             loose.update((segment.path, segment) for segment in files)
-        return Disk(self.log_dirs, tuple(chosen.values()), tuple(loose.values()), self.notes, self.unknown_starts)
+        return replace(self, partitions=tuple(chosen.values()), loose=tuple(loose.values()), is_named=True)
 
     def has(self, name: str) -> bool:
         """Check whether a name or pattern matches something; see `select`."""
         return bool(self._asked(name)) or any(_is_of(segment, name) for segment in self.loose)
-
-    def check_numbers(self, numbers: Iterable[int]) -> None:
-        """Raise for numbers that no partition has.
-
-        Raises
-        ------
-        RequestError
-            With the missing numbers.
-        """
-        there = {p.partition for p in self.partitions} | {segment.partition for segment in self.loose}
-        missing = sorted(set(numbers) - there)
-        if missing:
-            raise RequestError(f"no partition {', '.join(map(str, missing))} among those selected")
 
     def _asked(self, name: str) -> list[Partition]:
         return [p for p in self.partitions if is_asked(p.name, parse_partition_folder(p.name), name)]
@@ -348,20 +351,6 @@ def _is_of(segment: Segment, name: str) -> bool:
     """Check whether a single file belongs to a partition that a name selects."""
     folder = f"{segment.topic}-{segment.partition}"
     return bool(segment.topic) and is_asked(folder, parse_partition_folder(folder), name)
-
-
-def check_once(partitions: Iterable[Partition]) -> None:
-    """Refuse partitions with two folders: their records would be read twice."""
-    seen: dict[str, Partition] = {}
-    for partition in partitions:
-        if partition.topic:
-            name = partition.name if partition.state else f"{partition.topic}-{partition.partition}"
-            other = seen.setdefault(name, partition)
-            if other is not partition:
-                raise RequestError(
-                    f"{name} lies in two folders, {other.path} and {partition.path}: are they replicas of two brokers, "
-                    "or did a move end in the middle? Name the one that is meant"
-                )
 
 
 class _UnknownStarts(NamedTuple):

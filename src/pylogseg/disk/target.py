@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.folders import (
     ambiguous,
     has_log_dir_files,
@@ -99,24 +100,24 @@ class Target:
         if has_log_dir_files(entries):
             raise ambiguous(path, entries)
 
-    def chosen(self, topics: Iterable[str] = (), partitions: Iterable[int] = ()) -> list[str]:
-        """Select folders by names (see `is_asked`) and numbers, in the order of their names; none means all.
+    def chosen(self, choice: PartitionChoice) -> list[str]:
+        """Select folders by names (see `is_asked`) and numbers, in the order of their names.
 
         Raises RequestError if one matches nothing, or a name is that of a partition and of a topic.
         """
-        names, asked = sorted(self.names), list(topics)
-        found = set() if asked else set(names)
-        for topic in asked:
+        names = sorted(self.names)
+        found = set() if choice.names else set(names)
+        for topic in choice.names:
             matching = [name for name in names if is_asked(name, parse_partition_folder(name), topic)]
             if not matching:
                 raise not_here(topic, names, f"in {self.parent}")
             if topic in matching and len(matching) > 1:
                 self._refuse_two_meanings(topic, matching)
             found.update(matching)
-        for number in (numbers := set(partitions)):
+        for number in choice.numbers:
             if not any(_number(name) == number for name in found):
                 raise RequestError(f"no partition {number} among those selected in {self.parent}")
-        return [name for name in names if name in found and (not numbers or _number(name) in numbers)]
+        return [name for name in names if name in found and (not choice.numbers or _number(name) in choice.numbers)]
 
     def _refuse_two_meanings(self, asked: str, matching: list[str]) -> None:
         """Raise if ``orders-3`` is both partition 3 of ``orders`` and a topic."""
@@ -136,17 +137,15 @@ class Target:
         ]
 
 
-def chosen_in(
-    places: list[Target], topics: Iterable[str] = (), partitions: Iterable[int] = ()
-) -> list[tuple[Target, list[str]]]:
+def chosen_in(places: list[Target], choice: PartitionChoice) -> list[tuple[Target, list[str]]]:
     """Select folders in several log directories, see `Target.chosen`; directories without any are left out.
 
     Raises RequestError if a name or a number matches nothing, or a partition is in two of them.
     """
     if len(places) == 1:
-        return [(places[0], places[0].chosen(topics, partitions))]
+        return [(places[0], places[0].chosen(choice))]
     every = tuple(dict.fromkeys(name for place in places for name in place.names))
-    chosen = set(Target(_paths(places), every, None, True).chosen(topics, partitions))
+    chosen = set(Target(_paths(places), every, None, True).chosen(choice))
     found = [(place, sorted(chosen.intersection(place.names))) for place in places]
     seen: dict[str, Target] = {}
     for place, names in found:

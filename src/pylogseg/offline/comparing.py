@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.disk.folders import not_here
 from pylogseg.env.executor import Executor, Threads
@@ -227,12 +228,11 @@ def diff(
     latest = Latest(memory_bytes=memory_bytes) if mode == "latest" else None
     if latest is not None:
         latest.check(options)
-    names = [topic] if isinstance(topic, str) else topic
-    numbers = [partition] if isinstance(partition, int) else partition
-    one, other = as_disk(a), as_disk(b)
-    disks = named_on_either(one, other, names)
-    Disk((), disks[0].partitions + disks[1].partitions, disks[0].loose + disks[1].loose).check_numbers(numbers or ())
-    pairs = _pairs(*(_logs(disk, numbers, names is not None, from_log_start) for disk in disks))
+    choice = PartitionChoice.of(topic, partition)
+    disks = named_on_either(as_disk(a), as_disk(b), choice.names)
+    there = [p.partition for disk in disks for p in disk.partitions]
+    choice.check_numbers(there + [segment.partition for disk in disks for segment in disk.loose])
+    pairs = _pairs(*(_logs(disk, choice, from_log_start) for disk in disks))
     comparison = _Comparison(mode, offset, common, options, latest, max_ranges)
     sizes = [sum(segment.size for log in sides if log for segment in log.segments) for _, *sides in pairs]
     workers = executor or Threads(job_count(jobs))
@@ -242,24 +242,26 @@ def diff(
 _Pair = tuple[str, LogFiles | None, LogFiles | None]
 
 
-def named_on_either(a: Disk, b: Disk, names: Sequence[str] | None) -> tuple[Disk, Disk]:
-    """Select names on two sides, everything if `names` is None; RequestError for a name that is on neither."""
-    if names is None:
+def named_on_either(a: Disk, b: Disk, names: Sequence[str]) -> tuple[Disk, Disk]:
+    """Select names on two sides, everything without any; RequestError for a name that is on neither."""
+    if not names:
         return a, b
     for name in names:
         if not a.has(name) and not b.has(name):
             raise not_here(name, (p.name for side in (a, b) for p in side.partitions), "on either side")
-    one, other = (side.select(name for name in names if side.has(name)) for side in (a, b))
+    here = [[name for name in names if side.has(name)] for side in (a, b)]
+    one, other = (side.select(some) if some else Disk((), ()) for side, some in zip((a, b), here, strict=True))
     return one, other
 
 
-def _logs(disk: Disk, numbers: Sequence[int] | None, by_name: bool, from_log_start: bool) -> list[LogFiles]:
+def _logs(disk: Disk, choice: PartitionChoice, from_log_start: bool) -> list[LogFiles]:
     """Return the logs of one side; numbers that only the other side has are missing here."""
-    if numbers is not None:
-        there = {p.partition for p in disk.partitions if by_name or not p.state}
+    if choice.numbers:
+        there = {p.partition for p in disk.partitions if disk.is_named or not p.state}
         there |= {segment.partition for segment in disk.loose}
-        numbers = [number for number in numbers if number in there]
-    return logs_of(disk, numbers, by_name=by_name, from_log_start=from_log_start)
+        some = [number for number in choice.numbers if number in there]
+        disk = disk.select(partition=some) if some else Disk((), ())
+    return logs_of(disk, from_log_start=from_log_start)
 
 
 def _pairs(left: Sequence[LogFiles], right: Sequence[LogFiles]) -> list[_Pair]:

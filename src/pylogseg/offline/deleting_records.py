@@ -65,9 +65,9 @@ def delete_records(
     missing: list[str] = []
     if isinstance(offsets, Mapping):
         missing = sorted(set(offsets).difference(*(place.names for place in places)))
-    if isinstance(offsets, Mapping) and not shared.topics:
-        shared = dataclasses.replace(shared, topics=sorted(set(offsets) - set(missing)) or sorted(offsets))
-    elif places[0].is_whole and not shared.topics and not shared.partitions:
+    if isinstance(offsets, Mapping) and not shared.choice.names:
+        shared = dataclasses.replace(shared, topic=sorted(set(offsets) - set(missing)) or sorted(offsets))
+    elif places[0].is_whole and shared.choice.is_all:
         raise RequestError("one offset for all partitions there are: name those that are meant, or '*' for all")
 
     def work(part: OfflinePartition) -> None:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from glob import has_magic
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.folders import is_asked, look
 from pylogseg.disk.target import Target, moving_picture
 from pylogseg.env.storage import LocalStorage, Storage, check_no_link
@@ -36,8 +37,8 @@ def move(
     path: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    topics: Sequence[str] = (),
-    partitions: Sequence[int] = (),
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
     dry_run: bool = False,
     force: bool = False,
     on_result: Callable[[PartitionResult], None] | None = None,
@@ -57,10 +58,10 @@ def move(
         The log directory that has the partitions.
     target : path
         The one that gets them; an empty folder becomes one.
-    topics : sequence of str
+    topic : str or sequence of str, optional
         Topics (``orders``), partitions (``orders-3``) or shell patterns; ``*`` for all.
-    partitions : sequence of int
-        Only these numbers.
+    partition : int or sequence of int, optional
+        Only partitions with these numbers.
     dry_run : bool
         Only say what would be done, by what the folders list.
     force : bool
@@ -86,7 +87,8 @@ def move(
     CorruptionError
         If a checkpoint or ``meta.properties`` cannot be read.
     """
-    if not topics and not partitions:
+    choice = PartitionChoice.of(topic, partition)
+    if choice.is_all:
         raise RequestError("nothing is named: say which topics or partitions are to be moved, or '*' for all")
     disk = LocalStorage() if storage is None else storage
     place = Target.find(disk, os.fspath(path))
@@ -99,13 +101,13 @@ def move(
     _check_pair(disk, place.parent, into)
     check_log_dir(disk, into)
     job = _Move(disk, place, into, on_result or (lambda result: None), on_bytes or (lambda size: None))
-    here, arrived = _chosen(place, job.there(), list(topics), partitions)
+    here, arrived = _chosen(place, job.there(), choice)
     if isinstance(disk, LocalStorage):
-        job.look(here, topics, partitions, force)
+        job.look(here, choice, force)
         job.compare_ids(here)
     if not here and not arrived:
         job.note(f"{place.parent} has no such partition; what fits is in {into} already")
-    return job.plan(here, arrived, topics) if dry_run else job.run(here, arrived, topics)
+    return job.plan(here, arrived, choice.names) if dry_run else job.run(here, arrived, choice.names)
 
 
 def check_log_dir(storage: Storage, path: str) -> None:
@@ -144,13 +146,11 @@ def _owner(storage: Storage, log_dir: str) -> tuple[str | None, int | None] | No
     return meta.cluster_id, meta.node_id
 
 
-def _chosen(
-    place: Target, there: Sequence[str], topics: Sequence[str], partitions: Sequence[int]
-) -> tuple[list[str], list[str]]:
+def _chosen(place: Target, there: Sequence[str], choice: PartitionChoice) -> tuple[list[str], list[str]]:
     """Folders to move, and those that were asked for by a name, but lie in the target."""
-    every = Target(place.parent, tuple({*place.names, *there}), None, True).chosen(topics, partitions)
+    every = Target(place.parent, tuple({*place.names, *there}), None, True).chosen(choice)
     own = set(place.names)
-    return [name for name in every if name in own], [n for n in every if n not in own and _is_named(n, topics)]
+    return [name for name in every if name in own], [n for n in every if n not in own and _is_named(n, choice.names)]
 
 
 def _is_named(name: str, topics: Sequence[str]) -> bool:
@@ -179,9 +179,9 @@ class _Move:
         """Something about the two directories."""
         self._result.notes.append(text)
 
-    def look(self, names: Sequence[str], topics: Sequence[str], numbers: Sequence[int], force: bool) -> None:
+    def look(self, names: Sequence[str], choice: PartitionChoice, force: bool) -> None:
         """Ask what the partitions to move are known to lack, and which of those that were asked for are gone."""
-        moved, found = self.there(), lacking_in([(self._place, names)], topics, numbers)
+        moved, found = self.there(), lacking_in([(self._place, names)], choice)
         self._result.lacking += [finding for finding in found if not finding.is_damage]
         for finding in known(found):
             above, last = self._storage.split(finding.path)

@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.pool import job_count
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
 from pylogseg.offline.result import PartitionResult
 
-#: None or left out means all; an empty sequence, which may be the result of a computation, is refused.
-_CHOICES = ("topics", "partitions")
 _PATHS = ("into", "server_properties", "cluster_metadata")
 
 
@@ -30,15 +29,10 @@ class FixedClock:
 
 
 class OptionKeywords(TypedDict, total=False):
-    """The keywords that every offline command takes besides its own: the fields of `Options`.
-
-    ``topic`` and ``partition`` may stand for ``topics`` and ``partitions``, as in `pylogseg.read`.
-    """
+    """The keywords that every offline command takes besides its own: the fields of `Options`."""
 
     topic: str | Sequence[str] | None
-    topics: Sequence[str] | None
     partition: int | Sequence[int] | None
-    partitions: Sequence[int] | None
     dry_run: bool
     into: str | os.PathLike[str] | None
     config: Mapping[str, str]
@@ -57,10 +51,10 @@ class Options:
 
     Attributes
     ----------
-    topics : sequence of str
-        Topics (``orders``), partitions (``orders-3``) or shell patterns; all if left out. An empty one is refused.
-    partitions : sequence of int
-        Only these numbers; all if left out. An empty one is refused.
+    topic : str or sequence of str, optional
+        Topics (``orders``), partitions (``orders-3``) or shell patterns; all if left out.
+    partition : int or sequence of int, optional
+        Only partitions with these numbers.
     dry_run : bool
         Do everything in memory and leave the disk as it is.
     into : str or None
@@ -86,8 +80,8 @@ class Options:
         The storage of the logs.
     """
 
-    topics: Sequence[str] = ()
-    partitions: Sequence[int] = ()
+    topic: str | Sequence[str] | None = None
+    partition: int | Sequence[int] | None = None
     dry_run: bool = False
     into: str | None = None
     config: Mapping[str, str] = field(default_factory=dict)
@@ -108,34 +102,21 @@ class Options:
         RequestError
             For an unknown option, an empty selection, and a dry run on a storage other than local disks.
         """
-        known, options = cls.__dataclass_fields__, dict(options)
-        for one, several in (("topic", "topics"), ("partition", "partitions")):  # as `pylogseg.read` calls them
-            if one in options:
-                if several in options:
-                    raise RequestError(f"{one} and {several} mean the same: give one of them")
-                given = options.pop(one)
-                if given is not None:
-                    if given == "" or (not isinstance(given, int) and not len(given)):
-                        raise RequestError(f"{one} is empty: leave it out to select all")
-                    options[several] = [given] if isinstance(given, (str, int)) else given
+        known = cls.__dataclass_fields__
         for name in options:
             if name not in known:
                 raise RequestError(f"unknown option {name!r}; expected one of {', '.join(known)}")
-        options = {name: value for name, value in options.items() if value is not None or name not in _CHOICES}
-        for name in _CHOICES:
-            if name in options and not isinstance(options[name], str):
-                options[name] = tuple(options[name])
-                if not options[name]:
-                    raise RequestError(f"{name} is empty: leave it out (or None) to select all")
-                if "" in options[name]:
-                    raise RequestError(f"{name}: a name is empty")
         paths = {name: os.fspath(options[name]) for name in _PATHS if options.get(name) is not None}
         made = cls(**{**options, **paths, "jobs": job_count(options.get("jobs", 1))})
-        if isinstance(made.topics, str):
-            raise RequestError(f"topics are a sequence of names, not the string {made.topics!r}")
+        made.choice  # noqa: B018  (what is wrong with it is said before anything is done)
         if made.dry_run and not isinstance(made.storage, LocalStorage):
             raise RequestError("a dry run works on the disks of this machine only")
         return made
+
+    @property
+    def choice(self) -> PartitionChoice:
+        """What `topic` and `partition` select."""
+        return PartitionChoice.of(self.topic, self.partition)
 
     @property
     def clock(self) -> Clock:

@@ -98,7 +98,7 @@ def _refusals(place: Target) -> list[Finding]:
 def unflushed_bytes(path: str, options: Options, full: bool) -> int:
     """Bytes of the segments that a recovery will read, about; for a bar of progress."""
     storage, total = options.storage, 0
-    for place, names in chosen_in(Target.find_all(storage, path), options.topics, options.partitions):
+    for place, names in chosen_in(Target.find_all(storage, path), options.choice):
         if place.error is not None or (not full and _is_marked(storage, place)):
             continue
         in_dir = place.log_dir is not None and not full

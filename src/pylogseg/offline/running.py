@@ -75,7 +75,7 @@ def run(
     """
     command = _Command(work, check, takes, frees, names_lacks)
     places = Target.find_all(options.storage, os.fspath(path))
-    chosen = chosen_in(places, options.topics, options.partitions)
+    chosen = chosen_in(places, options.choice)
     if len(places) == 1:
         return _run_one(*chosen[0], options, command)
     if not options.dry_run and isinstance(options.storage, LocalStorage):
@@ -153,13 +153,13 @@ def _run_there(place: Target, names: list[str], settings: Settings, options: Opt
 
 def is_named(place: Target, options: Options) -> bool:
     """Check whether partitions were asked for, as opposed to all that there are."""
-    return bool(not place.is_whole or options.topics or options.partitions)
+    return not place.is_whole or not options.choice.is_all
 
 
 def chosen_bytes(path: str, options: Options) -> int:
     """Bytes of the files in the chosen partitions' folders, for a bar of progress."""
     storage = options.storage
-    chosen = chosen_in(Target.find_all(storage, path), options.topics, options.partitions)
+    chosen = chosen_in(Target.find_all(storage, path), options.choice)
     folders = [storage.join(place.parent, name) for place, names in chosen for name in names]
     return sum(entry.size for folder in folders for entry in sizes_in(storage, folder) if entry.name.endswith(".log"))
 

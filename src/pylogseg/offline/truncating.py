@@ -44,7 +44,7 @@ def truncate(path: str | os.PathLike[str], to: int, **options: Unpack[OptionKeyw
     shared = Options.of(options)
     if to < 0:
         raise RequestError(f"invalid offset {to}: a log cannot end below 0")
-    chosen = chosen_in(Target.find_all(shared.storage, os.fspath(path)), shared.topics, shared.partitions)
+    chosen = chosen_in(Target.find_all(shared.storage, os.fspath(path)), shared.choice)
     count = sum(len(names) for _, names in chosen)
     if count != 1:
         raise RequestError(f"{count} partitions are selected: name the one to truncate to {to}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk.disk import Disk, Partition, Segment, check_once
+from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format import text
 from pylogseg.format.batches import BatchTable
@@ -70,52 +69,36 @@ class LogFiles(NamedTuple):
             options.gaps.append(gap)
 
 
-def whole_number(number: Any, name: str) -> int:
-    """Return a number as int; raise RequestError for text, fractions and truth values."""
-    try:
-        if isinstance(number, bool):
-            raise TypeError
-        return operator.index(number)
-    except TypeError:
-        raise RequestError(f"{name} must be a whole number, not {number!r}") from None
-
-
-def partitions_of(
-    disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False
-) -> list[Partition]:
-    """Return the partitions to read: live ones; others only if they are selected or if there are no others.
+def partitions_of(disk: Disk) -> list[Partition]:
+    """Return the partitions to read: live ones; others only if they are named or if there are no others.
 
     Unreadable ones come last, so that everything readable is read before an error ends the reading. Raises RequestError
-    if no partition has one of these numbers, or one lies in two folders.
+    if one lies in two folders.
     """
-    numbers = numbers_of(partition)
-    if numbers is None:
-        sole = len(disk.partitions) == 1
-        chosen = [p for p in disk.partitions if by_name or sole or not p.state]
-    else:
-        there = [p for p in disk.partitions if by_name or not p.state]
-        Disk((), tuple(there), disk.loose).check_numbers(numbers)
-        chosen = [p for p in there if p.partition in numbers]
+    is_named = disk.is_named or len(disk.partitions) == 1
+    chosen = [p for p in disk.partitions if is_named or not p.state]
     check_once(chosen)
     return [p for p in chosen if p.error is None] + [p for p in chosen if p.error is not None]
 
 
-def numbers_of(partition: int | Sequence[int] | None) -> set[int] | None:
-    """Return the numbers of an argument `partition`; None for all."""
-    if partition is None:
-        return None
-    several = partition if isinstance(partition, Iterable) and not isinstance(partition, str) else [partition]
-    return {whole_number(number, "partition") for number in several}
+def check_once(partitions: Iterable[Partition]) -> None:
+    """Refuse partitions with two folders: their records would be read twice."""
+    seen: dict[str, Partition] = {}
+    for partition in partitions:
+        if partition.topic:
+            name = partition.name if partition.state else f"{partition.topic}-{partition.partition}"
+            other = seen.setdefault(name, partition)
+            if other is not partition:
+                raise RequestError(
+                    f"{name} lies in two folders, {other.path} and {partition.path}: are they replicas of two brokers, "
+                    "or did a move end in the middle? Name the one that is meant"
+                )
 
 
-def logs_of(
-    disk: Disk, partition: int | Sequence[int] | None = None, *, by_name: bool = False, from_log_start: bool = True
-) -> list[LogFiles]:
+def logs_of(disk: Disk, *, from_log_start: bool = True) -> list[LogFiles]:
     """Return single files and what `partitions_of` selects, as logs; StorageError if none can be listed."""
-    chosen = partitions_of(disk, partition, by_name=by_name)
-    numbers = numbers_of(partition)
-    files = [segment for segment in disk.loose if numbers is None or segment.partition in numbers]
-    if chosen and chosen[0].error is not None and not files:
+    chosen = partitions_of(disk)
+    if chosen and chosen[0].error is not None and not disk.loose:
         raise _copy_of(chosen[0].error)
     logs = [
         LogFiles(
@@ -137,7 +120,7 @@ def logs_of(
             None,
             segment.path,
         )
-        for segment in files
+        for segment in disk.loose
     ]
     readable = sum(log.error is None for log in logs)
     return logs[:readable] + loose + logs[readable:]

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from pylogseg.disk.choice import whole_number
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.pool import job_count
 from pylogseg.errors import RequestError
@@ -19,7 +20,7 @@ from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.column_names import check_columns
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
-from pylogseg.reading.log_reader import Filter, LogSource, ReadScope, check_order, check_times, logs_of, whole_number
+from pylogseg.reading.log_reader import Filter, LogSource, ReadScope, check_order, check_times, logs_of
 from pylogseg.reading.partition import (
     OPEN_END,
     Chunk,
@@ -257,9 +258,7 @@ def read(
     [b'committed', b'committed']
     """
     limit = None if limit is None else whole_number(limit, "limit")
-    disk = as_disk(path)
-    if topic is not None:
-        disk = disk.select([topic] if isinstance(topic, str) else topic)
+    disk = as_disk(path).select(topic, partition)
     options = ReadOptions(
         isolation_level,
         on_corrupt,
@@ -274,7 +273,7 @@ def read(
     )
     if latest and jobs != 1:
         raise RequestError("jobs= and latest= cannot be combined: the last record of each key is found by one thread")
-    logs = logs_of(disk, partition, by_name=topic is not None or disk.is_named, from_log_start=from_log_start)
+    logs = logs_of(disk, from_log_start=from_log_start)
     last_only = Latest(tombstones, latest_memory_bytes) if latest else None
     wanted = None if filter is None else _of_arrow(filter)
     return reader_of(logs, offset, timestamp, limit, options, columns, last_only, wanted)

@@ -57,8 +57,7 @@ def gather(
     summary = VerifySummary(Level.INDEXES)
     if options.is_whole:
         reports = _reports(order, loose, scans, assembly)
-        names, numbers = options.names, options.numbers
-        findings = findings_of(disk, chosen, reports, summary, names=names, numbers=numbers)
+        findings = findings_of(disk, chosen, reports, summary, options.choice)
     else:
         findings = summary.added(_of_segments(_reports(order, loose, scans, assembly)))
     for finding in findings:
@@ -66,7 +65,7 @@ def gather(
     assembly.finish_partition()
     checked = {p.path for p in chosen}
     for partition in disk.partitions:
-        if partition.path not in checked and not options.names and not options.numbers:
+        if partition.path not in checked and options.choice.is_all:
             assembly.add_unscanned(partition)
     return assembly.facts(summary, round((time.monotonic() - began) * 1000))
 

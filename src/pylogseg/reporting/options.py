@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.env.executor import INLINE, Executor
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.reading.partition import Throttle
@@ -24,9 +25,7 @@ class ReportOptions:
     #: The most that a batch may decompress to.
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
     now_ms: int = field(default_factory=lambda: time.time_ns() // 1_000_000)
-    #: Of the partitions; all if there are none.
-    names: Sequence[str] = ()
-    numbers: Sequence[int] | None = None
+    choice: PartitionChoice = ALL
     registry: str | None = None  # by default the disk's own `_schemas`
     #: ``text`` leaves payloads as they are; ``schema`` says where no schema is known.
     value_as: str | None = None

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.beside import whole
 from pylogseg.env.executor import Threads
@@ -134,7 +135,8 @@ class Report:
 
 def report(
     path: _Path | Sequence[_Path] | Disk | Partition,
-    names: str | Sequence[str] | None = None,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
     *,
     full: bool = False,
     since: Moment | None = None,
@@ -156,8 +158,10 @@ def report(
     ----------
     path : path, URL, list of them, Disk or Partition
         As for `pylogseg.open_dir`.
-    names : str or sequence of str, optional
-        Topics, partitions or patterns; all if left out.
+    topic : str or sequence of str, optional
+        Topics, partitions (``orders-3``) or shell patterns; all if left out.
+    partition : int or sequence of int, optional
+        Only partitions with these numbers.
     full : bool
         Read every byte, and check it as `pylogseg verify` does. By default batch headers and a sample of the records
         are read; the report says what was not.
@@ -209,7 +213,7 @@ def report(
         raise RequestError(f"sample must not be negative, not {sample}")
     check_decoding(sample, registry, value_as)
     disk = as_disk(path)
-    given = [names] if isinstance(names, str) else list(names or ())
+    choice = PartitionChoice.of(topic, partition)
     since_ms, until_ms = milliseconds(since), milliseconds(until)
     check_times(since_ms, until_ms)
     paths = [path] if isinstance(path, (str, os.PathLike)) else [] if isinstance(path, (Disk, Partition)) else path
@@ -227,10 +231,10 @@ def report(
         config=dict(config or {}),
         server_properties=None if server_properties is None else os.fspath(server_properties),
         now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
-        names=given,
+        choice=choice,
         command=command_of(
             shown,
-            given,
+            choice,
             full=full,
             since=since_ms,
             until=until_ms,
@@ -241,7 +245,7 @@ def report(
         ),
         paths=shown,
     )
-    return reported(disk.select(given) if given else disk, options, on_bytes)
+    return reported(disk.select(topic, partition), options, on_bytes)
 
 
 def reported(
@@ -250,36 +254,35 @@ def reported(
     on_bytes: Callable[[int], None] | None = None,
 ) -> Report:
     """Return the report of what was selected of a disk; see `gather`."""
-    return Report(gather(disk, partitions_to_scan(disk, options.names, options.numbers), options, on_bytes))
+    return Report(gather(disk, partitions_to_scan(disk, options.choice), options, on_bytes))
 
 
-def partitions_to_scan(disk: Disk, names: Sequence[str], numbers: Sequence[int] | None = None) -> list[Partition]:
+def partitions_to_scan(disk: Disk, choice: PartitionChoice) -> list[Partition]:
     """Return the partitions whose segments are looked at: live ones, others only if they are named or alone."""
-    is_named = bool(names) or len(disk.partitions) == 1 or disk.is_named
-    return [p for p in disk.partitions if (is_named or not p.state) and (not numbers or p.partition in numbers)]
+    is_named = disk.is_named or len(disk.partitions) == 1
+    return [p for p in disk.partitions if (is_named or not p.state) and choice.has_number(p.partition)]
 
 
 def command_of(
     paths: Iterable[str],
-    names: Iterable[str],
+    choice: PartitionChoice,
     *,
     full: bool = False,
     since: int | None = None,
     until: int | None = None,
     sample: int = 0,
-    numbers: Iterable[int] = (),
     config: Mapping[str, str] | None = None,
     registry: _Path | None = None,
     value_as: str | None = None,
 ) -> str:
     """Return the command that makes a report again, without the login of a registry."""
-    words = ["pylogseg", "report", *paths, *names]
+    words = ["pylogseg", "report", *paths, *choice.names]
     where = None if registry is None else _LOGIN.sub("", os.fspath(registry))
     of_samples = {"--sample": sample or None, "--registry": where, "--value-as": value_as}
     for name, value in {"--since": since, "--until": until, **of_samples}.items():
         words += [] if value is None else [name, str(value)]
     words += [word for name, value in (config or {}).items() for word in ("--config", f"{name}={value}")]
-    words += [word for number in numbers for word in ("--partition", str(number))]
+    words += [word for number in choice.numbers for word in ("--partition", str(number))]
     return line(*words, *(["--full"] if full else []), "-o", "report.html")
 
 

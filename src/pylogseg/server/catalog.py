@@ -6,7 +6,6 @@ The engine is imported with the first log: to say what there is takes neither it
 
 from __future__ import annotations
 
-import fnmatch
 import logging
 import os
 import shutil
@@ -18,8 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
-from pylogseg.disk.folders import not_here, readable_topic_id
+from pylogseg.disk.folders import readable_topic_id
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.garbage import uncollected
 from pylogseg.env.locks import check_unlocked
@@ -265,14 +265,13 @@ class TopicDefaults(NamedTuple):
 class Catalog:
     """The topics of some log directories.
 
-    `names` are topics that are served, or shell patterns for them; none means all. RequestError if one selects nothing,
-    or one broker has a partition twice.
+    RequestError if a name or number of `choice` selects nothing, or one broker has a partition twice.
     """
 
     def __init__(
         self,
         disk: Disk,
-        names: Sequence[str] = (),
+        choice: PartitionChoice = ALL,
         *,
         view: View = View(),  # noqa: B008  (it cannot be changed)
         logs: LogOpener | None = None,
@@ -290,7 +289,7 @@ class Catalog:
         live = [each for each in disk.partitions if each.is_live and each.topic and each.topic != METADATA_TOPIC]
         self._files = {shown(each.files, each.path): each for each in disk.log_dirs}
         with uncollected():
-            self.show(self._topics(_chosen(live, names)))
+            self.show(self._topics(_chosen(live, choice)))
         known = [self.identity(path) for path in self.log_dirs]
         self.node_id = next((each.node_id for each in known if each.node_id is not None), 1)
         self.cluster_id = next((each.cluster_id for each in known if each.cluster_id), None) or _made_up(self.log_dirs)
@@ -303,7 +302,7 @@ class Catalog:
     def open(
         cls,
         paths: Sequence[str | os.PathLike[str]],
-        names: Sequence[str] = (),
+        choice: PartitionChoice = ALL,
         *,
         view: View = View(),  # noqa: B008  (it cannot be changed)
         storage_options: Mapping[str, Any] | None = None,
@@ -332,7 +331,7 @@ class Catalog:
                 if error.__cause__ is None:
                     remedy = f"or serve a copy: pylogseg copy {folder} FOLDER"
                     raise StorageError(folder, "serve", f"{error.reason}, {remedy}") from None
-        return cls(disk, names, view=view, logs=logs, defaults=defaults)
+        return cls(disk, choice, view=view, logs=logs, defaults=defaults)
 
     def show(self, topics: dict[str, Topic]) -> None:
         """Serve these topics; others go through them meanwhile, so that they are exchanged and not changed."""
@@ -452,16 +451,9 @@ class Catalog:
         self.logs.close()
 
 
-def _chosen(partitions: list[Partition], names: Sequence[str]) -> list[Partition]:
-    """Select topics by names or patterns; RequestError if one selects nothing."""
-    topics = {each.topic for each in partitions}
-    chosen = set() if names else topics
-    for name in names:
-        found = {topic for topic in topics if topic == name or fnmatch.fnmatchcase(topic, name)}
-        if not found:
-            raise not_here(name, (each.name for each in partitions))
-        chosen |= found
-    return [each for each in partitions if each.topic in chosen]
+def _chosen(partitions: list[Partition], choice: PartitionChoice) -> list[Partition]:
+    """Select from live partitions; a file by itself has no log to serve."""
+    return list(Disk((), tuple(partitions)).select(*choice.arguments))
 
 
 def _made_up(log_dirs: Iterable[str]) -> str:

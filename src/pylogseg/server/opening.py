@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.errors import RequestError
 from pylogseg.server.catalog import Catalog
 from pylogseg.server.committed import CommittedOffsets, Offsets
@@ -24,7 +25,8 @@ def serve(
     *more: str | os.PathLike[str],
     listen: str = "127.0.0.1:0",
     advertise: str | None = None,
-    topics: str | Sequence[str] = (),
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
     until_checkpoint: bool = False,
     end_open_transactions: bool = False,
     group_offsets: bool = False,
@@ -48,8 +50,10 @@ def serve(
     advertise : str, optional
         Address that clients are told, if it is another one: with mapped ports, in containers. By default the one that
         they connected to.
-    topics : str or sequence of str
-        Topics, or shell patterns for them; others do not exist for clients. By default all.
+    topic : str or sequence of str, optional
+        Topics, partitions (``orders-3``) or shell patterns; others do not exist for clients. By default all.
+    partition : int or sequence of int, optional
+        Only partitions with these numbers.
     until_checkpoint : bool
         Show only records below the checkpointed high watermark, as the broker did; by default all that are there.
     end_open_transactions : bool
@@ -82,7 +86,7 @@ def serve(
     Raises
     ------
     RequestError
-        If a topic is not there, an address is none, or one broker has a partition twice.
+        If a name or a number is not there, an address is none, or one broker has a partition twice.
     StorageError
         If a directory cannot be listed, a running broker has its lock, or the address is taken.
 
@@ -91,7 +95,7 @@ def serve(
     >>> with pylogseg.serve("examples/data") as server:  # doctest: +SKIP
     ...     consumer = kafka.KafkaConsumer("orders", bootstrap_servers=server.bootstrap_servers)
     """
-    names = [topics] if isinstance(topics, str) else list(topics)
+    choice = PartitionChoice.of(topic, partition)
     if on_corrupt not in ("send", "skip"):
         raise RequestError(f"on_corrupt must be 'send' or 'skip', not {on_corrupt!r}")
     limits = Limits(connections=max_connections)
@@ -99,7 +103,7 @@ def serve(
     if guard.acls:
         raise RequestError("ACLs (acls) need a server that clients may write to: pylogseg broker, Broker")
     view = View(until_checkpoint, on_corrupt == "skip", end_open_transactions)
-    catalog = Catalog.open([path, *more], names, view=view, storage_options=storage_options, tier=tier)
+    catalog = Catalog.open([path, *more], choice, view=view, storage_options=storage_options, tier=tier)
     load = _offsets(catalog, group_offsets)
     if commits is None:
         groups = GroupCoordinator(CommittedOffsets(load))

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from pylogseg.disk.disk import Disk, Partition, Segment, check_once, open_dir
+from pylogseg.disk.disk import Disk, Partition, Segment, open_dir
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.codec_error import with_option
 from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
 from pylogseg.reading import log_ends
-from pylogseg.reading.log_reader import LogFiles, logs_of
+from pylogseg.reading.log_reader import LogFiles, check_once, logs_of
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.reading.plan import is_all_damage
 from pylogseg.reading.ranges import Extent

@@ -122,8 +122,7 @@ def dataset(
     [{'offset': 0, 'value': b'committed'}, {'offset': 1, 'value': b'committed'}]
     """
     whole = as_disk(path)
-    disk = whole if topic is None else whole.select(topic)
-    by_name = topic is not None or disk.is_named
+    disk = whole.select(topic)
     options = ReadOptions(
         isolation_level, on_corrupt, control=control, check_crc=check_crc, limit_bytes=max_decompressed_bytes
     )
@@ -142,8 +141,8 @@ def dataset(
         if of in STATE_TABLES or of == "cluster_partitions":
             return TableDataset(StateScan("partitions" if of == "cluster_partitions" else of, disk))
     if of != "records":
-        return TableDataset(table_of(of, disk, partition, by_name=by_name))
-    logs = logs_of(disk, partition, by_name=by_name, from_log_start=from_log_start)
+        return TableDataset(table_of(of, disk, partition))
+    logs = logs_of(disk.select(partition=partition), from_log_start=from_log_start)
     columns = COLUMNS if columns is None else columns
     scope = ReadScope(logs, (0, OPEN_END), (None, None), None, options)
     if decoding is None:
@@ -156,17 +155,15 @@ def dataset(
 
 
 def openers(
-    disk: Disk, partition: Sequence[int] | None, by_name: bool, of_topic: TopicOpener | None = None, **options: Any
+    disk: Disk, partition: Sequence[int] | None, of_topic: TopicOpener | None = None, **options: Any
 ) -> dict[str, Opener]:
     """Return a function for each table of a disk that opens it; `options` are those of `dataset`, for records.
 
-    `by_name`: the partitions were named, and those with a state are read too. `of_topic` opens the table of a topic in
-    the place of `dataset`, where keys or values are decoded.
+    `of_topic` opens the table of a topic in the place of `dataset`, where keys or values are decoded.
     """
-    numbers = None if partition is None else {*partition}
-    loose = tuple(segment for segment in disk.loose if numbers is None or segment.partition in numbers)
-    there = tuple(p for p in disk.partitions if numbers is None or p.partition in numbers)
-    read = Disk((), tuple(partitions_of(disk, partition, by_name=by_name)), loose, is_named=True)
+    there = tuple(p for p in disk.partitions if partition is None or p.partition in partition)
+    chosen = disk.select(partition=partition)
+    read = Disk((), tuple(partitions_of(chosen)), chosen.loose, is_named=True)
     found: dict[str, Opener] = {}
     for name in _OF_DISK:
         # Partitions are listed that are not read, such as strays.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, NamedTuple, cast
 
@@ -16,7 +17,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import readable
 from pylogseg.inspect.stats.listing import shown_path
 from pylogseg.reading.filters import fields_of
-from pylogseg.reading.log_reader import numbers_of, partitions_of
+from pylogseg.reading.log_reader import partitions_of
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.plan import cut, matching, moment, of_log
 from pylogseg.reading.ranges import Range, UncutRange
@@ -181,17 +182,15 @@ class TableScan:
                 self.gaps.append(gap)
 
 
-def table_of(table: str, disk: Disk, partition: int | Sequence[int] | None, *, by_name: bool) -> TableScan:
+def table_of(table: str, disk: Disk, partition: int | Sequence[int] | None) -> TableScan:
     """Return one of `TABLES`, of the logs that `logs_of` selects; as partitions those too that are not read."""
     if table not in TABLES:
         raise RequestError(f"of={table!r}: must be one of {', '.join(['records', *TABLES])}")
-    numbers = numbers_of(partition)
     if table == "partitions":
-        disk.check_numbers(numbers or ())
-        there = [p for p in disk.partitions if numbers is None or p.partition in numbers]
+        there = [*replace(disk, is_named=True).select(partition=partition).partitions]
     else:
-        there = partitions_of(disk, partition, by_name=by_name)
-        there += [_alone(each) for each in disk.loose if numbers is None or each.partition in numbers]
+        chosen = disk.select(partition=partition)
+        there = [*partitions_of(chosen), *map(_alone, chosen.loose)]
     return TableScan(table, there, processors())
 
 

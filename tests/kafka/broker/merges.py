@@ -284,7 +284,7 @@ class Judge:
 
     def before_damage(self, sources: list[str]) -> None:
         """A dry run over whole disks: the leader's log, an alarm exactly where committed records were lost."""
-        result = offline.merge(sources, self._root / "merged", topics=self._topics, dry_run=True, jobs=2)
+        result = offline.merge(sources, self._root / "merged", topic=self._topics, dry_run=True, jobs=2)
         by_name = {each.name: each for each in result}
         for history in self._histories:
             each = by_name[history.name]
@@ -332,7 +332,7 @@ class Judge:
         """Merge what is left; where sides have to be named, that of the leader."""
         there = {path.name.rpartition("-")[0] for source in sources for path in Path(source).glob("t*-*")}
         topics = [topic for topic in self._topics if topic in there]
-        first = offline.merge(sources, into, topics=topics, jobs=2)
+        first = offline.merge(sources, into, topic=topics, jobs=2)
         take = {}
         results = {each.name: each for each in first}
         for history in self._histories:
@@ -345,7 +345,7 @@ class Judge:
                 take[history.name] = disk if there else row["logDirectory"]
         if take:
             shutil.rmtree(into, ignore_errors=True)
-            second = offline.merge(sources, into, topics=topics, take=take, jobs=2)
+            second = offline.merge(sources, into, topic=topics, take=take, jobs=2)
             if not first.exit_code:
                 self.wrong.append(f"exit code {first.exit_code}, though partitions were left")
             results = {each.name: each for each in second}
@@ -476,11 +476,11 @@ def served(judge: Judge, cluster: Cluster, histories: list[History], root: Path,
         there = sorted({topic.name for topic in cluster.topics for number in range(topic.partitions)
                         if (into / f"{topic.name}-{number}").is_dir()})  # fmt: skip
         try:
-            done = offline.restore(into, fresh / "data0", topics=there)
+            done = offline.restore(into, fresh / "data0", topic=there)
         except IncompleteError as error:
             judge.counts["restore refused what lacks records"] += 1
             judge.wrong += [] if judge.counts["with batches on no disk"] else [f"restore: {error}"]
-            done = offline.restore(into, fresh / "data0", topics=there, force=True)
+            done = offline.restore(into, fresh / "data0", topic=there, force=True)
         judge.wrong += [f"restore: {result.name}: {result.reason}" for result in done.failed]
         subprocess.run(start, check=True)
         merged = [history for history in histories if (into / history.name).is_dir()]

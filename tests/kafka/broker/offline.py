@@ -67,7 +67,7 @@ def compact(log_dir: Path) -> list[Result]:
 
 def compact_in_rounds(log_dir: Path) -> list[Result]:
     names = [name for name in os.listdir(log_dir) if name.startswith("cmp-")]
-    return [offline.compact(log_dir, topics=names, map_bytes=6000, cluster_metadata=metadata(log_dir), now_ms=NOW_MS)]
+    return [offline.compact(log_dir, topic=names, map_bytes=6000, cluster_metadata=metadata(log_dir), now_ms=NOW_MS)]
 
 
 def retain(log_dir: Path) -> list[Result]:

@@ -39,6 +39,7 @@ from tiers import broker, server
 
 import pylogseg
 from pylogseg import offline
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
 from pylogseg.disk.lineage.parts import LeftKind
 from pylogseg.disk.tier.files import TierFiles
@@ -256,9 +257,8 @@ class Judge:
     def verified(self, disk: pylogseg.Disk) -> list[Finding]:
         """The findings about the topics."""
         parts = [part for part in disk.partitions if part.topic in TOPICS and not part.state]
-        summary, names = VerifySummary(Level.INDEXES), list(TOPICS)
-        found = list(verify(disk, summary, partitions=parts, names=names, remote_metadata=self._metadata()))
-        return found
+        summary, choice = VerifySummary(Level.INDEXES), PartitionChoice.of([*TOPICS])
+        return list(verify(disk, summary, partitions=parts, choice=choice, remote_metadata=self._metadata()))
 
     def _metadata(self) -> pylogseg.Disk:
         return pylogseg.open_dir(data_of(self.cluster.brokers[0]))
@@ -379,7 +379,7 @@ class Judge:
 
     def _restored(self, node: Node | None, new: Path, names: list[str], tier: str | None) -> None:
         source, more = (self.url, None) if node is None else (data_of(node), tier)
-        done = offline.restore(source, new / "data0", topics=names, overwrite=True, tier=more)
+        done = offline.restore(source, new / "data0", topic=names, overwrite=True, tier=more)
         self.wrong += [f"restore: {each.name}: {each.reason}" for each in done.failed]
         self.counts["partitions restored"] += sum(each.state == "done" for each in done)
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.env.executor import INLINE, Executor
 from pylogseg.env.pool import Advance
@@ -13,7 +14,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.inspect.verify.files import check_log_dir
 from pylogseg.inspect.verify.findings import DENIED, Finding, Level, of_failure, uncut
-from pylogseg.inspect.verify.missing import Around, absolute, check_partitions, is_asked
+from pylogseg.inspect.verify.missing import Around, absolute, check_partitions
 from pylogseg.inspect.verify.partition import Reports, check_partition
 from pylogseg.inspect.verify.segment import verify_segment
 from pylogseg.inspect.verify.segment_report import SegmentReport
@@ -117,15 +118,14 @@ def verify(
     executor: Executor = INLINE,
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
     on_bytes: Callable[[int], None] | None = None,
-    names: Sequence[str] = (),
-    numbers: Sequence[int] | None = None,
+    choice: PartitionChoice = ALL,
     remote_metadata: Disk | None = None,
 ) -> Iterator[Finding]:
     """Check a disk, or some of its partitions (else all live ones).
 
     Findings come segment by segment in the order of the disk, then those of its partition; those of log directories at
     the end. `summary`, which has the level, is complete after the last one. Batches that decompress to more than
-    `limit_bytes` are not checked; for names and numbers see `findings_of`. A tier is compared with
+    `limit_bytes` are not checked; for `choice` see `findings_of`. A tier is compared with
     `__remote_log_metadata` where `remote_metadata` has it; RequestError if there is nothing to compare.
     """
     chosen = [p for p in disk.partitions if not p.state] if partitions is None else list(partitions)
@@ -139,13 +139,12 @@ def verify(
     check = functools.partial(_check, level=summary.level, limit_bytes=limit_bytes)
     sizes = [segment.size for segment in segments]
     results = executor.map(check, segments, sizes, label="pylogseg verify", on_bytes=on_bytes)
-    yield from findings_of(disk, chosen, results, summary, names=names, numbers=numbers)
+    yield from findings_of(disk, chosen, results, summary, choice)
     if tiers and remote_metadata is None:
         summary.not_checked.append("what the brokers uploaded by their own account (--remote-metadata)")
     elif remote_metadata is not None:
-        asked = is_asked(names, numbers)
         for tier in tiers:
-            compared = check_metadata(tier, remote_metadata, _live(chosen), asked, summary.not_checked)
+            compared = check_metadata(tier, remote_metadata, _live(chosen), choice.takes, summary.not_checked)
             yield from summary.added(compared)
 
 
@@ -163,14 +162,12 @@ def findings_of(
     chosen: Sequence[Partition],
     results: Iterator[SegmentReport],
     summary: VerifySummary,
-    *,
-    names: Sequence[str] = (),
-    numbers: Sequence[int] | None = None,
+    choice: PartitionChoice = ALL,
 ) -> Iterator[Finding]:
     """Yield the findings in the reports of segments, and those about partitions, log directories and tiers.
 
-    The reports come from `segments_of`, in its order, and are consumed one at a time. `names` and `numbers` selected
-    the chosen partitions: missing ones are reported only if these select them.
+    The reports come from `segments_of`, in its order, and are consumed one at a time. `choice` selected the
+    chosen partitions: missing ones are reported only if it selects them.
     """
     clusters, unread = clusters_of(disk)
     summary.not_checked += unread
@@ -183,7 +180,7 @@ def findings_of(
     for report in results:  # files named by themselves
         summary.add_segment(report)
         yield from summary.added(report.findings)
-    yield from summary.added(_log_dirs(disk, summary, around, is_asked(names, numbers)))
+    yield from summary.added(_log_dirs(disk, summary, around, choice.takes))
     for tier in tiers_of(chosen):
         yield from summary.added(check_tier(tier, _live(chosen), summary.not_checked))
     _note_unchecked(disk, chosen, summary)

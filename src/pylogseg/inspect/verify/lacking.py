@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, Segment, beside, open_dir
 from pylogseg.disk.target import Target
 from pylogseg.env.filesystem import LocalFiles
@@ -17,7 +18,7 @@ from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.errors import IncompleteError
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.verify.findings import PERHAPS_COMPACTED, PERHAPS_REMOTE, Finding, Level, of_gap, uncut
-from pylogseg.inspect.verify.missing import Around, absolute, check_ends, check_orphans, check_partitions, is_asked
+from pylogseg.inspect.verify.missing import Around, absolute, check_ends, check_orphans, check_partitions
 from pylogseg.inspect.verify.partition import Reports, check_continuity, check_swaps
 from pylogseg.inspect.verify.segment import header_report, verify_segment
 from pylogseg.inspect.verify.segment_report import SegmentReport
@@ -56,9 +57,8 @@ if TYPE_CHECKING:
 def lacking(
     disk: Disk,
     chosen: Sequence[Partition] | None = None,
+    choice: PartitionChoice = ALL,
     *,
-    names: Sequence[str] = (),
-    numbers: Sequence[int] | None = None,
     jobs: int = 1,
     how: Look = Look.HEADERS,
     with_unknown: bool = False,
@@ -66,7 +66,7 @@ def lacking(
     """Return what is missing of a disk, or of some of its partitions (else all live ones), or may be: see `known`.
 
     Checkpoints, indexes without a segment, leader epochs, snapshots and the metadata of the cluster show it. Whole
-    partitions are looked for only in log directories, where `names` and `numbers` select them as in `Disk.select`.
+    partitions are looked for only in log directories, where `choice` selects them.
     Of damage, only a torn end that no broker cuts off is named, unless more is asked for: see `Look`. `with_unknown`:
     also first segments that may have been deleted in a tier.
     """
@@ -78,18 +78,16 @@ def lacking(
 
     found = [finding for findings in map_ordered(check, parts, jobs) for finding in findings]
     places = {(p.topic, p.partition): d.path for d in disk.log_dirs for p in d.partitions if not p.state}
-    asked = is_asked(names, numbers)
     for log_dir in disk.log_dirs:
         checkpoints = around.checkpoints(log_dir.files, absolute(log_dir.files, log_dir.path))
-        found += check_partitions(log_dir, checkpoints, places, asked)
-    found += check_replicas(disk.log_dirs, around.clusters, asked, {finding.path for finding in found})
+        found += check_partitions(log_dir, checkpoints, places, choice.takes)
+    found += check_replicas(disk.log_dirs, around.clusters, choice.takes, {finding.path for finding in found})
     return [finding for finding in found if _is_lack(finding, with_unknown)]
 
 
 def lacking_in(
     chosen: Sequence[tuple[Target, Sequence[str]]],
-    topics: Sequence[str] = (),
-    numbers: Sequence[int] = (),
+    choice: PartitionChoice = ALL,
     *,
     jobs: int = 1,
     whole: bool = True,
@@ -111,17 +109,16 @@ def lacking_in(
     disk = open_dir(paths)
     parts = [part for part in disk.partitions if os.path.abspath(part.path) in wanted]
     if not whole or not all(place.is_whole for place, _ in chosen):
-        topics, numbers = [part.name for part in parts], ()
+        choice = PartitionChoice(tuple(part.name for part in parts))
         if not parts:
             return []
-    return lacking(disk, parts, names=topics, numbers=numbers, jobs=jobs, how=how)
+    return lacking(disk, parts, choice, jobs=jobs, how=how)
 
 
 def lacking_for(
     disk: Disk,
     readers: Sequence[LogReader],
-    names: Sequence[str] = (),
-    numbers: Sequence[int] | None = None,
+    choice: PartitionChoice,
     *,
     jobs: int = 1,
 ) -> list[Finding]:
@@ -133,7 +130,7 @@ def lacking_for(
         ranges[reader.log.path] = first, min(end, reader.end_offset)
     parts = [part for part in disk.partitions if part.path in ranges]
     kept = []
-    for finding in lacking(disk, parts, names=names, numbers=numbers, jobs=jobs) if parts else []:
+    for finding in lacking(disk, parts, choice, jobs=jobs) if parts else []:
         path = finding.path if finding.path in ranges else os.path.split(finding.path)[0]
         first, end = ranges.get(path, (0, OPEN_END))
         if finding.offset is None or (finding.offsets[0] < end and finding.offsets[1] > first):

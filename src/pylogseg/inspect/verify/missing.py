@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -448,16 +447,3 @@ def names_text(names: Sequence[str]) -> str:
     """List the first few names, and the number of the others."""
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + more
-
-
-def is_asked(names: Sequence[str], numbers: Sequence[int] | None) -> Callable[[str, int], bool]:
-    """Return a function that checks whether names and numbers, as of `Disk.select`, select a missing partition."""
-
-    def asked(topic: str, number: int) -> bool:
-        if numbers and number not in numbers:
-            return False
-        return not names or any(
-            fnmatch.fnmatchcase(topic, name) or fnmatch.fnmatchcase(f"{topic}-{number}", name) for name in names
-        )
-
-    return asked

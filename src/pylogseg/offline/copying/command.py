@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.target import Target, chosen_in, sizes_in
 from pylogseg.env.beside import NewFolder, check_free
 from pylogseg.env.filesystem import is_within
@@ -82,8 +83,8 @@ def copy(
     source: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    topics: Sequence[str] = (),
-    partitions: Sequence[int] = (),
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
     dry_run: bool = False,
     jobs: int | None = 1,
     on_bytes: Callable[[int], None] | None = None,
@@ -105,10 +106,10 @@ def copy(
         folder of its name; one that fails does not stop the others, and its error is raised at the end.
     target : path
         The new log directory: an empty folder, or one that is not there. A partition becomes a folder in it.
-    topics : sequence of str
-        Topics, partitions (``orders-3``) or shell patterns; all if empty.
-    partitions : sequence of int
-        Only these numbers.
+    topic : str or sequence of str, optional
+        Topics (``orders``), partitions (``orders-3``) or shell patterns; all if left out.
+    partition : int or sequence of int, optional
+        Only partitions with these numbers.
     dry_run : bool
         Only say what would be copied, by what the folders list now.
     jobs : int or None
@@ -131,12 +132,11 @@ def copy(
     StorageError
         If the disk fails, or a partition changes faster than it can be copied.
     """
-    disk, count = LocalStorage() if storage is None else storage, job_count(jobs)
+    choice, count = PartitionChoice.of(topic, partition), job_count(jobs)
+    disk = LocalStorage() if storage is None else storage
     places, into = Target.find_all(disk, os.fspath(source)), os.fspath(target)
-    chosen = chosen_in(places, topics, partitions)
-    found = (
-        lacking_in(chosen, topics, partitions, jobs=count, how=Look.CARRIED) if isinstance(disk, LocalStorage) else []
-    )
+    chosen = chosen_in(places, choice)
+    found = lacking_in(chosen, choice, jobs=count, how=Look.CARRIED) if isinstance(disk, LocalStorage) else []
     if len(places) == 1:
         job = _Copy(disk, *chosen[0], into, on_partition, found)
         return job.plan() if dry_run else job.run(count, on_bytes)

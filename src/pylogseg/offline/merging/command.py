@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pylogseg.config import LogConfig
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.lineage.authority import Known
 from pylogseg.disk.target import Target, refuse_if_locked
 from pylogseg.env.beside import NewFolder
@@ -18,7 +19,6 @@ from pylogseg.format.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.files.properties import parse_properties
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder, partition_folder_name
-from pylogseg.inspect.verify.missing import is_asked
 from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.offline.merging.age import Age, Metadata
 from pylogseg.offline.merging.partition import MergedWriter, Plan, planned
@@ -38,8 +38,8 @@ def merge(
     sources: Sequence[str | os.PathLike[str]],
     into: str | os.PathLike[str],
     *,
-    topics: Sequence[str] = (),
-    partitions: Sequence[int] = (),
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
     take: Mapping[str, str] | None = None,
     cluster_metadata: str | None = None,
     dry_run: bool = False,
@@ -61,10 +61,10 @@ def merge(
         Log directories, or folders of several. Nothing is written to them.
     into : path
         The new log directory: an empty folder, or a path that does not exist. It appears when all of it is on the disk.
-    topics : sequence of str
-        Topics, partitions (``orders-3``) or shell patterns; all if empty.
-    partitions : sequence of int
-        Only these numbers.
+    topic : str or sequence of str, optional
+        Topics (``orders``), partitions (``orders-3``) or shell patterns; all if left out.
+    partition : int or sequence of int, optional
+        Only partitions with these numbers.
     take : mapping of str to str, optional
         Names of partitions (``orders-3``) to the source whose log counts, whatever the others have. Topics and shell
         patterns stand for those of their partitions that have two sides and are in that source.
@@ -97,7 +97,7 @@ def merge(
     """
     count = job_count(jobs)
     job = _Merge([os.fspath(path) for path in sources], dict(take or {}), cluster_metadata, storage, on_result)
-    job.choose(topics, partitions)
+    job.choose(PartitionChoice.of(topic, partition))
     return job.run(os.fspath(into), dry_run, count, on_bytes)
 
 
@@ -213,7 +213,9 @@ class _Merge:
                 disk for disk in self._disks if real in (os.path.realpath(disk.path), os.path.realpath(disk.source))
             ]
             is_partition = asked in every
-            names = [asked] if is_partition else Target(where, tuple(every), None, True).chosen([asked])
+            names = (
+                [asked] if is_partition else Target(where, tuple(every), None, True).chosen(PartitionChoice((asked,)))
+            )
             found = {name: disk for disk in disks for name in names if name in disk.names}
             if not found:
                 raise RequestError(f"{asked} is not to be taken from {where}: no source of that name has it")
@@ -223,7 +225,7 @@ class _Merge:
 
     # ---- which ----
 
-    def choose(self, topics: Sequence[str], partitions: Sequence[int]) -> None:
+    def choose(self, choice: PartitionChoice) -> None:
         """Select partitions."""
         every: dict[str, None] = {}
         for disk in self._disks:
@@ -239,11 +241,11 @@ class _Merge:
         if any(FOLDER in disk.names for disk in self._disks):
             self._result.notes.append(f"{FOLDER} is not merged: a new cluster has its own")
         shown = ", ".join(disk.path for disk in self._disks)
-        self._names = Target(shown, tuple(every), None, True).chosen(topics, partitions)
-        self._note_missing(every, topics, partitions)
+        self._names = Target(shown, tuple(every), None, True).chosen(choice)
+        self._note_missing(every, choice)
         self._choose_sides(every)
 
-    def _note_missing(self, here: Collection[str], topics: Sequence[str], partitions: Sequence[int]) -> None:
+    def _note_missing(self, here: Collection[str], choice: PartitionChoice) -> None:
         """Find the partitions that were asked for, and that no source has: by the metadata, or else by checkpoints."""
         known: Iterable[tuple[str, int]]
         if self._metadata is not None:
@@ -254,8 +256,7 @@ class _Merge:
             who = "checkpoints of the sources know"
             every = (entries for disk in self._disks for entries in disk.noted.values())
             known = (key for entries in every for key, offset in entries.items() if offset and key[0] != METADATA_TOPIC)
-        asked = is_asked(topics, partitions)
-        missing = {partition_folder_name(*each) for each in known if asked(*each)} - set(here)
+        missing = {partition_folder_name(*each) for each in known if choice.takes(*each)} - set(here)
         self._result.missing = sorted(missing)
         if missing:
             text = ", ".join(self._result.missing[:_FEW]) + (", ..." if len(missing) > _FEW else "")

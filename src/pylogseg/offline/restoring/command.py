@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Literal
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Partition, open_dir
 from pylogseg.disk.target import Target, chosen_in, moving_picture
 from pylogseg.disk.tier.urls import is_tier
@@ -21,7 +22,6 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
 from pylogseg.inspect.verify.lacking import UNINDEXED, Look, lacking_in, refuse
-from pylogseg.inspect.verify.missing import is_asked
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
 from pylogseg.log.state import Start
@@ -54,8 +54,8 @@ def restore(
     path: str | os.PathLike[str],
     target: str | os.PathLike[str],
     *,
-    topics: Sequence[str] = (),
-    partitions: Sequence[int] = (),
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
     overwrite: bool = False,
     force: bool = False,
     committed: bool = False,
@@ -94,10 +94,10 @@ def restore(
     target : path or URL
         The log directory; an empty folder becomes one. At a URL, a place in a store: partitions are made on this
         machine and uploaded, and until all are there, everything that opens the place refuses it.
-    topics : sequence of str
-        Topics (``orders``), partitions (``orders-3``) or shell patterns; all if empty.
-    partitions : sequence of int
-        Only these numbers.
+    topic : str or sequence of str, optional
+        Topics (``orders``), partitions (``orders-3``) or shell patterns; all if left out.
+    partition : int or sequence of int, optional
+        Only partitions with these numbers.
     overwrite : bool
         Whether a partition that is there gives way, whatever it has. An empty one does anyway.
     force : bool
@@ -157,25 +157,25 @@ def restore(
     source, into = os.fspath(path), os.fspath(target)
     is_remote = "://" in into
     into = into if is_remote else checked_target(into)
-    options = RestoreOptions(**table)
+    options, choice = RestoreOptions(**table), PartitionChoice.of(topic, partition)
     given: RestoreSource
     if tier is not None or is_tier(source):
         if committed or without_transactions or table:
             raise RequestError(f"{source}: logs are restored byte for byte: options of tables do not apply")
         disk = open_dir(source, storage_options=storage_options, tier=tier)
-        given = FromTier(disk, topics, partitions, until or Until(), skips_damage=on_corrupt == "skip")
+        given = FromTier(disk, choice, until or Until(), skips_damage=on_corrupt == "skip")
         given.lacking = given.look(disk, force)
     elif until is not None or on_corrupt != "raise":
         raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
     elif comes_from_table(source):
-        given = FromTable(Tables(source), topics, partitions, options, committed, without_transactions)
-        given.lacking = lacking_of(source, is_asked(topics, partitions))
+        given = FromTable(Tables(source), choice, options, committed, without_transactions)
+        given.lacking = lacking_of(source, choice.takes)
         if not force:
             refuse(given.lacking)
     else:
         if committed or without_transactions or table:
             raise RequestError(f"{source}: logs are restored byte for byte: options of tables do not apply")
-        given = _FromLogs(source, topics, partitions, force)
+        given = _FromLogs(source, choice, force)
         if not is_remote:
             given.refuse_inside(into)
     workers = executor or Threads(job_count(jobs))
@@ -236,12 +236,12 @@ def comes_from_table(path: str) -> bool:
 class _FromLogs(RestoreSource):
     """Partitions of a log directory, byte for byte."""
 
-    def __init__(self, path: str, topics: Sequence[str], numbers: Sequence[int], force: bool) -> None:
+    def __init__(self, path: str, choice: PartitionChoice, force: bool) -> None:
         self._storage = LocalStorage()
         self._places: dict[str, Target] = {}
         self.partitions: list[PartitionResult] = []
-        self.asked = asked = bool(topics or numbers)
-        chosen = chosen_in(Target.find_all(self._storage, path), topics, numbers)
+        self.asked = asked = not choice.is_all
+        chosen = chosen_in(Target.find_all(self._storage, path), choice)
         for place, names in chosen:
             if place.error is not None:
                 raise place.error
@@ -251,7 +251,7 @@ class _FromLogs(RestoreSource):
         self.partitions.sort(key=lambda result: result.name)
         left = {result.name for result in self.partitions if result.state == "skipped"}
         kept = [(place, [name for name in names if name not in left]) for place, names in chosen]
-        found = lacking_in(kept, topics, numbers, how=Look.CARRIED)
+        found = lacking_in(kept, choice, how=Look.CARRIED)
         self.lacking = [finding for finding in found if finding.kind != UNINDEXED]
         self._unindexed = {os.path.basename(os.path.dirname(each.path)) for each in found if each.kind == UNINDEXED}
         if not force:

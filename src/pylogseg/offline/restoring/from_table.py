@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.target import Target
 from pylogseg.errors import RequestError
 from pylogseg.offline.comparing_table import compared
@@ -33,15 +34,14 @@ class FromTable(RestoreSource):
     def __init__(
         self,
         tables: Tables,
-        topics: Sequence[str],
-        numbers: Sequence[int],
+        choice: PartitionChoice,
         options: RestoreOptions,
         committed: bool,
         without: bool,
     ) -> None:
         self._tables, self._options, self._without = tables, options, without
         found = tables.partitions()
-        names = Target("the table", tuple(found), None, True).chosen(topics, numbers)
+        names = Target("the table", tuple(found), None, True).chosen(choice)
         self._parts = {name: found[name] for name in names}
         if without and (silent := [name for name, part in self._parts.items() if part.transactional is None]):
             raise RequestError(

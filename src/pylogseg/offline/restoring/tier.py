@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain
 from typing import NamedTuple
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.disk.folders import readable_topic_id
 from pylogseg.env.storage import LocalStorage
@@ -55,19 +56,16 @@ class FromTier(RestoreSource):
     def __init__(
         self,
         disk: Disk,
-        topics: Sequence[str],
-        numbers: Sequence[int],
+        choice: PartitionChoice,
         until: Until,
         *,
         skips_damage: bool,
         keeps_going: bool = False,
     ) -> None:
         self.keeps_going = keeps_going
-        self.asked = bool(topics or numbers)
-        self._topics, self._numbers = tuple(topics), tuple(numbers) or None
+        self.asked, self._choice = not choice.is_all, choice
         self.notes = disk.notes  # what of the tier is left out
-        chosen = disk.select(topics) if topics else disk
-        parts = partitions_of(chosen, list(numbers) or None, by_name=bool(topics))
+        parts = partitions_of(disk.select(*choice.arguments))
         self._parts = {part.name: part for part in parts if part.topic}
         self._until, self._skips = until, skips_damage
         self._storage = LocalStorage()
@@ -94,7 +92,7 @@ class FromTier(RestoreSource):
         Of what lies between, a copy may have all: that shows when it is read.
         """
         parts = [part for part in self._parts.values() if part.segments]
-        found = lacking(disk, parts, names=self._topics, numbers=self._numbers, with_unknown=True)
+        found = lacking(disk, parts, self._choice, with_unknown=True)
         self.notes += tuple(f"{f.path}: {f.reason}" for f in found if f.kind == PERHAPS_REMOTE)
         found = [f for f in found if f.kind in ("missing", "log-start")]
         ends = {part.path: self._end_of(part) for part in parts}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.inspect.verify.disk import VerifySummary
@@ -12,7 +13,6 @@ from pylogseg.inspect.verify.disk import verify as verify_disk
 from pylogseg.inspect.verify.findings import Finding, Level
 from pylogseg.spark import _compat
 from pylogseg.spark.executor import SparkExecutor
-from pylogseg.spark.jobs.names import asked_for
 
 FINDINGS = (
     "level string, urgency string, kind string, path string, position bigint, offset bigint, lastOffset bigint, "
@@ -20,7 +20,15 @@ FINDINGS = (
 )
 
 
-def verify(spark: Any, path: Any, names: Sequence[str] | None = None, *, level: str = "indexes", **options: Any) -> Any:
+def verify(
+    spark: Any,
+    path: Any,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
+    *,
+    level: str = "indexes",
+    **options: Any,
+) -> Any:
     """Check logs, indexes and small files for damage, as `pylogseg verify` does.
 
     Parameters
@@ -29,8 +37,10 @@ def verify(spark: Any, path: Any, names: Sequence[str] | None = None, *, level: 
         The session.
     path : path, URL or list of them
         As for `pylogseg.open_dir`. The workers must see the same files under the same names.
-    names : sequence of str
-        Topics, partitions or patterns; all if left out. An empty sequence is refused.
+    topic : str or sequence of str, optional
+        Topics, partitions (``orders-3``) or shell patterns; all if left out.
+    partition : int or sequence of int, optional
+        Only partitions with these numbers.
     level : {"headers", "crc", "records", "indexes"}
         How much to check; each level includes those before it.
     **options
@@ -45,17 +55,15 @@ def verify(spark: Any, path: Any, names: Sequence[str] | None = None, *, level: 
     """
     if level.upper() not in Level.__members__:
         raise RequestError(f"level: expected one of {', '.join(each.name.lower() for each in Level)}, not {level!r}")
-    rows = [
-        finding.as_row()
-        for finding in verified(spark, path, asked_for(names), VerifySummary(Level[level.upper()]), **options)
-    ]
+    choice, summary = PartitionChoice.of(topic, partition), VerifySummary(Level[level.upper()])
+    rows = [finding.as_row() for finding in verified(spark, path, choice, summary, **options)]
     return _compat.small_frame(spark, rows, FINDINGS)
 
 
 def verified(
     spark: Any,
     path: Any,
-    names: Sequence[str],
+    choice: PartitionChoice,
     summary: VerifySummary,
     *,
     storage_options: Mapping[str, Any] | None = None,
@@ -63,8 +71,7 @@ def verified(
     progress: bool | None = None,
 ) -> list[Finding]:
     """Return the findings of `verify`, in the order of the disk, and fill the summary."""
-    disk = open_dir(path, storage_options=storage_options, tier=tier)
-    disk = disk.select(names) if names else disk
-    chosen = [part for part in disk.partitions if names or not part.state]
+    disk = open_dir(path, storage_options=storage_options, tier=tier).select(*choice.arguments)
+    chosen = [part for part in disk.partitions if disk.is_named or not part.state]
     executor = SparkExecutor(spark, progress)
-    return list(verify_disk(disk, summary, partitions=chosen, names=names, executor=executor))
+    return list(verify_disk(disk, summary, partitions=chosen, choice=choice, executor=executor))

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pylogseg import offline
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.tier.urls import is_tier
 from pylogseg.errors import RequestError
@@ -14,7 +15,6 @@ from pylogseg.offline.comparing import Difference
 from pylogseg.reading.log_reader import partitions_of
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.frames import read_segments
-from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.jobs.restoring import exported
 from pylogseg.tables.export.notes import is_noted, state_of
 
@@ -30,7 +30,8 @@ def diff(
     spark: Any,
     a: str,
     b: str,
-    names: Sequence[str] | None = None,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
     *,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
@@ -47,8 +48,10 @@ def diff(
     b : str
         Another one; or the folder of a table that `export` wrote. Of a table, key, value, timestamp and headers of each
         offset are compared, if it has them, with the records at the isolation level of the table.
-    names : sequence of str
-        Topics, partitions or patterns; all if left out. An empty sequence is refused.
+    topic : str or sequence of str, optional
+        Topics, partitions (``orders-3``) or shell patterns; all if left out.
+    partition : int or sequence of int, optional
+        Only partitions with these numbers.
     storage_options : mapping, optional
         As for `pylogseg.open_dir`: options of the store of `a` and `b`, with ``tier_keys`` for encrypted tiers.
     progress : bool, optional
@@ -63,12 +66,12 @@ def diff(
         ``changed``, and of ``duplicates``: rows of a table B with the offset of another row. ``detail`` is the row of
         ``pylogseg diff --json``, with the ranges of offsets; null for a table.
     """
-    names = asked_for(names)
+    choice = PartitionChoice.of(topic, partition)
     if not is_tier(b) and is_noted(b, storage_options):
         if options:
             raise RequestError(f"{b} is an exported table: {', '.join(options)} are for two directories")
-        return _with_table(spark, a, b, names, storage_options)
-    found = compared(spark, a, b, names, storage_options=storage_options, progress=progress, **options)
+        return _with_table(spark, a, b, choice, storage_options)
+    found = compared(spark, a, b, choice, storage_options=storage_options, progress=progress, **options)
     rows = [_row(each) for each in found]
     return spark.createDataFrame(rows, DIFFERENCES)
 
@@ -77,7 +80,7 @@ def compared(
     spark: Any,
     a: str,
     b: str,
-    names: Sequence[str],
+    choice: PartitionChoice,
     *,
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
@@ -86,11 +89,11 @@ def compared(
     """Return the differences of two directories, by partition."""
     one, other = (open_dir(each, storage_options=storage_options) for each in (a, b))
     executor = SparkExecutor(spark, progress)
-    return list(offline.diff(one, other, names or None, executor=executor, **options))
+    return list(offline.diff(one, other, *choice.arguments, executor=executor, **options))
 
 
-def _by_key(disk: Disk, names: Sequence[str]) -> dict[tuple[str, int], Partition]:
-    return {(part.topic, part.partition): part for part in partitions_of(disk, by_name=bool(names))}
+def _by_key(disk: Disk) -> dict[tuple[str, int], Partition]:
+    return {(part.topic, part.partition): part for part in partitions_of(disk)}
 
 
 def _row(found: Difference) -> tuple[Any, ...]:
@@ -100,13 +103,13 @@ def _row(found: Difference) -> tuple[Any, ...]:
 
 
 def _with_table(
-    spark: Any, path: str, table: str, names: Sequence[str], storage_options: Mapping[str, Any] | None
+    spark: Any, path: str, table: str, choice: PartitionChoice, storage_options: Mapping[str, Any] | None
 ) -> Any:
     """Join the records of both sides by partition and offset, and count the differences."""
     from pyspark.sql import functions as sql
 
-    disk = open_dir(path, storage_options=storage_options)
-    chosen = sorted(_by_key(disk.select(names) if names else disk, names))
+    disk = open_dir(path, storage_options=storage_options).select(*choice.arguments)
+    chosen = sorted(_by_key(disk))
     assigned: dict[str, list[int]] = {}
     for topic, number in chosen:
         assigned.setdefault(topic, []).append(number)
@@ -117,7 +120,7 @@ def _with_table(
     isolation_level = (state_of(table, storage_options) or {}).get("isolation_level", "read_uncommitted")
     how = {"isolationLevel": isolation_level, "storageOptions": dict(storage_options) if storage_options else None}
     left = read_segments(spark, path, [*_KEY, *fields], assign=json.dumps(assigned), **how)
-    if names:
+    if not choice.is_all:
         keys = spark.createDataFrame(chosen, "topic string, `partition` int")
         right = right.join(sql.broadcast(keys), ["topic", "partition"], "left_semi")
     a = left.select(*_KEY, sql.struct(*fields).alias("a"))

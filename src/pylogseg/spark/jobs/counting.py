@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.inspect.stats.counting import Counting, counted
@@ -17,7 +18,6 @@ from pylogseg.inspect.stats.groups import StatsGroup, Unit, group_key, stats_row
 from pylogseg.reading.log_reader import partitions_of
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.frames import read_segments
-from pylogseg.spark.jobs.names import asked_for
 
 #: Schema by partition, topic or all; ``detail`` is the row of ``pylogseg stats --json`` with codecs, percentiles.
 COUNTS = (
@@ -34,7 +34,8 @@ _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 def stats(
     spark: Any,
     path: Any,
-    names: Sequence[str] | None = None,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
     *,
     by: str = "partition",
     storage_options: Mapping[str, Any] | None = None,
@@ -50,8 +51,10 @@ def stats(
         The session.
     path : path, URL or list of them
         As for `pylogseg.open_dir`.
-    names : sequence of str
-        Topics, partitions or patterns; all if left out. An empty sequence is refused.
+    topic : str or sequence of str, optional
+        Topics, partitions (``orders-3``) or shell patterns; all if left out.
+    partition : int or sequence of int, optional
+        Only partitions with these numbers.
     by : {"partition", "topic", "all", "hour", "key"}
         What each row counts. ``hour`` counts records and bytes of keys and values by topic and hour of the timestamp;
         ``key`` counts them by topic and key, largest first.
@@ -70,8 +73,9 @@ def stats(
         checkpoint of the cleaner names the partition, or it is damaged, which a warning says.
     """
     notes: list[str] = []
+    choice = PartitionChoice.of(topic, partition)
     found = stats_and_notes(
-        spark, path, names, notes, by, storage_options=storage_options, tier=tier, progress=progress, top=top
+        spark, path, choice, notes, by, storage_options=storage_options, tier=tier, progress=progress, top=top
     )
     for note in notes:
         _log.warning("not known: %s", note)
@@ -81,7 +85,7 @@ def stats(
 def stats_and_notes(
     spark: Any,
     path: Any,
-    names: Sequence[str] | None,
+    choice: PartitionChoice,
     notes: list[str],
     by: str,
     *,
@@ -91,16 +95,14 @@ def stats_and_notes(
     top: int = 0,
 ) -> Any:
     """Return what `stats` does; `notes` gets what is not known, since a checkpoint cannot be read."""
-    names = asked_for(names)
     if by == "hour":
-        return _by_hour(spark, path, names, _reading(storage_options, tier))
+        return _by_hour(spark, path, choice, _reading(storage_options, tier))
     if by == "key":
-        return _by_key(spark, path, names, top, _reading(storage_options, tier))
+        return _by_key(spark, path, choice, top, _reading(storage_options, tier))
     if by not in ("partition", "topic", "all"):
         raise RequestError(f"by: expected partition, topic, all, hour or key, not {by!r}")
-    disk = open_dir(path, storage_options=storage_options, tier=tier)
-    disk = disk.select(names) if names else disk
-    units = units_of(disk, partitions_of(disk, by_name=bool(names)), notes)
+    disk = open_dir(path, storage_options=storage_options, tier=tier).select(*choice.arguments)
+    units = units_of(disk, partitions_of(disk), notes)
     ratios = _ratios(units, by)
     whole = [(unit, 0) for unit in units]
     found = counted(whole, by, Counting(), _values_of, SparkExecutor(spark, progress))
@@ -153,19 +155,19 @@ def _reading(storage_options: Mapping[str, Any] | None, tier: str | None) -> dic
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _by_hour(spark: Any, path: Any, names: Sequence[str], options: dict[str, Any]) -> Any:
+def _by_hour(spark: Any, path: Any, choice: PartitionChoice, options: dict[str, Any]) -> Any:
     schema = "topic string, hour timestamp, records bigint, bytes bigint"
     columns = ["topic", "timestamp", "key", "value"]
-    partial = read_segments(spark, path, columns, batch_fn=_hours, schema=schema, **_only(path, names, options))
+    partial = read_segments(spark, path, columns, batch_fn=_hours, schema=schema, **_only(path, choice, options))
     return partial.groupBy("topic", "hour").agg({"records": "sum", "bytes": "sum"}).select(
         "topic", "hour", _sum("records"), _sum("bytes")
     ).orderBy("topic", "hour")  # fmt: skip
 
 
-def _by_key(spark: Any, path: Any, names: Sequence[str], top: int, options: dict[str, Any]) -> Any:
+def _by_key(spark: Any, path: Any, choice: PartitionChoice, top: int, options: dict[str, Any]) -> Any:
     schema = "topic string, key binary, records bigint, bytes bigint"
     columns = ["topic", "key", "value"]
-    partial = read_segments(spark, path, columns, batch_fn=_keys, schema=schema, **_only(path, names, options))
+    partial = read_segments(spark, path, columns, batch_fn=_keys, schema=schema, **_only(path, choice, options))
     grouped = partial.groupBy("topic", "key").agg({"records": "sum", "bytes": "sum"}).select(
         "topic", "key", _sum("records"), _sum("bytes")
     ).orderBy("records", "topic", "key", ascending=[False, True, True])  # fmt: skip
@@ -178,13 +180,13 @@ def _sum(name: str) -> Any:
     return col(f"sum({name})").alias(name)
 
 
-def _only(path: Any, names: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of a read, with the one that selects the partitions of names and patterns."""
-    if not names:
+def _only(path: Any, choice: PartitionChoice, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a read, with the one that selects the chosen partitions."""
+    if choice.is_all:
         return options
     assigned: dict[str, list[int]] = {}
     disk = open_dir(path, storage_options=options.get("storageOptions"), tier=options.get("tier"))
-    for part in disk.select(names).partitions:
+    for part in disk.select(*choice.arguments).partitions:
         assigned.setdefault(part.topic, []).append(part.partition)
     return {**options, "assign": json.dumps(assigned)}
 

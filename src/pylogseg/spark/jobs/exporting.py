@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import open_dir
 from pylogseg.env.pool import Advance
 from pylogseg.format.names import parse_partition_folder
@@ -16,7 +17,6 @@ from pylogseg.inspect.verify.lacking import lacking_for, texts_of
 from pylogseg.reading.log_reader import LogReader, logs_of
 from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.spark.executor import SparkExecutor
-from pylogseg.spark.jobs.names import asked_for
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.stores import ObjectStore
 from pylogseg.tables.export.tables import COLUMNS, ExportedPart, ExportPart, TableExport, export_parts, parts_of
@@ -31,7 +31,8 @@ def export(
     spark: Any,
     path: Any,
     out: str,
-    names: Sequence[str] | None = None,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
     *,
     form: str = "parquet",
     columns: Sequence[str] = COLUMNS,
@@ -64,8 +65,10 @@ def export(
     out : str
         A folder that all workers share, or a URL of a store, such as ``s3://bucket/table``, in which a file appears
         when it is whole.
-    names : sequence of str
-        Topics, partitions or patterns; all if left out. An empty sequence is refused.
+    topic : str or sequence of str, optional
+        Topics, partitions (``orders-3``) or shell patterns; all if left out.
+    partition : int or sequence of int, optional
+        Only partitions with these numbers.
     form : {"parquet", "arrow"}
         Format of the files.
     columns : sequence of str
@@ -104,8 +107,8 @@ def export(
     """
     target, layout = out if "://" in out else os.path.abspath(out), Form(form, tuple(columns), compression)
     options = ReadOptions(isolation_level, on_corrupt, limit_bytes=max_decompressed_bytes, scratch=Scratch)
-    names, disk = asked_for(names), open_dir(path, storage_options=storage_options, tier=tier)
-    logs = logs_of(disk.select(names) if names else disk, by_name=bool(names))
+    choice, disk = PartitionChoice.of(topic, partition), open_dir(path, storage_options=storage_options, tier=tier)
+    logs = logs_of(disk.select(topic, partition))
     into = storage_options if out_storage_options is None else out_storage_options
     table = TableExport(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite, storage_options=into)
     executor, label = SparkExecutor(spark, progress), "pylogseg export"
@@ -115,7 +118,7 @@ def export(
         done = list(executor.map(functools.partial(_export, table=table), groups, sizes, label=label))
     rows = [row for parts in done for part in parts for row in _rows(part, table.store)]
     readers = [LogReader.of(log, (0, OPEN_END), (since, until), options) for log in logs]
-    return spark.createDataFrame(rows + [_missing(each) for each in lacking_for(disk, readers, names)], MANIFEST)
+    return spark.createDataFrame(rows + [_missing(each) for each in lacking_for(disk, readers, choice)], MANIFEST)
 
 
 def _export(parts: list[ExportPart], advance: Advance, table: TableExport) -> list[ExportedPart]:

@@ -6,17 +6,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import open_dir
 from pylogseg.reporting.options import ReportOptions
 from pylogseg.reporting.report import Report, command_of, reported
 from pylogseg.spark.executor import SparkExecutor
-from pylogseg.spark.jobs.names import asked_for
 
 
 def report(
     spark: Any,
     path: Any,
-    names: Sequence[str] | None = None,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
     *,
     full: bool = False,
     sample: int = 0,
@@ -34,8 +35,10 @@ def report(
         The session.
     path : path, URL or list of them
         As for `pylogseg.open_dir`. The workers must see the same files under the same names.
-    names : sequence of str
-        Topics, partitions or patterns; all if left out. An empty sequence is refused.
+    topic : str or sequence of str, optional
+        Topics, partitions (``orders-3``) or shell patterns; all if left out.
+    partition : int or sequence of int, optional
+        Only partitions with these numbers.
     full : bool
         Read every byte, and check it as `verify` does, instead of headers and a sample of the records.
     sample : int
@@ -56,17 +59,16 @@ def report(
         Its ``write`` writes the page. The driver reads the small files of partitions, and the topics of groups and
         transactions.
     """
-    given = asked_for(names)
-    disk = open_dir(path, storage_options=storage_options, tier=tier)
-    disk = disk.select(given) if given else disk
+    choice = PartitionChoice.of(topic, partition)
+    disk = open_dir(path, storage_options=storage_options, tier=tier).select(topic, partition)
     shown = [str(each) for each in (path if isinstance(path, (list, tuple)) else [path])]
     options = ReportOptions(
         full=full,
         payloads=sample,
         now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
-        names=given,
+        choice=choice,
         config=dict(config or {}),
-        command=command_of(shown, given, full=full, sample=sample, config=config),
+        command=command_of(shown, choice, full=full, sample=sample, config=config),
         paths=shown,
         executor=SparkExecutor(spark, progress),
     )

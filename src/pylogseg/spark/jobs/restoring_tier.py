@@ -10,6 +10,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import open_dir
 from pylogseg.disk.tier.urls import is_tier
 from pylogseg.errors import RequestError
@@ -18,13 +19,19 @@ from pylogseg.offline.restoring.command import Restoring, checked_target
 from pylogseg.offline.restoring.tier import FromTier, Until
 from pylogseg.offline.result import Result
 from pylogseg.spark.executor import SparkExecutor
-from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.jobs.results import frame_of
 
 _log = logging.getLogger("pylogseg.spark")
 
 
-def restore_tier(spark: Any, path: str, target: str, names: Sequence[str] | None = None, **options: Any) -> Any:
+def restore_tier(
+    spark: Any,
+    path: str,
+    target: str,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
+    **options: Any,
+) -> Any:
     """Restore partitions from tiered storage, as `pylogseg restore` does; one task per partition.
 
     Partitions get their segments, indexes, producer snapshots and leader epochs. A partition that fails stays as it is
@@ -38,10 +45,12 @@ def restore_tier(spark: Any, path: str, target: str, names: Sequence[str] | None
         A tier, as for `pylogseg.open_tier`; with the option ``tier``, a log directory whose older segments are there.
     target : str
         A folder that all workers share: the log directory of a stopped broker, or an empty folder.
-    names : sequence of str
-        Topics, partitions or patterns; all if left out. An empty sequence is refused.
+    topic : str or sequence of str, optional
+        Topics, partitions (``orders-3``) or shell patterns; all if left out.
+    partition : int or sequence of int, optional
+        Only partitions with these numbers.
     **options
-        Options of `pylogseg.offline.restore`: ``partitions``, ``overwrite``, ``force``, ``cluster_metadata``,
+        Options of `pylogseg.offline.restore`: ``overwrite``, ``force``, ``cluster_metadata``,
         ``keep_producers``, ``abort_open_transactions``, ``storage_options`` (with ``tier_keys`` for encrypted tiers),
         ``tier``, ``until``, ``on_corrupt``, ``dry_run``. ``progress`` shows progress.
 
@@ -61,7 +70,7 @@ def restore_tier(spark: Any, path: str, target: str, names: Sequence[str] | None
     StorageError
         If a broker has the lock of `target`.
     """
-    result = restored(spark, path, target, asked_for(names), **options)
+    result = restored(spark, path, target, PartitionChoice.of(topic, partition), **options)
     for note in [*result.notes, *texts_of(result.lacking)]:
         _log.warning("%s", note)
     return frame_of(spark, result)
@@ -71,9 +80,8 @@ def restored(
     spark: Any,
     path: str,
     target: str,
-    names: Sequence[str],
+    choice: PartitionChoice,
     *,
-    partitions: Sequence[int] = (),
     overwrite: bool = False,
     force: bool = False,
     cluster_metadata: str | None = None,
@@ -93,7 +101,7 @@ def restored(
         raise RequestError(f"on_corrupt: expected raise or skip, not {on_corrupt!r}")
     into = checked_target(target)
     disk = open_dir(path, storage_options=storage_options, tier=tier)
-    given = FromTier(disk, names, partitions, until or Until(), skips_damage=on_corrupt == "skip", keeps_going=True)
+    given = FromTier(disk, choice, until or Until(), skips_damage=on_corrupt == "skip", keeps_going=True)
     given.lacking = given.look(disk, force)
     job = Restoring(
         given,

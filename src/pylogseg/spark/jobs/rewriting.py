@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from pyspark import cloudpickle
 
 from pylogseg import offline
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import open_dir
 from pylogseg.disk.target import Target
 from pylogseg.env.executor import Executor
@@ -29,7 +30,6 @@ from pylogseg.offline.restoring.staging import Staging, finish_commits
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.spark.executor import SparkExecutor
-from pylogseg.spark.jobs.names import asked_for
 from pylogseg.spark.jobs.results import frame_of
 
 #: Notes on the input of each partition in a folder, so that another run finds nothing left to do.
@@ -44,7 +44,14 @@ class _Rewritten(NamedTuple):
     written: WrittenPart | None
 
 
-def compact(spark: Any, path: str, out: str, names: Sequence[str] | None = None, **options: Any) -> Any:
+def compact(
+    spark: Any,
+    path: str,
+    out: str,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
+    **options: Any,
+) -> Any:
     """Keep the last record of each key, as a broker's cleaner does, in a new log directory; one task per partition.
 
     Parameters
@@ -55,8 +62,10 @@ def compact(spark: Any, path: str, out: str, names: Sequence[str] | None = None,
         A log directory, or the folder of a partition; it is only read.
     out : str
         A folder that all workers share, for the partitions: either all of them appear at the end, or none.
-    names : sequence of str
-        Topics, partitions or patterns; all if left out. An empty sequence is refused.
+    topic : str or sequence of str, optional
+        Topics, partitions (``orders-3``) or shell patterns; all if left out.
+    partition : int or sequence of int, optional
+        Only partitions with these numbers.
     **options
         Options of `pylogseg.offline.compact`. ``dry_run=True`` only returns what would be done, ``overwrite=True``
         replaces partitions in `out`, ``progress`` shows progress.
@@ -68,15 +77,22 @@ def compact(spark: Any, path: str, out: str, names: Sequence[str] | None = None,
         earlier run from the same files), ``left`` (copied unchanged: its topic is not compacted) or ``failed``, with a
         reason.
     """
-    return _frame(spark, offline.compact, path, out, asked_for(names), **options)
+    return _frame(spark, offline.compact, path, out, topic=topic, partition=partition, **options)
 
 
-def redact(spark: Any, path: str, out: str, names: Sequence[str] | None = None, **options: Any) -> Any:
+def redact(
+    spark: Any,
+    path: str,
+    out: str,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
+    **options: Any,
+) -> Any:
     """Delete or blank records; the others keep offsets and batches. One task per partition, to a new log directory.
 
     Parameters
     ----------
-    spark, path, out, names
+    spark, path, out, topic, partition
         As for `compact`.
     **options
         Options of `pylogseg.offline.redact`, such as ``keys=[b"..."]``, and those of `compact`.
@@ -86,12 +102,12 @@ def redact(spark: Any, path: str, out: str, names: Sequence[str] | None = None, 
     pyspark.sql.DataFrame
         As for `compact`.
     """
-    return _frame(spark, offline.redact, path, out, asked_for(names), **options)
+    return _frame(spark, offline.redact, path, out, topic=topic, partition=partition, **options)
 
 
-def _frame(spark: Any, command: Callable[..., Result], path: str, out: str, names: Sequence[str], **given: Any) -> Any:
+def _frame(spark: Any, command: Callable[..., Result], path: str, out: str, **given: Any) -> Any:
     executor = SparkExecutor(spark, given.pop("progress", None))
-    return frame_of(spark, rewritten(executor, command, path, out, topics=names or None, **given))
+    return frame_of(spark, rewritten(executor, command, path, out, **given))
 
 
 def rewritten(
@@ -100,8 +116,8 @@ def rewritten(
     path: str,
     out: str,
     *,
-    topics: Sequence[str] | None = None,
-    partitions: Sequence[int] | None = None,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
     dry_run: bool = False,
     overwrite: bool = False,
     on_result: Callable[[PartitionResult], None] | None = None,
@@ -110,7 +126,7 @@ def rewritten(
 ) -> Result:
     """Let a command of `pylogseg.offline` rewrite each partition by itself, and put all of them in place in `out`."""
     place = Target.find(LocalStorage(), os.path.abspath(path))
-    chosen = [name for name in place.chosen(topics or (), partitions or ()) if not place.reason_to_skip(name)]
+    chosen = [name for name in place.chosen(PartitionChoice.of(topic, partition)) if not place.reason_to_skip(name)]
     if not dry_run and os.path.isdir(out):
         finish_commits(os.path.abspath(out))  # a run that died after its commit began is finished first
     label, how, notes = f"pylogseg {command.__name__}", _how(command, options), _read_notes(out)

@@ -6,9 +6,9 @@ import datetime
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from pylogseg.disk.choice import whole_number
 from pylogseg.errors import RequestError
 from pylogseg.format.moments import ms_of, warned_of_unit
-from pylogseg.reading.log_reader import whole_number
 from pylogseg.reading.partition import OPEN_END
 
 AsOf = int | datetime.datetime | Mapping[str, int]

@@ -1,0 +1,85 @@
+"""The choice of topics and partitions: what the arguments `topic` and `partition` mean, wherever they are given."""
+
+from __future__ import annotations
+
+import fnmatch
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from pylogseg.errors import RequestError
+
+
+class PartitionChoice(NamedTuple):
+    """Names and numbers that select partitions; none selects all.
+
+    Names are topics (``orders``), partitions (``orders-3``) or shell patterns for them.
+    """
+
+    names: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
+
+    @classmethod
+    def of(
+        cls, topic: str | Sequence[str] | None = None, partition: int | Sequence[int] | None = None
+    ) -> PartitionChoice:
+        """Return what the arguments of a caller mean; RequestError for what is no name or number.
+
+        An empty sequence is refused: it may be what a computation that failed has left, and not a wish for all.
+        """
+        names, numbers = _several(topic, "topic"), _several(partition, "partition")
+        for name in names:
+            if not isinstance(name, str) or not name:
+                raise RequestError(f"topic: expected the name of a topic or partition, or a pattern, not {name!r}")
+        return cls(names, tuple(whole_number(number, "partition") for number in numbers))
+
+    @property
+    def arguments(self) -> tuple[tuple[str, ...] | None, tuple[int, ...] | None]:
+        """As `topic` and `partition` again."""
+        return self.names or None, self.numbers or None
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is left out."""
+        return not self.names and not self.numbers
+
+    def has_number(self, number: int) -> bool:
+        """Whether partitions with this number are among the chosen ones."""
+        return not self.numbers or number in self.numbers
+
+    def check_numbers(self, there: Iterable[int]) -> None:
+        """Raise RequestError for a number that no partition has."""
+        missing = sorted(set(self.numbers).difference(there))
+        if missing:
+            raise RequestError(f"no partition {', '.join(map(str, missing))} among those selected")
+
+    def takes(self, topic: str, number: int) -> bool:
+        """Whether a live partition is among the chosen ones, also one that is not there."""
+        if not self.has_number(number):
+            return False
+        return not self.names or any(
+            fnmatch.fnmatchcase(topic, name) or fnmatch.fnmatchcase(f"{topic}-{number}", name) for name in self.names
+        )
+
+
+#: All partitions.
+ALL = PartitionChoice()
+
+
+def _several(given: Any, what: str) -> tuple[Any, ...]:
+    if given is None:
+        return ()
+    several = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    if not several:
+        raise RequestError(f"{what} is empty: leave it out (or None) to select all")
+    return several
+
+
+def whole_number(number: Any, name: str) -> int:
+    """Return a number as int; raise RequestError for text, fractions and truth values."""
+    try:
+        if isinstance(number, bool):
+            raise TypeError
+        return operator.index(number)
+    except TypeError:
+        raise RequestError(f"{name} must be a whole number, not {number!r}") from None
