@@ -109,7 +109,7 @@ def test_export(folder: Path, tmp_path: Path, form: str) -> None:
     assert table.column_names == expected.column_names
     assert table.to_pylist() == expected.to_pylist()
     skipped = tmp_path / f"skipped.{form}"
-    more = ["--undecoded", "skip", "--registry", folder, "--schema", "orders-value:2"]
+    more = ["--on-undecoded", "skip", "--registry", folder, "--schema", "orders-value:2"]
     done = shell("export", folder, "orders", "--out", skipped, "--value-type", "schema", *more)
     assert f"{len(expected) - 8} records in 1 file" in done.text  # and not those that are left out
     table = pq.read_table(skipped) if form == "parquet" else pa.ipc.open_file(skipped).read_all()
@@ -122,10 +122,10 @@ def test_export_options(folder: Path, tmp_path: Path) -> None:
     assert shell("export", folder, "types", "--out", lake, "--value-type", "schema", "--key-type", "string").code == 0
     (path,) = lake.rglob("*.parquet")
     assert pq.read_schema(path).field("value").type.field("ts").type == pa.timestamp("ms", "UTC")
-    for wrong in (["--schema", "1"], ["--undecoded", "skip"], ["--to", "jsonl", "--value-type", "schema"]):
+    for wrong in (["--schema", "1"], ["--on-undecoded", "skip"], ["--to", "jsonl", "--value-type", "schema"]):
         assert shell("export", folder, "old", "--out", tmp_path / "no", *wrong).code == 2
     done = shell(
-        "export", folder, "orders", "--out", tmp_path / "x.parquet", "--value-type", "schema", "--undecoded", "raise"
+        "export", folder, "orders", "--out", tmp_path / "x.parquet", "--value-type", "schema", "--on-undecoded", "raise"
     )
     assert done.code == 1
     assert not (tmp_path / "x.parquet").exists()
@@ -240,20 +240,21 @@ def test_export_text(folder: Path, tmp_path: Path) -> None:
         assert "1 payload could not be decoded" in done.err
         assert (tmp_path / f"x.{form}").read_bytes() == printed.out
     lake = tmp_path / "lake"
-    done = shell("export", disk, "orders", *how, "--to", "jsonl", "--out", lake, "--undecoded", "skip")
+    done = shell("export", disk, "orders", *how, "--to", "jsonl", "--out", lake, "--on-undecoded", "skip")
     assert "4 records in 1 file" in done.text
     (path,) = lake.rglob("*.jsonl")
     assert [json.loads(line)["value"] for line in path.read_text().splitlines()] == [{"id": n} for n in (5, 6, 55)] + [
         None
     ]
-    done = shell("export", disk, "orders", *how, "--out", tmp_path / "no.jsonl", "--undecoded", "raise")
+    done = shell("export", disk, "orders", *how, "--out", tmp_path / "no.jsonl", "--on-undecoded", "raise")
     assert (done.code, (tmp_path / "no.jsonl").exists()) == (1, False)
     assert "orders-0/00000000000000000000.log, the value of offset 3" in done.err
     assert (
-        "no frame: nothing names the schema; --undecoded raw keeps such bytes, skip leaves the record out" in done.err
+        "no frame: nothing names the schema; --on-undecoded raw keeps such bytes, skip leaves the record out"
+        in done.err
     )
-    for wrong in (["--schema", "7"], ["--undecoded", "skip"], ["--value-type", "schema"], ["--show-secrets"],
-                  ["--internal", "--value-as", "schema"], ["--internal", "--undecoded", "skip"]):  # fmt: skip
+    for wrong in (["--schema", "7"], ["--on-undecoded", "skip"], ["--value-type", "schema"], ["--show-secrets"],
+                  ["--internal", "--value-as", "schema"], ["--internal", "--on-undecoded", "skip"]):  # fmt: skip
         assert shell("export", folder, "old", "--out", tmp_path / "no.jsonl", *wrong).code == 2
 
 

@@ -84,12 +84,12 @@ def test_what_does_not_decode(root: Path) -> None:
         root, "select count(*) as n, min(valueRaw::varchar) as raw from orders where valueError is not null", code=1
     )
     assert raw == [{"n": count, "raw": "what?"}]
-    assert ours(root, "select count(*) as n from orders", "--undecoded", "skip", code=1) == [{"n": COUNT - count}]
+    assert ours(root, "select count(*) as n from orders", "--on-undecoded", "skip", code=1) == [{"n": COUNT - count}]
     done = asked(
-        root, "select max(value.id) from orders", "--undecoded", "raise", "--registry", root / "schemas", code=1
+        root, "select max(value.id) from orders", "--on-undecoded", "raise", "--registry", root / "schemas", code=1
     )
     assert "orders-0, the value of offset 13" in done.err
-    assert "--undecoded raw keeps" in done.err
+    assert "--on-undecoded raw keeps" in done.err
 
 
 def test_a_limit_asks_for_no_more(root: Path) -> None:
@@ -117,6 +117,6 @@ def test_schemas(folder: Path, root: Path) -> None:
     assert old.rows == [{"n": 3}]
     assert asked(folder, "from old", "--schema", "nobody-value", code=2).err.count("there is no schema") == 1
     assert pylogseg("sql", folder, "from old", "--schema", "13").code == 2
-    assert pylogseg("sql", root, "from orders", "--undecoded", "skip").code == 2
+    assert pylogseg("sql", root, "from orders", "--on-undecoded", "skip").code == 2
     # Without a word, values are bytes; `records` has those of all topics, and stays so.
     assert asked(folder, "select value::varchar as v from records where topic = 'old' limit 1").rows[0]["v"]

@@ -73,7 +73,7 @@ def test_damage(number: int) -> None:
     with pytest.raises(CorruptionError, match="value 1 of the column"):
         batches.to_records(column)
     table = pa.RecordBatch.from_pydict({"value": column})
-    assert sum(t.num_rows for t in batches.decoder(on_error="skip")(iter([table]))) == 6
+    assert sum(t.num_rows for t in batches.decoder(on_undecoded="skip")(iter([table]))) == 6
     with pytest.raises(CorruptionError, match="value 1"):
         list(batches.decoder()(iter([table])))
 

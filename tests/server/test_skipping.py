@@ -231,7 +231,7 @@ def test_what_is_in_the_middle_of_damage(flipped: Path) -> None:
 
 
 def test_a_setting_that_is_none() -> None:
-    with pytest.raises(RequestError, match="on_corrupt must be 'send' or 'skip'"):
+    with pytest.raises(RequestError, match="on_corrupt='stop': must be one of 'raise', 'skip'"):
         pylogseg.serve(DATA, on_corrupt="stop")  # type: ignore[arg-type]
     assert run(f"serve {DATA} --on-corrupt stop").code == 2
 

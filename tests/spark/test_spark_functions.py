@@ -81,7 +81,7 @@ def test_damage_names_the_value(spark: Any) -> None:
     from pylogseg.spark import functions as f
 
     bad = spark.createDataFrame([(RAW,), (RAW[:-1],)], "raw binary").coalesce(1)
-    assert f.decode_batches(bad, "raw", on_error="skip").count() == 2
+    assert f.decode_batches(bad, "raw", on_undecoded="skip").count() == 2
     with pytest.raises(Exception, match="value 1 of the column: at position 0: no whole batch begins here"):
         f.decode_batches(bad, "raw").count()
 
@@ -106,5 +106,5 @@ def test_in_sql(spark):
 
 def test_words_for_errors(spark):
     for function in (functions.decode_varint, functions.decode_uvarint, functions.confluent, functions.to_records):
-        with pytest.raises(RequestError, match="on_error is 'raise' or 'null', not 'ignore'"):
+        with pytest.raises(RequestError, match="on_undecoded='ignore': must be one of 'raise', 'null'"):
             function("k", "ignore")

@@ -122,7 +122,7 @@ def test_binary_columns(spark: Any, root: Path) -> None:
     rows = made.collect()
     assert [(row.a.id, row.b.id, row.a == row.b) for row in rows] == [(n, n, True) for n in range(20)]
     broken = spark.createDataFrame([(b"what?",), (None,)], "framed binary")
-    assert [row[0] for row in broken.select(functions.from_schema("framed", file, on_error="null")).collect()] == [
+    assert [row[0] for row in broken.select(functions.from_schema("framed", file, on_undecoded="null")).collect()] == [
         None,
         None,
     ]
@@ -163,7 +163,7 @@ def test_values_are_routed_by_the_ids_of_their_schemas(several: Path) -> None:
         if value is not None:
             with pytest.raises(CorruptionError, match=r"value 1 of the column.*ids=\[\.\.\.\] decodes"):
                 decode_column(both, 7, several)
-        assert decode_column(both, 7, several, on_error="null").null_count == 1, what
+        assert decode_column(both, 7, several, on_undecoded="null").null_count == 1, what
     with pytest.raises(CorruptionError, match="value 1 of the column"):  # one of its own
         decode_column(pa.array([order(1), order(2)[:-1]], pa.binary()), 7, several, ids=7)
     with pytest.raises(RequestError, match="ids go with frames"):
@@ -175,7 +175,7 @@ def test_routing_behind_a_filter(spark: Any, several: Path) -> None:
     """Spark would merge the filters, and run the function on rows that the first one leaves out."""
     values = [order(1), *OTHERS.values(), order(2)]
     frame = spark.createDataFrame([(value,) for value in values], "value binary")
-    ids = functions.confluent("value", on_error="null")
+    ids = functions.confluent("value", on_undecoded="null")
     of_7 = frame.select("value", ids.alias("c")).where("c.schemaId = 7")
     for how in ({}, {"ids": 7}):
         typed = of_7.select(functions.from_schema("value", 7, several, **how).alias("v")).select("v.*")

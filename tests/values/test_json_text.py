@@ -281,7 +281,7 @@ def test_every_door_has_the_same_text(tmp_path: Path) -> None:
         found = shell("grep", "", disk, topic, "--empty", *how, "--fields", "value")
         assert (found.code, found.err, found.out) == (0, "", printed.out)
         assert shell("latest", disk, topic, *how, "--fields", "value").out == printed.out
-        for more in ([], ["--undecoded", "raise"]):
+        for more in ([], ["--on-undecoded", "raise"]):
             target = tmp_path / f"{topic}{len(more)}.jsonl"
             done = shell("export", disk, topic, "--out", target, *how, "--columns", "value", *more)
             assert (done.code, done.err) == (0, "")

@@ -224,7 +224,7 @@ def test_export(folder: Path, tmp_path: Path) -> None:
         ["--internal", "--out", tmp_path / "all.parquet"],
         ["--show-secrets", "--out", tmp_path / "no"],
         ["--internal", "--value-type", "string", "--out", tmp_path / "no"],
-        ["--undecoded", "skip", "--out", tmp_path / "no"],
+        ["--on-undecoded", "skip", "--out", tmp_path / "no"],
     ):
         assert shell("export", folder, *wrong).code == 2
 

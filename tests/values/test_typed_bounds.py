@@ -52,7 +52,7 @@ def test_a_value_that_is_too_large_says_so() -> None:
     values = pa.array([varint(3) + bytes(4), varint(100_000) + bytes(100_001)], pa.binary())
     with pytest.raises(RequestError):
         decode_column(values, schema, frame="plain")
-    found = decode_column(values[1:], schema, frame="plain", on_error="null")
+    found = decode_column(values[1:], schema, frame="plain", on_undecoded="null")
     assert found.to_pylist() == [None]
     with pytest.raises(pylogseg.CorruptionError, match="it unfolds to more bytes than it may take"):
         decode_column(values[1:], schema, frame="plain")

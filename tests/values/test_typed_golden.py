@@ -169,7 +169,7 @@ def test_columns_from_elsewhere(folder: Path) -> None:
     assert decode_column(pa.array([None, b"\2"], pa.binary()), '"int"', frame="plain").to_pylist() == [None, 1]
     with pytest.raises(pylogseg.CorruptionError, match=r"value 1 of the column.*no frame"):
         decode_column(pa.array([None, b"\2"], pa.binary()), '"int"')
-    assert decode_column(pa.array([b"x", b"\2"], pa.large_binary()), '"int"', on_error="null").to_pylist() == [
+    assert decode_column(pa.array([b"x", b"\2"], pa.large_binary()), '"int"', on_undecoded="null").to_pylist() == [
         None,
         None,
     ]

@@ -545,7 +545,7 @@ def remedy(error: PylogsegError) -> str:
     text = in_shell(str(error)).replace('on_corrupt="skip"', "--on-corrupt skip").replace('"stop" ends', "stop ends")
     text = re.sub(r'\b(key|value)_type="binary"', r"--\1-type binary", text)
     text = text.replace("give schema=", "give --schema").replace(" or registry=", " or --registry")
-    text = text.replace("on_undecoded='raw'", "--undecoded raw").replace("'skip' leaves", "skip leaves")
+    text = text.replace("on_undecoded='raw'", "--on-undecoded raw").replace("'skip' leaves", "skip leaves")
     return text.replace('not_utf8="base64" or "null"', "--not-utf8 base64 or null")
 
 

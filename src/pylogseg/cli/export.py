@@ -220,7 +220,7 @@ def export(
     schema: str | None,
     registry: str | None,
     message: str | None,
-    undecoded: str | None,
+    on_undecoded: str | None,
     internal: bool,
     show_secrets: bool,
     **ranges: Any,
@@ -247,7 +247,7 @@ def export(
     logs = chosen.logs()
     unlisted = [log for log in logs if log.error is not None]
     readers = query.readers(log for log in logs if log.error is None)
-    options = {"schema": schema, "registry": registry, "message": message, "on_undecoded": undecoded}
+    options = {"schema": schema, "registry": registry, "message": message, "on_undecoded": on_undecoded}
     make = _decoded_columns if layout.is_table else _decoded_text
     layouts = make(layout, options, (internal, show_secrets), arguments, readers)
     _sweep(out)
@@ -282,10 +282,10 @@ def _decoded_columns(
     layout: Form, options: dict[str, Any], own: tuple[bool, bool], arguments: Sequence[str], readers: list[LogReader]
 ) -> _Layouts:
     """Return the forms of Parquet and Arrow files with typed columns, where they are asked for."""
-    (internal, show_secrets), names, undecoded = own, layout.columns, options["on_undecoded"]
+    (internal, show_secrets), names, on_undecoded = own, layout.columns, options["on_undecoded"]
     decoded = wants_schema(layout.key_type, layout.value_type)
     check_unused(decoded, {name: each for name, each in options.items() if name != "on_undecoded"}, "--value-type")
-    check_unused(decoded or ["value"] * internal, {"on_undecoded": undecoded}, "--internal or --value-type")
+    check_unused(decoded or ["value"] * internal, {"on_undecoded": on_undecoded}, "--internal or --value-type")
     check_secrets(internal, show_secrets)
     if internal and (layout.key_type, layout.value_type) != ("binary", "binary"):
         raise RequestError("--internal cannot be combined with --key-type and --value-type")
@@ -294,7 +294,7 @@ def _decoded_columns(
         decoding = decoding_of(decoded, options)
         return layouts.typed(readers, lambda some: typed_of(decoding, arguments, some, names))
     if internal:
-        return layouts.typed(readers, lambda some: _own(some, arguments, names, undecoded, show_secrets))
+        return layouts.typed(readers, lambda some: _own(some, arguments, names, on_undecoded, show_secrets))
     return layouts
 
 
@@ -353,11 +353,15 @@ def _topic(reader: LogReader) -> str:
 
 
 def _own(
-    readers: list[LogReader], arguments: Sequence[str], names: Sequence[str], undecoded: str | None, show_secrets: bool
+    readers: list[LogReader],
+    arguments: Sequence[str],
+    names: Sequence[str],
+    on_undecoded: str | None,
+    show_secrets: bool,
 ) -> TypedBatches | None:
     """Return what decodes a topic that Kafka writes for itself; None for another one."""
     try:
-        return typed_of(own_decoding(names, undecoded, show_secrets), arguments, readers, names)
+        return typed_of(own_decoding(names, on_undecoded, show_secrets), arguments, readers, names)
     except NotOwnError:
         return None
 

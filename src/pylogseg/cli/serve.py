@@ -72,10 +72,11 @@ taken, or a broker that has the lock: serve a copy then (pylogseg copy).
 )
 @click.option(
     "--on-corrupt",
-    type=click.Choice(["send", "skip"]),
-    default="send",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
     show_default=True,
-    help="send damage as a broker does, or skip it: verify a log when it is first read, and leave bad batches out.",
+    help="At damage: raise sends the bytes as a broker does, and the client's own check fails; skip verifies a log "
+    "when it is first read, and leaves bad batches out.",
 )
 def serve(
     directories: tuple[str, ...],
@@ -85,7 +86,7 @@ def serve(
     group_offsets: bool,
     commits: str | None,
     until_checkpoint: bool,
-    on_corrupt: Literal["send", "skip"],
+    on_corrupt: Literal["raise", "skip"],
     **connecting: Any,
 ) -> None:
     """Serve log directories over Kafka's protocol: any client reads them, and nothing in them changes."""

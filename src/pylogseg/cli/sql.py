@@ -187,19 +187,19 @@ def _of_topic(
     decoded: Sequence[str], internal: bool, show_secrets: bool, arguments: Sequence[str], given: dict[str, str | None]
 ) -> TopicOpener | None:
     """Return what opens the tables of topics, where their keys or values are typed."""
-    undecoded = given.pop("undecoded")
+    on_undecoded = given.pop("on_undecoded")
     check_unused(decoded, given, "--value-as")
-    check_unused(decoded or ["value"] * internal, {"on_undecoded": undecoded}, "--internal or --value-as")
+    check_unused(decoded or ["value"] * internal, {"on_undecoded": on_undecoded}, "--internal or --value-as")
     check_secrets(internal, show_secrets)
     if not decoded and not internal:
         return None
     with _without_pandas():
         from pylogseg.tables.sql.typed import TypedTables
     return TypedTables(
-        decoding_of(decoded, {**given, "on_undecoded": undecoded}) if decoded else None,
+        decoding_of(decoded, {**given, "on_undecoded": on_undecoded}) if decoded else None,
         lambda: whole_disk(arguments),
         lambda what, why: common.complain(f"note: {what}: {common.remedy(why)}"),
-        own_decoding(("key", "value"), undecoded, show_secrets) if internal else None,
+        own_decoding(("key", "value"), on_undecoded, show_secrets) if internal else None,
     ).open
 
 

@@ -45,10 +45,10 @@ def typed_options(function: F) -> F:
 
 
 def undecoded_option(function: F) -> F:
-    """Add ``--undecoded``: a parameter ``undecoded``."""
+    """Add ``--on-undecoded``: a parameter ``on_undecoded``."""
     return click.option(
-        "--undecoded",
-        type=click.Choice(["raw", "skip", "raise"]),
+        "--on-undecoded",
+        type=click.Choice(["raw", "raise", "skip"]),
         help="What to do with a value that cannot be decoded: raw (the default) keeps its bytes in a column.",
     )(function)
 
@@ -88,12 +88,12 @@ def check_secrets(internal: bool, show_secrets: bool) -> None:
         raise click.UsageError("--show-secrets needs --internal")
 
 
-def own_decoding(names: Sequence[str], undecoded: str | None, show_secrets: bool) -> Decoding:
+def own_decoding(names: Sequence[str], on_undecoded: str | None, show_secrets: bool) -> Decoding:
     """Return how topics that Kafka writes for itself are decoded: those of the columns that can be."""
     from pylogseg.values.decoding import Decoding
 
     which = tuple(name for name in ("key", "value") if name in names)
-    return Decoding.of(which, on_undecoded=undecoded, show_secrets=show_secrets, only_own=True)
+    return Decoding.of(which, on_undecoded=on_undecoded, show_secrets=show_secrets, only_own=True)
 
 
 def typed_of(
@@ -176,7 +176,7 @@ def check_unused(wanted: Sequence[str], given: dict[str, Any], option: str) -> N
     """Refuse options that mean nothing where nothing is decoded."""
     unused = [name for name, value in given.items() if value is not None]
     if unused and not wanted:
-        raise RequestError(f"--{unused[0].removeprefix('on_')} needs {option} schema")
+        raise RequestError(f"--{unused[0].replace('_', '-')} needs {option} schema")
 
 
 def report_undecoded(count: int, first: str = "") -> bool:

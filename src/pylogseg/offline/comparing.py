@@ -18,6 +18,7 @@ from pylogseg.env.pool import Advance, job_count
 from pylogseg.errors import RequestError
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import Scratch
+from pylogseg.format.words import check_word
 from pylogseg.offline.comparing_columns import FIELD_NAMES, changes
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
 from pylogseg.reading.log_reader import LogFiles, LogReader, logs_of
@@ -214,8 +215,7 @@ def diff(
     CorruptionError
         While iterating, with ``on_corrupt="raise"``.
     """
-    if mode not in ("records", "offsets", "latest"):
-        raise RequestError(f"mode={mode!r}: must be one of 'records', 'offsets', 'latest'")
+    check_word("mode", mode, ("records", "offsets", "latest"))
     options = ReadOptions(
         isolation_level,
         on_corrupt,

@@ -26,6 +26,7 @@ from pylogseg.format.records import (
     decode_slices,
 )
 from pylogseg.format.scratch import Scratch
+from pylogseg.format.words import check_word
 from pylogseg.reading.copies import told_of_copies
 from pylogseg.reading.offset_order import Order
 from pylogseg.reading.seek import position_of_offset
@@ -114,16 +115,11 @@ class ReadOptions:
     jobs: int = 1
 
     def __post_init__(self) -> None:
-        _one_of("on_corrupt", self.on_corrupt, ("raise", "stop", "skip"))
-        _one_of("isolation_level", self.isolation_level, ("read_uncommitted", "read_committed"))
+        check_word("on_corrupt", self.on_corrupt, ("raise", "stop", "skip"))
+        check_word("isolation_level", self.isolation_level, ("read_uncommitted", "read_committed"))
         if self.limit_bytes < 1:
             raise RequestError(f"the limit of decompressed bytes must be above 0, not {self.limit_bytes}")
         self.first_window_bytes = min(self.first_window_bytes, self.window_bytes)
-
-
-def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:
-    if value not in allowed:
-        raise RequestError(f"{name}={value!r}: must be one of {', '.join(map(repr, allowed))}")
 
 
 def small_window(limit: int | None) -> int:

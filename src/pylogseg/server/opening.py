@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.errors import RequestError
+from pylogseg.format.words import check_word
 from pylogseg.server.catalog import Catalog
 from pylogseg.server.committed import CommittedOffsets, Offsets
 from pylogseg.server.connection import Limits
@@ -31,7 +32,7 @@ def serve(
     end_open_transactions: bool = False,
     group_offsets: bool = False,
     commits: str | os.PathLike[str] | None = None,
-    on_corrupt: Literal["send", "skip"] = "send",
+    on_corrupt: Literal["raise", "skip"] = "raise",
     storage_options: Mapping[str, Any] | None = None,
     security: Security = Security(),  # noqa: B008  (it cannot be changed)
     max_connections: int = 1000,
@@ -64,9 +65,9 @@ def serve(
     commits : path, optional
         A directory that keeps groups and their commits from one run to the next, over those of `group_offsets`. By
         default they are gone when the server stops. It may not lie in a directory that is served, or have other topics.
-    on_corrupt : str
-        What becomes of damage: ``"send"`` sends it as a broker does, and it ends a client with an error of its own;
-        ``"skip"`` verifies a log when it is first asked for, and leaves bad batches out of it.
+    on_corrupt : {"raise", "skip"}
+        At damage: ``"raise"`` sends the bytes as they are, as a broker does, and the check of the client raises its own
+        error; ``"skip"`` verifies a log when it is first asked for, and leaves bad batches out of it.
     storage_options : mapping, optional
         Options of fsspec for URLs: credentials, an endpoint.
     security : Security
@@ -96,8 +97,7 @@ def serve(
     ...     consumer = kafka.KafkaConsumer("orders", bootstrap_servers=server.bootstrap_servers)
     """
     choice = PartitionChoice.of(topic, partition)
-    if on_corrupt not in ("send", "skip"):
-        raise RequestError(f"on_corrupt must be 'send' or 'skip', not {on_corrupt!r}")
+    check_word("on_corrupt", on_corrupt, ("raise", "skip"))
     limits = Limits(connections=max_connections)
     guard = Guard(security)
     if guard.acls:

@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 import pyspark.sql.functions as sql
 
 from pylogseg.errors import RequestError
+from pylogseg.format.words import check_word
 from pylogseg.reading.arrow import batches as arrow_batches
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.arrow import functions as arrow_functions
-from pylogseg.reading.arrow.functions import OnError
+from pylogseg.reading.arrow.functions import RaiseOrNull
 from pylogseg.spark import _compat
 from pylogseg.spark.schema import typed_schema
 from pylogseg.spark.typed import for_spark
@@ -57,24 +58,24 @@ def kafka_partition(key: Any, partitions: int) -> Any:
     return _apply(arrow_functions.kafka_partition, "int", key, partitions)
 
 
-def decode_varint(column: Any, on_error: OnError = "raise") -> Any:
+def decode_varint(column: Any, on_undecoded: RaiseOrNull = "raise") -> Any:
     """Decode every value as one ZigZag varint of up to 64 bits, to bigint.
 
     Parameters
     ----------
     column : Column or str
         Binary; each value is one varint and nothing else.
-    on_error : {"raise", "null"}
+    on_undecoded : {"raise", "null"}
         What to do with any other value.
     """
-    arrow_functions.check_on_error(on_error)
-    return _apply(arrow_functions.decode_varint, "bigint", column, on_error)
+    check_word("on_undecoded", on_undecoded, ("raise", "null"))
+    return _apply(arrow_functions.decode_varint, "bigint", column, on_undecoded)
 
 
-def decode_uvarint(column: Any, on_error: OnError = "raise") -> Any:
+def decode_uvarint(column: Any, on_undecoded: RaiseOrNull = "raise") -> Any:
     """Decode every value as one unsigned varint of up to 32 bits, to bigint; see `decode_varint`."""
-    arrow_functions.check_on_error(on_error)
-    return _apply(arrow_functions.decode_uvarint, "bigint", column, on_error)
+    check_word("on_undecoded", on_undecoded, ("raise", "null"))
+    return _apply(arrow_functions.decode_uvarint, "bigint", column, on_undecoded)
 
 
 def encode_varint(column: Any) -> Any:
@@ -87,18 +88,18 @@ def encode_uvarint(column: Any) -> Any:
     return _apply(arrow_functions.encode_uvarint, "binary", column)
 
 
-def confluent(column: Any, on_error: OnError = "raise") -> Any:
+def confluent(column: Any, on_undecoded: RaiseOrNull = "raise") -> Any:
     """Split values of Confluent's wire format into struct<schemaId: int, payload: binary>.
 
     Parameters
     ----------
     column : Column or str
         Binary: a byte 0, four bytes of schema id, the payload.
-    on_error : {"raise", "null"}
+    on_undecoded : {"raise", "null"}
         What to do with a value that is shorter, or begins with another byte.
     """
-    arrow_functions.check_on_error(on_error)
-    return _apply(arrow_functions.confluent, _CONFLUENT, column, on_error)
+    check_word("on_undecoded", on_undecoded, ("raise", "null"))
+    return _apply(arrow_functions.confluent, _CONFLUENT, column, on_undecoded)
 
 
 def to_confluent(payload: Any, schema_id: int) -> Any:
@@ -111,18 +112,18 @@ def headers_map(column: Any) -> Any:
     return _apply(arrow_functions.headers_map, "map<string, binary>", column)
 
 
-def to_records(column: Any, on_error: OnError = "raise") -> Any:
+def to_records(column: Any, on_undecoded: RaiseOrNull = "raise") -> Any:
     """Decode raw record batches to array<struct> of their records; `decode_batches` is faster if you need rows.
 
     Parameters
     ----------
     column : Column or str
         Binary; each value holds whole batches.
-    on_error : {"raise", "null"}
+    on_undecoded : {"raise", "null"}
         What to do with a value that holds anything else, or a damaged batch.
     """
-    arrow_functions.check_on_error(on_error)
-    return _apply(arrow_batches.to_records, f"array<struct<{_RECORD}>>", column, on_error)
+    check_word("on_undecoded", on_undecoded, ("raise", "null"))
+    return _apply(arrow_batches.to_records, f"array<struct<{_RECORD}>>", column, on_undecoded)
 
 
 def from_records(column: Any, **options: Any) -> Any:
@@ -139,7 +140,12 @@ def from_records(column: Any, **options: Any) -> Any:
 
 
 def from_schema(
-    column: Any, schema: Any, registry: Any = None, headers: Any = None, on_error: OnError = "raise", **options: Any
+    column: Any,
+    schema: Any,
+    registry: Any = None,
+    headers: Any = None,
+    on_undecoded: RaiseOrNull = "raise",
+    **options: Any,
 ) -> Any:
     """Decode a binary column of values with their frames, in Avro, Protobuf or JSON, to nested columns.
 
@@ -154,7 +160,7 @@ def from_schema(
         the tasks for schemas that it did not have before.
     headers : Column or str, optional
         Of the records, if these name the schemas.
-    on_error : {"raise", "null"}
+    on_undecoded : {"raise", "null"}
         What to do with a value that does not decode, like FAILFAST and PERMISSIVE of Spark's `from_avro`.
     **options
         ``frame``, ``context``, ``ids``, ``recursion`` and ``message`` of `Decoding`. With ``frame="plain"`` values have
@@ -166,7 +172,7 @@ def from_schema(
     Column
         A struct, or what else the schema is.
     """
-    arrow_functions.check_on_error(on_error)
+    check_word("on_undecoded", on_undecoded, ("raise", "null"))
     if not hasattr(sql, "arrow_udf"):
         raise RequestError(
             f"Spark {_compat.VERSION[0]}.{_compat.VERSION[1]}: from_schema needs Spark 4.1; before that, use "
@@ -176,19 +182,19 @@ def from_schema(
     returns = typed_schema(pa.schema([pa.field("value", decoder.type)]))["value"].dataType
 
     def from_schema(values: pa.Array) -> pa.Array:
-        return decoded_column(decoder, values, None, on_error)
+        return decoded_column(decoder, values, None, on_undecoded)
 
     def with_headers(values: pa.Array, of_records: pa.Array) -> pa.Array:
-        return decoded_column(decoder, values, of_records, on_error)
+        return decoded_column(decoder, values, of_records, on_undecoded)
 
     if headers is None:
-        return _behind_filters(sql.arrow_udf(from_schema, returns), on_error)(column)
+        return _behind_filters(sql.arrow_udf(from_schema, returns), on_undecoded)(column)
     with_headers.__name__ = "from_schema"  # Spark names the column after it
-    return _behind_filters(sql.arrow_udf(with_headers, returns), on_error)(column, headers)
+    return _behind_filters(sql.arrow_udf(with_headers, returns), on_undecoded)(column, headers)
 
 
 def decode_batches(
-    df: Any, column: str = "value", keep: Sequence[str] = (), on_error: Literal["raise", "skip"] = "raise"
+    df: Any, column: str = "value", keep: Sequence[str] = (), on_undecoded: Literal["raise", "skip"] = "raise"
 ) -> Any:
     """Decode a column of raw record batches to one row per record.
 
@@ -201,7 +207,7 @@ def decode_batches(
         The column with the batches.
     keep : sequence of str
         Columns to repeat for each record, before the record's own.
-    on_error : {"raise", "skip"}
+    on_undecoded : {"raise", "skip"}
         What to do with a value that holds anything other than whole good batches.
 
     Returns
@@ -214,7 +220,7 @@ def decode_batches(
 
     records = from_arrow_schema(arrow.schema(arrow_batches.RECORD_COLUMNS))
     schema = StructType([*(df.schema[name] for name in keep), *records])
-    return df.select(column, *keep).mapInArrow(arrow_batches.decoder(column, keep, on_error), schema)
+    return df.select(column, *keep).mapInArrow(arrow_batches.decoder(column, keep, on_undecoded), schema)
 
 
 def encode_batches(df: Any, **options: Any) -> Any:
@@ -264,7 +270,7 @@ def register(spark: Any, prefix: str = "") -> list[str]:
     raising = ("decode_varint", "decode_uvarint", "confluent", "to_records")
     for name in raising:
         function, returns = kinds[name]
-        kinds[f"{name}_or_null"] = (functools.partial(function, on_error="null"), returns)
+        kinds[f"{name}_or_null"] = (functools.partial(function, on_undecoded="null"), returns)
     names = []
     for name, (function, returns) in kinds.items():
         make = _of_two if name == "kafka_partition" else _of_one
@@ -309,12 +315,12 @@ def _apply(function: _Function, returns: str, column: Any, *args: Any, **options
     return _behind_filters(sql.arrow_udf(of_arrow, returns), "raise" if "raise" in args else "null")(column)
 
 
-def _behind_filters(function: Any, on_error: str) -> Any:
+def _behind_filters(function: Any, on_undecoded: str) -> Any:
     """Keep a function that may raise behind the filters that stand in front of it.
 
     Spark moves a filter on the result of a deterministic function before others, and runs it on all rows.
     """
-    return function.asNondeterministic() if on_error == "raise" else function
+    return function.asNondeterministic() if on_undecoded == "raise" else function
 
 
 def _apply_pandas(function: _Function, returns: str, column: Any, *args: Any, **options: Any) -> Any:

@@ -17,8 +17,9 @@ import pyarrow.compute as pc
 from pylogseg._native import _typed
 from pylogseg.disk.disk import Disk, open_dir
 from pylogseg.errors import CorruptionError, NotOwnError, PylogsegError, RequestError
+from pylogseg.format.words import check_word
 from pylogseg.reading.arrow.columns import record_batches, schema
-from pylogseg.reading.arrow.functions import OnError, bad_value, check_on_error
+from pylogseg.reading.arrow.functions import RaiseOrNull, bad_value
 from pylogseg.reading.partition import Chunk
 from pylogseg.values.forms import Form, in_form, with_type
 from pylogseg.values.internal.message_arrays import spans
@@ -32,7 +33,6 @@ from pylogseg.values.schemas.topic import TOPIC
 from pylogseg.values.typed_engines import ProtobufEngine, engine_of, reason_of
 
 OnUndecoded = Literal["raw", "raise", "skip"]
-ON_UNDECODED = ("raw", "raise", "skip")
 #: A schema's file, its text, its id, a subject, or a subject and version: ``orders-value:2``.
 SchemaChoice = str | int | os.PathLike[str] | Schema
 #: Chunks that are looked at for a schema's id.
@@ -93,8 +93,7 @@ class Decoding:
     def __post_init__(self) -> None:
         if not self.columns or not set(self.columns) <= set(_WHICH) or len(set(self.columns)) < len(self.columns):
             raise RequestError(f"decoding is 'key', 'value' or both, not {self.columns!r}")
-        if self.on_undecoded not in ON_UNDECODED:
-            raise RequestError(f"on_undecoded is one of {', '.join(ON_UNDECODED)}, not {self.on_undecoded!r}")
+        check_word("on_undecoded", self.on_undecoded, ("raw", "raise", "skip"))
         check_frame(self.frame)
         if self.recursion < 0:
             raise RequestError(f"recursion is 0 or more, not {self.recursion}")
@@ -487,7 +486,7 @@ def decode_column(
     column: Any,
     schema: SchemaChoice,
     registry: str | os.PathLike[str] | Schemas | None = None,
-    on_error: OnError = "raise",
+    on_undecoded: RaiseOrNull = "raise",
     **options: Any,
 ) -> pa.Array:
     """Decode a column of binary values: keys or values with their frames, from wherever they come.
@@ -500,7 +499,7 @@ def decode_column(
         The reader's, as in `Decoding`.
     registry : path, URL or Schemas, optional
         Where the writers' schemas are; without it all values were written by `schema`.
-    on_error : {"raise", "null"}
+    on_undecoded : {"raise", "null"}
         Action for a value that does not decode.
     **options
         ``frame``, ``context``, ``ids``, ``recursion`` and ``message`` of `Decoding`.
@@ -512,11 +511,11 @@ def decode_column(
     Raises
     ------
     CorruptionError
-        With `on_error` ``"raise"``: names the value and the position in its payload.
+        With `on_undecoded` ``"raise"``: names the value and the position in its payload.
     """
-    check_on_error(on_error)
+    check_word("on_undecoded", on_undecoded, ("raise", "null"))
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return decoded_column(column_decoder(schema, registry, **options), array, None, on_error)
+    return decoded_column(column_decoder(schema, registry, **options), array, None, on_undecoded)
 
 
 def column_decoder(
@@ -528,15 +527,15 @@ def column_decoder(
     return Decoder(schemas, chosen_schema(schemas, schema, decoding.context), decoding, "value", decoding.message)
 
 
-def decoded_column(decoder: Decoder, column: pa.Array, headers: pa.Array | None, on_error: OnError) -> pa.Array:
+def decoded_column(decoder: Decoder, column: pa.Array, headers: pa.Array | None, on_undecoded: RaiseOrNull) -> pa.Array:
     """Decode an array of values; what does not decode is null, or raises CorruptionError."""
     try:
         made, errors = decoder.decode(column, headers)
     except OverflowError as error:
         raise RequestError(str(error)) from None
-    if errors and on_error == "raise":
+    if errors and on_undecoded == "raise":
         row, reason = next(iter(errors.items()))
-        remedy = "on_error='null' gives null, and ids=[...] decodes values of these schemas only"
+        remedy = "on_undecoded='null' gives null, and ids=[...] decodes values of these schemas only"
         raise bad_value(row, f"{reason} ({remedy})")
     return made
 

@@ -21,6 +21,7 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
+from pylogseg.format.words import check_word
 from pylogseg.inspect.verify.lacking import UNINDEXED, Look, lacking_in, refuse
 from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
@@ -154,6 +155,7 @@ def restore(
     StorageError
         If a broker has the lock, or a disk fails.
     """
+    check_word("on_corrupt", on_corrupt, ("raise", "skip"))
     source, into = os.fspath(path), os.fspath(target)
     is_remote = "://" in into
     into = into if is_remote else checked_target(into)

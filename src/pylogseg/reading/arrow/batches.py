@@ -17,9 +17,10 @@ from pylogseg.disk.disk import Segment
 from pylogseg.errors import CorruptionError, Ending, RequestError, Verdict
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, decode_parts
+from pylogseg.format.words import check_word
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.arrow.encode import encode
-from pylogseg.reading.arrow.functions import OnError, Spans, bad_value, check_on_error
+from pylogseg.reading.arrow.functions import RaiseOrNull, Spans, bad_value
 from pylogseg.reading.partition import Chunk
 
 #: Columns of the records in a batch.
@@ -48,14 +49,16 @@ class _Decoded(NamedTuple):
     bad: npt.NDArray[np.bool_]
 
 
-def to_records(column: Any, on_error: OnError = "raise", *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES) -> pa.Array:
+def to_records(
+    column: Any, on_undecoded: RaiseOrNull = "raise", *, limit_bytes: int = DECOMPRESSED_LIMIT_BYTES
+) -> pa.Array:
     """Decode raw record batches into records.
 
     Parameters
     ----------
     column : pyarrow.Array or pyarrow.ChunkedArray
         Binary; each value holds whole batches of any magic, codec and number.
-    on_error : {"raise", "null"}
+    on_undecoded : {"raise", "null"}
         Action for a value with anything else, or with a bad CRC.
     limit_bytes : int
         A batch that decompresses to more is damaged.
@@ -69,11 +72,11 @@ def to_records(column: Any, on_error: OnError = "raise", *, limit_bytes: int = D
     Raises
     ------
     CorruptionError
-        With `on_error` ``"raise"``: names the value and the position in it.
+        With `on_undecoded` ``"raise"``: names the value and the position in it.
     """
-    check_on_error(on_error)
+    check_word("on_undecoded", on_undecoded, ("raise", "null"))
     spans = Spans(column)
-    done = _decode(spans, on_error, limit_bytes)
+    done = _decode(spans, on_undecoded, limit_bytes)
     records = done.records.combine_chunks().to_batches()
     if records:
         structs = pa.StructArray.from_arrays(records[0].columns, fields=list(_RECORDS))
@@ -91,7 +94,7 @@ def to_records(column: Any, on_error: OnError = "raise", *, limit_bytes: int = D
 def decoder(
     column: str = "value",
     keep: Sequence[str] = (),
-    on_error: Literal["raise", "skip"] = "raise",
+    on_undecoded: Literal["raise", "skip"] = "raise",
     *,
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
 ) -> Iteration:
@@ -103,7 +106,7 @@ def decoder(
         The column with the raw batches.
     keep : sequence of str
         Other columns, repeated for each record before its own; their names must not be those of records.
-    on_error : {"raise", "skip"}
+    on_undecoded : {"raise", "skip"}
         Action for a value with anything else than whole good batches.
     limit_bytes : int
         A batch that decompresses to more is damaged.
@@ -113,8 +116,7 @@ def decoder(
     callable
         From an iterator of record batches to one of record batches with the columns `keep`, then `RECORD_COLUMNS`.
     """
-    if on_error not in ("raise", "skip"):
-        raise RequestError(f"on_error is 'raise' or 'skip', not {on_error!r}")
+    check_word("on_undecoded", on_undecoded, ("raise", "skip"))
     twice = set(keep) & set(RECORD_COLUMNS)
     if twice:
         raise RequestError(f"records have a column {sorted(twice)[0]!r} themselves: rename the one to keep")
@@ -122,7 +124,7 @@ def decoder(
     def decode(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for table in tables:
             for piece in _pieces(table, column):
-                yield from _records_of(piece, column, keep, "raise" if on_error == "raise" else "null", limit_bytes)
+                yield from _records_of(piece, column, keep, "raise" if on_undecoded == "raise" else "null", limit_bytes)
 
     return decode
 
@@ -141,9 +143,9 @@ def _pieces(table: pa.RecordBatch, column: str) -> Iterator[pa.RecordBatch]:
 
 
 def _records_of(
-    table: pa.RecordBatch, column: str, keep: Sequence[str], on_error: OnError, limit_bytes: int
+    table: pa.RecordBatch, column: str, keep: Sequence[str], on_undecoded: RaiseOrNull, limit_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    done = _decode(Spans(table.column(column), column), on_error, limit_bytes)
+    done = _decode(Spans(table.column(column), column), on_undecoded, limit_bytes)
     rows = pa.array(np.repeat(np.arange(table.num_rows), done.counts))
     records = done.records
     for i, name in enumerate(keep):
@@ -151,16 +153,16 @@ def _records_of(
     yield from records.to_batches()
 
 
-def _decode(spans: Spans, on_error: OnError, limit_bytes: int) -> _Decoded:
+def _decode(spans: Spans, on_undecoded: RaiseOrNull, limit_bytes: int) -> _Decoded:
     bad = np.zeros(len(spans), np.bool_)
     parts: list[pa.RecordBatch] = []
     counts = np.zeros(len(spans), np.int64)
-    for batches in _tables(spans, bad, on_error):
+    for batches in _tables(spans, bad, on_undecoded):
         for columns, damage in decode_parts(batches, spans.data, limit_bytes=limit_bytes):
             value_of = _rows(spans, columns.batches)
             for each in damage:
                 row = int(value_of[each.row])
-                if on_error == "raise":
+                if on_undecoded == "raise":
                     raise bad_value(row, each.reason, int(columns.batches.position[each.row] - spans.offsets[row]))
                 bad[row] = True
             data = columns.take(~columns.batches.is_control[columns.batch])
@@ -183,7 +185,7 @@ def _rows(spans: Spans, batches: BatchTable) -> npt.NDArray[np.int64]:
     return np.searchsorted(spans.offsets[1:], batches.position, "right")
 
 
-def _tables(spans: Spans, bad: npt.NDArray[np.bool_], on_error: OnError) -> Iterator[BatchTable]:
+def _tables(spans: Spans, bad: npt.NDArray[np.bool_], on_undecoded: RaiseOrNull) -> Iterator[BatchTable]:
     """Yield batch tables: one for all values if all are good, otherwise one for each value."""
     first, end = int(spans.offsets[0]), int(spans.offsets[-1])
     found = scan(spans.data, start=first, end=end)
@@ -200,7 +202,7 @@ def _tables(spans: Spans, bad: npt.NDArray[np.bool_], on_error: OnError) -> Iter
         error = _fault(row, alone.batches, alone.ending, begin, alone.position)
         if error is None:
             yield alone.batches
-        elif on_error == "raise":
+        elif on_undecoded == "raise":
             raise error
         else:
             bad[row] = True

@@ -15,18 +15,13 @@ import pyarrow.compute as pc
 
 from pylogseg import _codec
 from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.format.words import check_word
 from pylogseg.reading.arrow import columns as arrow
 
-#: Action for an invalid value: raise an error with its number, or return null.
-OnError = Literal["raise", "null"]
+#: For a value that cannot be decoded: raise an error with its number, or return null.
+RaiseOrNull = Literal["raise", "null"]
 
 _CONFLUENT_HEAD_BYTES = 5
-
-
-def check_on_error(word: str) -> None:
-    """Raise RequestError unless the word is one of `OnError`."""
-    if word not in ("raise", "null"):
-        raise RequestError(f"on_error is 'raise' or 'null', not {word!r}")
 
 
 CONFLUENT = pa.struct([pa.field("schemaId", pa.int32()), pa.field("payload", pa.binary())])
@@ -154,36 +149,36 @@ def kafka_partition(column: Any, partitions: int) -> pa.Array:
     return pa.array(numbers.astype(np.int32), mask=_nulls(hashes))
 
 
-def decode_varint(column: Any, on_error: OnError = "raise") -> pa.Array:
+def decode_varint(column: Any, on_undecoded: RaiseOrNull = "raise") -> pa.Array:
     """The number that every value is as a ZigZag varint of up to 64 bits, as in Kafka's records; int64.
 
     Parameters
     ----------
     column : pyarrow.Array or pyarrow.ChunkedArray
         Binary; each value is one varint and nothing else.
-    on_error : {"raise", "null"}
+    on_undecoded : {"raise", "null"}
         Action for a varint that is cut off, too long, or followed by other bytes.
 
     Raises
     ------
     CorruptionError
-        With `on_error` ``"raise"``.
+        With `on_undecoded` ``"raise"``.
     """
-    return _read_varints(column, True, on_error)
+    return _read_varints(column, True, on_undecoded)
 
 
-def decode_uvarint(column: Any, on_error: OnError = "raise") -> pa.Array:
+def decode_uvarint(column: Any, on_undecoded: RaiseOrNull = "raise") -> pa.Array:
     """The number that every value is as an unsigned varint of up to 32 bits; int64. Parameters as `decode_varint`."""
-    return _read_varints(column, False, on_error)
+    return _read_varints(column, False, on_undecoded)
 
 
-def _read_varints(column: Any, zigzag: bool, on_error: OnError) -> pa.Array:
-    check_on_error(on_error)
+def _read_varints(column: Any, zigzag: bool, on_undecoded: RaiseOrNull) -> pa.Array:
+    check_word("on_undecoded", on_undecoded, ("raise", "null"))
     spans = Spans(column)
     out, status = np.empty(len(spans), np.int64), np.empty(len(spans), np.uint8)
     _codec.read_varints(spans.offsets, spans.data, out, zigzag, status)
     bad = (status != 0) & spans.valid
-    if bad.any() and on_error == "raise":
+    if bad.any() and on_undecoded == "raise":
         row = int(bad.argmax())
         raise bad_value(row, _codec.VARINT_REASONS[status[row]])
     return pa.array(out, mask=bad | ~spans.valid)
@@ -222,22 +217,22 @@ def _write_varints(column: Any, zigzag: bool) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(numbers), buffers, array.null_count)
 
 
-def confluent(column: Any, on_error: OnError = "raise") -> pa.Array:
+def confluent(column: Any, on_undecoded: RaiseOrNull = "raise") -> pa.Array:
     """Values in the wire format of Confluent's schema registry as struct<schemaId: int32, payload: binary>.
 
     Parameters
     ----------
     column : pyarrow.Array or pyarrow.ChunkedArray
         Binary: a byte 0, the id of the schema in four bytes (big-endian), the payload.
-    on_error : {"raise", "null"}
+    on_undecoded : {"raise", "null"}
         Action for a value that is shorter or begins with another byte.
 
     Raises
     ------
     CorruptionError
-        With `on_error` ``"raise"``.
+        With `on_undecoded` ``"raise"``.
     """
-    check_on_error(on_error)
+    check_word("on_undecoded", on_undecoded, ("raise", "null"))
     spans = Spans(column)
     starts, sizes = spans.offsets[:-1].astype(np.int64), np.diff(spans.offsets)
     good = spans.valid & (sizes >= _CONFLUENT_HEAD_BYTES)
@@ -245,7 +240,7 @@ def confluent(column: Any, on_error: OnError = "raise") -> pa.Array:
     heads[good] = spans.data[starts[good, np.newaxis] + np.arange(_CONFLUENT_HEAD_BYTES)]
     good &= heads[:, 0] == 0
     bad = spans.valid & ~good
-    if bad.any() and on_error == "raise":
+    if bad.any() and on_undecoded == "raise":
         row = int(bad.argmax())
         short = f"it has {sizes[row]} bytes, fewer than the {_CONFLUENT_HEAD_BYTES} of magic byte and schema id"
         magic = f"it begins with byte {heads[row, 0]}, not with the magic byte 0"

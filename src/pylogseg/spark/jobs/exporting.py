@@ -15,7 +15,7 @@ from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import lacking_for, texts_of
 from pylogseg.reading.log_reader import LogReader, logs_of
-from pylogseg.reading.partition import OPEN_END, ReadOptions
+from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.stores import ObjectStore
@@ -39,8 +39,8 @@ def export(
     compression: str = "zstd",
     since: int | None = None,
     until: int | None = None,
-    isolation_level: Any = "read_uncommitted",
-    on_corrupt: Any = "raise",
+    isolation_level: IsolationLevel = "read_uncommitted",
+    on_corrupt: OnCorrupt = "raise",
     max_decompressed_bytes: int = 64 << 20,
     keep_deleted: bool = True,
     overwrite: bool = False,

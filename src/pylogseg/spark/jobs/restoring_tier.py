@@ -14,6 +14,7 @@ from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import open_dir
 from pylogseg.disk.tier.urls import is_tier
 from pylogseg.errors import RequestError
+from pylogseg.format.words import check_word
 from pylogseg.inspect.verify.lacking import texts_of
 from pylogseg.offline.restoring.command import Restoring, checked_target
 from pylogseg.offline.restoring.tier import FromTier, Until
@@ -97,8 +98,7 @@ def restored(
     """Return the result of `restore_tier`."""
     if tier is None and not is_tier(path):
         raise RequestError(f"{path}: not the URL of a tier, such as aiven+s3://bucket/prefix; restore is for tables")
-    if on_corrupt not in ("raise", "skip"):
-        raise RequestError(f"on_corrupt: expected raise or skip, not {on_corrupt!r}")
+    check_word("on_corrupt", on_corrupt, ("raise", "skip"))
     into = checked_target(target)
     disk = open_dir(path, storage_options=storage_options, tier=tier)
     given = FromTier(disk, choice, until or Until(), skips_damage=on_corrupt == "skip", keeps_going=True)
