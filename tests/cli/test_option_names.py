@@ -8,7 +8,7 @@ from helpers.shell import pylogseg as shell
 
 @pytest.mark.parametrize(
     ("command", "name", "other"),
-    [("cat", "--fields", "--columns"), ("export", "--columns", "--fields"), ("serve", "--topic", "--topics")],
+    [("cat", "--fields", "--columns"), ("export", "--columns", "--fields")],
 )
 def test_other_words(command: str, name: str, other: str) -> None:
     words = shell(command, "--help").text.split()

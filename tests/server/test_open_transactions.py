@@ -152,7 +152,7 @@ def test_any_mix_of_transactions(tmp_path: Path, seed: int) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 def test_the_command_counts_them() -> None:
-    serve = ["serve", str(DATA), "--listen", "127.0.0.1:0", "--end-open-transactions", "--topics", TOPIC]
+    serve = ["serve", str(DATA), "--listen", "127.0.0.1:0", "--end-open-transactions", "--topic", TOPIC]
     command = [sys.executable, "-m", "pylogseg", *serve]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
     try:

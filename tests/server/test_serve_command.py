@@ -41,7 +41,7 @@ def served(*arguments: str, command: str = "serve") -> Iterator[tuple[Any, str]]
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_until_it_is_stopped(number: signal.Signals) -> None:
-    with served(str(DATA), "--listen", "127.0.0.1:0", "--topics", "codec-*", "--trace") as (process, line):
+    with served(str(DATA), "--listen", "127.0.0.1:0", "--topic", "codec-*", "--trace") as (process, line):
         found = re.fullmatch(r"serving 5 topics, 5 partitions, .* of .* at (\S+), read-only; Ctrl-C stops\n", line)
         assert found, line
         with RawClient(found[1]) as client:
@@ -74,7 +74,7 @@ def test_an_own_broker_with_a_number_and_acls(tmp_path: Path) -> None:
 
 
 def test_a_warning_where_others_can_read() -> None:
-    with served(str(DATA), "--listen", "0.0.0.0:0", "--topics", "legacy") as (process, line):
+    with served(str(DATA), "--listen", "0.0.0.0:0", "--topic", "legacy") as (process, line):
         assert "serving 1 topic, 1 partition," in line
         process.kill()
         assert "can read without a password: legacy" in process.stderr.read()
@@ -83,7 +83,7 @@ def test_a_warning_where_others_can_read() -> None:
 def test_refusals(tmp_path: Path) -> None:
     for arguments, said in (
         ((str(tmp_path / "nothing"),), "nothing"),
-        ((str(DATA), "--topics", "orders"), "no topic or partition 'orders'"),
+        ((str(DATA), "--topic", "orders"), "no topic or partition 'orders'"),
         ((str(DATA), "--listen", "nowhere"), "is not an address"),
         ((str(DATA), "--advertise", "host:99999"), "is not an address"),
         ((str(DATA / "legacy-0"), "--group-offsets"), "no partition of __consumer_offsets"),

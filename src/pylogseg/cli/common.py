@@ -89,8 +89,6 @@ topic_option = click.option(
     help="A topic, partition or pattern; repeatable.",
     shell_complete=completion.names,
 )
-
-
 partition_option = click.option(
     "--partition", "-p", multiple=True, type=int, metavar="N", help="Only partition N; repeatable."
 )

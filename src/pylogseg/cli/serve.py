@@ -43,17 +43,8 @@ taken, or a broker that has the lock: serve a copy then (pylogseg copy).
 @serving.options
 @tiers.tier_option
 @tiers.keys_option
-@click.option(
-    "topics",
-    "--topic",
-    "-t",
-    "--topics",
-    cls=common.Aliased,
-    multiple=True,
-    metavar="NAME",
-    help="Serve only this topic, partition or pattern; repeatable.",
-)
-@click.option("--partition", "-p", multiple=True, type=int, metavar="N", help="Serve only partition N; repeatable.")
+@common.topic_option
+@common.partition_option
 @click.option(
     "--end-open-transactions",
     is_flag=True,
@@ -80,7 +71,7 @@ taken, or a broker that has the lock: serve a copy then (pylogseg copy).
 )
 def serve(
     directories: tuple[str, ...],
-    topics: tuple[str, ...],
+    topic: tuple[str, ...],
     partition: tuple[int, ...],
     end_open_transactions: bool,
     group_offsets: bool,
@@ -95,7 +86,7 @@ def serve(
     def made() -> Server:
         return opening.serve(
             *directories,
-            topic=topics or None,
+            topic=topic or None,
             partition=partition or None,
             until_checkpoint=until_checkpoint,
             end_open_transactions=end_open_transactions,
