@@ -18,6 +18,10 @@ from pylogseg.spark.options import _NAMES
 TYPES: dict[str, set[str]] = {
     "topic": {"str", "str | None", "str | Sequence[str] | None"},
     "partition": {"int", "int | None", "int | Sequence[int] | None"},
+    "filter": {"Any", "pc.Expression | None", "Callable[[Any], Any] | None"},
+    "jobs": {"int", "int | None"},
+    "storage": {"Storage", "Storage | None"},
+    "storage_options": {"Mapping[str, Any] | None"},
     "decoding": {"str | Sequence[str] | Decoding", "str | Sequence[str] | Decoding | None"},
 }
 #: The words of an argument; where it occurs, some of them.
@@ -26,9 +30,9 @@ WORDS: dict[str, set[str]] = {
     "on_undecoded": {"raise", "null", "skip", "raw"},
 }
 #: What the arguments of a choice become, and what servers call with an object.
-OTHERS = {"pylogseg.disk.choice.Choice", "pylogseg.server.catalog.Catalog.find"}
+OTHERS = {"pylogseg.disk.choice.PartitionChoice", "pylogseg.server.catalog.Catalog.find"}
 #: Words that another one has replaced.
-GONE = {"names", "decode", "on_error"}
+GONE = {"names", "where", "threads", "decode", "on_error", "out_storage", "target_storage"}
 
 
 def arguments() -> Iterator[tuple[str, str, ast.expr | None]]:
