@@ -38,7 +38,7 @@ def write(root: Path, count: int) -> None:
     """Make three disks, and a tier of what the first one has; files that are alike are links to one."""
     one, tier = root / "one" / "t-0", root / "one-tier"
     with pylogseg.open_log(one, segment_bytes=2000, leader_epoch=3) as log:
-        while len(log.segments) < 3:
+        while len(log.engine.segments) < 3:
             log.append([{"key": b"k", "value": b"v" * 80}] * 5)
         end = log.log_end_offset
     (one / "partition.metadata").unlink(missing_ok=True)

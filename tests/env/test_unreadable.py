@@ -416,7 +416,7 @@ def test_a_failed_task_is_a_line_and_no_traceback(caplog: pytest.LogCaptureFixtu
     assert record.exc_info is None
 
 
-LOOKS = {"fetch": lambda log: log.fetch(BAD // 2100, 10_000), "read": lambda log: list(log.read(offset=0))}
+LOOKS = {"fetch": lambda log: log.engine.fetch(BAD // 2100, 10_000), "read": lambda log: list(log.read(offset=0))}
 
 
 @needs_proc
@@ -429,7 +429,7 @@ def test_a_log_that_is_open_says_what_its_disk_has_lost(
     log.append([(None, b"k", b"new")])
     failing_page(monkeypatch, LOST)
     assert [record.value for record in log.read(offset=120)] == [b"new"]
-    assert len(log.fetch(0, 10_000).data) == 10_000
+    assert len(log.engine.fetch(0, 10_000).data) == 10_000
     with pytest.raises(StorageError, match=rf"{LOST}.*Input/output error"):
         look(log)
     with pytest.raises(StorageError, match=rf"offline since .*{LOST}"):
@@ -447,7 +447,7 @@ def test_an_index_that_the_disk_has_lost_is_an_error_before_it_is_mapped(
     monkeypatch.setattr(sys.modules[__name__], "PAGE", 0)
     failing_page(monkeypatch, name)
     with pytest.raises(StorageError, match=rf"{name}.*Input/output error"):
-        log.fetch(50, 100)
+        log.engine.fetch(50, 100)
     with pytest.raises(StorageError, match="offline since"):
         log.close()
 
@@ -455,7 +455,7 @@ def test_an_index_that_the_disk_has_lost_is_an_error_before_it_is_mapped(
 CUT_BENEATH = """
 import os, pylogseg
 log = pylogseg.open_log("d/a-0", retention_ms=-1)
-assert log.fetch(99, 100).data
+assert log.engine.fetch(99, 100).data
 os.truncate("d/a-0/{name}", 4096)
 try:
     print({look})
@@ -464,7 +464,7 @@ except pylogseg.PylogsegError as error:
 """
 
 
-@pytest.mark.parametrize("look", ["log.fetch(99, 100).data", "sum(1 for _ in log.read(offset=0))"])
+@pytest.mark.parametrize("look", ["log.engine.fetch(99, 100).data", "sum(1 for _ in log.read(offset=0))"])
 def test_a_segment_that_is_cut_beneath_an_open_log_is_an_error(logs: Path, look: str) -> None:
     script = CUT_BENEATH.format(name=segment_name(0), look=look)
     done = subprocess.run(forked.python(script), env=environment(), capture_output=True, text=True, cwd=logs)

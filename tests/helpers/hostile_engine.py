@@ -116,7 +116,7 @@ def opened(storage: MemoryStorage, config: dict[str, Any]) -> EmbeddedLog:
 
 def content(log: EmbeddedLog) -> bytes:
     """The batches of all segments, as they lie in the files."""
-    return b"".join(segment.log.read(0, segment.log.size) for segment in log.segments)
+    return b"".join(segment.log.read(0, segment.log.size) for segment in log.engine.segments)
 
 
 def attempt(rng: Random, log: EmbeddedLog, data: bytes) -> tuple[Sequence[object], bool]:
@@ -128,13 +128,13 @@ def attempt(rng: Random, log: EmbeddedLog, data: bytes) -> tuple[Sequence[object
             log.append_batch(data)
         elif kind == 1:
             origin = rng.choice((Origin.CLIENT, Origin.COORDINATOR))
-            log.apply(log.engine.append_as_leader, data, epoch, origin=origin)
+            log.engine.append_as_leader(data, epoch, origin=origin)
             return [], origin is Origin.CLIENT
         elif kind == 2:
             buffers = [data, data] if rng.random() < 0.3 else data
-            return list(log.apply(log.engine.append_many, buffers, epoch).errors.values()), True
+            return list(log.engine.append_many(buffers, epoch).errors.values()), True
         else:
-            log.apply(log.engine.append_as_follower, data, epoch)
+            log.engine.append_as_follower(data, epoch)
     except PylogsegError as error:
         return [error], True
     return [], True
@@ -154,7 +154,7 @@ def appends(rng: Random) -> None:
         refused, is_counted = attempt(rng, log, data)
         after = content(log)
         assert after.startswith(before), "an append changed what was there"
-        assert log.is_usable, "a refusal took the log offline"
+        assert log.engine.is_usable, "a refusal took the log offline"
         if refused and len(after) == len(before):
             assert log.log_end_offset == end, "a refused append moved the end"
         # As in Kafka nobody counts the records of a broker's own batches: one without any is written and moves nothing.

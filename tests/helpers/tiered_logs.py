@@ -30,5 +30,5 @@ def follow(leader: Path, folder: Path, *, segment_bytes: int, end: int = 1 << 62
                 if rows.base_offset[row] < end:
                     place = int(rows.position[row])
                     batch = data[place : place + int(rows.size[row])]
-                    log.apply(log.engine.append_as_follower, batch, int(rows.leader_epoch[row]))
+                    log.engine.append_as_follower(batch, int(rows.leader_epoch[row]))
     return folder

@@ -74,11 +74,11 @@ def test_a_refused_append_of_a_follower_leaves_nothing(tmp_path, data, settings)
     folder = tmp_path / "t-0"
     log = pylogseg.open_log(folder, **settings)
     for i in range(5):
-        log.apply(log.engine.append_as_follower, good(i), 0)
+        log.engine.append_as_follower(good(i), 0)
     log.flush()
     before = files(folder)
     with pytest.raises(PylogsegError):
-        log.apply(log.engine.append_as_follower, data, 0)
+        log.engine.append_as_follower(data, 0)
     assert (files(folder), log.log_end_offset) == (before, 5)
     assert log.append([(NOW, b"a", b"b")]).first_offset == 5
     log.close_handles()
@@ -93,11 +93,11 @@ def test_a_refused_append_of_a_follower_leaves_nothing(tmp_path, data, settings)
 def test_a_wrapper_that_the_log_starts_in_is_accepted(tmp_path, magic):
     """A new replica of a log whose records were deleted up to there fetches all of it."""
     log = pylogseg.open_log(tmp_path / "t-0")
-    log.truncate_fully(6)
+    log.engine.truncate_fully(6)
     records = [Record(base, NOW, b"k", b"v") for base in (5, 6, 7)]
-    log.apply(log.engine.append_as_follower, legacy(records, magic, codec="gzip"), 0)
+    log.engine.append_as_follower(legacy(records, magic, codec="gzip"), 0)
     assert (log.log_start_offset, log.log_end_offset) == (6, 8)
-    log.apply(log.engine.append_as_follower, good(8), 0)
+    log.engine.append_as_follower(good(8), 0)
     log.close_handles()
     log.close()
     for _ in range(2):
@@ -113,14 +113,14 @@ def test_compressed_bodies_of_a_byte(tmp_path, body, way):
         log.append([(NOW, b"a", b"b")])
         before = files(log.folder)
         if way == "append_many":
-            (error,) = log.apply(log.engine.append_many, gzipped(body), 0).errors.values()
+            (error,) = log.engine.append_many(gzipped(body), 0).errors.values()
             assert isinstance(error, RequestError)
         elif way == "append_as_follower":  # a replica takes what its leader has: its CRC is good
             with pytest.raises(RequestError):
-                log.apply(log.engine.append_as_follower, gzipped(body), 0)  # its offset 0 is taken
+                log.engine.append_as_follower(gzipped(body), 0)  # its offset 0 is taken
         elif way == "append_as_leader":
             with pytest.raises(RequestError):
-                log.apply(log.engine.append_as_leader, gzipped(body), 0)
+                log.engine.append_as_leader(gzipped(body), 0)
         else:
             with pytest.raises(RequestError):
                 log.append(gzipped(body))
@@ -133,8 +133,8 @@ def test_an_index_without_room_refuses_nothing(tmp_path, room):
     settings = {"segment_index_bytes": room, "index_interval_bytes": 0}
     log = pylogseg.open_log(tmp_path / "t-0", **settings)
     for i in range(3):
-        log.apply(log.engine.append_as_follower, good(16 * i, 2) + good(16 * i + 2, 2) + good(16 * i + 4, 6), 0)
-        log.apply(log.engine.append_many, [good(0, 2)] * 3, 0)
+        log.engine.append_as_follower(good(16 * i, 2) + good(16 * i + 2, 2) + good(16 * i + 4, 6), 0)
+        log.engine.append_many([good(0, 2)] * 3, 0)
     wanted = files(log.folder), log.log_end_offset
     log.close_handles()
     log.close()
@@ -155,14 +155,14 @@ def test_an_index_without_any_room_is_refused_early(tmp_path, size):
 @pytest.mark.parametrize("last", [LAST_START - 1, LAST_START, 2**63 - 3, 2**63 - 2])
 def test_the_end_of_the_offsets(tmp_path, last):
     with pylogseg.open_log(tmp_path / "t-0") as log:
-        log.apply(log.engine.append_as_follower, good(last), 0)
+        log.engine.append_as_follower(good(last), 0)
         assert log.log_end_offset == last + 1
         if last < LAST_START:
             assert log.append([(NOW, b"a", b"b")]).first_offset == last + 1
         for _ in range(2):
             with pytest.raises(RequestError, match="no offsets left"):
                 log.append([(NOW, b"a", b"b")])
-        (error,) = log.apply(log.engine.append_many, good(0), 0).errors.values()
+        (error,) = log.engine.append_many(good(0), 0).errors.values()
         assert "no offsets left" in str(error)
         assert len(list(log.read())) == 1 + (last < LAST_START)
     with pylogseg.open_log(tmp_path / "t-0") as again:

@@ -99,13 +99,12 @@ def test_the_same_log_with_other_producers(seed: int, aborts: bool, tmp_path: Pa
     for path in (target / "orders-0").glob("*.snapshot"):  # what a recovery finds in the batches alone
         path.unlink()
     with package.open_log(target / "orders-0") as log:
-        assert {*log.producers.active} <= known
+        assert {*log.engine.producers.active} <= known
         assert len(log.open_transactions()) == (0 if aborts else still_open)
         end = log.log_end_offset
         for who in (0, 1, 2, 1000):  # new producers with the ids of old ones begin as these did
             first = [(0, b"0", b"value 0")]
-            log.apply(
-                log.engine.append_as_leader,
+            log.engine.append_as_leader(
                 package.encode(first, producer_id=who, producer_epoch=0, base_sequence=0),
                 0,
             )

@@ -48,8 +48,7 @@ def test_into_a_gap_between_batches(tmp_path: Path) -> None:
     """The log ends behind the batch in front of the gap, for the checkpoints as for the next who opens it."""
     with pylogseg.open_log(tmp_path / "t-0", index_interval_bytes=0) as log:
         for base in (0, 2, 20, 40):
-            log.apply(
-                log.engine.append_as_follower,
+            log.engine.append_as_follower(
                 pylogseg.encode([(NOW, b"k", b"v")] * 2, base_offset=base, leader_epoch=0),
                 0,
             )

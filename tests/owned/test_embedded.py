@@ -197,7 +197,7 @@ def test_read_is_bounded_by_the_moment_of_the_call(log: EmbeddedLog) -> None:
 def test_read_over_segments(log: EmbeddedLog) -> None:
     for first in range(0, 3000, 100):
         log.append(values(100, first))
-    assert len(list(log.segments)) > 5
+    assert len(list(log.engine.segments)) > 5
     want = [value for _, _, value in values(3000)]
     assert read_values(log) == want
     assert read_values(log, offset=(1111, 2222)) == want[1111:2222]
@@ -206,7 +206,7 @@ def test_read_over_segments(log: EmbeddedLog) -> None:
     assert read_values(log, timestamp=1_700_000_009_999) == []
     assert read_values(log, offset=5000) == []
     segments = {chunk.segment.name for chunk in log.read().chunks()}
-    assert segments == {os.path.basename(segment.path) for segment in log.segments}
+    assert segments == {os.path.basename(segment.path) for segment in log.engine.segments}
 
 
 def test_columns_and_arrow(log: EmbeddedLog) -> None:
@@ -254,7 +254,7 @@ def test_damage_is_told(data: Path, where: str) -> None:
             log.append(values(10, first))
         log.engine.roll()
         log.append(values(10, 100))
-        segment = next(iter(log.segments)) if where != "end" else list(log.segments)[-1]
+        segment = next(iter(log.engine.segments)) if where != "end" else list(log.engine.segments)[-1]
         batch = segment.place_of(5) if where != "end" else segment.place_of(100)
         assert batch is not None
         at = {"middle": batch.position + 70, "length": batch.position + 9, "end": 9, "first": 8}[where]
@@ -273,11 +273,11 @@ def test_retention_when_asked(data: Path) -> None:
     with open_log(data / "orders-0", segment_bytes=1000, retention_bytes=3000, retention_ms=-1) as log:
         for first in range(0, 300, 10):
             log.append(values(10, first))
-        before = log.segments.size
+        before = log.engine.segments.size
         assert before > 5000
         assert log.apply_retention() > 0
         assert log.log_start_offset > 0
-        assert 2000 <= log.segments.size <= 4000
+        assert 2000 <= log.engine.segments.size <= 4000
         assert read_values(log)[0] == b"value %d" % log.log_start_offset
 
 
@@ -386,7 +386,7 @@ def test_garbage_under_the_marker_is_told(data: Path, garbage: bytes) -> None:
     """A broker overlooks it and appends behind it; the report says where it is, and the remedy works."""
     with open_log(data / "orders-0") as log:
         log.append(values(2))
-        size = log.active.size
+        size = log.engine.active.size
     path = data / "orders-0" / f"{0:020d}.log"
     path.write_bytes(path.read_bytes() + garbage)
     with open_log(data / "orders-0") as log:
@@ -526,7 +526,7 @@ def test_a_closed_log(data: Path) -> None:
     log.append(values(1))
     log.close()
     log.close()
-    for use in (lambda: log.append(values(1)), log.read, lambda: log.fetch(0), log.flush, log.engine.roll):
+    for use in (lambda: log.append(values(1)), log.read, lambda: log.engine.fetch(0), log.flush, log.engine.roll):
         with pytest.raises(ClosedError, match="orders-0: the log is closed"):
             use()
     assert "closed" in repr(log)
@@ -548,12 +548,12 @@ def test_an_interrupt_leaves_no_half_append(data: Path, monkeypatch: pytest.Monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(log.epochs, "is_current", interrupt)  # before the batch is written
+        patch.setattr(log.engine.epochs, "is_current", interrupt)  # before the batch is written
         with pytest.raises(KeyboardInterrupt):
             log.append(values(1))
     log.append(values(1, 3))
     with monkeypatch.context() as patch:
-        patch.setattr(log.active, "append_run", _then(log.active.append_run, interrupt))
+        patch.setattr(log.engine.active, "append_run", _then(log.engine.active.append_run, interrupt))
         with pytest.raises(KeyboardInterrupt):
             log.append(values(1, 4))
     with pytest.raises(StorageError, match="KeyboardInterrupt interrupted an append"):
@@ -606,7 +606,7 @@ def test_flush_by_time_and_checkpoints_in_the_background(data: Path) -> None:
     assert (log.recovery_point, log.metrics().flushes) == (10, 1)
     scheduler.advance(1000)
     assert log.metrics().flushes == 1  # nothing came
-    log.update_config(log.config.with_changes(flush_ms=10))
+    log.ownership.update_config(log.config.with_changes(flush_ms=10))
     log.append(values(10))
     scheduler.advance(10)
     assert log.recovery_point == 20
@@ -632,8 +632,8 @@ def test_metrics(log: EmbeddedLog) -> None:
     list(log.read())
     found = log.metrics()
     assert (found.appends, found.records, found.duplicates, found.refusals) == (10, 1000, 0, 0)
-    assert found.bytes == found.size_bytes == log.segments.size
-    assert found.segments == found.rolls + 1 == len(list(log.segments))
+    assert found.bytes == found.size_bytes == log.engine.segments.size
+    assert found.segments == found.rolls + 1 == len(list(log.engine.segments))
     assert found.flushes >= 1
     assert found.flush_seconds >= found.longest_flush_seconds > 0
     assert found.append_seconds > 0

@@ -12,6 +12,7 @@ from helpers.depth import IS_DEEP
 
 from pylogseg import EmbeddedLog, open_log
 from pylogseg.errors import PylogsegError, StorageError
+from pylogseg.owned.ownership import Ownership
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
@@ -131,7 +132,7 @@ def test_recovery_begins_where_the_log_was_cut(cut: str) -> None:
     """What is appended behind a cut was not flushed, though an older checkpoint is above it: recovery looks at it."""
     storage = MemoryStorage()
     log = flushed_before(storage)
-    getattr(log, cut)(2)
+    getattr(log.engine, cut)(2)
     for first in range(0, 40, 2):
         log.append([(NOW, None, b"again %d" % i) for i in range(first, first + 2)])
     looked = 0
@@ -171,7 +172,7 @@ def test_whatever_fails_the_lock_goes_and_what_was_promised_stays(error: int | s
         inner = MemoryStorage()
         storage = FaultyStorage(inner, k, error)  # type: ignore[arg-type]
         workload = Workload(storage)
-        logs: list[EmbeddedLog] = []
+        logs: list[Ownership] = []
         try:
             workload.run()
             failed = False

@@ -119,7 +119,7 @@ def test_records_that_came_after_a_slice_was_planned_are_not_passed_over(log: Em
     log.append(values(3))
     log.append(values(3, 3))
     # A fetch reads up to the end of the log now; the range ends where it was when the follower looked.
-    reader = SliceReader(log, 0, 3, ReadOptions())
+    reader = SliceReader(log.engine, 0, 3, ReadOptions())
     assert [len(chunk.columns) for chunk in reader] == [3]
     assert reader.position == 3
 
@@ -170,7 +170,7 @@ def test_follow_ends_with_the_disk() -> None:
     log = open_log("/data/orders-0", storage=storage)
     log.append(values(1))
     follower, results = in_thread(lambda: list(log.follow()))
-    wait_for(lambda: log._waiters.count == 1)
+    wait_for(lambda: log.ownership._waiters.count == 1)
     storage.fail_at = storage.count + 1
     with pytest.raises(StorageError):
         log.append(values(1))
@@ -208,13 +208,13 @@ def test_producers_go_on_after_a_restart(data: Path) -> None:
     with open_log(data / "orders-0") as log:
         log.producer(7).append(values(100), batch_bytes=200)
         log.producer(8).append(values(5))
-        size = log.segments.size
+        size = log.engine.segments.size
     for close in (EmbeddedLog.close, EmbeddedLog.close_handles, EmbeddedLog.close):
         log = open_log(data / "orders-0")
         producer = log.producer(7)
         assert (producer.next_sequence, producer.epoch) == (100, 0)
         assert log.producer(8).append(values(5), sequence=0).is_duplicate
-        assert log.segments.size == size
+        assert log.engine.segments.size == size
         close(log)
 
 
@@ -222,8 +222,8 @@ def test_a_producer_that_was_forgotten_goes_on(log: EmbeddedLog) -> None:
     producer = log.producer(7)
     producer.append([(1_000_000, None, b"old")])  # it is the record's time that counts
     assert producer.next_sequence == 1
-    log.producers.expire(log.clock.now_ms())
-    assert 7 not in log.producers.active
+    log.engine.producers.expire(log.engine.clock.now_ms())
+    assert 7 not in log.engine.producers.active
     assert producer.next_sequence == 1
     assert producer.append(values(1)).first_offset == 1
 
@@ -299,7 +299,7 @@ def test_transactions_over_segments(data: Path) -> None:
                 producer.abort()
                 kept = kept[1::2]
             want += kept
-        assert len(list(log.segments)) > 20
+        assert len(list(log.engine.segments)) > 20
         assert [(r.offset, r.value) for r in log.read(isolation_level="read_committed")] == want
         for first in range(0, log.high_watermark, 37):
             some = [(r.offset, r.value) for r in log.read(offset=(first, first + 50), isolation_level="read_committed")]
@@ -369,7 +369,7 @@ def test_send_to(data: Path, timeout: float | None) -> None:
         assert log.send_to(ours, offset) == (0, offset, None)
         ours.close()
         receiver.join(60)
-        files = b"".join(Path(segment.path).read_bytes() for segment in log.segments)
+        files = b"".join(Path(segment.path).read_bytes() for segment in log.engine.segments)
         assert results == [files]
         assert calls >= 5
         assert scan(results[0]).batches.last_offset[-1] == 39_999
@@ -427,7 +427,7 @@ def test_send_to_does_not_go_past_tls(log: EmbeddedLog) -> None:
     with context[0].wrap_socket(ours, server_side=True) as encrypted:
         sent = log.send_to(encrypted, 0)
     peer.join(60)
-    assert results == [Path(log.active.path).read_bytes()]
+    assert results == [Path(log.engine.active.path).read_bytes()]
     assert len(results[0]) == sent.bytes
 
 

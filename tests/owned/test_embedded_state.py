@@ -136,7 +136,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule()
     def roll(self) -> None:
-        if self.log.active.size:
+        if self.log.engine.active.size:
             self.log.engine.roll()
 
     @rule()
@@ -161,7 +161,9 @@ class LogMachine(RuleBasedStateMachine):
         self.open()
         assert bool(self.log.report.recovered_segments) == (not in_order)
         assert self.log.report.cut_bytes == 0
-        for number in set(self.sequences) - set(self.log.producers.active):  # as for a broker, a crash takes those
+        for number in set(self.sequences) - set(
+            self.log.engine.producers.active
+        ):  # as for a broker, a crash takes those
             assert all(entry.producer != number for entry in self.entries[self.start :])
             assert not in_order or not self.sequences[number]
             self.sequences[number] = 0
@@ -215,7 +217,7 @@ class LogMachine(RuleBasedStateMachine):
         # Of a transaction that begins below the start the place is that of a batch, which may begin there too.
         assert log.last_stable_offset == self.stable() or self.stable() < self.start >= log.last_stable_offset
         for number, count in self.sequences.items():
-            if number in log.producers.active:
+            if number in log.engine.producers.active:
                 assert log.producer(number).next_sequence == count
 
 

@@ -93,7 +93,7 @@ def test_the_end_is_found_without_a_map(
         for _ in range(appends):
             manager["orders", 0].append(RECORDS)
     with LogManager(settings) as manager:
-        active = manager["orders", 0].active
+        active = manager["orders", 0].engine.active
         found = active.end()
         assert found == (60 + 20 * appends, active.size)
         monkeypatch.setattr(segment_lookup, "_MOST_TAIL_BYTES", -1)

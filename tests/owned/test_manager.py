@@ -125,12 +125,12 @@ def test_compaction_in_the_background(tmp_path):
         fill(plain, 100)
 
         def first_dirty() -> int:
-            return cleanable(log, _cleaned(tmp_path, log), log.clock.now_ms()).first_dirty
+            return cleanable(log.engine, _cleaned(tmp_path, log), log.engine.clock.now_ms()).first_dirty
 
-        wait_for(lambda: first_dirty() >= log.active.base_offset)
+        wait_for(lambda: first_dirty() >= log.engine.active.base_offset)
         last = {record.key: record.offset for record in log.read()}
         assert sorted(last.values()) == [97, 98, 99]
-        assert sum(1 for _ in log.read(offset=(0, log.active.base_offset))) == 3
+        assert sum(1 for _ in log.read(offset=(0, log.engine.active.base_offset))) == 3
         assert sum(1 for _ in plain.read()) == 100
         manager.configure("orders", cleanup_policy="delete")
         cleaned = _cleaned(tmp_path, log)

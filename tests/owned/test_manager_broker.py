@@ -34,7 +34,7 @@ def test_a_brokers_directories_load_as_it_says(golden, tmp_path, name, monkeypat
 
     def note(self, directory, folder, topic_id=None):
         log = opened(self, directory, folder, topic_id)
-        loaded[directory.path[-5:], folder] = (log.log_start_offset, log.log_end_offset, len(log.segments))
+        loaded[directory.path[-5:], folder] = (log.log_start_offset, log.log_end_offset, len(log.engine.segments))
         return log
 
     monkeypatch.setattr(OpenLogs, "open", note)
@@ -115,6 +115,6 @@ def test_a_brokers_cleaning_is_ours(golden, tmp_path, step):
                         assert one.exists() == other.exists(), other
                         assert not other.exists() or one.read_bytes() == other.read_bytes(), other
                 compared += 1
-            bases = [segment.base_offset for segment in log.segments]
+            bases = [segment.base_offset for segment in log.engine.segments]
             assert bases == sorted(int(path.stem) for path in names[name].glob("*.log"))
     assert compared > 5

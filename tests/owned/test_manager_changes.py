@@ -301,7 +301,7 @@ def test_a_log_that_is_compacted_and_deleted(tmp_path):
         assert manager.cleaning.retain() > 0
         assert 0 < log.log_start_offset < 100
         done = manager.cleaning.clean_dirtiest(manager.cleaning.new_cleaner())
-        assert done.next_dirty == log.active.base_offset
+        assert done.next_dirty == log.engine.active.base_offset
         manager.configure("both", cleanup_policy="compact", retention_bytes=0)
         assert manager.cleaning.retain() == 0
 

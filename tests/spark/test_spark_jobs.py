@@ -85,7 +85,7 @@ def test_dirty_ratio(spark: Any, tmp_path: Path) -> None:
     with pylogseg.open_log(tmp_path / "t-0", segment_bytes=1000) as log:
         for i in range(30):
             log.append([(i, b"k", b"v" * 200)])
-        bases = [segment.base_offset for segment in log.segments]
+        bases = [segment.base_offset for segment in log.engine.segments]
     (tmp_path / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {bases[3]}\n")
     sizes = [segment.size for segment in pylogseg.open_dir(tmp_path).partitions[0].segments]
     (row,) = jobs.stats(spark, tmp_path).collect()

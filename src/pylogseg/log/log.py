@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
-from typing import Any, Literal
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.positions import Data
 from pylogseg.env.storage import check_no_link
-from pylogseg.errors import OffsetOutOfRangeError, StorageError
+from pylogseg.errors import ClosedError, OffsetOutOfRangeError, PylogsegError, StorageError
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.names import FileKind
@@ -38,6 +39,9 @@ from pylogseg.log.truncation import truncate_fully, truncate_to
 __all__ = ["Appended", "AppendedMany", "FetchIsolation", "Log"]
 
 FetchIsolation = Literal["log_end", "high_watermark", "txn_committed"]
+_Arguments = ParamSpec("_Arguments")
+_Done = TypeVar("_Done", Appended, AppendedMany)
+_Result = TypeVar("_Result")
 
 
 class Log:
@@ -176,7 +180,8 @@ class Log:
         `transaction_version` is that of a marker. With `in_place`, writable data may be changed, which saves a copy.
         After a RequestError or CorruptionError (see `log.append_validation`, `Producers.check`) no record was written.
         """
-        return self._appender.append_as_leader(data, leader_epoch, origin, transaction_version, in_place)
+        append = self._appender.append_as_leader
+        return self._counted(append, data, leader_epoch, origin, transaction_version, in_place)
 
     def append_many(
         self,
@@ -194,11 +199,41 @@ class Log:
         had failed before; all other errors are in the rows, also a failure of the disk: then none of the batches of
         that write is in the log, and it accepts no more.
         """
-        return self._appender.append_many(data, leader_epoch, origin, transaction_version, in_place)
+        append = self._appender.append_many
+        return self._counted(append, data, leader_epoch, origin, transaction_version, in_place)
 
     def append_as_follower(self, data: Any, leader_epoch: int) -> Appended:
         """Append batches that keep their offsets, as a replica does."""
-        return self._appender.append_as_follower(data, leader_epoch)
+        return self._counted(self._appender.append_as_follower, data, leader_epoch)
+
+    def _counted(self, append: Callable[_Arguments, _Done], *args: _Arguments.args, **more: _Arguments.kwargs) -> _Done:
+        state, metrics = self.state, self.state.metrics
+        with state.lock:
+            if state.is_closing:
+                raise ClosedError(f"{self.folder}: the log is closed")
+            started, before = time.perf_counter(), self._written()
+            try:
+                done = append(*args, **more)
+            except PylogsegError:
+                metrics.refusals += 1
+                raise
+            except BaseException as error:  # Ctrl-C may come between two steps
+                if self._written() != before:
+                    what = f"{type(error).__name__} interrupted an append"
+                    state.failure = StorageError(self.folder, "append", what)
+                raise
+            finally:
+                metrics.append_seconds += time.perf_counter() - started
+                state.on_append()
+            if isinstance(done, Appended):
+                metrics.note_append(done)
+            else:
+                metrics.note_many(done)
+            return done
+
+    def _written(self) -> tuple[LogSegment | None, int]:
+        active = self.segments.active
+        return active, 0 if active is None else active.size
 
     # ---- reading ----
 
@@ -217,6 +252,7 @@ class Log:
         is read: the result says where the batches are. Raises OffsetOutOfRangeError below the log's start or above its
         end.
         """
+        self.state.metrics.fetches += 1
         # `LogState.guarded`, inlined: a reader of single batches calls nothing more often.
         self.state.check_usable()
         try:
@@ -280,12 +316,21 @@ class Log:
 
         The log then ends at `offset`, also if that was inside of a batch.
         """
-        return self.state.guarded(lambda: truncate_to(self.state, offset))
+        return self._cut(lambda: truncate_to(self.state, offset))
 
     def truncate_fully(self, offset: int, log_start_offset: int | None = None) -> None:
         """Drop everything; the log continues at an offset."""
         start = offset if log_start_offset is None else log_start_offset
-        self.state.guarded(lambda: truncate_fully(self.state, offset, start))
+        self._cut(lambda: truncate_fully(self.state, offset, start))
+
+    def _cut(self, work: Callable[[], _Result]) -> _Result:
+        """Truncate: what was read before is not appended after it, as `LogState.cuts` tells."""
+        state = self.state
+        with state.undisturbed(), state.lock:
+            state.cuts += 1
+            done = state.guarded(work)
+            state.guarded(state.on_cut)
+            return done
 
     def increment_log_start(self, offset: int) -> bool:
         """Delete the records below an offset; return whether the log's start moved."""

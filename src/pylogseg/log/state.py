@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, NoReturn, TypeVar
@@ -59,15 +60,22 @@ class LogState:
         self.producers = self.new_producers(files)
         self.remover = Remover(self.storage, self.tasks, config.file_delete_delay_ms)
         self.offsets = LogOffsets(self.producers, lambda offset: locate(self.segments, self.offsets, offset))
-        self.metrics = LogMetrics()  #: The log counts rolls and flushes, its owner the rest.
+        self.metrics = LogMetrics()
         self.lock = threading.RLock()  #: Held while the log is changed.
         self.failure: StorageError | None = None  #: The first failure of the disk, which took the log offline.
         self.is_closing = self.is_closed = False  #: Whether appends and rolls are no longer allowed.
         self.changes = 0  #: Rolls and truncations so far; a flush starts over if it changed meanwhile.
+        self.cuts = 0  #: Truncations so far.
+        # What the owner of the log adds; see `owned.ownership.Ownership`.
+        #: Returns a context manager during which nobody rewrites segments.
+        self.undisturbed: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
         #: Called with the first failure, by the thread that met it and maybe with the lock held.
         self.on_failure: Callable[[StorageError], None] = lambda error: None
         #: Called when the log's start has moved, before segments are deleted.
         self.on_log_start: Callable[[], None] = lambda: None
+        #: Called after an append, also a refused one, with the lock held; and after a truncation.
+        self.on_append: Callable[[], None] = lambda: None
+        self.on_cut: Callable[[], None] = lambda: None
 
     def new_producers(self, names: Iterable[str] | None = None) -> Producers:
         """Return an empty state of this log's producers."""
@@ -102,6 +110,11 @@ class LogState:
     def check_usable(self) -> None:
         """Raise if the log cannot be used."""
         if self.is_closed or self.failure is not None:
+            self.raise_unusable()
+
+    def check_disk(self) -> None:
+        """Raise the failure that took the log offline, if there is one."""
+        if self.failure is not None:
             self.raise_unusable()
 
     def guarded(self, work: Callable[[], _Result]) -> _Result:

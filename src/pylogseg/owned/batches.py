@@ -11,6 +11,7 @@ from pylogseg.config import LogConfig
 from pylogseg.errors import InvalidRecordError, PylogsegError, RequestError, StorageError
 from pylogseg.format.builder import Rows, build, shared_row
 from pylogseg.log.append_result import Appended, AppendedMany
+from pylogseg.log.log import Log
 from pylogseg.reading.arrow.encode import input_columns
 
 #: Default size of a batch before compression, if ``max.message.bytes`` allows it. Larger batches hardly compress
@@ -35,8 +36,13 @@ class Encoded(NamedTuple):
     data: bytearray  #: All batches, back to back.
     counts: list[int]  #: Records of each.
 
-    def answer(self, done: AppendedMany) -> Appended:
-        """Return the results of all batches as one, or raise the first error."""
+    def append_to(self, log: Log, leader_epoch: int) -> Appended:
+        """Append them, with nothing between them; the error names the records of a refused batch."""
+        if not self.counts:
+            return Appended(-1, -1, -1, -1, 0, log.log_start_offset)
+        if len(self.counts) == 1:
+            return log.append_as_leader(self.data, leader_epoch, in_place=True)
+        done = log.append_many(self.data, leader_epoch, in_place=True)
         if done.errors:
             raise self._error(done)
         return Appended(

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 from pylogseg.errors import ClosedError, OffsetOutOfRangeError, RequestError
-from pylogseg.owned.slices import ReadableLog, SliceReader
+from pylogseg.owned.ownership import Ownership
+from pylogseg.owned.slices import SliceReader, readable_end
 from pylogseg.reading.column_names import check_columns
-from pylogseg.reading.partition import Chunk, IsolationLevel, ReadOptions
+from pylogseg.reading.partition import Chunk, ReadOptions
 from pylogseg.reading.stream import Record, records_of
-
-
-class Followed(ReadableLog, Protocol):
-    """An open log that tells when it has more: an `EmbeddedLog`."""
-
-    def readable_end(self, isolation_level: IsolationLevel) -> int: ...
-    def wait_beyond(self, offset: int, isolation_level: IsolationLevel, timeout: float | None) -> bool: ...
-    def check_disk(self) -> None: ...
 
 
 class Follower:
@@ -28,7 +20,7 @@ class Follower:
 
     def __init__(
         self,
-        log: Followed,
+        owned: Ownership,
         offset: int | None,
         timeout: float | None,
         options: ReadOptions,
@@ -38,7 +30,7 @@ class Follower:
             check_columns(columns)
         if timeout is not None and timeout < 0:
             raise RequestError(f"timeout must be at least 0, got {timeout}")
-        self._log, self._offset, self._timeout = log, offset, timeout
+        self._owned, self._offset, self._timeout = owned, offset, timeout
         self._options, self._columns = options, columns
 
     def chunks(self) -> Iterator[Chunk]:
@@ -51,7 +43,7 @@ class Follower:
         CorruptionError, StorageError
             As of `EmbeddedLog.read`.
         """
-        log, isolation_level = self._log, self._options.isolation_level
+        log, isolation_level = self._owned.log, self._options.isolation_level
         position = log.log_start_offset if self._offset is None else self._offset
         while True:
             if not log.log_start_offset <= position <= log.log_end_offset:
@@ -59,7 +51,7 @@ class Follower:
                     f"{log.folder}: cannot continue at offset {position}: "
                     f"the log has {log.log_start_offset} to {log.log_end_offset}"
                 )
-            end = log.readable_end(isolation_level)
+            end = readable_end(log, isolation_level)
             if position < end:
                 reader = SliceReader(log, position, end, self._options)
                 try:
@@ -67,12 +59,16 @@ class Follower:
                         if len(chunk.columns):
                             yield chunk
                 except ClosedError:  # closed between two reads: this is the end, unless the disk failed
-                    log.check_disk()
+                    log.state.check_disk()
                     return
                 position = reader.position
-            elif not log.wait_beyond(position, isolation_level, self._timeout):
-                log.check_disk()
+            elif not self._wait_beyond(position):
+                log.state.check_disk()
                 return
+
+    def _wait_beyond(self, position: int) -> bool:
+        log, isolation_level = self._owned.log, self._options.isolation_level
+        return self._owned.wait_until(lambda: readable_end(log, isolation_level) > position, self._timeout)
 
     def __iter__(self) -> Iterator[Record]:
         for chunk in self.chunks():

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import logging
 import socket as sockets
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from pylogseg.config import LogConfig
-from pylogseg.errors import ClosedError, PylogsegError, RequestError, StorageError
-from pylogseg.log.append_result import Appended, AppendedMany
-from pylogseg.log.directory import LogDirectory
-from pylogseg.log.log import FetchIsolation, Log
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.log.append_result import Appended
 from pylogseg.log.metrics import LogMetrics
-from pylogseg.log.read_result import FoundOffset
-from pylogseg.log.reads import Fetched
-from pylogseg.log.segment import LogSegment
-from pylogseg.owned.batches import Encoded, as_bytes, encode_batches
+from pylogseg.owned.batches import as_bytes, encode_batches
 from pylogseg.owned.follow import Follower
 from pylogseg.owned.ownership import Ownership
 from pylogseg.owned.producer import Producer
 from pylogseg.owned.sending import Sent, send
-from pylogseg.owned.slices import OpenLog
-from pylogseg.owned.waiting import Waiters
+from pylogseg.owned.slices import OpenLog, readable_end
 from pylogseg.reading import partition as reading
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
 from pylogseg.reading.stream import Moment, Reader, reader_of
 from pylogseg.walker.windows import WINDOW_BYTES
 
 _log = logging.getLogger(__name__)
-_Arguments = ParamSpec("_Arguments")
-_Result = TypeVar("_Result", Appended, AppendedMany)
 #: Size of the first slice for a reader that may need little; it has at least one batch, and the next are larger.
 _FIRST_BYTES = 4096
 
@@ -41,25 +32,14 @@ _FIRST_BYTES = 4096
 class EmbeddedLog:
     """A log that this program owns; opened by `pylogseg.open_log`, closed by `close` or at the end of a ``with``.
 
-    It has a `Log`, the engine. It is the only replica, so records can be read as soon as they are appended: the high
-    watermark follows the end of the log.
-
     Attributes
     ----------
-    engine : Log
-        Its appends are not counted in the metrics, and wake no reader: see `apply`.
-    leader_epoch : int
-        Written into appended batches.
-    undisturbed : callable
-        Returns a context manager during which nobody rewrites segments; set by the compactor of the log.
-    on_failure : callable
-        Called with the first failure of the disk, by the thread that met it and maybe with locks held.
-    cuts : int
-        Number of truncations so far.
-    storage, clock, scheduler, identity, folder, segments, offsets, producers, epochs
-        Of the engine; see `Log`.
+    folder : str
+        Of the partition.
     report : LoadReport
         What opening found and did.
+    engine, ownership
+        The `Log` itself, and who owns it: for the `LogManager` and the server.
 
     Notes
     -----
@@ -67,37 +47,11 @@ class EmbeddedLog:
     wait. A forked process must not use it.
     """
 
-    def __init__(self, engine: Log, ownership: Ownership, leader_epoch: int | None = None) -> None:
-        self.engine, self._state, self._ownership = engine, engine.state, ownership
-        self.storage, self.clock, self.scheduler = engine.storage, engine.clock, engine.scheduler
-        self.identity, self.folder, self.report = engine.identity, engine.folder, engine.report
-        self.segments, self.offsets = engine.segments, engine.offsets
-        self.producers, self.epochs = engine.producers, engine.epochs
-        self.leader_epoch = max(self.epochs.latest_epoch, 0) if leader_epoch is None else leader_epoch
-        self.undisturbed: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-        self.on_failure: Callable[[StorageError], None] = lambda error: None
-        self.cuts = 0
-        self._metrics = engine.state.metrics
-        self._waiters = Waiters()
+    def __init__(self, ownership: Ownership) -> None:
+        self.ownership, self.engine = ownership, ownership.log
+        self.folder, self.report = self.engine.folder, self.engine.report
+        self._state = self.engine.state
         self._producers: dict[int, Producer] = {}
-        self._state.on_failure = self._failed
-        self._state.on_log_start = ownership.checkpoint_log_start
-
-    def begin(self, directory: LogDirectory, load_seconds: float) -> None:
-        """Make all records readable, and let the checkpoints of a directory follow the log."""
-        self._metrics.load_seconds = load_seconds
-        self.engine.update_high_watermark(self.log_end_offset)
-        directory.attach(self.identity.name, self.engine)
-        directory.lower_checkpoints(self.identity.name)
-        self._ownership.start_tasks()
-        _log.info(
-            "%s: opened in %.3f s, offsets %d to %d, %d repairs",
-            self.folder,
-            load_seconds,
-            self.log_start_offset,
-            self.log_end_offset,
-            len(self.report.actions),
-        )
 
     # ---- state ----
 
@@ -109,69 +63,45 @@ class EmbeddedLog:
     @property
     def log_start_offset(self) -> int:
         """The first offset that may be read."""
-        return self.offsets.log_start
+        return self.engine.log_start_offset
 
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record gets."""
-        return self.offsets.end.offset
+        return self.engine.log_end_offset
 
     @property
     def high_watermark(self) -> int:
         """The offset up to which a consumer may read."""
-        return self.offsets.high_watermark.offset
+        return self.engine.high_watermark
 
     @property
     def last_stable_offset(self) -> int:
         """The offset up to which a read_committed consumer may read."""
-        return self.offsets.last_stable
+        return self.engine.last_stable_offset
 
     @property
     def recovery_point(self) -> int:
         """The offset below which everything is on the disk."""
-        return self.offsets.recovery_point
+        return self.engine.recovery_point
 
     @property
-    def active(self) -> LogSegment:
-        """The segment that is appended to."""
-        return self._state.active
-
-    @property
-    def is_usable(self) -> bool:
-        """True if it is open, and the disk has not failed."""
-        return self._state.is_usable
+    def leader_epoch(self) -> int:
+        """What is written into appended batches."""
+        return self.ownership.leader_epoch
 
     @property
     def is_closed(self) -> bool:
         """True if it was closed, or is being closed."""
         return self._state.is_closing
 
-    def update_config(self, config: LogConfig) -> None:
-        """Apply new settings, from the next operation on."""
-        self.engine.update_config(config)
-        self._ownership.schedule_flushes()
-
-    def held(self) -> contextlib.AbstractContextManager[object]:
-        """Keep others from changing the log during a ``with``; it can still be read."""
-        return self._state.lock
-
     def metrics(self) -> LogMetrics:
         """Return a copy of the metrics since the log was opened."""
-        segments = list(self.segments)
-        self._metrics.segments, self._metrics.size_bytes = len(segments), sum(segment.size for segment in segments)
-        self._metrics.recovered_segments = self.report.recovered_segments
-        self._metrics.cut_bytes = self.report.cut_bytes
+        metrics, segments = self._state.metrics, list(self.engine.segments)
+        metrics.segments, metrics.size_bytes = len(segments), sum(segment.size for segment in segments)
+        metrics.recovered_segments, metrics.cut_bytes = self.report.recovered_segments, self.report.cut_bytes
         with self._state.lock:
-            return LogMetrics(**{name: getattr(self._metrics, name) for name in LogMetrics.__slots__})
-
-    def check_disk(self) -> None:
-        """Raise the failure that took the log offline, if there is one."""
-        if self._state.failure is not None:
-            self._state.raise_unusable()
-
-    def _failed(self, error: StorageError) -> None:
-        self._waiters.wake()  # nothing will be appended any more
-        self.on_failure(error)
+            return dataclasses.replace(metrics)
 
     # ---- appending ----
 
@@ -210,10 +140,9 @@ class EmbeddedLog:
         view = as_bytes(records)
         if view is not None:
             raise RequestError(f"{self.folder}: append takes records, not bytes: append_batch takes those of a batch")
-        now = self.clock.now_ms()
-        return self.append_encoded(
-            encode_batches(records, self.config, now, compression=compression, batch_bytes=batch_bytes)
-        )
+        now_ms = self.engine.clock.now_ms()
+        encoded = encode_batches(records, self.config, now_ms, compression=compression, batch_bytes=batch_bytes)
+        return encoded.append_to(self.engine, self.leader_epoch)
 
     def append_batch(self, data: Any) -> Appended:
         """Append a batch as a producer sends it, for example of `pylogseg.encode`.
@@ -232,52 +161,10 @@ class EmbeddedLog:
         if view is None:
             given = type(data).__name__
             raise RequestError(f"{self.folder}: append_batch takes the bytes of a batch, not {given}: see append")
-        done = self.apply(self.engine.append_as_leader, view, self.leader_epoch)
+        done = self.engine.append_as_leader(view, self.leader_epoch)
         if not done.valid_bytes:
             raise RequestError(f"{self.folder}: the {view.nbytes} bytes hold no whole batch")
         return done
-
-    def append_encoded(self, encoded: Encoded) -> Appended:
-        """Append encoded batches, with nothing between them; the error names the records of a refused batch."""
-        if not encoded.counts:
-            return Appended(-1, -1, -1, -1, 0, self.log_start_offset)
-        if len(encoded.counts) == 1:
-            return self.apply(self.engine.append_as_leader, encoded.data, self.leader_epoch, in_place=True)
-        epoch = self.leader_epoch
-        return encoded.answer(self.apply(self.engine.append_many, encoded.data, epoch, in_place=True))
-
-    def apply(
-        self, append: Callable[_Arguments, _Result], *args: _Arguments.args, **more: _Arguments.kwargs
-    ) -> _Result:
-        """Call an append of the engine; make the records readable, wake those who wait for them, and count."""
-        state, metrics = self._state, self._metrics
-        with state.lock:
-            if state.is_closing:
-                raise ClosedError(f"{self.folder}: the log is closed")
-            started, before = time.perf_counter(), self._written()
-            try:
-                done = append(*args, **more)
-            except PylogsegError:
-                metrics.refusals += 1
-                raise
-            except BaseException as error:  # Ctrl-C may come between two steps
-                if self._written() != before:
-                    what = f"{type(error).__name__} interrupted an append"
-                    state.failure = StorageError(self.folder, "append", what)
-                raise
-            finally:
-                metrics.append_seconds += time.perf_counter() - started
-                self.offsets.update_high_watermark(self.offsets.end)
-                self._waiters.wake()
-            if isinstance(done, Appended):
-                metrics.note_append(done)
-            else:
-                metrics.note_many(done)
-            return done
-
-    def _written(self) -> tuple[LogSegment | None, int]:
-        active = self.segments.active
-        return active, 0 if active is None else active.size
 
     # ---- deleting ----
 
@@ -297,24 +184,11 @@ class EmbeddedLog:
         return self.engine.increment_log_start(offset)
 
     def truncate_to(self, offset: int) -> bool:
-        """Drop the end of the log; see `Log.truncate_to`. Lowers the checkpoints above the new end."""
-        with self._cutting():
-            return self.engine.truncate_to(offset)
+        """Drop all batches that hold an offset or come after it; return whether there were any.
 
-    def truncate_fully(self, offset: int, log_start_offset: int | None = None) -> None:
-        """Drop everything; see `Log.truncate_fully`. Lowers the checkpoints above the new end."""
-        with self._cutting():
-            self.engine.truncate_fully(offset, log_start_offset)
-
-    @contextlib.contextmanager
-    def _cutting(self) -> Iterator[None]:
-        """Keep what was read before a truncation from being appended after it."""
-        with self.undisturbed(), self._state.lock:
-            self.cuts += 1
-            yield
-            self._state.guarded(self._ownership.lower_checkpoints)
-
-    # ---- segments ----
+        The log then ends at `offset`. The checkpoints are lowered with it.
+        """
+        return self.engine.truncate_to(offset)
 
     def flush(self, *, force_active: bool = True) -> None:
         """Flush the log to the disk, with `force_active` an empty active segment too."""
@@ -384,7 +258,7 @@ class EmbeddedLog:
             first_window_bytes=WINDOW_BYTES if limit is None or latest else _FIRST_BYTES,
         )
         self._state.check_usable()
-        source = OpenLog(self, self.readable_end(isolation_level))
+        source = OpenLog(self.engine, readable_end(self.engine, isolation_level))
         last_of_key = Latest(tombstones, latest_memory_bytes) if latest else None
         return reader_of([source], offset, timestamp, limit, options, columns, last_of_key)
 
@@ -429,31 +303,7 @@ class EmbeddedLog:
         options = reading.ReadOptions(
             isolation_level, control=control, check_crc=check_crc, limit_bytes=max_decompressed_bytes
         )
-        return Follower(self, offset, timeout, options, columns)
-
-    def fetch(
-        self, offset: int, max_bytes: int = 1 << 20, isolation: FetchIsolation = "log_end", *, min_one: bool = True
-    ) -> Fetched:
-        """Read batches from an offset on; see `Log.fetch`."""
-        self._metrics.fetches += 1
-        return self.engine.fetch(offset, max_bytes, isolation, min_one=min_one)
-
-    def offset_for_time(self, timestamp: int) -> FoundOffset | None:
-        """Return the offset of the first record that is not older than a timestamp; see `Log.offset_for_time`."""
-        return self.engine.offset_for_time(timestamp)
-
-    def readable_end(self, isolation_level: reading.IsolationLevel) -> int:
-        """Return the offset at which a reader has to stop."""
-        return self.last_stable_offset if isolation_level == "read_committed" else self.high_watermark
-
-    def wait_beyond(self, offset: int, isolation_level: reading.IsolationLevel, timeout: float | None) -> bool:
-        """Wait for records at an offset; return False after the timeout, or if the log was closed."""
-        state = self._state
-        self._waiters.wait(
-            lambda: state.is_closing or state.failure is not None or self.readable_end(isolation_level) > offset,
-            timeout,
-        )
-        return not state.is_closing and self.readable_end(isolation_level) > offset
+        return Follower(self.ownership, offset, timeout, options, columns)
 
     def send_to(
         self,
@@ -489,7 +339,7 @@ class EmbeddedLog:
         OSError
             From the socket; it is not known how much was sent.
         """
-        return send(self, socket, offset, max_bytes, isolation_level)
+        return send(self.engine, socket, offset, max_bytes, isolation_level)
 
     # ---- producers ----
 
@@ -509,13 +359,14 @@ class EmbeddedLog:
         with self._state.lock:
             found = self._producers.get(producer_id)
             if found is None:
-                found = self._producers[producer_id] = Producer(self, producer_id)
+                found = self._producers[producer_id] = Producer(self.ownership, producer_id)
             return found
 
     def open_transactions(self) -> dict[int, int]:
         """Return the producers with an open transaction, and its first offset: read_committed readers stop there."""
         with self._state.lock:
-            return {p: state.first_txn_offset for p, state in self.producers.active.items() if state.has_open_txn}
+            active = self.engine.producers.active
+            return {number: state.first_txn_offset for number, state in active.items() if state.has_open_txn}
 
     # ---- the end ----
 
@@ -528,70 +379,15 @@ class EmbeddedLog:
             The disk failed, now or before: records appended since the last `flush` may be lost if the machine crashes,
             and the next opening recovers the log. It is closed all the same.
         """
-        if self._end():
-            self._finish(self._close_in_order)
-
-    def _close_in_order(self) -> None:
-        self.engine.flush()
-        self.engine.close()
+        self.ownership.close()
 
     def close_handles(self) -> None:
         """Close the files without writing anything, like a crash; the next opening recovers the log."""
-        if self._end():
-            with self.undisturbed():
-                self.engine.close_handles()
-            self._ownership.leave(clean=False)
+        self.ownership.close_handles()
 
     def delete(self) -> None:
         """Remove the log with its folder, and close it."""
-        if self._end():
-            self._finish(self.engine.delete, gone=True)
-
-    def move_away(self, new_name: str) -> None:
-        """Close the log without writing anything and rename its folder, as for a deletion."""
-
-        def move() -> None:
-            self.engine.close_handles()
-            self._rename(new_name)
-
-        if self._end():
-            self._finish(move, gone=True)
-
-    def rename(self, new_name: str) -> None:
-        """Close the log cleanly, and rename its folder to another partition or state."""
-
-        def move() -> None:
-            self._close_in_order()
-            self._rename(new_name)
-
-        if self._end():
-            self._finish(move, new_name=new_name)
-
-    def _rename(self, new_name: str) -> None:
-        parent = self.storage.split(self.folder)[0]
-        self.storage.rename(self.folder, self.storage.join(parent, new_name))
-        self.storage.sync_folder(parent)
-
-    def _end(self) -> bool:
-        """Refuse further work and wait for background tasks; return False if that is already done."""
-        with self._state.lock:
-            if self._state.is_closing:
-                return False
-            self._state.is_closing = True
-        self._waiters.wake()
-        self._ownership.stop_tasks()
-        return True
-
-    def _finish(self, work: Callable[[], None], *, gone: bool = False, new_name: str | None = None) -> None:
-        clean = False
-        try:
-            with self.undisturbed(), self._state.lock:
-                work()
-            clean = True
-        finally:
-            if not clean:
-                self.engine.close_handles()
-            self._ownership.leave(clean=clean, gone=gone and clean, new_name=new_name if clean else None)
+        self.ownership.delete()
 
     def __enter__(self) -> EmbeddedLog:
         return self

@@ -154,9 +154,10 @@ def open_in(
                 hooks=LoadHooks(owner.keeper),
             )
             engine.report.compare_end(folder, engine.log_end_offset, start.recovery_point, start.high_watermark)
-            ownership = Ownership(engine, directory, has_tasks=owner.tasks, owns_scheduler=scheduler is None)
-            log = EmbeddedLog(engine, ownership, owner.leader_epoch)
-            log.begin(directory, time.perf_counter() - started)
+            ownership = Ownership(
+                engine, directory, owner.leader_epoch, has_tasks=owner.tasks, owns_scheduler=scheduler is None
+            )
+            ownership.begin(time.perf_counter() - started)
         except BaseException:
             directory.release(name, clean=False)
             raise
@@ -165,7 +166,7 @@ def open_in(
             background.shutdown()
         directory.close()
         raise
-    return log
+    return EmbeddedLog(ownership)
 
 
 @functools.cache

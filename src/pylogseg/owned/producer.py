@@ -5,40 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
-from pylogseg.config import LogConfig
-from pylogseg.env.clock import Clock
 from pylogseg.errors import PylogsegError, RequestError, TransactionStateError
 from pylogseg.format.control_batches import marker_batch
 from pylogseg.log.append_result import Appended
-from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin, ProducerState
-from pylogseg.log.producers import Producers
-from pylogseg.owned.batches import Encoded, Stamp, as_bytes, encode_batches
+from pylogseg.owned.batches import Stamp, as_bytes, encode_batches
+from pylogseg.owned.ownership import Ownership
 
 _log = logging.getLogger(__name__)
 _MOST_SEQUENCES = 2**31
-
-
-class Appendable(Protocol):
-    """An open log that takes what producers send: an `EmbeddedLog`."""
-
-    @property
-    def folder(self) -> str: ...
-    @property
-    def config(self) -> LogConfig: ...
-    @property
-    def clock(self) -> Clock: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def producers(self) -> Producers: ...
-    def append_encoded(self, encoded: Encoded) -> Appended: ...
-    @property
-    def engine(self) -> Log: ...
-    def apply(self, append: Callable[..., Appended], *args: Any, **more: Any) -> Appended: ...
 
 
 class Producer:
@@ -56,11 +34,11 @@ class Producer:
     Threads may share it; their appends are serialized.
     """
 
-    def __init__(self, log: Appendable, producer_id: int) -> None:
+    def __init__(self, owned: Ownership, producer_id: int) -> None:
         if not 0 <= producer_id < 2**63:
             raise RequestError(f"expected a producer id between 0 and 2^63 - 1, got {producer_id}")
         self.producer_id = producer_id
-        self._log = log
+        self._owned, self._log = owned, owned.log
         self._mutex = threading.RLock()
         self._epoch, self._next = 0, 0
         self._in_transaction = False
@@ -140,7 +118,7 @@ class Producer:
                 batch_bytes=batch_bytes,
                 stamp=stamp,
             )
-            return log.append_encoded(encoded)
+            return encoded.append_to(log, self._owned.leader_epoch)
 
     # ---- transactions ----
 
@@ -195,8 +173,8 @@ class Producer:
                     producer_epoch=state.producer_epoch,
                     coordinator_epoch=max(state.coordinator_epoch, 0),
                 )
-                epoch, origin = log.leader_epoch, Origin.COORDINATOR
-                log.apply(log.engine.append_as_leader, marker, epoch, origin=origin, in_place=True)
+                epoch = self._owned.leader_epoch
+                log.append_as_leader(marker, epoch, origin=Origin.COORDINATOR, in_place=True)
             elif not self._in_transaction:
                 raise TransactionStateError(f"{log.folder}: producer {self.producer_id} has no transaction to {kind}")
             self._in_transaction = False

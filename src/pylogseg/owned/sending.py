@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pylogseg.env.storage import AppendFile
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.batches import scan
-from pylogseg.owned.slices import ReadableLog
+from pylogseg.log.log import Log
 from pylogseg.reading.partition import IsolationLevel
 
 
@@ -33,9 +33,7 @@ class Sent(NamedTuple):
     aborted: list[tuple[int, int]] | None
 
 
-def send(
-    log: ReadableLog, socket: sockets.socket, offset: int, max_bytes: int, isolation_level: IsolationLevel
-) -> Sent:
+def send(log: Log, socket: sockets.socket, offset: int, max_bytes: int, isolation_level: IsolationLevel) -> Sent:
     """Send whole batches; see `EmbeddedLog.send_to`."""
     if socket.gettimeout() == 0:
         raise RequestError("non-blocking sockets are not supported; use a blocking socket or set a timeout")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,39 +12,22 @@ from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, Verdict
 from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.files.txnindex import AbortedRanges
-from pylogseg.log.identity import LogIdentity
-from pylogseg.log.log import FetchIsolation
-from pylogseg.log.read_result import FoundOffset
+from pylogseg.log.log import Log
 from pylogseg.log.reads import Fetched, aborted_between
 from pylogseg.log.segment import LogSegment
-from pylogseg.log.segments import Segments
-from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
+from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, PartitionReader, ReadOptions
 from pylogseg.walker.windows import Window
 
 
-class ReadableLog(Protocol):
-    """An open log, as far as a reader needs it: an `EmbeddedLog` or its `Log`."""
-
-    @property
-    def folder(self) -> str: ...
-    @property
-    def identity(self) -> LogIdentity: ...
-    @property
-    def segments(self) -> Segments: ...
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def log_end_offset(self) -> int: ...
-    @property
-    def high_watermark(self) -> int: ...
-    def fetch(self, offset: int, max_bytes: int, isolation: FetchIsolation) -> Fetched: ...
-    def offset_for_time(self, timestamp: int) -> FoundOffset | None: ...
+def readable_end(log: Log, isolation_level: IsolationLevel) -> int:
+    """Return the offset at which a reader has to stop."""
+    return log.last_stable_offset if isolation_level == "read_committed" else log.high_watermark
 
 
 class OpenLog:
     """An open log as a source of a `Reader`: see `pylogseg.reading.log_reader.LogSource`."""
 
-    def __init__(self, log: ReadableLog, end_offset: int) -> None:
+    def __init__(self, log: Log, end_offset: int) -> None:
         self._log, self._end = log, end_offset
 
     @property
@@ -77,7 +59,7 @@ class SliceReader(PartitionReader):
     next records were deleted it raises `OffsetOutOfRangeError`.
     """
 
-    def __init__(self, log: ReadableLog, first_offset: int, end_offset: int, options: ReadOptions) -> None:
+    def __init__(self, log: Log, first_offset: int, end_offset: int, options: ReadOptions) -> None:
         super().__init__([], first_offset, end_offset, options)
         self.position = first_offset
         self._log = log

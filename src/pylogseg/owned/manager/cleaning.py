@@ -162,7 +162,7 @@ class Cleaning:
 
     def _look(self, place: Place) -> Candidate:
         directory, name, log = place
-        now_ms = log.clock.now_ms()
+        now_ms = log.engine.clock.now_ms()
         engine = log.engine
         what = cleanable(engine, directory.cleaned_to(name), now_ms)
         if what.reset_checkpoint:

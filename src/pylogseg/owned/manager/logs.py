@@ -122,8 +122,8 @@ class OpenLogs:
             self._scheduler,
             Owner(None, topic_id, self._settings.producer_id_expiration_ms, tasks=False),
         )
-        log.undisturbed = functools.partial(self.cleaning.paused, log.folder)
-        log.on_failure = functools.partial(self._fail_soon, directory)
+        log.engine.state.undisturbed = functools.partial(self.cleaning.paused, log.folder)
+        log.ownership.on_failure = functools.partial(self._fail_soon, directory)
         with self.mutex:
             if directory not in self.directories.online:
                 log.close_handles()
@@ -147,7 +147,7 @@ class OpenLogs:
         folder = parse_partition_folder(name)
         assert folder is not None
         new_name = partition_folder_name(folder.topic, folder.partition, state, uuid.uuid4().hex)
-        log.move_away(new_name)
+        log.ownership.move_away(new_name)
         (self.futures if folder.state else self.current).pop((folder.topic, folder.partition))
         self.cleaning.uncleanable.pop(log.folder, None)
         return new_name

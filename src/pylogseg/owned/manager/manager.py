@@ -191,7 +191,7 @@ class LogManager:
 
     def _take_away(self, topic: str, partition: int, state: str) -> tuple[LogDirectory, str]:
         log = self._place(topic, partition)[2]
-        with log.undisturbed(), self._open.mutex:
+        with log.engine.state.undisturbed(), self._open.mutex:
             directory, name, log = self._place(topic, partition)
             self._open.drop_future(topic, partition)
             return directory, self._open.rename_away(name, log, state)
@@ -251,13 +251,13 @@ class LogManager:
                     future = self._open.futures[topic, partition]
             mover = Mover(log, future[2], progress)
             mover.copy()
-            with log.undisturbed(), self._open.mutex, log.held():
+            with log.engine.state.undisturbed(), self._open.mutex, log.engine.state.lock:
                 if self._place(topic, partition)[2] is not log:
                     raise RequestError(f"{topic}-{partition}: it was deleted and recreated during the move")
                 mover.finish()
                 self._open.futures.pop((topic, partition))
                 target.note_cleaned(name, directory.cleaned_to(name))
-                future[2].rename(name)
+                future[2].ownership.rename(name)
                 self._open.remove_later(directory, self._open.rename_away(name, log, "delete"))
                 return self._open.open(target, name)
         finally:
@@ -320,8 +320,9 @@ class LogManager:
             self._background.flush_every(self._flush_interval())
             logs = [log for (name, _), (_, _, log) in self._open.current.items() if name == topic]
         for log in logs:
-            with log.undisturbed() if log.config.compact and not config.compact else contextlib.nullcontext():
-                log.update_config(config)
+            stops = log.config.compact and not config.compact
+            with log.engine.state.undisturbed() if stops else contextlib.nullcontext():
+                log.ownership.update_config(config)
         return config
 
     # ---- in the background ----

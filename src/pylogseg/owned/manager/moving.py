@@ -19,7 +19,7 @@ class Mover:
         self, source: EmbeddedLog, target: EmbeddedLog, progress: Callable[[int, int], object] | None = None
     ) -> None:
         self._source, self._target, self._progress = source, target, progress
-        self._cuts = source.cuts
+        self._cuts = source.engine.state.cuts
         if not self._fits():
             self._start_over()
 
@@ -42,7 +42,7 @@ class Mover:
                 "append a record, then move the log"
             )
         target.increment_log_start(source.log_start_offset)
-        target.leader_epoch = source.leader_epoch
+        target.ownership.leader_epoch = source.leader_epoch
         target.flush()
 
     def _fits(self) -> bool:
@@ -51,26 +51,26 @@ class Mover:
         end = target.log_end_offset
         if end == target.log_start_offset or not source.log_start_offset < end <= source.log_end_offset:
             return end == source.log_start_offset
-        last = [bytes(log.fetch(end - 1, 1).data) for log in (source, target)]
+        last = [bytes(log.engine.fetch(end - 1, 1).data) for log in (source, target)]
         return last[0] == last[1]
 
     def _start_over(self) -> None:
-        self._cuts = self._source.cuts
-        self._target.truncate_fully(self._source.log_start_offset)
+        self._cuts = self._source.engine.state.cuts
+        self._target.engine.truncate_fully(self._source.log_start_offset)
 
     def _step(self) -> int:
         """Copy some batches; return how many bytes."""
         source, target = self._source, self._target
-        if self._cuts != source.cuts:  # copied records may have been truncated and replaced
+        if self._cuts != source.engine.state.cuts:  # copied records may have been truncated and replaced
             self._start_over()
         try:
-            data = source.fetch(target.log_end_offset, _STEP_BYTES).data
+            data = source.engine.fetch(target.log_end_offset, _STEP_BYTES).data
         except OffsetOutOfRangeError:  # retention was faster
             self._start_over()
             return _STEP_BYTES
         size = int(scan(data, crc=False).batches.size.sum())
         if size:
-            target.apply(target.engine.append_as_follower, data[:size], _ANY_EPOCH)
+            target.engine.append_as_follower(data[:size], _ANY_EPOCH)
         if self._progress is not None:
             self._progress(target.log_end_offset, source.log_end_offset)
         return size

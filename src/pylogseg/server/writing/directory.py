@@ -22,7 +22,6 @@ from pylogseg.format.uuids import format_uuid, parse_uuid
 from pylogseg.log.append_result import Appended
 from pylogseg.log.log import Log
 from pylogseg.log.producer_state import Origin
-from pylogseg.owned.log import EmbeddedLog
 from pylogseg.owned.manager.manager import LogManager
 from pylogseg.owned.manager.settings import BrokerSettings
 from pylogseg.server import codes
@@ -146,16 +145,16 @@ class DirectoryLogs:
 
     # ---- logs ----
 
-    def _embedded(self, topic: str, number: int) -> EmbeddedLog:
+    def _engine(self, topic: str, number: int) -> Log:
         try:
-            return self.manager[topic, number]
+            return self.manager[topic, number].engine
         except KeyError:
             folder = os.path.join(self.home, partition_folder_name(topic, number))
             raise StorageError(folder, "use", "the log directory is offline, or the topic was deleted") from None
 
     def open(self, found: Partition) -> Log:
         """Return a log, which the manager has opened; StorageError if its directory has failed, or it was deleted."""
-        return self._embedded(found.topic, found.partition).engine
+        return self._engine(found.topic, found.partition)
 
     def release(self, log: Log) -> None:
         """Leave the log: the manager closes it."""
@@ -203,9 +202,8 @@ class DirectoryLogs:
     def append(self, served: ServedPartition, data: Any, origin: Origin, transaction_version: int) -> Appended:
         """Append one batch, which can be read at once."""
         served.log()  # KafkaError if it has failed
-        owned, version = self._embedded(served.topic, served.number), transaction_version
-        append = owned.engine.append_as_leader
-        return owned.apply(append, data, served.leader_epoch, origin=origin, transaction_version=version)
+        log, version = self._engine(served.topic, served.number), transaction_version
+        return log.append_as_leader(data, served.leader_epoch, origin=origin, transaction_version=version)
 
     def compact(self, served: ServedPartition) -> None:
         """Do nothing: the manager compacts."""
