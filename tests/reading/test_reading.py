@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 
 import pytest
+from helpers.depth import diagonals
 from helpers.golden_brokers import BROKERS
 from reference.kafka_rows import short
 
@@ -55,8 +56,7 @@ def simplified(row):
     return {**{name: row[name] for name in names}, "timestampType": TYPES[row["timestampType"]], "headers": headers}
 
 
-@pytest.mark.parametrize("name", BROKERS)
-@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize(("name", "isolation_level"), diagonals(BROKERS, ["read_uncommitted", "read_committed"], 2))
 def test_as_kafkas_consumer(golden, name, isolation_level):
     folder = golden / name
     expected = expectations(folder)

@@ -8,6 +8,7 @@ import fsspec
 import pyarrow as pa
 import pytest
 from helpers.checks import some
+from helpers.depth import IS_DEEP, diagonals, some_of
 from helpers.golden_brokers import BROKERS
 from helpers.spark_logs import append, plain, rows, rows_of
 from hypothesis import given, settings
@@ -37,8 +38,7 @@ def segments(root):
     return sorted((root / "orders-0").glob("*.log"))
 
 
-@pytest.mark.parametrize("isolation_level", ISOLATIONS)
-@pytest.mark.parametrize("name", BROKERS)
+@pytest.mark.parametrize(("name", "isolation_level"), diagonals(BROKERS, ISOLATIONS, 2))
 def test_golden_brokers(golden, name, isolation_level):
     for log_dir in some(sorted((golden / name).glob("data*"))):
         expected = plain(log_dir, isolation_level=isolation_level, on_corrupt="skip")
@@ -50,13 +50,13 @@ def test_golden_brokers(golden, name, isolation_level):
 @pytest.mark.parametrize("isolation_level", ISOLATIONS)
 def test_golden_replays(golden, tmp_path, isolation_level):
     records = 0
-    for final in some(sorted((golden / "replay").glob("*/final"))):
+    for final in some_of(sorted((golden / "replay").glob("*/final")), 25):
         folder = shutil.copytree(final, tmp_path / f"{final.parent.name}-0")
         expected = plain(folder, isolation_level=isolation_level, on_corrupt="skip")
         options = {"isolationLevel": isolation_level, "onCorrupt": "skip", "rangeBytes": 1000}
         assert rows(str(folder), **options) == expected, folder
         records += len(expected)
-    assert records > 1000
+    assert records > (1000 if IS_DEEP else 300)
 
 
 @given(st.data())
