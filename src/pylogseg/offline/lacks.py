@@ -38,12 +38,12 @@ def name_lacks(result: Result, known: list[Finding]) -> None:
 def _left(part: PartitionResult, before: list[Finding]) -> list[Finding]:
     if not before or "offsetsFromOthers" not in part.numbers:
         return before
-    now = [finding.offsets for finding in lacking(open_dir([part.path]))]
+    now = lacking(open_dir([part.path]))
     log_start, log_end = part.log_start or 0, part.log_end or 0
 
     def is_back(first: int, end: int) -> bool:
         is_inside = log_start <= first < end <= log_end
-        return is_inside and not any(other < end and first < other_end for other, other_end in now)
+        return is_inside and not any(finding.is_about(first, end) for finding in now)
 
     return [finding for finding in before if not is_back(*finding.offsets)]
 

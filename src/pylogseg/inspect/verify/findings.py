@@ -44,6 +44,11 @@ class Finding(NamedTuple):
         first = self.offset or 0
         return first, first + 1 if self.last_offset is None else self.last_offset + 1
 
+    def is_about(self, first: int, end: int) -> bool:
+        """Whether any of the offsets concerned is in a range; half-open."""
+        start, stop = self.offsets
+        return start < end and first < stop
+
     @property
     def remedy(self) -> str:
         """The recommended action."""

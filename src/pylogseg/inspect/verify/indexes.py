@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,8 @@ from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.reading.transaction_markers import marker_rows
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window
+
+_Index = TypeVar("_Index", OffsetIndex, TimeIndex)
 
 
 def _missing(segment: Segment, kind: FileKind) -> Finding | None:
@@ -57,6 +59,21 @@ def _untrimmed(index: OffsetIndex | TimeIndex, segment: Segment) -> list[Finding
     return [Finding(index.path, kind, is_time, reason, index.count * size)]
 
 
+def _opened(of: type[_Index], segment: Segment, kind: FileKind, name: str, findings: list[Finding]) -> _Index | None:
+    """Return a segment's index; None, with a finding where that is wrong, if it is missing or malformed."""
+    data = _index_bytes(segment, kind, name, findings)
+    if data is None:
+        return None
+    index = of(data, segment.base_offset, segment.companions[kind])
+    try:
+        index.check_entries()
+    except CorruptionError as error:
+        findings.append(of_error(name, error))
+        return None
+    findings += _untrimmed(index, segment)
+    return index
+
+
 class OffsetIndexCheck:
     """Checks that each entry of an offset index leads to a batch behind which all offsets from the entry's on lie.
 
@@ -77,17 +94,8 @@ class OffsetIndexCheck:
     @classmethod
     def open(cls, segment: Segment, findings: list[Finding]) -> OffsetIndexCheck | None:
         """Return the check of a segment's index; None if the index is missing or malformed."""
-        data = _index_bytes(segment, FileKind.OFFSET_INDEX, "offset-index", findings)
-        if data is None:
-            return None
-        index = OffsetIndex(data, segment.base_offset, segment.companions[FileKind.OFFSET_INDEX])
-        try:
-            index.check_entries()
-        except CorruptionError as error:
-            findings.append(of_error("offset-index", error))
-            return None
-        findings += _untrimmed(index, segment)
-        return cls(index, findings)
+        index = _opened(OffsetIndex, segment, FileKind.OFFSET_INDEX, "offset-index", findings)
+        return None if index is None else cls(index, findings)
 
     def window(self, rows: BatchTable, trusted: BatchTable | None = None) -> None:
         """Check the entries inside some batches; `trusted` are those without a wrong base offset."""
@@ -172,20 +180,12 @@ class TimeIndexCheck:
     @classmethod
     def open(cls, segment: Segment, findings: list[Finding]) -> TimeIndexCheck | None:
         """Return the check of a segment's index; None if the index is missing or malformed."""
-        data = _index_bytes(segment, FileKind.TIME_INDEX, "time-index", findings)
-        if data is None:
+        index = _opened(TimeIndex, segment, FileKind.TIME_INDEX, "time-index", findings)
+        if index is None:
             return None
-        index = TimeIndex(data, segment.base_offset, segment.companions[FileKind.TIME_INDEX])
-        try:
-            index.check_entries()
-        except CorruptionError as error:
-            findings.append(of_error("time-index", error))
-            return None
-        untrimmed = _untrimmed(index, segment)
-        findings += untrimmed
         # The last segment gets the entry of its greatest timestamp when it is closed. Without any entry a broker uses
         # the file's time; it creates an empty index itself if one was missing at its start.
-        return cls(index, findings, is_ended=bool(len(index)) and not segment.is_last and not untrimmed)
+        return cls(index, findings, is_ended=bool(len(index)) and not segment.is_last and not index.zero_count)
 
     def window(self, rows: BatchTable, trusted: BatchTable | None = None) -> None:
         """Check the entries up to the last offset of some batches; `trusted` as of an offset index."""

@@ -133,7 +133,7 @@ def lacking_for(
     for finding in lacking(disk, parts, choice, jobs=jobs) if parts else []:
         path = finding.path if finding.path in ranges else os.path.split(finding.path)[0]
         first, end = ranges.get(path, (0, OPEN_END))
-        if finding.offset is None or (finding.offsets[0] < end and finding.offsets[1] > first):
+        if finding.offset is None or finding.is_about(first, end):
             kept.append(finding)
     return kept
 
