@@ -88,7 +88,7 @@ class FolderStore:
         """See `ObjectStore`."""
         try:
             return (self.root / name).read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):  # the place is one file, which has nothing beside it
             return None
 
     def put(self, name: str, content: bytes | Path) -> Fingerprint:
