@@ -319,6 +319,30 @@ def test_topic_and_partition_mean_the_same_everywhere(door: str, stopped: Path) 
             DOORS[door](stopped, **choice)
 
 
+@pytest.mark.parametrize("jobs", [0, -1, True, "2"])
+def test_a_number_of_threads_that_is_none(jobs: Any, examples: Path, tmp_path: Path) -> None:
+    """It is refused before anything is read or written; None is a number, one per processor."""
+    into, restored = tmp_path / "into", tmp_path / "restored"
+    restored.mkdir()
+    works: list[Callable[[Any], object]] = [
+        lambda jobs: package.read(examples, "txn-a", jobs=jobs),
+        lambda jobs: package.read_arrow(examples, "txn-a", jobs=jobs),
+        lambda jobs: package.report(examples, "txn-a", jobs=jobs),
+        lambda jobs: offline.retain(examples, max_bytes=1, dry_run=True, jobs=jobs),
+        lambda jobs: list(offline.diff(examples, examples, topic="txn-b", jobs=jobs)),
+        lambda jobs: offline.copy(examples, into, topic="txn-b", jobs=jobs),
+        lambda jobs: offline.merge([examples], tmp_path / "merged", topic="txn-b", jobs=jobs),
+        lambda jobs: offline.restore(examples, restored, topic="txn-b", dry_run=True, jobs=jobs),
+    ]
+    for work in works:
+        with pytest.raises(RequestError, match="jobs must be 1 or more, or None for one per processor, not"):
+            work(jobs)
+    assert list(tmp_path.rglob("*")) == [restored]
+    if jobs == 0:
+        for work in works:
+            work(None)
+
+
 def test_an_empty_path_is_no_folder() -> None:
     for work in (
         lambda: offline.retain("", max_bytes=1, force=True, dry_run=True),
