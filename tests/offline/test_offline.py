@@ -834,7 +834,7 @@ def test_what_is_empty_is_not_all(examples: Path, tmp_path: Path) -> None:
         (offline.reindex, {}),
     ]
     for command, own in commands:
-        for empty in ({"topics": []}, {"partitions": ()}, {"topics": iter(())}, {"topics": [""]}):
+        for empty in ({"topic": []}, {"partition": ()}, {"topic": iter(())}, {"topic": [""]}):
             with pytest.raises(RequestError, match="empty"):
                 command(log_dir, **own, **empty)
     for arguments in (["--match", ""], ["--match", "x*"], ["--key", ""], ["--header", "=1"], ["--key", "k", "-t", ""]):

@@ -85,7 +85,7 @@ def test_delete_records() -> None:
 @pytest.mark.parametrize("command", ["compact", "delete_records"])
 def test_into(command: str) -> None:
     """The input stays as it is byte for byte; the copy is there whole, or not at all."""
-    own = {"offsets": 21, "topics": ["users-0"]} if command == "delete_records" else {"topics": ["users-0"]}
+    own = {"offsets": 21, "topic": ["users-0"]} if command == "delete_records" else {"topic": ["users-0"]}
     check_cut_short(getattr(offline, command), lambda found: None, into="/copy", **own)
 
 

@@ -46,7 +46,7 @@ def test_an_empty_list_of_names_is_refused(examples: Path, tmp_path: Path) -> No
         lambda *choice: jobs.compact(None, str(examples), out, *choice),
         lambda *choice: jobs.redact(None, str(examples), out, *choice, keys=[b"k91"]),
     ]
-    wrong = (([], "topic is empty"), ("", "topic: expected the name"), (None, (), "partition is empty"))
+    wrong = (([], "topic is empty"), ("", "topic: a name is empty"), (None, (), "partition is empty"))
     for call in calls:
         for *choice, why in wrong:
             with pytest.raises(RequestError, match=why):

@@ -134,7 +134,7 @@ def test_parts_of_logs(spark: Any, uploaded: Path, keys: Path, rest: Path, tmp_p
     """Names, ends, and a disk that has the rest: as by the local command, and once."""
     url, storage = f"aiven+file://{uploaded}", {"tier_keys": str(keys)}
     given: dict[str, dict[str, Any]] = {
-        "offset": {"until": Until(offset=395), "partitions": [1]},
+        "offset": {"until": Until(offset=395), "partition": [1]},
         "time": {"until": Until(time_ms=300_000)},
         "joined": {"tier": url},
     }

@@ -29,7 +29,9 @@ class PartitionChoice(NamedTuple):
         """
         names, numbers = _several(topic, "topic"), _several(partition, "partition")
         for name in names:
-            if not isinstance(name, str) or not name:
+            if name == "":
+                raise RequestError("topic: a name is empty")
+            if not isinstance(name, str):
                 raise RequestError(f"topic: expected the name of a topic or partition, or a pattern, not {name!r}")
         return cls(names, tuple(whole_number(number, "partition") for number in numbers))
 
