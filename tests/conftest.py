@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).resolve().parent
 
-settings.register_profile("dev", deadline=None, max_examples=draws(100))
+settings.register_profile("dev", deadline=None, max_examples=draws(100), suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
     "ci", deadline=None, max_examples=draws(150), derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -43,6 +43,18 @@ def described() -> set[str]:
     return {*public(), *(path for name, members in shown if name for path, _ in surface.parts(name, members))}
 
 
+def shown_names() -> dict[str, list[tuple[str, str]]]:
+    """Of docs/api.md, by the module that a heading names: each definition, and where it is."""
+    module, found = "pylogseg", dict[str, list[tuple[str, str]]]()
+    for line in (ROOT / "docs" / "api.md").read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            (module,) = re.findall(r"`([\w.]+)`", line) or ["pylogseg"]
+        elif line.startswith("::: "):
+            home, _, name = line.removeprefix("::: ").rpartition(".")
+            found.setdefault(module, []).append((home, name))
+    return found
+
+
 def definitions() -> Iterator[tuple[str, Definition]]:
     """Every function and class of the package, those inside of others too."""
     for path in SOURCE.rglob("*.py"):

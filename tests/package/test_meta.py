@@ -14,7 +14,7 @@ from operator import attrgetter
 from pathlib import Path
 
 import pytest
-from helpers.public_names import definitions, described, offered, public
+from helpers.public_names import definitions, described, offered, public, shown_names
 
 import pylogseg
 from pylogseg.cli import versions
@@ -371,18 +371,6 @@ def test_a_package_offers_what_its_stub_imports(stub: Path) -> None:
 def test_the_package_offers_few_names() -> None:
     """What programs write; the rest they get, and import from the module that docs/api.md says."""
     assert len(pylogseg.__all__) <= 40
-
-
-def shown_names() -> dict[str, list[tuple[str, str]]]:
-    """Of docs/api.md, by the module that a heading names: each definition, and where it is."""
-    module, found = "pylogseg", dict[str, list[tuple[str, str]]]()
-    for line in (ROOT / "docs" / "api.md").read_text(encoding="utf-8").splitlines():
-        if line.startswith("#"):
-            (module,) = re.findall(r"`([\w.]+)`", line) or ["pylogseg"]
-        elif line.startswith("::: "):
-            home, _, name = line.removeprefix("::: ").rpartition(".")
-            found.setdefault(module, []).append((home, name))
-    return found
 
 
 def test_api_names_where_each_name_is_imported_from() -> None:
