@@ -22,7 +22,7 @@ from typing import NamedTuple
 from helpers import forked
 from helpers.golden import GOLDEN, unpack
 
-from pylogseg.disk.columns import LISTED_SEGMENTS, TABLES, markdown
+from pylogseg.disk.columns import LISTED_SEGMENTS, STATS, TABLES, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -218,7 +218,7 @@ def resize(folder: Path, info: os.statvfs_result) -> None:
 
 def with_columns(text: str) -> str:
     """The text of a page with its tables of columns made from the declarations."""
-    declared = TABLES | {"spark segments": LISTED_SEGMENTS}
+    declared = TABLES | {"spark segments": LISTED_SEGMENTS, "stats": STATS}
     return _COLUMNS.sub(lambda match: f"{match[1]}\n\n{markdown(declared[match[2]])}\n<!-- end -->", text)
 
 

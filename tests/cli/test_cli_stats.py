@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,33 @@ def test_counts(examples: Path) -> None:
     assert (row["recordBytes"]["min"], row["recordBytes"]["max"]) == (min(sizes), max(sizes))
     assert row["keyBytes"]["total"] == sum(map(len, keys))
     timestamps = [r.timestamp for r in records if r.timestamp >= 0]
-    assert row["timestamps"] == [min(timestamps), max(timestamps)]
+    assert (row["leastTimestamp"], row["largestTimestamp"]) == (min(timestamps), max(timestamps))
+
+
+@pytest.mark.parametrize("by", ["hour", "key"])
+def test_records_by_hour_and_key(examples: Path, by: str) -> None:
+    expected: dict[tuple[str, Any], list[int]] = {}
+    for record in package.read(examples, ["codec-*", "timestamps"]):
+        time = None if record.timestamp < 0 else record.timestamp // 3_600_000 * 3_600_000
+        found = expected.setdefault((record.topic, time if by == "hour" else record.key), [0, 0])
+        found[0] += 1
+        found[1] += len(record.key or b"") + len(record.value or b"")
+    words = ("stats", examples, "codec-*", "timestamps", "--by", by)
+    for jobs in (1, 3):
+        done = pylogseg(*words, "--json", "--jobs", jobs)
+        assert [*done.rows[0]] == ["topic", by, "records", "bytes"]
+        got = {(row["topic"], row["hour"] if by == "hour" else of_key(row["key"])): row for row in done.rows}
+        assert {key: [row["records"], row["bytes"]] for key, row in got.items()} == expected
+        assert len(got) == len(done.rows)
+    assert len(pylogseg(*words).text.splitlines()) == len(expected) + 1
+    for more in (["--gaps"], ["--top-keys", 2], ["--sort", "size"]):
+        assert pylogseg(*words, *more).code == 2
+
+
+def of_key(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    return base64.b64decode(text.removeprefix("base64:")) if text.startswith("base64:") else text.encode()
 
 
 def test_batches(examples: Path) -> None:
@@ -52,7 +79,7 @@ def test_batches(examples: Path) -> None:
     found = [package.scan(path.read_bytes()).batches for path in examples.rglob("*.log")]
     assert row["batches"] == sum(map(len, found))
     magics = Counter(str(magic) for batches in found for magic in batches.magic.tolist())
-    assert row["magic"] == dict(sorted(magics.items()))
+    assert row["magics"] == dict(sorted(magics.items()))
     codecs = Counter(n for batches in found for n in batches.codec.tolist())
     names = ["none", "gzip", "snappy", "lz4", "zstd"]
     assert {name: codec["batches"] for name, codec in row["codecs"].items()} == {

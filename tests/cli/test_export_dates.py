@@ -13,9 +13,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from helpers.shell import pylogseg as shell
 
 import pylogseg
 import pylogseg.offline
+from pylogseg.disk import columns
 from pylogseg.errors import RequestError
 from pylogseg.reading.log_reader import logs_of
 from pylogseg.reading.partition import ReadOptions
@@ -105,6 +107,48 @@ def test_files_of_records_that_are_gone_go_too(tmp_path: Path) -> None:
     segment.write_bytes(segment.read_bytes()[: int(first.position[2])])
     export(tmp_path / "data", tmp_path / "out")
     assert [str(date) for date in rows(tmp_path / "out")["date"].to_pylist()] == ["1970-01-01"] * 2
+
+
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_the_command_writes_what_changed(tmp_path: Path, jobs: int) -> None:
+    """The rows and files of the functions; a line for each file."""
+    disk, out, other = tmp_path / "data", tmp_path / "out", tmp_path / "other"
+    for number in range(2):
+        make(disk / f"t-{number}", [i // 20 for i in range(60)])
+    done = export(disk, other)
+    words = ("export", disk, "--out", out, "--by-date", "--jobs", jobs)
+    first = shell(*words, "--json")
+    assert (first.code, {row["state"] for row in first.rows}) == (0, {"written"})
+    assert [*first.rows[0]] == [column.name for column in columns.EXPORTED]
+    assert [(row["path"], row["records"]) for row in first.rows] == [
+        (str(out / name), records) for part in done for name, records, _ in part.files
+    ]
+    assert rows(out) == rows(other)
+    with pylogseg.open_log(disk / "t-1") as log:
+        log.append([(3 * DAY_MS, b"k", b"new")])
+    again = shell(*words)
+    assert (again.code, "121 records" in again.text, " unchanged" in again.text) == (0, True, True)
+    assert len(rows(out)) == 121
+
+
+def test_the_command_tells_of_damage(tmp_path: Path) -> None:
+    disk, out = tmp_path / "data", tmp_path / "out"
+    make(disk / "t-0", [0] * 100)
+    hurt = sorted((disk / "t-0").glob("*.log"))[1]
+    data = bytearray(hurt.read_bytes())
+    data[200] ^= 1
+    hurt.write_bytes(data)
+    words = ("export", disk, "--out", out, "--by-date")
+    done = shell(*words, "--on-corrupt", "skip")
+    assert (done.code, f"t-0: segment {int(hurt.stem)}: " in done.err) == (1, True)
+    assert offsets(out) == in_log(disk, on_corrupt="skip")
+    assert shell(*words).code == 1
+    (tmp_path / "back").mkdir()
+    refused = shell("restore", out, tmp_path / "back")
+    assert (refused.code, "did not finish" in refused.err) == (1, True)
+    for more in (["--key", "k"], ["--latest"], ["--value-type", "string"], ["--to", "csv"]):
+        assert shell(*words, *more).code == 2
+    assert shell("export", disk, "--out", tmp_path / "one.parquet", "--by-date").code == 2
 
 
 def test_wild_timestamps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -293,6 +337,9 @@ def test_a_partial_export_is_not_taken_for_a_whole_one(tmp_path: Path, how: Any)
     with pytest.raises(pylogseg.CorruptionError):
         export(disk, out)
     assert state_of(out)["state"] == "writing"
+    (tmp_path / "back").mkdir()
+    with pytest.raises(pylogseg.errors.IncompleteError, match="did not finish, and parts may be missing"):
+        pylogseg.offline.restore(out, tmp_path / "back")
     # Another run with the first one's wish, then with a whole disk.
     other: Any = "stop" if how == "skip" else "skip"
     export(disk, out, on_corrupt=other)

@@ -15,7 +15,7 @@ def names(table: tuple[columns.TableColumn, ...]) -> list[str]:
 
 def test_each_name_has_one_type() -> None:
     types: dict[str, str] = {}
-    for table in (*columns.TABLES.values(), columns.LISTED_SEGMENTS):
+    for table in (*columns.TABLES.values(), columns.LISTED_SEGMENTS, columns.STATS, columns.EXPORTED, columns.HOURS):
         assert len(set(names(table))) == len(table)
         for column in table:
             assert types.setdefault(column.name, column.type) == column.type
@@ -29,6 +29,21 @@ def test_lists_have_the_declared_columns(examples: Path) -> None:
         assert rows
         for row in rows:
             assert [*row] == [name for name in names(table) if name in row or name not in rare]
+
+
+def test_stats_have_the_declared_columns(examples: Path) -> None:
+    whole = names(columns.STATS)
+    of_logs = {"dirtyRatio", "missingOffsets", "missingRanges", "missingRangesNotListed"}
+    for words in ((), ("--by", "topic"), ("--since", "0", "--by", "partition")):
+        rows = pylogseg("stats", examples, *words, "--json").rows
+        assert rows
+        for row in rows:
+            assert [*row] == [name for name in whole if "--since" not in words or name not in of_logs]
+            for column in columns.STATS:
+                found = row.get(column.name)
+                inner = found.values() if column.type.startswith("map") and column.fields else [found]
+                inner = found if column.type == "list<struct>" and found else inner
+                assert all([*each] == names(column.fields) for each in inner if each and column.fields)
 
 
 def test_dump_has_the_declared_columns(examples: Path) -> None:

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from pylogseg.env.executor import INLINE
+from pylogseg.env.executor import INLINE, UNSAID, Workload
 
 T = TypeVar("T")
 
@@ -20,8 +20,8 @@ def sent(what: T) -> T:
 class Pickled:
     """Sends functions, items and results."""
 
-    def map(self, function: Any, items: Sequence[Any], sizes: Any = (), **more: Any) -> Iterator[Any]:
-        yield from map(sent, INLINE.map(sent(function), [sent(item) for item in items], **more))
+    def map(self, function: Any, items: Sequence[Any], load: Workload = UNSAID) -> Iterator[Any]:
+        yield from map(sent, INLINE.map(sent(function), [sent(item) for item in items], load))
 
     def merge(
         self,
@@ -30,16 +30,15 @@ class Pickled:
         keys: Sequence[str],
         fold: Any,
         merge: Any,
-        sizes: Any = (),
-        **more: Any,
+        load: Workload = UNSAID,
     ) -> Iterator[tuple[str, Any]]:
         """Fold, in two tasks that have every other item."""
         tasks: list[dict[str, dict[int, Any]]] = [{}, {}]
-        for number, result in enumerate(self.map(function, items, **more)):
+        for number, result in enumerate(self.map(function, items, load)):
             sent(fold)(tasks[number % 2].setdefault(keys[number], {}), number, result)
         for key in dict.fromkeys(keys):
             found = {number: each for task in tasks for number, each in sent(task.get(key, {})).items()}
             yield key, sent(sent(merge)(key, (found[number] for number in sorted(found))))
 
-    def stream(self, function: Callable[..., Any], items: Sequence[Any], sizes: Any = (), **more: Any) -> Iterator[Any]:
-        yield from map(sent, INLINE.stream(sent(function), [sent(item) for item in items], **more))
+    def stream(self, function: Callable[..., Any], items: Sequence[Any], load: Workload = UNSAID) -> Iterator[Any]:
+        yield from map(sent, INLINE.stream(sent(function), [sent(item) for item in items], load))

@@ -108,7 +108,7 @@ def test_tables_of_columns() -> None:
     """They say what `pylogseg.disk.columns` declares; `python tests/documents.py` makes them."""
     texts = [page.read_text(encoding="utf-8") for page in PAGES]
     assert [documents.with_columns(text) for text in texts] == texts
-    for name in (*columns.TABLES, "spark segments"):
+    for name in (*columns.TABLES, "spark segments", "stats"):
         assert sum(f"<!-- columns of {name} -->" in text for text in texts) == 1
 
 

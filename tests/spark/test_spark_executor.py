@@ -14,7 +14,7 @@ from helpers.shell import pylogseg as run
 from helpers.trees import contents
 
 import pylogseg
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import Advance, Workload
 from pylogseg.spark.executor import SparkExecutor, in_order
 
 
@@ -88,7 +88,7 @@ def test_output_in_order_and_a_bar(spark: Any) -> None:
 
     done: list[int] = []
     items = [3, 0, 5, 1]
-    found = list(SparkExecutor(spark).stream(work, items, [100 << 20] * 4, on_bytes=done.append))
+    found = list(SparkExecutor(spark).stream(work, items, Workload(sizes=[100 << 20] * 4, on_bytes=done.append)))
     pieces = [each if isinstance(each, int) else each.split(b" ")[0].decode() for each in found]
     assert pieces == [each for item in items for each in [*(f"{item}-{n}" for n in range(item)), item]]
     assert sum(done) <= 400 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -55,11 +54,15 @@ def test_an_empty_list_of_names_is_refused(examples: Path, tmp_path: Path) -> No
 
 
 def test_stats_count_what_the_command_counts(spark: Any, examples: Path, tmp_path: Path) -> None:
+    from pyspark.sql import functions as sql
+
     for by in ("partition", "topic", "all"):
         lines = run("stats", examples, "--json", *(() if by == "all" else ("--by", by))).rows
-        got = {row["name"]: row for row in jobs.stats(spark, examples, by=by).collect()}
-        assert {name: json.loads(row["detail"]) for name, row in got.items()} == {line["name"]: line for line in lines}
-        assert {name: row["records"] for name, row in got.items()} == {line["name"]: line["records"] for line in lines}
+        found = jobs.stats(spark, examples, by=by)
+        assert found.columns == [*lines[0]]
+        for column in ("leastTimestamp", "largestTimestamp"):
+            found = found.withColumn(column, sql.unix_millis(column))
+        assert [row.asDict(recursive=True) for row in found.collect()] == lines
 
 
 def test_stats_by_hour_and_key(spark: Any, examples: Path) -> None:
@@ -89,7 +92,7 @@ def test_dirty_ratio(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {bases[3]}\n")
     sizes = [segment.size for segment in pylogseg.open_dir(tmp_path).partitions[0].segments]
     (row,) = jobs.stats(spark, tmp_path).collect()
-    assert row.dirtyRatio == pytest.approx(sum(sizes[3:-1]) / sum(sizes[:-1]))
+    assert row.dirtyRatio == round(sum(sizes[3:-1]) / sum(sizes[:-1]), 3)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +328,7 @@ def test_an_export_that_is_not_whole(spark: Any, command: Any, examples: Path, t
     with pytest.raises(pylogseg.CorruptionError, match="CRC mismatch"):
         jobs.export(spark, disk, str(out))
     refused = command("restore", out, back)
-    assert (refused.exit_code, "did not finish, and parts may be missing" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "did not finish, and parts may be missing" in refused.stderr) == (1, True)
 
 
 def test_restore_refuses_and_overwrites(spark: Any, tmp_path: Path) -> None:

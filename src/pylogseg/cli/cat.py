@@ -16,7 +16,7 @@ from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
 from pylogseg.cli.output import Output, RecordText, output_options
 from pylogseg.cli.query import make_query, query_options
 from pylogseg.cli.tail import last_records
-from pylogseg.env.pool import stream_ordered
+from pylogseg.env.executor import Threads, Workload
 from pylogseg.errors import RequestError
 from pylogseg.format.text import TextBuffer
 from pylogseg.reading.log_reader import LogReader
@@ -140,7 +140,8 @@ def _print_all(text: RecordText, readers: list[LogReader], jobs: int, gaps: Gaps
     """Write all records to stdout; several threads make their text."""
     common.write(text.head)
     parts = [piece for part in readers for piece in part.by_segment()]
-    for item in stream_ordered(lambda part, emit, tick: text.emit(part.apart(tick), emit), parts, jobs, bar):
+    load = Workload(on_bytes=bar)
+    for item in Threads(jobs).stream(lambda part, emit, tick: text.emit(part.apart(tick), emit), parts, load):
         if isinstance(item, bytes):
             with bar.paused(sys.stdout, item.endswith(b"\n")):
                 common.write(item)

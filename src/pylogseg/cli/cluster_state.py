@@ -13,7 +13,7 @@ import click
 from pylogseg.cli import common, completion
 from pylogseg.cli.outputs import check_output
 from pylogseg.disk.disk import open_dir
-from pylogseg.disk.tier.urls import is_tier
+from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.values.internal.cluster_state import ClusterState, cluster_state

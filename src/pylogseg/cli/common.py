@@ -21,8 +21,8 @@ from pylogseg.cli.streams import Shown, bare, forget_output
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
-from pylogseg.disk.tier.urls import check_layout
-from pylogseg.env.pool import processors
+from pylogseg.disk.tier.opening import check_layout
+from pylogseg.env.executor import processors
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.escape import json_line, printable

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.export_dates import check_dated, export_by_date
 from pylogseg.cli.output import STYLES
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.query import make_query, query_options
@@ -35,8 +36,7 @@ from pylogseg.cli.typed import (
 )
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.env.beside import sweep
-from pylogseg.env.executor import Executor
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import Advance, Executor, Workload
 from pylogseg.errors import NotOwnError, RequestError
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import lacking_for
@@ -55,6 +55,7 @@ from pylogseg.tables.export.file import (
 )
 from pylogseg.tables.export.notes import locked, note_log, said_of, writing
 from pylogseg.tables.export.stores import FolderStore, ObjectStore, store_of
+from pylogseg.tables.export.tables import COLUMNS as TABLE_COLUMNS
 from pylogseg.walker.gaps import GapKind
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ Examples:
   pylogseg export /data/kafka orders --out orders.parquet --value-type string
   pylogseg export /data/kafka orders --out lake --value-type schema
   pylogseg export /data/kafka orders --out s3://bucket/lake
+  pylogseg export /data/kafka orders --out lake --by-date
   pylogseg export /data/kafka __consumer_offsets --out offsets.parquet --internal
   duckdb -c "select topic, count(*) from 'lake/**/*.parquet' group by topic"
 
@@ -97,6 +99,13 @@ JSON of cat; what cannot be decoded stays text.
 themselves: key and value have a member for each type of record. Secrets are masked
 unless --show-secrets. Other topics stay as they are. In CSV and JSON lines it writes
 what cat --internal prints.
+
+\b
+--by-date writes OUT/topic=NAME/date=YYYY-MM-DD/<partition>-<base offset>-<n>.parquet,
+by the days of the timestamps in UTC. A run writes the segments that changed since the
+last one, and removes files of segments that the cleaner merged. Records that retention
+has removed from the log stay. A table has one form, one set of columns and one
+isolation level; each line of --json is a file, with its state.
 
 \b
 OUT may be a URL, such as s3://bucket/lake: files are uploaded whole, and
@@ -165,6 +174,11 @@ class _Out:
     "--to", "form", type=click.Choice(list(FORMS)), help="File format; default: by the ending of --out, else parquet."
 )
 @click.option(
+    "--by-date",
+    is_flag=True,
+    help="Write OUT/topic=NAME/date=YYYY-MM-DD/..., and only what has changed since the last run.",
+)
+@click.option(
     "--overwrite", is_flag=True, help="Replace all files of an earlier export of these partitions, in any format."
 )
 @click.option(
@@ -207,6 +221,7 @@ def export(
     partition: tuple[int, ...],
     out: _Out,
     form: str | None,
+    by_date: bool,
     overwrite: bool,
     columns: str | None,
     compression: str,
@@ -226,7 +241,7 @@ def export(
     **ranges: Any,
 ) -> None:
     """Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition."""
-    default = column_names.DEFAULT_COLUMNS if out.file else DEFAULT_COLUMNS
+    default = TABLE_COLUMNS if by_date else column_names.DEFAULT_COLUMNS if out.file else DEFAULT_COLUMNS
     names = default if columns is None else tuple(name.strip() for name in columns.split(","))
     layout = Form(
         _form_of(out, form),
@@ -240,6 +255,8 @@ def export(
         ranges["isolation_level"],
     )
     _check_form(layout)
+    if by_date:
+        check_dated(out.text, bool(out.file), layout, ranges, internal)
     query = make_query(key_as=key_as, **ranges)
     chosen = common.select(arguments, topic, partition, from_log_start=not ranges["below_log_start"])
     if out.path is not None:
@@ -250,8 +267,13 @@ def export(
     options = {"schema": schema, "registry": registry, "message": message, "on_undecoded": on_undecoded}
     make = _decoded_columns if layout.is_table else _decoded_text
     layouts = make(layout, options, (internal, show_secrets), arguments, readers)
-    _sweep(out)
     lacking = lacking_for(chosen.disk, readers, chosen.choice, jobs=workers.jobs)
+    if by_date:
+        listed, where = [reader.log for reader in readers], (chosen.size, lacking, workers)
+        damage = export_by_date(out.text, layout, query, listed, *where, overwrite=overwrite, as_json=as_json)
+        common.end_with_unreadable([log.error for log in unlisted], damage)
+        return
+    _sweep(out)
     if workers.is_spark and (out.file or not isinstance(out.store, FolderStore) or layouts.is_typed):
         raise click.UsageError(
             "--spark exports to a folder that its workers share, and decodes nothing: leave out --spark, or see "
@@ -473,14 +495,10 @@ def _folder(
     if not overwrite:
         notes.begin()
     formed = [(part, layouts.form(part)) for part in parts]
-    sizes = [part.size for part in parts]
+    load = Workload("pylogseg export", [part.size for part in parts], advance)
     with _output_folder(store, overwrite) as folder:
         work = functools.partial(_export_part, folder=folder)
-        for part, row in zip(
-            parts,
-            executor.map(work, formed, sizes, label="pylogseg export", on_bytes=advance),
-            strict=True,
-        ):
+        for part, row in zip(parts, executor.map(work, formed, load), strict=True):
             done.damage |= common.report_gaps(row.gaps)
             notes.add_gaps(part, row)
             unread += [part.log] if any(gap.kind is GapKind.UNREADABLE for gap in row.gaps) else []

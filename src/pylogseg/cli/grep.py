@@ -6,7 +6,7 @@ import codecs
 import functools
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -22,8 +22,7 @@ from pylogseg.cli.query import Query, bytes_of, make_query, query_options
 from pylogseg.cli.typed import report_undecoded
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.disk import Segment
-from pylogseg.env.executor import Executor
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import Advance, Emit, Executor, Workload
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.text import TextBuffer
@@ -243,8 +242,8 @@ class _Search:
         """Search and print matches; return whether there are any."""
         self._begin()
         printed = 0
-        sizes = [part.size for part in parts]
-        for item in executor.stream(self._search, parts, sizes, label="pylogseg grep", on_bytes=bar):
+        load = Workload("pylogseg grep", [part.size for part in parts], bar)
+        for item in executor.stream(self._search, parts, load):
             if isinstance(item, bytes):
                 with bar.paused(sys.stdout, item.endswith(b"\n")):
                     self._print(item)
@@ -282,7 +281,7 @@ class _Search:
         (common.write if self.highlight is None else common.write_as_is)(piece)
         sys.stdout.buffer.flush()
 
-    def _search(self, part: LogReader, emit: Callable[[bytes], None], advance: Advance) -> _Row:
+    def _search(self, part: LogReader, emit: Emit, advance: Advance) -> _Row:
         """Search one part, on its own thread."""
         part, out, count = part.apart(advance), TextBuffer(), 0
         for columns, segment in part.chunks():

@@ -9,7 +9,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.disk.disk import Partition, Segment
-from pylogseg.env.pool import map_ordered
+from pylogseg.env.executor import Threads
 from pylogseg.errors import RequestError
 from pylogseg.format.foreign_formats import LOOK_BYTES, packed_as
 from pylogseg.inspect.stats.listing import (
@@ -99,13 +99,13 @@ def ls(
         found = [segment for p in partitions for segment in p.segments] + list(chosen.disk.loose)
         if sort == "size":
             found.sort(key=lambda segment: segment.size, reverse=True)
-        rows = list(zip(found, map_ordered(segment_row, found, jobs), strict=True))
+        rows = list(zip(found, Threads(jobs).map(segment_row, found), strict=True))
         _print_segments(rows, as_json)
         if not as_json:
             _print_gaps(rows)
         errors = [row.error for _, row in rows]
     else:
-        listed = list(zip(partitions, map_ordered(partition_row, partitions, jobs), strict=True))
+        listed = list(zip(partitions, Threads(jobs).map(partition_row, partitions), strict=True))
         _print_partitions(listed, as_json, everything)
         if not as_json:
             _print_missing(listed)

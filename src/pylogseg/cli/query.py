@@ -17,7 +17,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import DECODED, MARK
 from pylogseg.reading.latest import Latest
-from pylogseg.reading.log_reader import LogFiles, LogReader, check_order, check_times
+from pylogseg.reading.log_reader import Filter, KeyFilter, LogFiles, LogReader, check_order, check_times
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle, small_window
 from pylogseg.reading.seek import end_offset
 
@@ -69,7 +69,7 @@ class Query:
     offsets: OffsetRange
     since: int | None
     until: int | None
-    key: bytes | None
+    filter: Filter | None
     options: ReadOptions
     latest: Latest | None = None
 
@@ -81,7 +81,7 @@ class Query:
     def of(self, log: LogFiles) -> LogReader:
         """Return a reader of the selected records of one log."""
         options = replace(self.options, gaps=[])
-        reader = LogReader.of(log, self.offsets.of(log), (self.since, self.until), options, self.key)
+        reader = LogReader.of(log, self.offsets.of(log), (self.since, self.until), options, self.filter)
         return replace(reader, latest=self.latest)
 
     def readers(self, logs: Iterable[LogFiles]) -> list[LogReader]:
@@ -183,8 +183,8 @@ def make_query(
     latest_of = Latest(tombstones, map_memory) if latest else None
     if latest_of is not None:
         latest_of.check(options)
-    wanted_key = None if key is None else key_of(key, key_as)
-    return Query(offset or OffsetRange(), since, until, wanted_key, options, latest_of)
+    filter = None if key is None else KeyFilter(key_of(key, key_as))
+    return Query(offset or OffsetRange(), since, until, filter, options, latest_of)
 
 
 def key_of(written: str, style: str) -> bytes:

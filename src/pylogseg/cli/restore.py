@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from typing import Any
@@ -22,13 +23,13 @@ from pylogseg.cli.offline import EXIT_CODES, Request
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.cli.workers import Workers, parts_option, workers_option
 from pylogseg.disk.disk import open_dir
-from pylogseg.disk.tier.urls import is_tier
+from pylogseg.disk.tier.opening import is_tier
+from pylogseg.errors import RequestError
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.offline.restoring.command import comes_from_table
 from pylogseg.offline.restoring.command import restore as restore_partitions
 from pylogseg.offline.restoring.tables import Tables
 from pylogseg.offline.restoring.tier import Until
-from pylogseg.tables.export.notes import refuse_unfinished
 
 _EPILOG = f"""\b
 Examples:
@@ -144,8 +145,6 @@ def restore(
 
     DST is a log directory of a stopped broker.
     """
-    if os.path.isdir(source):
-        refuse_unfinished(source)
     choice = {"topic": (*names, *topic) or None, "partition": partition or None}
     Request(source, {**choice, "dry_run": dry_run}, as_json, quiet, workers=workers).run(
         restore_partitions,
@@ -171,6 +170,7 @@ def _size(source: str) -> int:
     if is_tier(source) or tier_of_command() is not None:
         return sum(part.size for part in open_dir(source, tier=tier_of_command()))
     if comes_from_table(source):
-        return Tables(source).size_bytes
+        with contextlib.suppress(RequestError):  # which the restore itself raises
+            return Tables(source).size_bytes
     sizes = (os.path.getsize(os.path.join(folder, name)) for folder, _, names in os.walk(source) for name in names)
     return 2 * sum(sizes)

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.tops import print_tops, tops_row
+from pylogseg.cli.tops import key_text, print_tops, shown_key, tops_row
 from pylogseg.cli.workers import Workers, workers_option
+from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.stats.counting import Counting, counted
 from pylogseg.inspect.stats.groups import (
     TIME_TYPES,
@@ -23,8 +24,8 @@ from pylogseg.inspect.stats.groups import (
 from pylogseg.inspect.stats.missing import MissingCounts
 from pylogseg.inspect.stats.segment import Stats
 from pylogseg.inspect.stats.tops import Tops
-from pylogseg.reading.log_reader import check_times
-from pylogseg.reading.partition import Throttle
+from pylogseg.reading.log_reader import LogReader, check_times
+from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle
 from pylogseg.walker.gaps import offsets_text
 
 _SHOWN = 20
@@ -38,6 +39,7 @@ Examples:
   pylogseg stats /data/kafka orders-3 --gaps      which offsets are missing
   pylogseg stats /data/kafka --since 1h --by topic --sort size    what grows
   pylogseg stats /data/kafka orders --top-keys 10 --largest 5
+  pylogseg stats /data/kafka orders --by hour     records and bytes by hour
 
 \b
 Missing offsets, by reason:
@@ -68,7 +70,11 @@ Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
 
 @click.command(epilog=_EPILOG)
 @common.selection_options
-@click.option("--by", type=click.Choice(["topic", "partition"]), help="Print a line for each topic or partition.")
+@click.option(
+    "--by",
+    type=click.Choice(["topic", "partition", "hour", "key"]),
+    help="Print a line for each topic or partition; or only records and bytes, by topic and hour, or by topic and key.",
+)
 @click.option("--gaps", is_flag=True, help="List all ranges of missing offsets, not only damaged and unexplained ones.")
 @click.option(
     "--sort",
@@ -106,13 +112,28 @@ def stats(
     workers: Workers,
 ) -> None:
     """Count batches, codecs, sizes, keys and producers, and explain missing offsets."""
-    if sort is not None and by is None:
+    if sort is not None and by not in ("topic", "partition"):
         raise click.UsageError("--sort needs --by topic or --by partition")
     if gaps and (since, until) != (None, None):
         raise click.UsageError("--gaps covers whole logs: it cannot be combined with --since or --until")
     check_times(since, until)
     chosen = common.select(arguments, topic, partition)
     throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
+    if by in ("hour", "key"):
+        if gaps or top_keys or largest:
+            raise click.UsageError(f"--by {by} counts records: leave out --gaps, --top-keys and --largest")
+        if by == "key" and workers.is_spark:
+            raise click.UsageError("--by key adds up in this process: on Spark, call pylogseg.spark.jobs.stats")
+        options = ReadOptions(
+            on_corrupt="skip",
+            limit_bytes=max_decompressed_bytes,
+            throttle=throttle,
+            drop_behind=drop_behind,
+            scratch=Scratch,
+        )
+        damage = _count_records(chosen, by, (since, until), options, workers, as_json)
+        common.end_with_unreadable([p.error for p in chosen.live_partitions()], damage)
+        return
     tops = Tops(top_keys or 0, largest or 0) if top_keys or largest else None
     how = Counting(since, until, max_decompressed_bytes, tops, throttle, drop_behind)
     notes: list[str] = []
@@ -133,6 +154,41 @@ def stats(
     for note in notes:
         common.complain(f"not known: {note}")
     common.end_with_unreadable([p.error for p in chosen.live_partitions()], damage or bool(notes))
+
+
+def _count_records(
+    chosen: common.Chosen,
+    by: str,
+    times: tuple[int | None, int | None],
+    options: ReadOptions,
+    workers: Workers,
+    as_json: bool,
+) -> bool:
+    """Print records and bytes by topic and hour or key; return whether there is damage."""
+    from pylogseg.tables.counting import counted_records
+
+    readers = [LogReader.of(log, (0, OPEN_END), times, options) for log in chosen.logs() if log.error is None]
+    parts = [part for reader in readers for part in reader.by_segment()]
+    with workers.executor() as executor, common.progress(chosen.size, "counting") as advance:
+        found, gaps = counted_records(parts, by, executor, advance)
+    damage = common.report_gaps(gaps)
+    topics, values, records, sizes = (column.to_pylist() for column in _plain(found).columns)
+    if as_json:
+        keys = values if by == "hour" else map(key_text, values)
+        for row in zip(topics, keys, records, sizes, strict=True):
+            common.print_json(dict(zip(("topic", by, "records", "bytes"), row, strict=True)))
+        return damage
+    shown = map(common.time_text, values) if by == "hour" else (shown_key(key, len(key or b"")) for key in values)
+    lines = zip(topics, shown, records, map(common.size_text, sizes), strict=True)
+    common.print_table(["TOPIC", by.upper(), "RECORDS", "SIZE"], [*lines], ["RECORDS", "SIZE"])
+    return damage
+
+
+def _plain(counts: Any) -> Any:
+    """Return a table with times in milliseconds, which need not be in a calendar."""
+    if "hour" not in counts.column_names:
+        return counts
+    return counts.set_column(1, "hour", counts.column("hour").cast("timestamp[ms]").cast("int64"))
 
 
 def _whole(group: StatsGroup) -> StatsGroup:

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from pylogseg.disk.tier.urls import KEYS_VARIABLE, is_tier
+from pylogseg.disk.tier.keys import KEYS_VARIABLE
+from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
 
 #: In a context's meta: the URL of the tier of the disks that are read.

@@ -96,21 +96,28 @@ def _name(segment: Segment) -> str:
 
 
 def _key(record: TopRecord | None) -> str | None:
+    return None if record is None else key_text(record.key)
+
+
+def key_text(key: bytes | None) -> str | None:
     """Return a key as in JSON lines: text, or base64 with a mark."""
-    if record is None or record.key is None:
+    if key is None:
         return None
     try:
-        text = record.key.decode()
+        text = key.decode()
     except UnicodeDecodeError:
         text = MARK
-    return MARK + base64.b64encode(record.key).decode() if text.startswith(MARK) else text
+    return MARK + base64.b64encode(key).decode() if text.startswith(MARK) else text
 
 
 def _shown(record: TopRecord | None) -> str | None:
-    if record is None:
-        return "(deleted meanwhile)"
-    text = _key(record)
+    return "(deleted meanwhile)" if record is None else shown_key(record.key, record.key_bytes)
+
+
+def shown_key(key: bytes | None, size: int | None) -> str | None:
+    """Return a key as in a table: cut off, with its size, if it is long."""
+    text = key_text(key)
     if text is None:
         return None
     text = printable(text).replace("\n", r"\n") or "(empty)"
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({record.key_bytes} bytes)"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({size} bytes)"

@@ -11,17 +11,26 @@ from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 #: Types, with the names that Arrow has for them; times are UTC in microseconds, in JSON milliseconds since 1970.
-ColumnType = Literal["string", "bool", "int16", "int32", "int64", "timestamp", "list<int64>", "list<string>"]
+ColumnType = Literal[
+    "string", "binary", "bool", "int16", "int32", "int64", "float64", "timestamp", "list<int64>", "list<string>",
+    "list<struct>", "struct", "map<string, int64>", "map<string, struct>",
+]  # fmt: skip
 
 _SPARK_TYPES: dict[ColumnType, str] = {
     "string": "string",
+    "binary": "binary",
     "bool": "boolean",
     "int16": "smallint",
     "int32": "int",
     "int64": "bigint",
+    "float64": "double",
     "timestamp": "timestamp",
     "list<int64>": "array<bigint>",
     "list<string>": "array<string>",
+    "list<struct>": "array<{}>",
+    "struct": "{}",
+    "map<string, int64>": "map<string, bigint>",
+    "map<string, struct>": "map<string, {}>",
 }
 
 
@@ -33,6 +42,7 @@ class TableColumn(NamedTuple):
     meaning: str
     unit: str = ""
     is_read: bool = False  #: Whether a segment is opened for it; else the listing of the folder says it.
+    fields: tuple[TableColumn, ...] = ()  #: Of a struct.
 
 
 _TOPIC = TableColumn("topic", "string", "by the folder's name")
@@ -117,6 +127,94 @@ INDEXES = (
 #: The tables by name, as SQL and `pylogseg.dataset` know them.
 TABLES = {"batches": BATCHES, "segments": SEGMENTS, "partitions": PARTITIONS, "indexes": INDEXES}
 
+_SIZES = (
+    TableColumn("count", "int64", "sizes"),
+    TableColumn("total", "int64", "their sum", "bytes"),
+    TableColumn("min", "int64", "the smallest", "bytes"),
+    TableColumn("mean", "float64", "their mean", "bytes"),
+    TableColumn("p50", "int64", "percentiles: at most 6 % too high", "bytes"),
+    TableColumn("p90", "int64", "as `p50`", "bytes"),
+    TableColumn("p99", "int64", "as `p50`", "bytes"),
+    TableColumn("max", "int64", "the largest", "bytes"),
+)
+_CODEC = (
+    TableColumn("batches", "int64", "their number"),
+    TableColumn("records", "int64", "in these"),
+    TableColumn("storedBytes", "int64", "whole batches in the files", "bytes"),
+    TableColumn("bodyBytes", "int64", "their records, compressed", "bytes"),
+    TableColumn("rawBytes", "int64", "their records, decompressed", "bytes"),
+    TableColumn("ratio", "float64", "decompressed to compressed"),
+)
+_MISSING = (
+    TableColumn("markers", "int64", "used by control records"),
+    TableColumn("belowLogStart", "int64", "deleted by retention or a client"),
+    TableColumn("belowLogStartStillInFiles", "int64", "of these"),
+    TableColumn("compaction", "int64", "removed by the cleaner"),
+    TableColumn("damage", "int64", "in batches that cannot be read"),
+    TableColumn("unexplained", "int64", "between two batches, without a trace of the reason"),
+    TableColumn("notLookedAt", "int64", "in segments without a key"),
+)
+_RANGE = (
+    TableColumn("partition", "string", "its name"),
+    TableColumn("first", "int64", "missing offset"),
+    TableColumn("last", "int64", "missing offset, inclusive"),
+    TableColumn("count", "int64", "of offsets"),
+    TableColumn("reason", "string", "as in `missingOffsets`"),
+)
+
+#: What `stats` counts, of a partition, a topic or all together. In a range of time, nothing is said of what is missing.
+STATS = (
+    TableColumn("name", "string", "of the partition or topic; `all`"),
+    TableColumn("partitions", "int32", "their number"),
+    TableColumn("segments", "int32", "their number"),
+    TableColumn("size", "int64", "of the segments", "bytes"),
+    TableColumn("batches", "int64", "their number"),
+    TableColumn("emptyBatches", "int64", "batches whose records the cleaner removed"),
+    TableColumn("controlBatches", "int64", "batches of control records"),
+    TableColumn("transactionalBatches", "int64", "batches of transactions, markers among them"),
+    TableColumn("records", "int64", "without control records"),
+    TableColumn("controlRecords", "map<string, int64>", "by type"),
+    TableColumn("codecs", "map<string, struct>", "by codec", fields=_CODEC),
+    TableColumn("magics", "map<string, int64>", "batches by version of the format"),
+    TableColumn("timestampTypes", "map<string, int64>", "batches by type of their timestamps"),
+    TableColumn("leastTimestamp", "timestamp", "the least of the records"),
+    TableColumn("largestTimestamp", "timestamp", "the largest of the records"),
+    TableColumn("recordBytes", "struct", "keys and values, without framing", fields=_SIZES),
+    TableColumn("keyBytes", "struct", "keys", fields=_SIZES),
+    TableColumn("valueBytes", "struct", "values", fields=_SIZES),
+    TableColumn("nullKeys", "int64", "records without a key"),
+    TableColumn("distinctKeys", "int64", "different keys"),
+    TableColumn("distinctKeysExact", "bool", "false: an estimate, within about 1 %"),
+    TableColumn("tombstones", "int64", "records with a key and without a value"),
+    TableColumn("headers", "int64", "of all records"),
+    TableColumn("producers", "int32", "different producer ids"),
+    TableColumn(
+        "dirtyRatio", "float64", "share of the bytes of sealed segments that is not cleaned; null without a cleaner"
+    ),
+    TableColumn("missingOffsets", "struct", "by reason", fields=_MISSING),
+    TableColumn("missingRanges", "list<struct>", "of offsets", fields=_RANGE),
+    TableColumn("missingRangesNotListed", "int64", "ranges that are only counted"),
+    TableColumn("gaps", "list<string>", "damage, and ranges without a trace of the reason"),
+)
+
+_RECORDS = TableColumn("records", "int64", "without control records")
+_BYTES = TableColumn("bytes", "int64", "of their keys and values", "bytes")
+#: What `stats` counts by hour, and by key.
+HOURS = (_TOPIC, TableColumn("hour", "timestamp", "its begin, in UTC; of the records' timestamps"), _RECORDS, _BYTES)
+KEYS = (_TOPIC, TableColumn("key", "binary", "of the records; null for those without"), _RECORDS, _BYTES)
+
+#: What an export by date says of each file, and of a part of a log without one.
+EXPORTED = (
+    _TOPIC,
+    _PARTITION,
+    TableColumn("baseOffset", "int64", "of the segment; of what is missing, the first offset"),
+    TableColumn("state", "string", "written, unchanged, to do, gone, skipped (behind damage that stops) or missing"),
+    TableColumn("path", "string", "of the file; null if there is none"),
+    TableColumn("records", "int64", "in the file"),
+    TableColumn("size", "int64", "of the file", "bytes"),
+    TableColumn("problem", "string", "what could not be read; null for the others"),
+)
+
 #: What `pylogseg.spark.segments` tells by names and indexes, besides columns of `SEGMENTS`: no segment is opened.
 NEXT_SEGMENT = TableColumn("nextSegmentBaseOffset", "int64", "base offset of the next segment; null for the last one")
 INDEX_ENTRIES = TableColumn("indexEntries", "int32", "of the offset index; null if it is missing")
@@ -129,10 +227,21 @@ LISTED_SEGMENTS = (
 
 def spark_ddl(columns: Iterable[TableColumn]) -> str:
     """Return columns as a schema that Spark parses."""
-    return ", ".join(f"`{column.name}` {_SPARK_TYPES[column.type]}" for column in columns)
+    return ", ".join(f"`{column.name}` {_spark_type(column)}" for column in columns)
+
+
+def _spark_type(column: TableColumn) -> str:
+    fields = ", ".join(f"`{each.name}`: {_spark_type(each)}" for each in column.fields)
+    return _SPARK_TYPES[column.type].format(f"struct<{fields}>")
 
 
 def markdown(columns: Iterable[TableColumn]) -> str:
     """Return columns as a table of a document."""
-    rows = [f"| `{c.name}` | `{c.type}` | {c.meaning}{f' ({c.unit})' if c.unit else ''} |\n" for c in columns]
+    rows = [f"| `{c.name}` | `{c.type}` | {_meaning(c)} |\n" for c in columns]
     return "| column | type | meaning |\n|---|---|---|\n" + "".join(rows)
+
+
+def _meaning(column: TableColumn) -> str:
+    unit = f" ({column.unit})" if column.unit else ""
+    fields = ", ".join(f"`{each.name}`" for each in column.fields)
+    return f"{column.meaning}{unit}{': ' if fields else ''}{fields}"

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pylogseg.disk.disk import Disk, open_dir
-from pylogseg.disk.tier.urls import KEYS_OPTION, LAYOUTS, is_tier
+from pylogseg.disk.tier.keys import KEYS_OPTION
+from pylogseg.disk.tier.opening import LAYOUTS, is_tier
 from pylogseg.errors import RequestError
 
 if TYPE_CHECKING:

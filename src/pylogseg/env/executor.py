@@ -2,39 +2,76 @@
 
 A job is a function of a module, with what it needs bound by `functools.partial`, and items: both can be pickled, so
 each executor runs the same job. Spark's is `pylogseg.spark.executor`.
+
+Some stages always take `Threads`: what writes partitions below a lock of this process (`offline.running`, copies,
+merges), a listing that waits for a few small reads of each segment (`ls`, `verify.lacking`), and the rows of a scan
+(`Threads.flat`), which stay where they are read: on Spark, a task of its data source is what scans. A pool of threads
+that only waits for answers, of a store or of logs that are opened, is no executor: it is made where it waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import operator
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol, TypeVar
+from queue import Full, Queue
+from typing import NamedTuple, Protocol, TypeVar
 
-from pylogseg.env.pool import Advance, map_ordered, stream_ordered
+from pylogseg.errors import RequestError
 
 T = TypeVar("T")
 R = TypeVar("R")
 M = TypeVar("M")
 
+#: Called by a job with the amount that it has done since the last call; raises `Cancelled` once the work is to stop.
+Advance = Callable[[int], None]
+#: Takes a piece of the output of a job.
+Emit = Callable[[bytes], None]
+
+
+class Cancelled(Exception):
+    """Raised inside a job, by its `Advance`, when nobody waits for its result any more."""
+
+
+def processors() -> int:
+    """Return the number of threads that can run at a time."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def job_count(jobs: int | None) -> int:
+    """Return how many threads an argument `jobs` means: 1 is the caller's own, None one per processor."""
+    if jobs is None:
+        return processors()
+    if isinstance(jobs, bool) or not hasattr(jobs, "__index__") or jobs < 1:
+        raise RequestError(f"jobs must be 1 or more, or None for one per processor, not {jobs!r}")
+    return operator.index(jobs)
+
+
+class Workload(NamedTuple):
+    """What is said of a run."""
+
+    label: str = "pylogseg"  #: For who watches the tasks of a cluster.
+    sizes: Sequence[int] = ()  #: About the bytes of each item, for who has to plan.
+    on_bytes: Callable[[int], None] | None = None  #: Gets the sums that the jobs report, of any thread.
+
+
+UNSAID = Workload()
+
 
 class Executor(Protocol):
     """Runs a function over items. Results come in the order of the items, whatever ends first.
 
-    The function also gets an `Advance`, which it calls with the bytes that it has read; `on_bytes` gets their sums, of
-    any thread. `sizes` are about the bytes of each item, for who has to plan. An error of an item is raised in the
-    place of its result. When the caller ends the iteration, also by Ctrl-C, what runs is stopped.
+    The function also gets an `Advance`, which it calls with the bytes that it has read. An error of an item is raised
+    in the place of its result. When the caller ends the iteration, also by Ctrl-C, what runs is stopped.
     """
 
-    def map(
-        self,
-        function: Callable[[T, Advance], R],
-        items: Sequence[T],
-        sizes: Sequence[int] = (),
-        *,
-        label: str = "pylogseg",
-        on_bytes: Callable[[int], None] | None = None,
-    ) -> Iterator[R]:
+    def map(self, function: Callable[[T, Advance], R], items: Sequence[T], load: Workload = UNSAID) -> Iterator[R]:
         """Yield the result for each item."""
         ...
 
@@ -45,10 +82,7 @@ class Executor(Protocol):
         keys: Sequence[str],
         fold: Callable[[dict[int, R], int, R], None],
         merge: Callable[[str, Iterator[R]], M],
-        sizes: Sequence[int] = (),
-        *,
-        label: str = "pylogseg",
-        on_bytes: Callable[[int], None] | None = None,
+        load: Workload = UNSAID,
     ) -> Iterator[tuple[str, M]]:
         """Yield each key, in the order of its first item, with what `merge` makes of the results of its items.
 
@@ -58,13 +92,7 @@ class Executor(Protocol):
         ...
 
     def stream(
-        self,
-        function: Callable[[T, Callable[[bytes], None], Advance], R],
-        items: Sequence[T],
-        sizes: Sequence[int] = (),
-        *,
-        label: str = "pylogseg",
-        on_bytes: Callable[[int], None] | None = None,
+        self, function: Callable[[T, Emit, Advance], R], items: Sequence[T], load: Workload = UNSAID
     ) -> Iterator[bytes | R]:
         """Yield the pieces of output that a function emits for each item, then its result, which is not ``bytes``."""
         ...
@@ -72,21 +100,37 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class Threads:
-    """Threads of this process; with one job the caller's own."""
+    """Threads of this process; with one job the caller's own. The kernels leave the GIL: they use all processors.
+
+    Items are taken at most two a thread ahead of the results. When the caller ends the iteration, running jobs end at
+    their next report, and no other is begun.
+    """
 
     jobs: int = 1
+    pieces_ahead: int = 16  #: Of a stream: so much output of a job waits for its turn.
 
-    def map(
-        self,
-        function: Callable[[T, Advance], R],
-        items: Sequence[T],
-        sizes: Sequence[int] = (),
-        *,
-        label: str = "pylogseg",
-        on_bytes: Callable[[int], None] | None = None,
-    ) -> Iterator[R]:
+    def map(self, function: Callable[[T, Advance], R], items: Iterable[T], load: Workload = UNSAID) -> Iterator[R]:
         """See `Executor`."""
-        return map_ordered(function, items, self.jobs, on_bytes)
+        stop = threading.Event()
+        advance = _advance(stop, load.on_bytes)
+        if self.jobs == 1:
+            for item in items:
+                yield function(item, advance)
+            return
+        left = iter(items)
+        with ThreadPoolExecutor(self.jobs, thread_name_prefix="pylogseg") as pool:
+            try:
+                running: deque[Future[R]] = deque(
+                    pool.submit(function, item, advance) for item in islice(left, 2 * self.jobs)
+                )
+                while running:
+                    result = running.popleft().result()
+                    for item in islice(left, 1):
+                        running.append(pool.submit(function, item, advance))
+                    yield result
+            finally:
+                stop.set()
+                pool.shutdown(wait=True, cancel_futures=True)
 
     def merge(
         self,
@@ -95,31 +139,128 @@ class Threads:
         keys: Sequence[str],
         fold: Callable[[dict[int, R], int, R], None],
         merge: Callable[[str, Iterator[R]], M],
-        sizes: Sequence[int] = (),
-        *,
-        label: str = "pylogseg",
-        on_bytes: Callable[[int], None] | None = None,
+        load: Workload = UNSAID,
     ) -> Iterator[tuple[str, M]]:
         """See `Executor`; nothing travels, so nothing is folded: a result is merged when it is there."""
         by_key: dict[str, list[T]] = {}
         for key, item in zip(keys, items, strict=True):
             by_key.setdefault(key, []).append(item)
-        results = self.map(function, [item for of in by_key.values() for item in of], on_bytes=on_bytes)
+        results = self.map(function, [item for of in by_key.values() for item in of], load)
         for key, of in by_key.items():
             yield key, merge(key, islice(results, len(of)))
 
     def stream(
-        self,
-        function: Callable[[T, Callable[[bytes], None], Advance], R],
-        items: Sequence[T],
-        sizes: Sequence[int] = (),
-        *,
-        label: str = "pylogseg",
-        on_bytes: Callable[[int], None] | None = None,
+        self, function: Callable[[T, Emit, Advance], R], items: Iterable[T], load: Workload = UNSAID
     ) -> Iterator[bytes | R]:
-        """See `Executor`; a job that is ahead of the output waits, so memory is bounded."""
-        return stream_ordered(function, items, self.jobs, on_bytes)
+        """See `Executor`; a job whose turn has not come waits when it has `pieces_ahead`, so memory is bounded."""
+        stop = threading.Event()
+
+        def start(pool: ThreadPoolExecutor, item: T) -> tuple[Queue[bytes | None], Future[R]]:
+            pieces: Queue[bytes | None] = Queue(self.pieces_ahead)
+
+            def work() -> R:
+                try:
+                    return function(item, lambda piece: _put(pieces, piece, stop), _advance(stop, load.on_bytes))
+                finally:  # by this thread: a callback may run in the one that takes the pieces, and find no room
+                    _put_end(pieces, stop)
+
+            return pieces, pool.submit(work)
+
+        left = iter(items)
+        with ThreadPoolExecutor(self.jobs, thread_name_prefix="pylogseg") as pool:
+            try:
+                # Jobs begin in the order of the items, so the one whose turn it is always runs.
+                running = deque(start(pool, item) for item in islice(left, self.jobs + 1))
+                while running:
+                    pieces, job = running.popleft()
+                    while (piece := pieces.get()) is not None:
+                        yield piece
+                    yield job.result()
+                    running.extend(start(pool, item) for item in islice(left, 1))
+            finally:
+                stop.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def flat(self, function: Callable[[T], Iterator[R]], items: Iterable[T]) -> Iterator[R]:
+        """Yield what a function yields for each item, in the order of the items; the caller's thread is one of these.
+
+        What the first item gives is yielded as it comes, and only then other threads begin: they are at most two items
+        a job ahead of the results, and an item that nobody has begun when its turn comes is the caller's. While the
+        caller would wait for the next results, its thread works on an item behind them. So there are no more threads
+        than jobs, and the one that takes the results, and frees them, makes many of them too: of memory, that costs
+        less.
+
+        An exception is raised in its place, after what came before it. Then, or when the caller ends the iteration,
+        running jobs end at the next thing that they yield.
+        """
+        left, stop = iter(items), threading.Event()
+        for item in left if self.jobs == 1 else islice(left, 1):
+            yield from function(item)
+        if self.jobs == 1:
+            return
+
+        def whole(item: T) -> tuple[list[R], Exception | None]:
+            found: list[R] = []
+            try:
+                for each in function(item):
+                    if stop.is_set():
+                        raise Cancelled
+                    found.append(each)
+            except Exception as error:
+                return found, error
+            return found, None
+
+        with ThreadPoolExecutor(self.jobs - 1, thread_name_prefix="pylogseg") as pool:
+            try:
+                waiting = deque((item, pool.submit(whole, item)) for item in islice(left, 2 * self.jobs))
+                while waiting:
+                    item, job = waiting.popleft()
+                    is_ours = job.cancel()  # it can be as long as nobody has begun it
+                    while not job.done() and _one_of_them(whole, waiting):
+                        pass
+                    found, error = (function(item), None) if is_ours else job.result()
+                    waiting.extend((each, pool.submit(whole, each)) for each in islice(left, 1))
+                    yield from found
+                    if error is not None:
+                        raise error
+            finally:
+                stop.set()
+                pool.shutdown(wait=True, cancel_futures=True)
 
 
 #: The caller's own thread.
 INLINE = Threads(1)
+
+
+def _one_of_them(work: Callable[[T], R], waiting: deque[tuple[T, Future[R]]]) -> bool:
+    """Do the first of the jobs that nobody has begun; return whether there was one."""
+    for place, (item, job) in enumerate(waiting):
+        if job.cancel():
+            done: Future[R] = Future()
+            done.set_result(work(item))
+            waiting[place] = item, done
+            return True
+    return False
+
+
+def _put(pieces: Queue[bytes | None], piece: bytes | None, stop: threading.Event) -> None:
+    while not stop.is_set():
+        with contextlib.suppress(Full):
+            pieces.put(piece, timeout=0.1)
+            return
+    raise Cancelled
+
+
+def _put_end(pieces: Queue[bytes | None], stop: threading.Event) -> None:
+    with contextlib.suppress(Cancelled):
+        _put(pieces, None, stop)
+
+
+def _advance(stop: threading.Event, on_bytes: Callable[[int], None] | None) -> Advance:
+    def advance(amount: int) -> None:
+        if stop.is_set():
+            raise Cancelled
+        if on_bytes is not None:
+            on_bytes(amount)
+
+    return advance

@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.env.clock import Clock, SystemClock
-from pylogseg.env.pool import job_count
+from pylogseg.env.executor import job_count
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
 from pylogseg.offline.result import PartitionResult

@@ -9,8 +9,8 @@ from pylogseg.config import LogConfig
 from pylogseg.disk.target import Target
 from pylogseg.env.clock import Clock
 from pylogseg.env.environment import Environment
+from pylogseg.env.executor import Advance
 from pylogseg.env.filesystem import Readable
-from pylogseg.env.pool import Advance
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import PylogsegError, StorageError

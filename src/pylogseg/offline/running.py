@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from pylogseg.disk.target import Target, chosen_in, marked_epoch, moving_picture, refuse_if_locked, sizes_in
 from pylogseg.env.beside import check_free
+from pylogseg.env.executor import Advance, Threads, Workload
 from pylogseg.env.filesystem import Entry
 from pylogseg.env.overlay import OverlayStorage
-from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder, segment_file_name
@@ -218,7 +218,8 @@ class _Run:
 
     def _take_all(self) -> None:
         options, waiting = self._options, []
-        for result in map_ordered(self._take, self._names, options.jobs, options.on_bytes):
+        load = Workload(on_bytes=options.on_bytes)
+        for result in Threads(options.jobs).map(self._take, self._names, load):
             if self._frees and is_full(result.error):
                 waiting.append(result)  # until the others have made room
             else:

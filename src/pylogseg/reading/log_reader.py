@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -195,30 +195,66 @@ def in_time(columns: RecordColumns, since: int | None, until: int | None) -> Rec
     return columns if mask.all() else columns.take(mask)
 
 
+class Filter(Protocol):
+    """Which records of a read are wanted: `KeyFilter`, or `pylogseg.reading.plan.ArrowFilter`.
+
+    ``range_of`` gives the offsets of a log outside of which none is; ``rows`` the numbers of those of a chunk.
+    """
+
+    def range_of(self, log: LogSource) -> tuple[int, int]: ...
+    def rows(self, chunk: Chunk) -> npt.NDArray[np.int64]: ...
+
+
+class KeyFilter(NamedTuple):
+    """Records with a key."""
+
+    key: bytes
+
+    def range_of(self, log: LogSource) -> tuple[int, int]:
+        """See `Filter`."""
+        return 0, OPEN_END
+
+    def rows(self, chunk: Chunk) -> npt.NDArray[np.int64]:
+        """See `Filter`."""
+        columns = chunk.columns
+        rows = np.flatnonzero(columns.key_size == len(self.key))
+        # With equal size, containing the key means being equal to it.
+        return rows[text.find(columns.key_place[rows], columns.key_size[rows], columns.sources, self.key)]
+
+
+def wanted_of(chunk: Chunk, times: tuple[int | None, int | None], filter: Filter | None) -> Chunk:
+    """Return only the records of a chunk that are in a range of timestamps and that a filter lets through."""
+    columns = in_time(chunk.columns, *times)
+    found = chunk if columns is chunk.columns else chunk._replace(columns=columns)
+    if filter is None or not len(columns):
+        return found
+    return found._replace(columns=columns.take(filter.rows(found)))
+
+
 def chunks_of(
     log: LogSource,
     offsets: tuple[int, int],
     times: tuple[int | None, int | None],
     options: ReadOptions,
-    chosen: Callable[[Chunk], Chunk],
+    filter: Filter | None = None,
     latest: Latest | None = None,
 ) -> Iterator[Chunk]:
-    """Yield the records of a log that are in half-open ranges and chosen, no chunk empty; or the last of each key."""
+    """Yield the records of a log in half-open ranges that a filter lets through, or the last of each key; none empty.
+
+    All that reads records without Arrow comes through here, the scan too where it has no plan.
+    """
+    first, end = offsets
+    if filter is not None:
+        wanted = filter.range_of(log)
+        # What ends at damage is read from its start: records behind damage do not belong to it.
+        first = first if options.on_corrupt == "stop" else max(first, wanted[0])
+        end = min(end, wanted[1])
 
     def read(options: ReadOptions) -> Iterator[Chunk]:
-        return map(chosen, log.chunks(*offsets, timed(options, *times)))
+        return (wanted_of(chunk, times, filter) for chunk in log.chunks(first, end, timed(options, *times)))
 
     found = read(options) if latest is None else latest.chunks(read, options)
     return (chunk for chunk in found if len(chunk.columns))
-
-
-class Filter(Protocol):
-    """The filter of a reader; see `pylogseg.reading.plan.Where`."""
-
-    @property
-    def expression(self) -> Any: ...
-    def range_of(self, log: LogSource) -> tuple[int, int]: ...
-    def rows(self, chunk: Chunk) -> npt.NDArray[np.int64]: ...
 
 
 class ReadScope(NamedTuple):
@@ -236,7 +272,8 @@ class ReadScope(NamedTuple):
         """Yield the records in the order of logs and offsets, a part of a segment at a time; no chunk is empty."""
         left = self.limit
         for log in self.logs if left is None or left > 0 else ():
-            for chunk in self._chunks_of(log):
+            offsets = range_of(log, self.offsets, self.times)
+            for chunk in chunks_of(log, offsets, self.times, self.options, self.filter, self.latest):
                 if left is not None:
                     if len(chunk.columns) > left:
                         chunk = chunk._replace(columns=chunk.columns.take(slice(0, left)))
@@ -245,32 +282,17 @@ class ReadScope(NamedTuple):
                 if left == 0:
                     return
 
-    def _chunks_of(self, log: LogSource) -> Iterator[Chunk]:
-        first, end = range_of(log, self.offsets, self.times)
-        if self.filter is not None:
-            wanted = self.filter.range_of(log)
-            # What ends at damage is read from its start: records behind damage do not belong to it.
-            first = first if self.options.on_corrupt == "stop" else max(first, wanted[0])
-            end = min(end, wanted[1])
-        return chunks_of(log, (first, end), self.times, self.options, self._chosen, self.latest)
-
-    def _chosen(self, chunk: Chunk) -> Chunk:
-        found = chunk._replace(columns=in_time(chunk.columns, *self.times))
-        if self.filter is None or not len(found.columns):
-            return found
-        return found._replace(columns=found.columns.take(self.filter.rows(found)))
-
 
 @dataclass(frozen=True)
 class LogReader:
-    """Reads a part of one log: a half-open range of offsets."""
+    """What is read of one log, which can be cut by segments and sent to a thread or a task of Spark."""
 
     log: LogFiles
     first_offset: int
     end_offset: int
     since: int | None = None  #: Half-open range of timestamps with `until`, in ms; offsets are used for seeking.
     until: int | None = None
-    key: bytes | None = None  #: Only records with this key.
+    filter: Filter | None = None
     #: For one reading at a time: it has the list of gaps and, with `scratch`, the memory.
     options: ReadOptions = field(default_factory=ReadOptions)
     latest: Latest | None = None  #: Only the last record of each key among the selected records.
@@ -282,7 +304,7 @@ class LogReader:
         offsets: tuple[int, int],
         times: tuple[int | None, int | None],
         options: ReadOptions,
-        key: bytes | None = None,
+        filter: Filter | None = None,
     ) -> LogReader:
         """Return a reader for a range of offsets and one of timestamps, both half-open.
 
@@ -291,7 +313,7 @@ class LogReader:
         first, end = range_of(log, offsets, times)
         if times[0] is not None and first >= OPEN_END:
             first = max(offsets[0], log.log_start_offset, end_offset(log.segments))
-        return cls(log, first, end, *times, key, options)
+        return cls(log, first, end, *times, filter, options)
 
     @property
     def gaps(self) -> list[Gap]:
@@ -331,22 +353,18 @@ class LogReader:
             and (segment.next_base is None or segment.next_base > self.first_offset)
         ]
 
-    def read(self, options: ReadOptions | None = None) -> Iterator[Chunk]:
+    def read(self) -> Iterator[Chunk]:
         """Yield the chunks of the range of offsets, unfiltered; some may be empty."""
-        options = timed(options or self.options, self.since, self.until)
-        yield from self.log.chunks(self.first_offset, self.end_offset, options)
+        yield from self.log.chunks(self.first_offset, self.end_offset, timed(self.options, self.since, self.until))
 
     def filtered(self, chunk: Chunk) -> Chunk:
         """Return only the selected records of a chunk."""
-        columns = in_time(chunk.columns, self.since, self.until)
-        if self.key is not None:
-            columns = columns.take(has_key(columns, self.key))
-        return chunk if columns is chunk.columns else Chunk(columns, chunk.segment)
+        return wanted_of(chunk, (self.since, self.until), self.filter)
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the selected records; no chunk is empty."""
         offsets, times = (self.first_offset, self.end_offset), (self.since, self.until)
-        yield from chunks_of(self.log, offsets, times, self.options, self.filtered, self.latest)
+        yield from chunks_of(self.log, offsets, times, self.options, self.filter, self.latest)
 
 
 def first_chunks(readers: Iterable[LogReader]) -> Iterator[Chunk]:
@@ -358,10 +376,3 @@ def first_chunks(readers: Iterable[LogReader]) -> Iterator[Chunk]:
 def topics_of(logs: Iterable[LogFiles]) -> list[str]:
     """Return the topics of logs, sorted; those without a segment have none."""
     return sorted({log.segments[0].topic for log in logs if log.segments})
-
-
-def has_key(columns: RecordColumns, key: bytes) -> npt.NDArray[np.intp]:
-    """Return the row numbers of the records with a given key."""
-    rows = np.flatnonzero(columns.key_size == len(key))
-    # With equal size, containing the key means being equal to it.
-    return rows[text.find(columns.key_place[rows], columns.key_size[rows], columns.sources, key)]

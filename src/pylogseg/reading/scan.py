@@ -13,17 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylogseg.disk.disk import Segment
+from pylogseg.env.executor import Threads
 from pylogseg.env.filesystem import FileSystem
-from pylogseg.env.pool import flat_ordered
 from pylogseg.errors import StorageError
 from pylogseg.format.scratch import Besides, Scratch
 from pylogseg.reading import header_reader
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
-from pylogseg.reading.filters import Selection, fields_of, filtered
-from pylogseg.reading.log_ends import check_tail, consumer_end
+from pylogseg.reading.filters import Selection, check_filter, fields_of, filtered
 from pylogseg.reading.log_reader import LogFiles, ReadScope, range_of
-from pylogseg.reading.partition import Chunk, ReadOptions
+from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, ReadOptions
 from pylogseg.reading.plan import (
     Bounds,
     bounded,
@@ -38,8 +37,10 @@ from pylogseg.reading.plan import (
     up_to,
 )
 from pylogseg.reading.ranges import Extent, PlannedLogs, Range, RangeReader, Task, url_of
-from pylogseg.reading.seek import largest_timestamp
+from pylogseg.reading.seek import LogEnd, end_of, largest_timestamp
+from pylogseg.reading.stable_offset import last_stable_offset
 from pylogseg.walker.gaps import Gap
+from pylogseg.walker.windows import SMALL_WINDOW_BYTES
 
 #: A task of several jobs is about so many bytes, one window: what they read ahead is kept until its turn, and has
 #: left the processor's caches by then if it is much; and between windows a thread has to wait for Python's lock.
@@ -121,7 +122,7 @@ def _in_order(table: Table, tasks: Iterator[Any], selection: Selection, jobs: in
             free.append(memory)
 
     # The first task is read as its rows are asked for: engines do not say that a query has a limit.
-    return flat_ordered(read, tasks, jobs)
+    return Threads(jobs).flat(read, tasks)
 
 
 def _for_task(table: Table, selection: Selection, task: Any) -> Selection:
@@ -328,6 +329,30 @@ class LogScan:
         return found & up_to(max(known)) if len(known) == len(latest) else found
 
 
+def consumer_end(log: LogFiles, isolation_level: IsolationLevel, *, skips: bool = False) -> LogEnd:
+    """Return the end of a log, or with ``read_committed`` its last stable offset.
+
+    For ``read_committed`` the headers after the newest producer snapshot are read. A segment that cannot be opened is
+    then an error, or is skipped with `skips`.
+    """
+    found = end_of(log.segments)
+    if isolation_level == "read_uncommitted" or not log.segments:
+        return found
+    stable = last_stable_offset(list(log.segments), log.snapshots, {} if skips else None)
+    end = found.offset if stable is None else min(found.offset, stable)
+    return LogEnd(end, found.is_at_file_end and end == found.offset)
+
+
+def check_tail(log: LogFiles, end: LogEnd, how: ReadOptions) -> None:
+    """Look at what lies behind the end of a log, as a reader of the whole log does.
+
+    That is what follows the last good batch or, with ``read_committed``, precedes the first one of an open transaction.
+    Damage there is a CorruptionError with ``on_corrupt="raise"``, else a gap.
+    """
+    if not end.is_at_file_end:
+        next(log.chunks(end.offset, OPEN_END, replace(how, first_window_bytes=SMALL_WINDOW_BYTES, scratch=None)), None)
+
+
 def record_stream(
     scope: ReadScope,
     columns: Sequence[str] | None = None,
@@ -354,7 +379,7 @@ def record_stream(
 
 def _by_tasks(table: LogScan, scope: ReadScope, columns: Sequence[str], filter: Any) -> Iterator[pa.RecordBatch]:
     if filter is not None:
-        Selection(table.schema, (), filter)
+        check_filter(filter, table.schema)
     whole = _in_time(filter, scope.times)
     selection = Selection(table.schema, columns, whole)
     jobs = scope.options.jobs

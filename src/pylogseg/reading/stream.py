@@ -13,7 +13,7 @@ import numpy as np
 
 from pylogseg.disk.choice import whole_number
 from pylogseg.disk.disk import Disk, Partition, as_disk
-from pylogseg.env.pool import job_count
+from pylogseg.env.executor import job_count
 from pylogseg.errors import RequestError
 from pylogseg.format.moments import first_ms, warned_of_unit
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
@@ -101,11 +101,12 @@ class Reader:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export the stream to Arrow; called by polars, duckdb and pyarrow."""
         # Arrow takes long to import, and most readers are iterated.
+        from pylogseg.reading.plan import ArrowFilter
         from pylogseg.reading.scan import record_stream
 
         self.gaps.clear()
         given = self.scope.filter
-        found = record_stream(self.scope, self.columns, None if given is None else given.expression)
+        found = record_stream(self.scope, self.columns, given.expression if isinstance(given, ArrowFilter) else None)
         return found.__arrow_c_stream__(requested_schema)
 
     def __arrow_c_schema__(self) -> object:

@@ -9,8 +9,7 @@ from dataclasses import replace
 from itertools import islice
 
 from pylogseg.disk.disk import Disk, Partition, Segment
-from pylogseg.env.executor import INLINE, Threads
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import INLINE, Advance, Threads, Workload
 from pylogseg.inspect.stats.groups import Unit, units_of, units_since
 from pylogseg.inspect.stats.segment import Stats, Times
 from pylogseg.inspect.verify.disk import VerifySummary, findings_of
@@ -102,8 +101,8 @@ def _scanned(
     keys = [task.segment.path if task.segment in disk.loose else _folder(task) for task in tasks]
     sizes = [task.segment.size if task.is_full else min(task.segment.size, _SOME_BYTES) for task in tasks]
     work = functools.partial(_scan, throttle=options.throttle)
-    label = "pylogseg report"
-    for _, scans in executor.merge(work, tasks, keys, _fold, _merged, sizes, label=label, on_bytes=on_bytes):
+    load = Workload("pylogseg report", sizes, on_bytes)
+    for _, scans in executor.merge(work, tasks, keys, _fold, _merged, load):
         yield from scans
 
 

@@ -14,8 +14,7 @@ from typing import Any
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.beside import whole
-from pylogseg.env.executor import Threads
-from pylogseg.env.pool import job_count
+from pylogseg.env.executor import Threads, job_count
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import json_line
 from pylogseg.inspect.verify.disk import exit_code_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import itertools
 import pickle
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from pylogseg.env.pool import Advance, stream_ordered
+from pylogseg.env.executor import UNSAID, Advance, Emit, Threads, Workload
 from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.spark import _compat
 from pylogseg.spark.following import followed, shown
@@ -43,22 +44,13 @@ class SparkExecutor:
     spark: Any
     progress: bool | None = None  #: Show tasks on stderr if nobody asks for bytes; None if stderr is a terminal.
 
-    def map(
-        self,
-        function: Callable[[T, Advance], R],
-        items: Sequence[T],
-        sizes: Sequence[int] = (),
-        *,
-        label: str = "pylogseg",
-        on_bytes: Callable[[int], None] | None = None,
-    ) -> Iterator[R]:
+    def map(self, function: Callable[[T, Advance], R], items: Sequence[T], load: Workload = UNSAID) -> Iterator[R]:
         """See `Executor`. All results are on the driver before the first is yielded, so they must be small."""
-        sizes = sizes or [0] * len(items)
-        results = self._run(function, items, sizes, label, on_bytes)
+        results = self._run(function, items, load)
         again = [number for number, result in enumerate(results) if _is_passing(result)]
-        for number, result in zip(
-            again, self._run(function, [items[n] for n in again], [sizes[n] for n in again], label, None), strict=True
-        ):
+        sizes = [load.sizes[n] for n in again] if load.sizes else ()
+        retried = self._run(function, [items[n] for n in again], Workload(load.label, sizes))
+        for number, result in zip(again, retried, strict=True):
             results[number] = result
         for result in results:
             yield _result(result)
@@ -70,14 +62,10 @@ class SparkExecutor:
         keys: Sequence[str],
         fold: Callable[[dict[int, R], int, R], None],
         merge: Callable[[str, Iterator[R]], M],
-        sizes: Sequence[int] = (),
-        *,
-        label: str = "pylogseg",
-        on_bytes: Callable[[int], None] | None = None,
+        load: Workload = UNSAID,
     ) -> Iterator[tuple[str, M]]:
         """See `Executor`. Workers merge, too: the driver gets only what `merge` returns."""
-        sizes = sizes or [0] * len(items)
-        groups = self._shares(sizes)
+        groups = shares(_sizes(items, load), self._cores)
         shipped = [packed([(i, keys[i], items[i]) for i in group]) for group in groups]
         schema = "key string, results binary"
 
@@ -106,27 +94,19 @@ class SparkExecutor:
             return
         frame = self._frame(task, len(groups), schema)
         together = frame.repartition(min(len(groups), len(set(keys))), "key").sortWithinPartitions("key")
-        show = shown(label, len(groups), sum(sizes), on_bytes, self.progress)
-        with followed(self.spark, label, show):
+        with self._followed(load, len(groups)):
             rows = together.mapInArrow(finish, schema).collect()
         merged = {row["key"]: unpacked(row["results"])[0] for row in rows}
         for key in dict.fromkeys(keys):
             yield key, _result(merged[key])
 
     def stream(
-        self,
-        function: Callable[[T, Callable[[bytes], None], Advance], R],
-        items: Sequence[T],
-        sizes: Sequence[int] = (),
-        *,
-        label: str = "pylogseg",
-        on_bytes: Callable[[int], None] | None = None,
+        self, function: Callable[[T, Emit, Advance], R], items: Sequence[T], load: Workload = UNSAID
     ) -> Iterator[bytes | R]:
         """See `Executor`. The output waits on the workers' disks, and comes to the driver task by task."""
         from pyspark import StorageLevel
 
-        sizes = sizes or [0] * len(items)
-        groups = in_order(sizes, _compat.cores_of(self.spark) or 1)
+        groups = in_order(_sizes(items, load), self._cores)
         shipped = [packed([items[i] for i in group]) for group in groups]
 
         def task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -140,8 +120,7 @@ class SparkExecutor:
             return
         frame = self._frame(task, len(groups), "pieces binary").persist(StorageLevel.DISK_ONLY)
         try:
-            show = shown(label, len(groups), sum(sizes), on_bytes, self.progress)
-            with followed(self.spark, label, show):
+            with self._followed(load, len(groups)):
                 frame.count()
             for row in frame.toLocalIterator():
                 ((pieces, results),) = unpacked(row["pieces"])
@@ -150,18 +129,11 @@ class SparkExecutor:
         finally:
             frame.unpersist()
 
-    def _run(
-        self,
-        function: Callable[[T, Advance], R],
-        items: Sequence[T],
-        sizes: Sequence[int],
-        label: str,
-        on_bytes: Callable[[int], None] | None,
-    ) -> list[R | _Failed]:
+    def _run(self, function: Callable[[T, Advance], R], items: Sequence[T], load: Workload) -> list[R | _Failed]:
         """Return a result, or what failed, for each item."""
         if not items:
             return []
-        groups = self._shares(sizes)
+        groups = shares(_sizes(items, load), self._cores)
         # A task unpacks only its own items: there may be a million in all.
         shipped = [packed([items[i] for i in group]) for group in groups]
 
@@ -174,13 +146,18 @@ class SparkExecutor:
 
         frame = self._frame(task, len(groups), "share bigint, results binary")
         found: dict[int, R | _Failed] = {}
-        with followed(self.spark, label, shown(label, len(groups), sum(sizes), on_bytes, self.progress)):
+        with self._followed(load, len(groups)):
             for row in frame.collect():
                 found.update(zip(groups[row["share"]], unpacked(row["results"]), strict=True))
         return [found[i] for i in range(len(items))]
 
-    def _shares(self, sizes: Sequence[int]) -> list[list[int]]:
-        return shares(sizes, _compat.cores_of(self.spark) or 1)
+    @property
+    def _cores(self) -> int:
+        return _compat.cores_of(self.spark) or 1
+
+    def _followed(self, load: Workload, tasks: int) -> contextlib.AbstractContextManager[None]:
+        show = shown(load.label, tasks, sum(load.sizes), load.on_bytes, self.progress)
+        return followed(self.spark, load.label, show)
 
     def _frame(self, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], n: int, schema: str) -> Any:
         return self.spark.range(0, n, 1, n).mapInArrow(task, schema)
@@ -190,6 +167,10 @@ class _Failed(NamedTuple):
     """In place of a result."""
 
     error: PylogsegError
+
+
+def _sizes(items: Sequence[Any], load: Workload) -> Sequence[int]:
+    return load.sizes or [0] * len(items)
 
 
 def _tried(function: Callable[[T, Advance], R], item: T) -> R | _Failed:
@@ -213,15 +194,13 @@ def _result(result: R | _Failed) -> R:
     return result
 
 
-def _streamed(
-    function: Callable[[T, Callable[[bytes], None], Advance], R], item: T
-) -> Iterator[tuple[list[bytes], list[R | _Failed]]]:
+def _streamed(function: Callable[[T, Emit, Advance], R], item: T) -> Iterator[tuple[list[bytes], list[R | _Failed]]]:
     """Yield the output of a function in parts, the last one with its result."""
     pieces: list[bytes] = []
     result: R | _Failed
     held = 0
     try:
-        for each in stream_ordered(function, [item], 1):
+        for each in Threads().stream(function, [item]):
             if not isinstance(each, bytes):
                 result = each
                 continue

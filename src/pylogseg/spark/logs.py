@@ -14,7 +14,7 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.codec_error import with_option
 from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
-from pylogseg.reading import log_ends
+from pylogseg.reading import scan
 from pylogseg.reading.log_reader import LogFiles, check_once, logs_of
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.reading.plan import is_all_damage
@@ -226,7 +226,7 @@ def check_tail(log: Partition, end: LogEnd, options: SourceOptions) -> None:
         return
     how = ReadOptions(options.isolation_level, check_crc=options.check_crc, limit_bytes=options.max_decompressed_bytes)
     with naming_option():
-        log_ends.check_tail(_files_of(log), end, how)
+        scan.check_tail(_files_of(log), end, how)
 
 
 def _files_of(log: Partition) -> LogFiles:
@@ -252,7 +252,7 @@ def latest_end(log: Partition, options: SourceOptions) -> LogEnd:
     For ``read_committed`` the headers after the newest producer snapshot are read.
     """
     skips = options.on_corrupt == "skip"
-    found = log_ends.consumer_end(_files_of(log), options.isolation_level, skips=skips)
+    found = scan.consumer_end(_files_of(log), options.isolation_level, skips=skips)
     if not options.at_high_watermark:
         return found
     end = min(found.offset, _high_watermark(log))

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from pylogseg.disk.tier.urls import KEYS_OPTION, KEYS_VARIABLE, is_tier
+from pylogseg.disk.tier.keys import KEYS_OPTION, KEYS_VARIABLE
+from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from pylogseg.env.pool import processors
+from pylogseg.env.executor import processors
 from pylogseg.errors import RequestError
 from pylogseg.reading.filters import Columns, Selection
 from pylogseg.reading.scan import FRAGMENT_BYTES, TASK_BYTES, Table, scan

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pylogseg.disk import columns
 from pylogseg.disk.columns import TableColumn
 from pylogseg.disk.disk import Partition, Segment
-from pylogseg.env.pool import Advance, map_ordered
+from pylogseg.env.executor import Advance, Threads
 from pylogseg.format.escape import readable
 from pylogseg.inspect.stats.listing import (
     partition_fields,
@@ -44,7 +44,7 @@ def _rows(
     jobs: int,
 ) -> pa.RecordBatch:
     is_read = any(column.is_read for column in table if column.name in wanted.names)
-    listed = list(map_ordered(read, found, jobs)) if is_read else [None] * len(found)
+    listed = list(Threads(jobs).map(read, found)) if is_read else [None] * len(found)
     rows = [fields_of(*pair) for pair in zip(found, listed, strict=True)]
     made = {name: [_text(row[name]) for row in rows] for name in wanted.names}
     return record_batch(wanted, len(rows), {}, made)

@@ -15,6 +15,7 @@ from pylogseg.disk.columns import ColumnType, TableColumn
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _TYPES: dict[ColumnType, pa.DataType] = {
     "string": pa.string(),
+    "binary": pa.binary(),
     "bool": pa.bool_(),
     "int16": pa.int16(),
     "int32": pa.int32(),

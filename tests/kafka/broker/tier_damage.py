@@ -21,10 +21,9 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from helpers.tiers import Key, encoded_sizes
 
 import pylogseg
-from pylogseg.disk.tier.keys import KeyRing
+from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
 from pylogseg.disk.tier.manifest import Manifest, parse_manifest
 from pylogseg.disk.tier.tier import Tier
-from pylogseg.disk.tier.urls import KEYS_OPTION
 
 #: What a command may take more than it takes of the same tier without damage.
 MORE_BYTES = 64 << 20

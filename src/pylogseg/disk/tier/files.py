@@ -13,14 +13,16 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from pylogseg.disk.tier.keys import KEYS_OPTION, KEYS_VARIABLE
 from pylogseg.disk.tier.slices import TieredLog, TierSegment
 from pylogseg.disk.tier.tier import Tier, hole_notes
-from pylogseg.disk.tier.urls import INSIDE, KEYS_OPTION, KEYS_VARIABLE
 from pylogseg.env.filesystem import Entry, FileView
 from pylogseg.errors import StorageError
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
 from pylogseg.format.names import FileKind, partition_folder_name, segment_file_name
 
+#: Between the URL of a tier and the names in it.
+INSIDE = "!/"
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 

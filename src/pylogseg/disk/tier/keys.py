@@ -11,12 +11,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pylogseg.disk.tier.urls import KEYS_VARIABLE
 from pylogseg.errors import RequestError, StorageError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
+#: The option of a tier among those of its storage: see `KeyRing`.
+KEYS_OPTION = "tier_keys"
+#: Where keys are looked for if none are given: in the environment, a PEM file or a folder of them.
+KEYS_VARIABLE = "PYLOGSEG_TIER_KEYS"
 #: The id of the key in a file that was given alone: it is tried for every id.
 ANY_KEY = "*"
 _PEM_LIMIT_BYTES = 1 << 20

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from pylogseg.disk.tier.manifest import MANIFEST_LIMIT_BYTES, UploadedSegment, parse_manifest
-from pylogseg.disk.tier.objects import Stored
-from pylogseg.disk.tier.uploads import AivenUpload, BrokenUpload, FileUpload, Shared, Upload
+from pylogseg.disk.tier.uploads import AivenUpload, BrokenUpload, FileUpload, Shared, Stored, Upload
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.files.checkpoint import EpochEntry, parse_leader_epochs

@@ -6,9 +6,28 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from pylogseg.disk.tier.urls import INSIDE, check_layout, is_tier
 from pylogseg.env import urls
 from pylogseg.env.filesystem import FileSystem
+from pylogseg.errors import RequestError
+
+#: How the URL of a tier begins, before the plus sign: the layout of its objects.
+LAYOUTS = ("aiven", "localtier")
+
+
+def is_tier(path: str | os.PathLike[str]) -> bool:
+    """Check whether a path is the URL of a tier."""
+    layout, _, rest = os.fspath(path).partition("+")
+    return layout in LAYOUTS and "://" in rest
+
+
+def check_layout(text: str) -> None:
+    """Refuse what was meant as the URL of a tier."""
+    layout, plus, rest = text.partition("+")
+    if layout in LAYOUTS and plus and "://" not in rest and not os.path.exists(text):
+        raise RequestError(f"{text}: not the URL of a tier: the store is missing, as in {layout}+file:///path")
+    if plus and layout.isalnum() and layout not in LAYOUTS and "://" in rest:
+        known = " and ".join(f"{name}+" for name in LAYOUTS)
+        raise RequestError(f"{text}: no tier has the layout {layout!r}; there are {known}")
 
 
 def file_system(
@@ -21,7 +40,7 @@ def file_system(
     if not is_tier(path):
         check_layout(os.fspath(path))
         return urls.file_system(path, storage_options)
-    from pylogseg.disk.tier.files import TierFiles, partition_files
+    from pylogseg.disk.tier.files import INSIDE, TierFiles, partition_files
     from pylogseg.disk.tier.tier import Tier
 
     text = os.fspath(path).rstrip("/")

@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pylogseg.disk.lineage.parts import LeftKind
-from pylogseg.disk.tier.keys import KeyRing
+from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
 from pylogseg.disk.tier.layouts import Found, find_aiven, find_files
-from pylogseg.disk.tier.objects import Objects, Stored
 from pylogseg.disk.tier.slices import TieredLog, whole_log
-from pylogseg.disk.tier.uploads import BrokenUpload, Shared, Upload
-from pylogseg.disk.tier.urls import KEYS_OPTION
+from pylogseg.disk.tier.uploads import BrokenUpload, Objects, Shared, Stored, Upload
 from pylogseg.errors import RequestError
 from pylogseg.walker.gaps import offsets_text
 

@@ -6,9 +6,8 @@ import os
 import re
 from typing import Any, cast
 
-from pylogseg.disk.tier.files import TierFiles
+from pylogseg.disk.tier.files import INSIDE, TierFiles
 from pylogseg.disk.tier.joined import DiskWithTier
-from pylogseg.disk.tier.urls import INSIDE
 from pylogseg.env.filesystem import Entry, FileSystem, FileView
 from pylogseg.env.storage import Storage
 from pylogseg.errors import StorageError

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pylogseg.disk.disk import open_dir
-from pylogseg.disk.tier.opening import file_system
-from pylogseg.disk.tier.urls import is_tier
+from pylogseg.disk.tier.opening import file_system, is_tier
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import json_line, printable

@@ -8,8 +8,7 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from pylogseg.disk.disk import Segment
-from pylogseg.env.executor import INLINE, Executor
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import INLINE, Advance, Executor, Workload
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.inspect.stats.groups import StatsGroup, Unit, group_key
 from pylogseg.inspect.stats.segment import Stats, Times, segment_stats
@@ -52,13 +51,14 @@ def counted(
     keys: list[str] = []
     for unit, first in units:
         key, count = group_key(unit.name, by), len(unit.segments)
-        outlines.setdefault(key, []).append(_UnitOutline(unit.name, count, unit.log_start_offset, unit.is_cleaned))
+        outline = _UnitOutline(unit.name, count, unit.log_start_offset, unit.is_cleaned, *unit.dirty_and_sealed_bytes())
+        outlines.setdefault(key, []).append(outline)
         parts += [(segment, first) for segment in unit.segments]
         keys += [key] * count
     merge = functools.partial(_merged, outlines=outlines, is_whole=how.is_whole, finish=finish)
     count_part = functools.partial(_count, how=how)
-    sizes = [segment.size for segment, _ in parts]
-    made = executor.merge(count_part, parts, keys, _fold, merge, sizes, label="pylogseg stats", on_bytes=on_bytes)
+    load = Workload("pylogseg stats", [segment.size for segment, _ in parts], on_bytes)
+    made = executor.merge(count_part, parts, keys, _fold, merge, load)
     found = dict(made)
     for key in outlines:  # also those without a segment
         yield key, found[key] if key in found else merge(key, iter(()))
@@ -71,6 +71,8 @@ class _UnitOutline(NamedTuple):
     segments: int
     log_start_offset: int
     is_cleaned: bool
+    dirty_bytes: int
+    sealed_bytes: int
 
 
 def _count(part: tuple[Segment, int], advance: Advance, how: Counting) -> Stats:
@@ -112,4 +114,6 @@ def _merged(
     group = StatsGroup(key, is_whole=is_whole)
     for unit in outlines[key]:
         group.add(unit.name, islice(rows, unit.segments), unit.log_start_offset, unit.is_cleaned)
+        group.dirty_bytes += unit.dirty_bytes
+        group.sealed_bytes += unit.sealed_bytes
     return finish(group)

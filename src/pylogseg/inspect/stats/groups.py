@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pylogseg.disk.disk import Disk, Partition, Segment
@@ -33,6 +34,8 @@ class StatsGroup:
     ranges: list[MissingRange] = field(default_factory=list)
     unlisted: int = 0
     is_whole: bool = True
+    dirty_bytes: int = 0  #: Not cleaned, of `sealed_bytes`: those of logs that the cleaner's checkpoint names.
+    sealed_bytes: int = 0
 
     def add(self, name: str, rows: Iterable[Stats], log_start_offset: int, is_cleaned: bool) -> None:
         """Add a partition: the counts of its segments, in order, consumed one at a time."""
@@ -59,6 +62,8 @@ def total(groups: Iterable[StatsGroup]) -> StatsGroup:
         whole.partitions += group.partitions
         whole.stats.merge(group.stats)
         whole.missing = _sum(whole.missing, group.missing)
+        whole.dirty_bytes += group.dirty_bytes
+        whole.sealed_bytes += group.sealed_bytes
     return whole
 
 
@@ -79,6 +84,13 @@ class Unit(NamedTuple):
     def is_cleaned(self) -> bool:
         """True if the cleaner removes records of this log."""
         return self.is_compacted or self.cleaned_to is not None
+
+    def dirty_and_sealed_bytes(self) -> tuple[int, int]:
+        """Return the bytes of sealed segments that are not cleaned, and of all of them; 0 without an entry."""
+        if self.cleaned_to is None:
+            return 0, 0
+        pairs = [(segment.size, behind.base_offset) for segment, behind in pairwise(self.segments)]
+        return sum(size for size, end in pairs if end > self.cleaned_to), sum(size for size, _ in pairs)
 
 
 def units_of(disk: Disk, partitions: Iterable[Partition], notes: list[str] | None = None) -> list[Unit]:
@@ -152,7 +164,7 @@ def codec_name(number: int) -> str:
 
 
 def stats_row(group: StatsGroup) -> dict[str, Any]:
-    """Return the counts as plain values, with the names that users see."""
+    """Return the columns `STATS` of a group; times are in ms."""
     stats = group.stats
     return {
         "name": group.name,
@@ -176,9 +188,10 @@ def stats_row(group: StatsGroup) -> dict[str, Any]:
             }
             for number, codec in sorted(stats.codecs.items())
         },
-        "magic": {str(magic): count for magic, count in sorted(stats.magics.items())},
+        "magics": {str(magic): count for magic, count in sorted(stats.magics.items())},
         "timestampTypes": {TIME_TYPES[kind]: count for kind, count in sorted(stats.time_types.items())},
-        "timestamps": [stats.least_timestamp, stats.largest_timestamp],
+        "leastTimestamp": stats.least_timestamp,
+        "largestTimestamp": stats.largest_timestamp,
         "recordBytes": _sizes(stats.record_sizes),
         "keyBytes": _sizes(stats.key_sizes),
         "valueBytes": _sizes(stats.value_sizes),
@@ -197,6 +210,7 @@ def stats_row(group: StatsGroup) -> dict[str, Any]:
 def _missing_row(group: StatsGroup) -> dict[str, Any]:
     missing = group.missing
     return {
+        "dirtyRatio": round(group.dirty_bytes / group.sealed_bytes, 3) if group.sealed_bytes else None,
         "missingOffsets": {
             "markers": missing.markers,
             "belowLogStart": missing.below_start,

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from pylogseg.disk.disk import Partition, Segment
+from pylogseg.env.executor import Advance
 from pylogseg.env.filesystem import FileSystem, FileView, LocalFiles
-from pylogseg.env.pool import Advance
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind

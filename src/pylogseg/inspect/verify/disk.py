@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, Segment
-from pylogseg.env.executor import INLINE, Executor
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import INLINE, Advance, Executor, Workload
 from pylogseg.errors import RequestError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.inspect.verify.files import check_log_dir
@@ -137,8 +136,8 @@ def verify(
         )
     segments = segments_of(disk, chosen)
     check = functools.partial(_check, level=summary.level, limit_bytes=limit_bytes)
-    sizes = [segment.size for segment in segments]
-    results = executor.map(check, segments, sizes, label="pylogseg verify", on_bytes=on_bytes)
+    load = Workload("pylogseg verify", [segment.size for segment in segments], on_bytes)
+    results = executor.map(check, segments, load)
     yield from findings_of(disk, chosen, results, summary, choice)
     if tiers and remote_metadata is None:
         summary.not_checked.append("what the brokers uploaded by their own account (--remote-metadata)")

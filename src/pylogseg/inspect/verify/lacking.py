@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, Segment, beside, open_dir
 from pylogseg.disk.target import Target
+from pylogseg.env.executor import Advance, Threads
 from pylogseg.env.filesystem import LocalFiles
-from pylogseg.env.pool import Advance, map_ordered
 from pylogseg.errors import IncompleteError
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.verify.findings import PERHAPS_COMPACTED, PERHAPS_REMOTE, Finding, Level, of_gap, uncut
@@ -76,7 +76,7 @@ def lacking(
     def check(part: Partition, advance: Advance) -> list[Finding]:
         return _of_partition(part, around, how, with_unknown)
 
-    found = [finding for findings in map_ordered(check, parts, jobs) for finding in findings]
+    found = [finding for findings in Threads(jobs).map(check, parts) for finding in findings]
     places = {(p.topic, p.partition): d.path for d in disk.log_dirs for p in d.partitions if not p.state}
     for log_dir in disk.log_dirs:
         checkpoints = around.checkpoints(log_dir.files, absolute(log_dir.files, log_dir.path))

@@ -12,8 +12,8 @@ from typing import Any
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.target import Target, chosen_in, sizes_in
 from pylogseg.env.beside import NewFolder, check_free
+from pylogseg.env.executor import Advance, Threads, Workload, job_count
 from pylogseg.env.filesystem import is_within
-from pylogseg.env.pool import Advance, job_count, map_ordered
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
@@ -210,7 +210,7 @@ class _Copy:
         marker = self._marker()
         # What they say now is no more than what is copied later.
         checkpoints = {kind: self._checkpoint(kind) for kind in CHECKPOINTS}
-        for row in map_ordered(self._copy, self._names, jobs, on_bytes):
+        for row in Threads(jobs).map(self._copy, self._names, Workload(on_bytes=on_bytes)):
             row.target = self._storage.join(self._result.target, row.name)
             self._done(row)
         if self._errors and not any(self._copied()):

@@ -11,8 +11,8 @@ from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.lineage.authority import Known
 from pylogseg.disk.target import Target, refuse_if_locked
 from pylogseg.env.beside import NewFolder
+from pylogseg.env.executor import Advance, Threads, Workload, job_count
 from pylogseg.env.filesystem import is_same_folder, is_within
-from pylogseg.env.pool import Advance, job_count, map_ordered
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint
@@ -314,7 +314,7 @@ class _Merge:
     def _take_all(
         self, work: Callable[[str, Advance], PartitionResult], jobs: int, on_bytes: Callable[[int], None] | None
     ) -> None:
-        for result in map_ordered(work, self._names, jobs, on_bytes):
+        for result in Threads(jobs).map(work, self._names, Workload(on_bytes=on_bytes)):
             self._result.partitions.append(result)
             self._on_result(result)
 

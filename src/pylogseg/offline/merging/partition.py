@@ -15,7 +15,7 @@ from pylogseg.disk.lineage.chains import Lineage
 from pylogseg.disk.lineage.parts import Assembly, assemble
 from pylogseg.env.clock import SystemClock
 from pylogseg.env.environment import Environment
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import Advance
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, StorageError

@@ -13,7 +13,7 @@ from pylogseg.disk.lineage.authority import Replica
 from pylogseg.disk.lineage.chains import Lineage, divergence
 from pylogseg.disk.lineage.parts import LogRange
 from pylogseg.disk.swaps import Swap
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import Advance
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.batches import BatchTable, joined_rows

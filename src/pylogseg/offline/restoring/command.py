@@ -12,11 +12,10 @@ from typing import Any, Literal
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Partition, open_dir
 from pylogseg.disk.target import Target, chosen_in, moving_picture
-from pylogseg.disk.tier.urls import is_tier
-from pylogseg.env.executor import INLINE, Executor, Threads
+from pylogseg.disk.tier.opening import is_tier
+from pylogseg.env.executor import INLINE, Executor, Threads, job_count
 from pylogseg.env.filesystem import is_same_folder, is_within
 from pylogseg.env.locks import check_unlocked
-from pylogseg.env.pool import job_count
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
@@ -43,7 +42,7 @@ from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_skip
 from pylogseg.reading.transaction_markers import windows_between
-from pylogseg.tables.export.notes import lacking_of
+from pylogseg.tables.export.notes import is_noted, lacking_of
 from pylogseg.values.internal.cluster import ClusterMetadata, cluster_id_of, find_metadata
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 
@@ -170,10 +169,11 @@ def restore(
     elif until is not None or on_corrupt != "raise":
         raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
     elif comes_from_table(source):
-        given = FromTable(Tables(source), choice, options, committed, without_transactions)
-        given.lacking = lacking_of(source, choice.takes)
+        lacking = lacking_of(source, choice.takes)
         if not force:
-            refuse(given.lacking)
+            refuse(lacking)
+        given = FromTable(Tables(source), choice, options, committed, without_transactions)
+        given.lacking = lacking
     else:
         if committed or without_transactions or table:
             raise RequestError(f"{source}: logs are restored byte for byte: options of tables do not apply")
@@ -232,7 +232,7 @@ def comes_from_table(path: str) -> bool:
         with contextlib.suppress(RequestError):
             Target.find_all(LocalStorage(), path)
             return False
-    return is_table(path)
+    return is_table(path) or is_noted(path)
 
 
 class _FromLogs(RestoreSource):

@@ -6,8 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from pylogseg.env.executor import Executor
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import Advance, Executor, Workload
 from pylogseg.errors import PylogsegError
 from pylogseg.offline.restoring.contents import Content
 from pylogseg.offline.restoring.partition import WrittenPart
@@ -70,8 +69,8 @@ def _spread(
 ) -> Iterator[Any]:
     groups, known = given.groups(names), {result.name: result for result in given.partitions}
     parts = [(given.only(group), {name: arrivals[name] for name in group if name in arrivals}) for group in groups]
-    sizes = [given.size(group) for group in groups]
-    for made in executor.map(work, parts, sizes, label="pylogseg restore", on_bytes=on_bytes):
+    load = Workload("pylogseg restore", [given.size(group) for group in groups], on_bytes)
+    for made in executor.map(work, parts, load):
         for result in made.results:
             known[result.name].absorb(result)
             if made.error is not None:

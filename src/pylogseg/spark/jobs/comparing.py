@@ -9,7 +9,7 @@ from typing import Any
 from pylogseg import offline
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
-from pylogseg.disk.tier.urls import is_tier
+from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.offline.comparing import Difference
 from pylogseg.reading.log_reader import partitions_of

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pylogseg.disk.choice import PartitionChoice
+from pylogseg.disk.columns import EXPORTED, spark_ddl
 from pylogseg.disk.disk import open_dir
-from pylogseg.env.pool import Advance
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.verify.findings import Finding
@@ -18,13 +17,7 @@ from pylogseg.reading.log_reader import LogReader, logs_of
 from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.tables.export.file import Form
-from pylogseg.tables.export.stores import ObjectStore
-from pylogseg.tables.export.tables import COLUMNS, ExportedPart, ExportPart, TableExport, export_parts, parts_of
-
-MANIFEST = (
-    "topic string, `partition` int, baseOffset bigint, state string, path string, records bigint, size bigint, "
-    "problem string"
-)
+from pylogseg.tables.export.tables import COLUMNS, TableExport, exported_by, parts_of, rows_of
 
 
 def export(
@@ -111,18 +104,13 @@ def export(
     logs = logs_of(disk.select(topic, partition))
     into = storage_options if out_storage_options is None else out_storage_options
     table = TableExport(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite, storage_options=into)
-    executor, label = SparkExecutor(spark, progress), "pylogseg export"
     with table.opened([log.name for log in logs]):
         groups = parts_of(logs, table, options, (since, until), keep_deleted=keep_deleted)
-        sizes = [sum(part.segment.size for part in parts) for parts in groups]
-        done = list(executor.map(functools.partial(_export, table=table), groups, sizes, label=label))
-    rows = [row for parts in done for part in parts for row in _rows(part, table.store)]
+        done = list(exported_by(SparkExecutor(spark, progress), groups, table))
+    rows = [tuple(row.values()) for part in done for row in rows_of(part, table.store)]
     readers = [LogReader.of(log, (0, OPEN_END), (since, until), options) for log in logs]
-    return spark.createDataFrame(rows + [_missing(each) for each in lacking_for(disk, readers, choice)], MANIFEST)
-
-
-def _export(parts: list[ExportPart], advance: Advance, table: TableExport) -> list[ExportedPart]:
-    return export_parts(parts, table)
+    rows += [_missing(each) for each in lacking_for(disk, readers, choice)]
+    return spark.createDataFrame(rows, spark_ddl(EXPORTED))
 
 
 def _missing(finding: Finding) -> tuple[Any, ...]:
@@ -131,10 +119,3 @@ def _missing(finding: Finding) -> tuple[Any, ...]:
     topic, number = (folder.topic, folder.partition) if folder else (None, None)
     (text,) = texts_of([finding])
     return (topic, number, finding.offset, "missing", None, 0, None, text)
-
-
-def _rows(part: ExportedPart, store: ObjectStore) -> list[tuple[Any, ...]]:
-    where = (part.topic, part.partition, part.base_offset, part.state)
-    if not part.files:
-        return [(*where, None, None if part.state == "to do" else 0, None, part.problem)]
-    return [(*where, store.name(path), records, size, part.problem) for path, records, size in part.files]

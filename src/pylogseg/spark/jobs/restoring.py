@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from pylogseg.disk.disk import Partition, open_dir
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import Advance, Workload
 from pylogseg.errors import RequestError
 from pylogseg.inspect.verify.lacking import refuse, texts_of
 from pylogseg.offline.comparing_table import compared
@@ -25,7 +25,7 @@ from pylogseg.offline.restoring.uploading import StoreUpload
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.worker import task_name
 from pylogseg.spark.write_options import check_columns, parse_write
-from pylogseg.tables.export.notes import lacking_of, refuse_unfinished
+from pylogseg.tables.export.notes import lacking_of
 
 _log = logging.getLogger("pylogseg.spark")
 
@@ -76,7 +76,8 @@ def restore(
     overwrite : bool
         Whether existing partitions are replaced, whatever they have.
     force : bool
-        Restore also a table that is known to lack records: its notes say what could not be exported, and its files.
+        Restore also a table that is known to lack records: its notes say whether the export ended, what it could not
+        read, and its files.
     committed : bool
         Confirms that all records of the table were committed, if its files do not show it.
     without_transactions : bool
@@ -110,14 +111,12 @@ def restore(
     given = parse_write({**options, "path": path}, takes_urls=True)
     if isinstance(source, (str, os.PathLike)):
         table = os.fspath(source)
-        refuse_unfinished(table, storage_options)
-        exported_rows = exported(spark, table)
         lacking = lacking_of(table, storage_options=storage_options)
         if not force:
             refuse(lacking)
         for text in texts_of(lacking):
             _log.warning("missing: %s", text)
-        rows = _decided(spark, exported_rows, table, committed, without_transactions, storage_options)
+        rows = _decided(spark, exported(spark, table), table, committed, without_transactions, storage_options)
     elif committed or without_transactions:
         raise RequestError(
             "committed and without_transactions are for an exported table; all rows of a DataFrame are written: "
@@ -185,9 +184,8 @@ def _decided(
     if committed:
         return rows
     files = sorted(rows.inputFiles())
-    said = SparkExecutor(spark).map(
-        functools.partial(_is_said, storage_options=storage_options), files, label="pylogseg restore"
-    )
+    is_said = functools.partial(_is_said, storage_options=storage_options)
+    said = SparkExecutor(spark).map(is_said, files, Workload("pylogseg restore"))
     of_aborted = [file for file, is_said in zip(files, said, strict=True) if not is_said]
     if not of_aborted:
         return rows

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import open_dir
-from pylogseg.disk.tier.urls import is_tier
+from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.format.words import check_word
 from pylogseg.inspect.verify.lacking import texts_of

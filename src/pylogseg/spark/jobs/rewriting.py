@@ -20,8 +20,7 @@ from pylogseg import offline
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import open_dir
 from pylogseg.disk.target import Target
-from pylogseg.env.executor import Executor
-from pylogseg.env.pool import Advance
+from pylogseg.env.executor import Advance, Executor, Workload
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_partition_folder
@@ -134,7 +133,7 @@ def rewritten(
     # overwrite writes, whatever an earlier run has made
     known = [n for n in chosen if not overwrite and n in notes and os.path.isdir(os.path.join(out, n))]
     asked = [(os.path.join(place.parent, name), notes[name], how) for name in known]
-    compared = executor.map(is_made_of, asked, [sizes[name] for name in known], label=label)
+    compared = executor.map(is_made_of, asked, Workload(label, [sizes[name] for name in known]))
     same = [name for name, is_same in zip(known, compared, strict=True) if is_same]
     todo = [name for name in chosen if name not in same]
     for name in todo:
@@ -145,14 +144,14 @@ def rewritten(
             )
     result = Result([_unchanged(name, os.path.join(out, name)) for name in same], os.path.abspath(out), dry_run)
     work = functools.partial(command, **options)
-    bytes_of = [sizes[name] for name in todo]
+    load = Workload(label, [sizes[name] for name in todo], on_bytes)
     if dry_run:
         tried = functools.partial(_tried, work=work, parent=place.parent)
-        result.partitions += executor.map(tried, todo, bytes_of, label=label, on_bytes=on_bytes)
+        result.partitions += executor.map(tried, todo, load)
     elif todo:
         task = functools.partial(_make, work=work, parent=place.parent, how=how)
-        spread = functools.partial(executor.map, label=label, on_bytes=on_bytes)
-        result.partitions += _into(spread, task, place, out, todo, bytes_of, overwrite)
+        spread = functools.partial(executor.map, load=load)
+        result.partitions += _into(spread, task, place, out, todo, overwrite)
     result.partitions.sort(key=lambda each: each.name)
     result.is_closed_clean = os.path.exists(os.path.join(out, FileKind.CLEAN_SHUTDOWN.value))
     for each in result:
@@ -170,14 +169,13 @@ def _into(
     place: Target,
     out: str,
     todo: list[str],
-    sizes: list[int],
     overwrite: bool,
 ) -> list[PartitionResult]:
     """Rewrite partitions, and put those that did not fail in place, with notes."""
     staging = Staging(os.path.abspath(out))
     staging.begin()
     try:
-        made = list(spread(functools.partial(task, root=staging.root, write_id=staging.write_id), todo, sizes))
+        made = list(spread(functools.partial(task, root=staging.root, write_id=staging.write_id), todo))
         new = {name: each.note for name, each in zip(todo, made, strict=True) if each.written is not None}
         kept = {name: note for name, note in _read_notes(out).items() if name not in todo}
         files = {_NOTES: json.dumps({**kept, **new}).encode(), **_as_they_are(place, staging.root)}

@@ -19,7 +19,8 @@ from typing import Any
 
 from pylogseg.env.beside import is_alive
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import StorageError
+from pylogseg.format.names import parse_partition_folder
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.tables.export.stores import FolderStore, ObjectStore, store_of
 
@@ -116,25 +117,17 @@ def is_noted(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | N
     return bool(store_of(out, storage_options).list(NOTES))
 
 
-def refuse_unfinished(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> None:
-    """Raise RequestError for a table whose last export did not end."""
-    said = state_of(out, storage_options) or {}
-    if said.get("state") == "writing":
-        names = said.get("unfinished", ())
-        of = f" {', '.join(names[:_FEW])}{' and others' * (len(names) > _FEW)}" if names else ""
-        raise RequestError(f"{out}: an export of{of or ' it'} did not finish, and parts may be missing: run it again")
-
-
 def lacking_of(
     out: str | os.PathLike[str],
     is_asked: Callable[[str, int], bool] = lambda topic, partition: True,
     storage_options: Mapping[str, Any] | None = None,
 ) -> list[Finding]:
-    """Return what the notes of a table know to be missing: what could not be exported, and files that are gone.
+    """Return what the notes of a table know to be missing: what was not or could not be exported, and lost files.
 
     `is_asked` says of which partitions, also of those that have no file any more.
     """
-    store, found = store_of(out, storage_options), list[Finding]()
+    store = store_of(out, storage_options)
+    found = list(_unfinished(store, is_asked))
     there: Collection[str] | None = None
     for match in [*note_names(store), *note_names(store, _LOG_NOTE)]:
         if not is_asked(match["topic"], int(match["partition"])):
@@ -147,6 +140,20 @@ def lacking_of(
             if name not in there:
                 found.append(_lost(store, name, f"this file of the table is not there, with {records:,} records"))
     return found
+
+
+def _unfinished(store: ObjectStore, is_asked: Callable[[str, int], bool]) -> Iterator[Finding]:
+    """Yield that the last export did not end, unless it was of other partitions."""
+    said = said_of(store) or {}
+    if said.get("state") != "writing":
+        return
+    names = said.get("unfinished", ["it"])
+    folders = [parse_partition_folder(name) for name in names]
+    left = [n for n, of in zip(names, folders, strict=True) if of is None or is_asked(of.topic, of.partition)]
+    if left:
+        of = f"{', '.join(left[:_FEW])}{' and others' * (len(left) > _FEW)}"
+        reason = f"an export of {of} did not finish, and parts may be missing"
+        yield Finding(store.url, "missing", True, reason, other_remedy="run the export again")
 
 
 def _lost(store: ObjectStore, name: str, reason: str) -> Finding:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
-from pylogseg.disk.tier.urls import KEYS_OPTION
+from pylogseg.disk.tier.keys import KEYS_OPTION
 from pylogseg.env.beside import scratch_folder, unfinished, whole
 from pylogseg.env.remote import remote_system, tag_of, without_login
 from pylogseg.errors import RequestError, StorageError

@@ -8,6 +8,7 @@ of segments that are in the log no more.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import uuid
@@ -21,6 +22,7 @@ import numpy as np
 
 from pylogseg.disk.disk import Segment
 from pylogseg.env.beside import scratch_folder, sweep
+from pylogseg.env.executor import Advance, Executor, Workload
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.reading.log_reader import LogFiles, LogReader
 from pylogseg.reading.marks import is_marked, mark_of
@@ -316,6 +318,34 @@ def export_parts(
                     _withdraw(table.store, [each.note, *each.superseded])
             break
     return done
+
+
+def exported_by(
+    executor: Executor,
+    groups: Sequence[Sequence[ExportPart]],
+    table: TableExport,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Iterator[ExportedPart]:
+    """Let an executor export the lists of `parts_of`, into a table that is `TableExport.opened`."""
+    load = Workload("pylogseg export", [sum(part.segment.size for part in parts) for parts in groups], on_bytes)
+    for done in executor.map(functools.partial(_export, table=table), groups, load):
+        yield from done
+
+
+def _export(parts: Sequence[ExportPart], advance: Advance, table: TableExport) -> list[ExportedPart]:
+    return export_parts(parts, table, advance)
+
+
+def rows_of(part: ExportedPart, store: ObjectStore) -> list[dict[str, Any]]:
+    """Return the columns `EXPORTED` of each file of a part; a row without a path if it has none."""
+    where = {"topic": part.topic, "partition": part.partition, "baseOffset": part.base_offset, "state": part.state}
+    if not part.files:
+        none = {"path": None, "records": None if part.state == "to do" else 0, "size": None}
+        return [{**where, **none, "problem": part.problem}]
+    return [
+        {**where, "path": store.name(path), "records": records, "size": size, "problem": part.problem}
+        for path, records, size in part.files
+    ]
 
 
 def _export_part(part: ExportPart, table: TableExport, advance: Callable[[int], None] | None) -> ExportedPart:

@@ -1,0 +1,82 @@
+"""Records and their bytes by topic and hour, or by topic and key: `stats --by`, and Spark's job."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pylogseg.disk.columns import HOURS, KEYS
+from pylogseg.env.executor import Advance, Executor, Workload
+from pylogseg.reading.arrow import columns as arrow
+from pylogseg.reading.log_reader import LogReader
+from pylogseg.tables.rows import arrow_schema
+from pylogseg.walker.gaps import Gap
+
+#: By what is counted: the columns that are read.
+READ = {"hour": ("topic", "timestamp", "key", "value"), "key": ("topic", "key", "value")}
+_SCHEMAS = {"hour": arrow_schema(HOURS), "key": arrow_schema(KEYS)}
+_ORDERS: dict[str, Any] = {
+    "hour": [("topic", "ascending"), ("hour", "ascending")],
+    "key": [("records", "descending"), ("topic", "ascending"), ("key", "ascending")],
+}
+_HOUR_US = 3_600_000_000
+#: Counts of segments that wait to be added up.
+_TOGETHER = 16
+
+
+def by_hour(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Count the records of a batch by topic and hour, so that little travels."""
+    times = batch.column("timestamp").cast(pa.int64())
+    hours = times.fill_null(0).to_numpy() // _HOUR_US * _HOUR_US
+    none = times.is_null().to_numpy(zero_copy_only=False)
+    return _counted(batch, "hour", pa.array(hours, mask=none).cast(_SCHEMAS["hour"].field("hour").type))
+
+
+def by_key(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Count the records of a batch by topic and key."""
+    return _counted(batch, "key", batch.column("key"))
+
+
+_COUNT: dict[str, Callable[[pa.RecordBatch], pa.RecordBatch]] = {"hour": by_hour, "key": by_key}
+
+
+def counted_records(
+    parts: Sequence[LogReader], by: str, executor: Executor, on_bytes: Callable[[int], None] | None = None
+) -> tuple[pa.Table, list[Gap]]:
+    """Count the records of parts of logs: the rows in their order, and what could not be read."""
+    load = Workload("pylogseg stats", [part.size for part in parts], on_bytes)
+    counts, gaps = [_none(by)], list[Gap]()
+    for count, missed in executor.map(functools.partial(_of_part, by=by), parts, load):
+        counts.append(count)
+        gaps += missed
+        if len(counts) == _TOGETHER:
+            counts = [_summed(counts, by)]
+    return pa.Table.from_batches([_summed(counts, by)]).sort_by(_ORDERS[by]), gaps
+
+
+def _of_part(part: LogReader, advance: Advance, by: str) -> tuple[pa.RecordBatch, list[Gap]]:
+    part, wanted = part.apart(advance), arrow.schema(READ[by])
+    counts = [_COUNT[by](arrow.record_batch(chunk, wanted)) for chunk in part.chunks()]
+    return _summed([_none(by), *counts], by), part.gaps
+
+
+def _counted(batch: pa.RecordBatch, by: str, values: pa.Array) -> pa.RecordBatch:
+    sizes = [pc.fill_null(pc.binary_length(batch.column(name)), 0).cast(pa.int64()) for name in ("key", "value")]
+    ones = pa.repeat(pa.scalar(1, pa.int64()), batch.num_rows)
+    columns = [batch.column("topic"), values, ones, pc.add(*sizes)]
+    return _summed([pa.RecordBatch.from_arrays(columns, schema=_SCHEMAS[by])], by)
+
+
+def _summed(counts: Iterable[pa.RecordBatch], by: str) -> pa.RecordBatch:
+    groups = pa.Table.from_batches(counts, _SCHEMAS[by]).group_by(["topic", by])
+    sums = groups.aggregate([("records", "sum"), ("bytes", "sum")])
+    found = sums.select(["topic", by, "records_sum", "bytes_sum"]).combine_chunks().to_batches()
+    return pa.RecordBatch.from_arrays(found[0].columns, schema=_SCHEMAS[by]) if found else _none(by)
+
+
+def _none(by: str) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], _SCHEMAS[by])
