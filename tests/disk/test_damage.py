@@ -160,7 +160,7 @@ def packed(sizes: bytes) -> str:
         (packed(bytes(11 << 20)), "more than 10485760 bytes"),
         (packed(b"\xff\xff\xff\xff"), "for -1 chunks"),
         (packed(b"\x00\x00\x00\x03" + bytes(4) + b"\x00" + bytes(4)), "chunks of 0 bytes each"),
-        ("no base64!", "no base64"),
+        ("no base64!", "not base64"),
         ("AAAA", "zstd"),
     ],
 )

@@ -166,17 +166,17 @@ def gone(**other: Any) -> dict[str, Any]:
     [
         (lambda found: found | {"clusterIds": ["another-cluster"]}, "another cluster"),
         (lambda found: found | {"version": 2}, "newer"),
-        (lambda found: [found], "no JSON of a report"),
-        (lambda found: {}, "no JSON of a report"),
+        (lambda found: [found], "not the JSON of a report"),
+        (lambda found: {}, "not the JSON of a report"),
         (lambda found: {name: value for name, value in found.items() if name != "findings"}, "findings"),
-        (lambda found: found | {"partitions": [7]}, "no JSON of a report"),
-        (lambda found: found | {"partitions": [{"name": "x-0", "state": "live"}]}, "no JSON of a report"),
-        (lambda found: found | {"scope": {"size": "many"}}, "no JSON of a report"),
-        (lambda found: found | {"groups": {"a": 1}}, "no JSON of a report"),
+        (lambda found: found | {"partitions": [7]}, "not the JSON of a report"),
+        (lambda found: found | {"partitions": [{"name": "x-0", "state": "live"}]}, "not the JSON of a report"),
+        (lambda found: found | {"scope": {"size": "many"}}, "not the JSON of a report"),
+        (lambda found: found | {"groups": {"a": 1}}, "not the JSON of a report"),
         (lambda found: found | {"madeMs": NOW + 1}, "not made before"),
         (lambda found: found | {"madeMs": -(10**30)}, "not made before"),
-        (lambda found: found | {"partitions": [gone(logEndOffset=float("nan"))]}, "no JSON of a report"),
-        (lambda found: found | {"partitions": [gone(name="\ud800-0")]}, "no JSON of a report"),
+        (lambda found: found | {"partitions": [gone(logEndOffset=float("nan"))]}, "not the JSON of a report"),
+        (lambda found: found | {"partitions": [gone(name="\ud800-0")]}, "not the JSON of a report"),
     ],
 )
 def test_what_is_refused(log_dir: Path, tmp_path: Path, harm: Callable[[dict[str, Any]], Any], word: str) -> None:
@@ -193,13 +193,13 @@ def test_what_is_refused(log_dir: Path, tmp_path: Path, harm: Callable[[dict[str
 def test_files_that_are_none(log_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text("<!DOCTYPE html>")
     (tmp_path / "deep.json").write_text("[" * 100_000 + "]" * 100_000)
-    with pytest.raises(RequestError, match=r"no JSON of a report \(nested too deeply\)"):
+    with pytest.raises(RequestError, match=r"not the JSON of a report \(nested too deeply\)"):
         package.report(log_dir).since(tmp_path / "deep.json")
     for name in ("page.html", "nothing.json"):
         done = pylogseg("report", log_dir, "--compare", tmp_path / name)
         assert done.code == 2
         assert name in done.err
-    with pytest.raises(RequestError, match="no JSON"):
+    with pytest.raises(RequestError, match="not the JSON of a report"):
         package.report(log_dir).since(tmp_path / "page.html")
 
 
