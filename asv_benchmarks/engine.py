@@ -130,7 +130,7 @@ def _from_columns(bench: Any, folder: Path, table: Any) -> Side:
         for start in range(0, len(table), 1 << 17):
             log.append(table.slice(start, 1 << 17), batch_bytes=data.BATCH_BYTES)
         seconds: float = bench.clock.now() - began
-        log.close_handles()
+        log.ownership.close_handles()
         return seconds
 
     return side

@@ -295,7 +295,7 @@ def test_a_dry_run_changes_nothing(kind: str, backup: Path, examples: Path, tmp_
 
 
 def test_refusals(backup: Path, tmp_path: Path, target: Path) -> None:
-    with pytest.raises(RequestError, match="no table"):
+    with pytest.raises(RequestError, match="options of tables do not apply"):
         offline.restore(backup, target, committed=True)
     with pytest.raises(RequestError, match="no topic or partition 'nobody'"):
         offline.restore(backup, target, topic=["nobody"])

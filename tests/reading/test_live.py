@@ -144,8 +144,8 @@ def test_truncation_while_another_process_reads(tmp_path, isolation_level):
     with pylogseg.open_log(folder, segment_bytes=100, file_delete_delay_ms=0) as log:
         for value in (b"first", b"second", b"third", b"fourth"):
             log.append([(1_000_000, None, value)])
-        assert len(log.segments) == 4
-        paths = [segment.path for segment in log.segments]
+        assert len(log.engine.segments) == 4
+        paths = [segment.path for segment in log.engine.segments]
         script = (
             "import pylogseg, sys\n"
             f"reader = pylogseg.read(sys.argv[1], isolation_level={isolation_level!r})\n"

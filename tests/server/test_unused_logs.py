@@ -63,7 +63,7 @@ def test_not_while_an_answer_is_sent(tmp_path: Path) -> None:
     with pylogseg.open_log(tmp_path / "big-0") as log:
         for _ in range(40):
             log.append([{"value": os.urandom(1 << 18)}])
-        whole = bytes(log.fetch(0, 64 << 20).data)
+        whole = bytes(log.engine.fetch(0, 64 << 20).data)
     with (
         Server(reading([tmp_path]), limits=Limits(unused_s=0.1)) as server,
         RawClient(server.bootstrap_servers) as client,

@@ -18,6 +18,7 @@ from helpers.tiers import TOPIC_ID, Key, Uploader
 
 import pylogseg
 import pylogseg.spark
+from pylogseg.env.executor import Workload
 from pylogseg.errors import RequestError
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.offline.restoring.tier import Until
@@ -203,8 +204,9 @@ def test_tasks_that_run_twice_leave_one_result(
         attempts.append(len(list(Path(self.folder).iterdir())))
         return commit(self, *arguments, **more)
 
-    def twice(self: Any, work: Any, items: Any, sizes: Any, **more: Any) -> Any:
-        return islice(run(self, work, [*items, *items], [*sizes, *sizes], **more), len(items), None)
+    def twice(self: Any, work: Any, items: Any, load: Workload) -> Any:
+        twofold = load._replace(sizes=[*load.sizes, *load.sizes])
+        return islice(run(self, work, [*items, *items], twofold), len(items), None)
 
     monkeypatch.setattr(Staging, "commit", counted)
     monkeypatch.setattr(SparkExecutor, "map", twice)
@@ -244,8 +246,8 @@ def test_interrupted_while_tasks_run(
     (target,) = folders(tmp_path, "target")
     run = SparkExecutor.map
 
-    def interrupted(self: Any, work: Any, items: Any, sizes: Any, **more: Any) -> Any:
-        list(run(self, work, items, sizes, **more))
+    def interrupted(self: Any, work: Any, items: Any, load: Workload) -> Any:
+        list(run(self, work, items, load))
         if not items:  # nothing is there that could be the same
             return []
         assert list(target.glob("*-delete/*/orders-*"))

@@ -17,6 +17,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pylogseg.disk.folders import RESTORING
 from pylogseg.env.beside import is_alive
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import StorageError
@@ -113,8 +114,8 @@ def state_of(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | N
 
 
 def is_noted(out: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> bool:
-    """Check whether something is noted of files in a folder or at a URL."""
-    return bool(store_of(out, storage_options).list(NOTES))
+    """Check whether something is noted of files in a folder or at a URL, other than that a restore has not ended."""
+    return any(name != RESTORING for name in store_of(out, storage_options).list(NOTES))
 
 
 def lacking_of(
