@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import shutil
 import subprocess
@@ -223,6 +224,75 @@ def test_a_file_that_shrinks_between_two_reads(tmp_path):
     with LocalFiles().open(str(path), sealed=False) as view:
         os.truncate(path, 100)
         assert (view.size, bytes(view.read(50, 1000)), bytes(view.read(5000, 10))) == (100, b"x" * 50, b"")
+
+
+@pytest.mark.parametrize("seed", range(12 if IS_DEEP else 4))
+def test_a_log_that_rolls_while_its_folder_is_listed(tmp_path, monkeypatch, seed):
+    """Some names are passed before a roll, some after it: no segment in the middle is missed, no index stands alone.
+
+    What was there before is found, and verify finds nothing wrong.
+    """
+    monkeypatch.setattr("pylogseg.disk.listing.MOST_LISTINGS", 4)  # it never rests
+    chance, whole = random.Random(seed), LocalFiles.list_folder
+    folder = tmp_path / "kafka" / "t-0"
+    with pylogseg.open_log(folder, segment_bytes=300) as log:
+
+        def append(files, path):
+            """A listing during which the log grows by up to three segments."""
+            before = whole(files, path)
+            if path != str(folder):
+                return before
+            for _ in range(chance.randrange(1, 7)):
+                log.append([(1_700_000_000_000, b"k", b"v" * 100)])
+            passed = {entry.name: chance.random() < 0.5 for entry in whole(files, path)}
+            after = [entry for entry in whole(files, path) if not passed[entry.name]]
+            return sorted([entry for entry in before if passed.get(entry.name, True)] + after)
+
+        log.append([(1_700_000_000_000, b"k", b"v")])
+        for _ in range(6):
+            before = log.log_end_offset
+            with monkeypatch.context() as patched:
+                patched.setattr(LocalFiles, "list_folder", append)
+                (partition,) = disk = pylogseg.open_dir(tmp_path / "kafka")
+                summary = VerifySummary(Level.INDEXES)
+                findings = list(verify(disk, summary))
+            bases = [segment.base_offset for segment in partition.segments]
+            assert bases == [segment.base_offset for segment in log.engine.segments][: len(bases)]
+            assert list(range(before)) == [record.offset for record in pylogseg.read(disk)][:before]
+            assert (findings, summary.damaged) == ([], 0)
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_an_index_that_was_made_before_its_log(tmp_path, is_made):
+    """What was listed as an index alone is looked for once more before its records count as lost."""
+    paths = three_segments(tmp_path / "t-0")
+    last = paths[2].read_bytes()
+    paths[2].with_suffix(".index").write_bytes((2).to_bytes(4, "big") + (0).to_bytes(4, "big"))
+    paths[2].unlink()
+    disk = pylogseg.open_dir(tmp_path / "t-0")
+    if is_made:
+        paths[2].write_bytes(last)
+    findings = list(verify(disk, VerifySummary(Level.INDEXES)))
+    assert [finding.kind for finding in findings if "orphan" in finding.kind] == ([] if is_made else ["orphan-lost"])
+    assert any(finding.is_damage for finding in findings) is not is_made
+
+
+def test_a_log_that_begins_again_while_its_folder_is_listed(tmp_path, monkeypatch):
+    """A follower deletes all that it has and goes on at a higher offset: the new log is what is found."""
+    folder, whole = tmp_path / "t-0", LocalFiles.list_folder
+    three_segments(folder)
+
+    def begin_again(files, path):
+        listed = whole(files, path)
+        if (folder / f"{0:020d}.log").exists():
+            shutil.rmtree(folder)
+            folder.mkdir()
+            (folder / f"{50:020d}.log").write_bytes(build.batch_v2([live.record(50, 5)]))
+        return listed
+
+    monkeypatch.setattr(LocalFiles, "list_folder", begin_again)
+    (partition,) = pylogseg.open_dir(folder)
+    assert [segment.base_offset for segment in partition.segments] == [50]
 
 
 # ---- folders of others ----

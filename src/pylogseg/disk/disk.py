@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -26,6 +25,7 @@ from pylogseg.disk.folders import (
     not_here,
     refuse_unfinished,
 )
+from pylogseg.disk.listing import MOST_LISTINGS, settled
 from pylogseg.disk.single_files import check_is_log
 from pylogseg.disk.swaps import Swap, unfinished_swap
 from pylogseg.disk.tier.opening import file_system
@@ -40,11 +40,6 @@ if TYPE_CHECKING:
     from pylogseg.disk.tier.joined import DiskWithTier
 
 _log = logging.getLogger(__name__)
-
-#: A folder whose names have not changed for this long is not being written to.
-_QUIET_MS = 2000
-_RENAMES_S = 0.005
-_MOST_LISTINGS = 100
 
 
 @dataclass(frozen=True)
@@ -499,7 +494,7 @@ def _look(
     if contents.is_ambiguous:
         raise ambiguous(path, entries)
     if contents.is_partition and not _is_beside_log_dirs(files, path, entries):
-        partitions.append(_partition(files, path, _settled(files, path, entries), _log_start(files, path, notes)))
+        partitions.append(_partition(files, path, settled(files, path, entries), _log_start(files, path, notes)))
         return
     if not contents.is_log_dir and not contents.log_dirs:
         raise RequestError(
@@ -557,7 +552,7 @@ def _log_dir(
                 continue
             if isinstance(files, LocalFiles) and not any(map(is_of_partition, inside)) and os.path.islink(folder):
                 raise StorageError(folder, "read", "a link to a folder without any file of a partition")
-            partitions.append(_partition(files, folder, _settled(files, folder, inside), start))
+            partitions.append(_partition(files, folder, settled(files, folder, inside), start))
         except StorageError as error:
             if isinstance(error.__cause__, FileNotFoundError):  # deleted by the broker since
                 continue
@@ -589,25 +584,6 @@ def _log_start(files: FileSystem, folder: str, notes: list[str | _UnknownStarts]
     return _log_starts(files, path, notes).get((parsed.topic, parsed.partition), 0)
 
 
-def _settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
-    """Return consistent entries of a partition's folder; list it again while a writer is changing it.
-
-    A listing is not atomic; and while a cleaning replaces segments, neither the old nor the new ones have their names
-    for a few renames. If a crash left the folder like that, the entries are returned as they are: see `_with_swap`.
-    """
-    if not isinstance(files, LocalFiles):
-        return entries
-    for _ in range(_MOST_LISTINGS):
-        if time.time() * 1000 - files.stat(path).modified_ms > _QUIET_MS:
-            break
-        before, entries = entries, files.list_folder(path)
-        if any(entry.name.endswith(".swap") for entry in entries):
-            time.sleep(_RENAMES_S)
-        elif [entry.name for entry in before] == [entry.name for entry in entries]:
-            break
-    return entries
-
-
 def _with_swap(files: FileSystem, path: str, entries: list[Entry]) -> tuple[list[Entry], Swap]:
     """Return the entries of a partition's folder, and how a load ends a replacement of segments among them."""
 
@@ -617,7 +593,7 @@ def _with_swap(files: FileSystem, path: str, entries: list[Entry]) -> tuple[list
         with files.open(files.join(path, name), sealed=True) as view:
             return next_offset_of(view, base)
 
-    for _ in range(_MOST_LISTINGS):
+    for _ in range(MOST_LISTINGS):
         try:
             return entries, unfinished_swap([entry.name for entry in entries], end_of)
         except StorageError as error:
@@ -674,7 +650,7 @@ def _loose_segment(files: FileSystem, path: str, entry: Entry) -> Segment:
     topic, number = (of_partition.topic, of_partition.partition) if of_partition else ("", -1)
     if name.kind is not FileKind.LOG or name.offset is None:
         return Segment(files, path, 0, entry.size, entry.modified_ms, True, topic, number)
-    beside = _partition(files, folder, _settled(files, folder, files.list_folder(folder)), 0)
+    beside = _partition(files, folder, settled(files, folder, files.list_folder(folder)), 0)
     for segment in beside.segments:
         if segment.name == last_name:
             return segment

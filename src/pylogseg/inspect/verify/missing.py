@@ -13,7 +13,7 @@ from pylogseg.env.filesystem import Entry, FileSystem
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.files.checkpoint import EpochEntry, parse_leader_epochs, parse_offset_checkpoint
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
-from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name, parse_partition_folder
+from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name, parse_partition_folder, segment_file_name
 from pylogseg.inspect.verify.findings import PERHAPS_REMOTE, Finding
 from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.values.internal.cluster import ClusterMetadata
@@ -350,8 +350,16 @@ def check_orphans(partition: Partition, reports: Sequence[SegmentReport]) -> Ite
     for base, others in sorted(orphans.items()):
         more = f" (with {', '.join(partition.files.split(other.path)[1] for other in others[1:])})" * (len(others) > 1)
         reason, last = _orphan(partition, reports, base, others, base in absent)
+        if _is_written(partition, base):
+            continue
         is_lost = last is not None
         yield Finding(others[0].path, "orphan-lost" if is_lost else "orphan", is_lost, reason + more, None, base, last)
+
+
+def _is_written(partition: Partition, base: int) -> bool:
+    """Check whether a segment has records by now: its files were made, or written, while the folder was listed."""
+    log = _entry(partition.files, partition.files.join(partition.path, segment_file_name(base, FileKind.LOG)))
+    return log is not None and bool(log.size)
 
 
 def _indexes_of(segment: Segment) -> list[OtherFile]:
