@@ -65,7 +65,7 @@ def arguments() -> argparse.Namespace:
 
 
 def session(scratch: Path) -> Any:
-    """A session of two cores with the settings of docs/spark.md, "Full speed"."""
+    """A session of two cores with the settings of docs/spark.md, "Speed"."""
     from pyspark.sql import SparkSession
 
     settings = {

@@ -19,7 +19,7 @@ import pylogseg
 import pylogseg.offline
 from pylogseg.disk import columns
 from pylogseg.errors import RequestError
-from pylogseg.reading.log_reader import logs_of
+from pylogseg.reading.logs import logs_of
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.tables.export import tables as module
 from pylogseg.tables.export.file import Form

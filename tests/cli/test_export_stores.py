@@ -23,7 +23,7 @@ from helpers.shell import pylogseg
 import pylogseg as package
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.offline import compact
-from pylogseg.reading.log_reader import logs_of
+from pylogseg.reading.logs import logs_of
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.tables.export.file import Form

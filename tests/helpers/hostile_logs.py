@@ -23,7 +23,8 @@ from pylogseg.format.codec_error import CodecError
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import BODY_DTYPE, REASONS, RecordColumns, check_and_decode, columns_of, decode
 from pylogseg.format.scratch import COLUMN_NAMES, Copies, Scratch
-from pylogseg.reading.log_reader import LogFiles, ReadScope
+from pylogseg.reading.log_reader import ReadScope
+from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.stream import Reader
 from pylogseg.walker.gaps import Gap, GapKind

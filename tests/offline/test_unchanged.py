@@ -12,7 +12,7 @@ import pytest
 import pylogseg
 from pylogseg import offline
 from pylogseg.offline.redacting_batches import Blank
-from pylogseg.reading.log_reader import logs_of
+from pylogseg.reading.logs import logs_of
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.tables.export.file import Form

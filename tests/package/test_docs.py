@@ -244,3 +244,29 @@ def test_architecture_names_where_to_look() -> None:
     rows = dict(re.findall(r"^\| (.+?) \| (.*`.+\.(?:py|pyx|pxd)`.*) \|$", page, re.MULTILINE))
     for subject in ("torn tail", "varint", "delete horizon", "--dry-run", "Spark's schema", "new codec"):
         assert any(subject in row for row in rows), subject
+
+
+def sections_named(text: str) -> list[tuple[str, str]]:
+    """Sections that a text of code names behind their page, as in `docs/serve.md`, "Clients" and "Logins"."""
+    text = re.sub(r"\s*\n\s*(?:#:?|//|\*)?\s*", " ", text)
+    found = re.findall(r"""docs/([\w-]+)\.md`*((?:,? (?:and )?"[\w][^"]*")+)""", text)
+    return [(page, name) for page, quoted in found for name in re.findall('"([^"]+)"', quoted)]
+
+
+def test_pages_and_sections_that_code_names_exist() -> None:
+    sources = [
+        path
+        for folder in ("src", "tests", "asv_benchmarks", "examples")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in {".py", ".pyi", ".pyx", ".pxd", ".h", ".sh", ".java"} and ".asv" not in path.parts
+    ]
+    checked = 0
+    for path in sources:
+        text = path.read_text(encoding="utf-8")
+        for name in set(re.findall(r"\bdocs/([\w-]+)\.md", text)):
+            assert (ROOT / "docs" / f"{name}.md").exists(), f"{path}: no page {name}"
+        for page, section in sections_named(text) if path != Path(__file__) else ():
+            checked += 1
+            titles = re.findall(r"^#+ (.*)$", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8"), re.MULTILINE)
+            assert section in [title.replace("`", "") for title in titles], f"{path}: {page}.md has no {section!r}"
+    assert checked > 10

@@ -51,7 +51,7 @@ NARROWER = {"env": {"errors", "env"}, "testing": {"errors", "env", "testing"}}
 #: Packages of others that only these modules may import.
 EDGES = {
     "pyarrow": re.compile(
-        r"reading\.(arrow\..*|filters|plan|scan|stream)|values\.(?!schemas\.).*|tables\..*"
+        r"reading\.(arrow\..*|bounds|filters|scan|stream)|values\.(?!schemas\.).*|tables\..*"
         r"|inspect\.search\.regex|server\.regex|offline\.(restoring\..*|comparing_table)|spark(\..*)?"
     ),
     "duckdb": re.compile(r"tables\.sql\..*"),

@@ -15,7 +15,8 @@ from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.cleaner_range import cleanable
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.reading.latest import Latest
-from pylogseg.reading.log_reader import LogReader, logs_of
+from pylogseg.reading.log_reader import LogReader
+from pylogseg.reading.logs import logs_of
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.walker.gaps import GapKind
 

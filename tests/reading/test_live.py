@@ -120,9 +120,9 @@ def test_retention_between_listing_and_opening(tmp_path, isolation_level, rename
     assert (gap.first_offset, gap.next_offset) == (4, 6)
     reader = pylogseg.read(disk, isolation_level=isolation_level, offset=6)
     assert ([record.offset for record in reader], reader.gaps) == ([6, 7, 8], [])
-    parts = [part.log for log in reader.scope.logs for part in LogReader(log, 0, 9).by_segment()]
+    parts = [part.log for log in reader.scope.logs for part in LogReader(log, 0, 9).parts()]
     assert [(log.segments[0].base_offset, log.segments[0].next_base) for log in parts] == [(0, 3), (3, 6), (6, None)]
-    for part in (part for log in reader.scope.logs for part in LogReader(log, 0, 9).by_segment()):
+    for part in (part for log in reader.scope.logs for part in LogReader(log, 0, 9).parts()):
         offsets = [offset for chunk in part.read() for offset in chunk.columns.offset.tolist()]
         assert (offsets, [gap.next_offset for gap in part.gaps]) == {
             0: ([], [3]), 3: ([], [6]), 6: ([6, 7, 8], []),

@@ -179,7 +179,7 @@ def test_a_base_offset_that_is_too_high_at_the_end_of_a_window(examples, tmp_pat
         kept = [offset for offset in kept_of(whole, base, last) if end is None or offset < end]
         assert found == kept
         assert [gap.kind for gap in reader.gaps] == [GapKind.ORDER]
-    for part in (part for log in reader.scope.logs for part in LogReader(log, 0, len(whole)).by_segment()):
+    for part in (part for log in reader.scope.logs for part in LogReader(log, 0, len(whole)).parts()):
         part.options.on_corrupt = "skip"
         offsets = [offset for chunk in part.read() for offset in chunk.columns.offset.tolist()]
         first, following = part.log.segments[0].base_offset, part.log.segments[0].next_base or len(whole)

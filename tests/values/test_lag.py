@@ -12,7 +12,7 @@ from pylogseg.disk.disk import open_dir
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.cleaner_range import cleanable
 from pylogseg.log.offset_map import OffsetMap
-from pylogseg.reading.log_reader import LogFiles, logs_of
+from pylogseg.reading.logs import LogFiles, logs_of
 from pylogseg.values.internal.lag import Lag, Unread, first_unread, lags_of, newest_timestamp
 
 

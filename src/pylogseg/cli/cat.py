@@ -22,6 +22,7 @@ from pylogseg.format.text import TextBuffer
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.merged import merge_by_time
 from pylogseg.reading.partition import Chunk
+from pylogseg.reading.plan import PART_BYTES
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES
 
 #: For the windows of all partitions together; each has at least `SMALL_WINDOW_BYTES`.
@@ -139,7 +140,7 @@ def _print_selected(
 def _print_all(text: RecordText, readers: list[LogReader], jobs: int, gaps: Gaps, bar: Bar) -> None:
     """Write all records to stdout; several threads make their text."""
     common.write(text.head)
-    parts = [piece for part in readers for piece in part.by_segment()]
+    parts = [part for reader in readers for part in reader.parts(PART_BYTES)]
     load = Workload(on_bytes=bar)
     for item in Threads(jobs).stream(lambda part, emit, tick: text.emit(part.apart(tick), emit), parts, load):
         if isinstance(item, bytes):

@@ -32,7 +32,7 @@ from pylogseg.walker.gaps import Gap, GapKind
 if TYPE_CHECKING:
     from pylogseg.env.overlay import FileChange
     from pylogseg.inspect.verify.findings import Finding
-    from pylogseg.reading.log_reader import LogFiles
+    from pylogseg.reading.logs import LogFiles
 
 #: In a context's meta: something could not be read, and was not to be skipped.
 _UNREADABLE = "pylogseg.unreadable"
@@ -58,13 +58,13 @@ class Chosen(NamedTuple):
 
     def live_partitions(self) -> list[Partition]:
         """Return the partitions of `logs`, in the same order."""
-        from pylogseg.reading.log_reader import partitions_of
+        from pylogseg.reading.logs import partitions_of
 
         return partitions_of(self._numbered())
 
     def logs(self) -> list[LogFiles]:
         """Return the logs to read, one for each partition."""
-        from pylogseg.reading.log_reader import logs_of
+        from pylogseg.reading.logs import logs_of
 
         return logs_of(self._numbered(), from_log_start=self.from_log_start)
 

@@ -41,7 +41,8 @@ from pylogseg.errors import NotOwnError, RequestError
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import lacking_for
 from pylogseg.reading import column_names
-from pylogseg.reading.log_reader import LogFiles, LogReader
+from pylogseg.reading.log_reader import LogReader
+from pylogseg.reading.logs import LogFiles
 from pylogseg.tables.export.file import (
     DEFAULT_COLUMNS,
     FORMS,
@@ -489,7 +490,7 @@ def _folder(
         raise RequestError(
             f"--out {store.url} is a file: give a folder, or a name that ends in .parquet, .arrow, .csv or .jsonl"
         )
-    parts = [part for each in readers for part in each.by_segment() if part.log.segments]
+    parts = [part for each in readers for part in each.parts() if part.log.segments]
     _check_targets(parts, store, layouts.plain, overwrite)
     done, unread, rows = _Done(), list[LogFiles](), list[tuple[str, Exported]]()
     if not overwrite:

@@ -14,7 +14,7 @@ from pylogseg.cli import common
 from pylogseg.cli.query import Query
 from pylogseg.cli.workers import Workers
 from pylogseg.inspect.verify.findings import Finding
-from pylogseg.reading.log_reader import LogFiles
+from pylogseg.reading.logs import LogFiles
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.tables import TableExport, exported_by, parts_of, rows_of
 

@@ -188,7 +188,7 @@ def _needles(
 
 
 def _once(search: _Search, readers: Sequence[LogReader], total_bytes: int, workers: Workers) -> bool:
-    parts = [part for reader in readers for part in reader.by_segment()]
+    parts = [part for reader in readers for part in reader.parts(workers.part_bytes)]
     with workers.executor() as executor, Bar(total_bytes, "searching") as bar:
         return search.run(parts, executor, bar)
 

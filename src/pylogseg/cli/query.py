@@ -17,7 +17,8 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import DECODED, MARK
 from pylogseg.reading.latest import Latest
-from pylogseg.reading.log_reader import Filter, KeyFilter, LogFiles, LogReader, check_order, check_times
+from pylogseg.reading.log_reader import Filter, KeyFilter, LogReader, check_order, check_times
+from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle, small_window
 from pylogseg.reading.seek import end_offset
 

@@ -168,7 +168,7 @@ def _count_records(
     from pylogseg.tables.counting import counted_records
 
     readers = [LogReader.of(log, (0, OPEN_END), times, options) for log in chosen.logs() if log.error is None]
-    parts = [part for reader in readers for part in reader.by_segment()]
+    parts = [part for reader in readers for part in reader.parts(workers.part_bytes)]
     with workers.executor() as executor, common.progress(chosen.size, "counting") as advance:
         found, gaps = counted_records(parts, by, executor, advance)
     damage = common.report_gaps(gaps)

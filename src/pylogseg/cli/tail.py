@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from pylogseg.disk.disk import Disk, LogDir, Partition, open_dir
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.reading.log_reader import LogReader, logs_of
+from pylogseg.reading.log_reader import LogReader
+from pylogseg.reading.logs import logs_of
 from pylogseg.reading.partition import Chunk
 from pylogseg.reading.seek import end_offset
 from pylogseg.reading.stable_offset import Tail

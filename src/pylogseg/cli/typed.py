@@ -12,7 +12,8 @@ from pylogseg.cli import common
 from pylogseg.disk.disk import Disk, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.text import DECODED
-from pylogseg.reading.log_reader import LogReader, first_chunks, topics_of
+from pylogseg.reading.log_reader import LogReader, first_chunks
+from pylogseg.reading.logs import topics_of
 
 if TYPE_CHECKING:
     from pylogseg.values.decoding import Decoding, TypedBatches

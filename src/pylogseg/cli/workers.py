@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from pylogseg.cli.common import F, decorated, jobs_option
 from pylogseg.env.executor import Executor, Threads
 from pylogseg.errors import RequestError
+from pylogseg.reading.plan import PART_BYTES
 
 #: Options that count or slow down what this process does.
 _OF_THREADS = {"jobs": "--jobs", "max_bytes_per_second": "--max-bytes-per-second"}
@@ -30,6 +31,11 @@ class Workers:
     @property
     def is_spark(self) -> bool:
         return self.master is not None
+
+    @property
+    def part_bytes(self) -> int | None:
+        """About the size of parts of segments, for `LogReader.parts`; None if one thread reads all."""
+        return PART_BYTES if self.is_spark or self.jobs > 1 else None
 
     @contextlib.contextmanager
     def executor(self) -> Iterator[Executor]:

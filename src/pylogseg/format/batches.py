@@ -1,6 +1,7 @@
 """The batch table: one row per record batch, as numpy columns, and the scan that fills it.
 
-A row is what the header says (`docs/format.md`, "Record batch") and a verdict. Nothing here decodes a record.
+A row is what the header says (`docs/format.md`, "Record batch header, magic 2") and a verdict. Nothing here decodes a
+record.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Record batches from columns: which record goes into which batch, the bytes of records and headers, CRCs.
 
 `build` distributes records over batches as a producer does; `rebuild` writes batches whose bounds are given, as
-compaction does. Sources of the rules: `docs/format.md`, "Record batch", "Record" and "Legacy messages".
+compaction does. Rules: `docs/format.md`, "Record batch header, magic 2", "Message, magic 0" and "Message, magic 1".
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ from pylogseg.format.scratch import Scratch
 from pylogseg.format.words import check_word
 from pylogseg.offline.comparing_columns import FIELD_NAMES, changes
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
-from pylogseg.reading.log_reader import LogFiles, LogReader, logs_of
+from pylogseg.reading.log_reader import LogReader
+from pylogseg.reading.logs import LogFiles, logs_of
 from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions, Throttle
 from pylogseg.reading.seek import end_offset
 from pylogseg.walker.gaps import Gap

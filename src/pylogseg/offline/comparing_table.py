@@ -19,7 +19,8 @@ from pylogseg.offline.comparing_columns import changes
 from pylogseg.offline.restoring.partition import has_append_time
 from pylogseg.reading.arrow.encode import encode
 from pylogseg.reading.arrow.inputs import timestamps_ms
-from pylogseg.reading.log_reader import LogReader, logs_of
+from pylogseg.reading.log_reader import LogReader
+from pylogseg.reading.logs import logs_of
 from pylogseg.reading.partition import OPEN_END, ReadOptions
 
 

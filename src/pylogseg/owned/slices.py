@@ -25,7 +25,7 @@ def readable_end(log: Log, isolation_level: IsolationLevel) -> int:
 
 
 class OpenLog:
-    """An open log as a source of a `Reader`: see `pylogseg.reading.log_reader.LogSource`."""
+    """An open log as a source of a `Reader`: see `pylogseg.reading.logs.LogSource`."""
 
     def __init__(self, log: Log, end_offset: int) -> None:
         self._log, self._end = log, end_offset

@@ -9,134 +9,17 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk.disk import Disk, Partition, Segment
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import RequestError
 from pylogseg.format import text
 from pylogseg.format.batches import BatchTable
-from pylogseg.format.names import FileKind
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.latest import Latest
-from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
-from pylogseg.reading.seek import end_offset, offset_of_time
-from pylogseg.reading.stable_offset import Tail
-from pylogseg.walker.gaps import Gap, kind_of
-
-
-class LogSource(Protocol):
-    """A log that a `Reader` reads.
-
-    Records below ``log_start_offset`` are left out; negative offsets count from ``log_end_offset``. ``offset_of_time``
-    gives the first record that is not older, `OPEN_END` if there is none; ``chunks`` the records of a half-open range.
-    """
-
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def log_end_offset(self) -> int: ...
-    def offset_of_time(self, timestamp_ms: int) -> int: ...
-    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]: ...
-
-
-class LogFiles(NamedTuple):
-    """The files of one log: a partition's segments, or a single file."""
-
-    segments: Sequence[Segment]  #: By base offset.
-    log_start_offset: int
-    snapshots: dict[int, str]  #: Paths of producer snapshots by offset.
-    name: str = ""  #: Of the partition, or the path of the file if the folder has no partition's name.
-    error: StorageError | None = None  #: Why the segments cannot be listed.
-    path: str = ""  #: Of the partition's folder, or of the file.
-    tail: Tail | None = None  #: The known end of the log, for callers that read it repeatedly.
-
-    @property
-    def log_end_offset(self) -> int:
-        """See `LogSource`."""
-        return end_offset(self.segments)
-
-    def offset_of_time(self, timestamp_ms: int) -> int:
-        """See `LogSource`."""
-        return offset_of_time(self.segments, timestamp_ms, OPEN_END, self.log_start_offset)
-
-    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
-        """See `LogSource`. A log that cannot be listed is an error, or a gap from the first offset on."""
-        if self.error is None:
-            yield from PartitionReader(self.segments, first_offset, end_offset, options, self.snapshots, tail=self.tail)
-        elif options.on_corrupt == "raise" and not options.skip_unreadable:
-            raise _copy_of(self.error)
-        else:
-            reason = f"cannot {self.error.operation}: {self.error.reason}"
-            gap = Gap(self.error.path, kind_of(self.error), 0, 0, first_offset, None, reason, True)
-            options.gaps.append(gap)
-
-
-def partitions_of(disk: Disk) -> list[Partition]:
-    """Return the partitions to read: live ones; others only if they are named or if there are no others.
-
-    Unreadable ones come last, so that everything readable is read before an error ends the reading. Raises RequestError
-    if one lies in two folders.
-    """
-    is_named = disk.is_named or len(disk.partitions) == 1
-    chosen = [p for p in disk.partitions if is_named or not p.state]
-    check_once(chosen)
-    return [p for p in chosen if p.error is None] + [p for p in chosen if p.error is not None]
-
-
-def check_once(partitions: Iterable[Partition]) -> None:
-    """Refuse partitions with two folders: their records would be read twice."""
-    seen: dict[str, Partition] = {}
-    for partition in partitions:
-        if partition.topic:
-            name = partition.name if partition.state else f"{partition.topic}-{partition.partition}"
-            other = seen.setdefault(name, partition)
-            if other is not partition:
-                raise RequestError(
-                    f"{name} lies in two folders, {other.path} and {partition.path}: are they replicas of two brokers, "
-                    "or did a move end in the middle? Name the one that is meant"
-                )
-
-
-def logs_of(disk: Disk, *, from_log_start: bool = True) -> list[LogFiles]:
-    """Return single files and what `partitions_of` selects, as logs; StorageError if none can be listed."""
-    chosen = partitions_of(disk)
-    if chosen and chosen[0].error is not None and not disk.loose:
-        raise _copy_of(chosen[0].error)
-    logs = [
-        LogFiles(
-            p.segments,
-            p.log_start_offset if from_log_start else 0,
-            _snapshots(p),
-            f"{p.topic}-{p.partition}" if p.topic else p.path,
-            p.error,
-            p.path,
-        )
-        for p in chosen
-    ]
-    loose = [
-        LogFiles(
-            [segment],
-            0,
-            {},
-            f"{segment.topic}-{segment.partition}" if segment.topic else segment.path,
-            None,
-            segment.path,
-        )
-        for segment in disk.loose
-    ]
-    readable = sum(log.error is None for log in logs)
-    return logs[:readable] + loose + logs[readable:]
-
-
-def _copy_of(error: StorageError) -> StorageError:
-    """Return a copy of an error that can be raised again."""
-    return type(error)(error.path, error.operation, error.reason, error.errno)
-
-
-def _snapshots(partition: Partition) -> dict[int, str]:
-    return {
-        other.name.offset: other.path
-        for other in partition.others
-        if other.name.kind is FileKind.PRODUCER_SNAPSHOT and not other.name.suffix and other.name.offset is not None
-    }
+from pylogseg.reading.logs import LogFiles, LogSource
+from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
+from pylogseg.reading.plan import Share, cut, placed, shares
+from pylogseg.reading.ranges import Extent
+from pylogseg.reading.seek import end_offset
+from pylogseg.walker.gaps import Gap
 
 
 def check_order(first: int | None, end: int | None) -> None:
@@ -196,7 +79,7 @@ def in_time(columns: RecordColumns, since: int | None, until: int | None) -> Rec
 
 
 class Filter(Protocol):
-    """Which records of a read are wanted: `KeyFilter`, or `pylogseg.reading.plan.ArrowFilter`.
+    """Which records of a read are wanted: `KeyFilter`, or `pylogseg.reading.bounds.ArrowFilter`.
 
     ``range_of`` gives the offsets of a log outside of which none is; ``rows`` the numbers of those of a chunk.
     """
@@ -285,7 +168,7 @@ class ReadScope(NamedTuple):
 
 @dataclass(frozen=True)
 class LogReader:
-    """What is read of one log, which can be cut by segments and sent to a thread or a task of Spark."""
+    """What is read of one log; its parts can be sent to threads or tasks of Spark."""
 
     log: LogFiles
     first_offset: int
@@ -296,6 +179,7 @@ class LogReader:
     #: For one reading at a time: it has the list of gaps and, with `scratch`, the memory.
     options: ReadOptions = field(default_factory=ReadOptions)
     latest: Latest | None = None  #: Only the last record of each key among the selected records.
+    part_bytes: int | None = None  #: Of a part of a segment, about.
 
     @classmethod
     def of(
@@ -326,32 +210,42 @@ class LogReader:
 
     @property
     def size(self) -> int:
-        """Bytes of the segments."""
-        return sum(segment.size for segment in self.log.segments)
+        """Bytes of the segments, or about those of the part of one."""
+        return self.part_bytes if self.part_bytes is not None else sum(segment.size for segment in self.log.segments)
 
     def apart(self, on_bytes: Callable[[int], None] | None = None) -> LogReader:
         """Return a copy with its own list of gaps, for another thread; the throttle stays shared."""
         return replace(self, options=replace(self.options, gaps=[], on_bytes=on_bytes))
 
-    def by_segment(self) -> list[LogReader]:
-        """Split into a reader for each segment; in any order they read the same records and gaps.
+    def parts(self, target_bytes: int | None = None) -> list[LogReader]:
+        """Split into readers of segments, or of parts of these of about so many bytes.
 
-        One reader is returned if segments depend on earlier ones: ``read_committed`` ends at an open transaction, and
-        ``on_corrupt="stop"`` at damage.
+        In any order they read the same records and gaps. One reader is returned if segments depend on earlier ones:
+        ``read_committed`` ends at an open transaction, and ``on_corrupt="stop"`` at damage.
         """
-        if (
-            self.options.isolation_level == "read_committed"
-            or self.options.on_corrupt == "stop"
-            or self.log.error
-            or self.latest
-        ):
+        options = self.options
+        if options.isolation_level == "read_committed" or options.on_corrupt == "stop" or self.log.error or self.latest:
             return [self.apart()]
-        return [
-            replace(self.apart(), log=self.log._replace(segments=[segment]))
-            for segment in self.log.segments
-            if segment.base_offset < self.end_offset
-            and (segment.next_base is None or segment.next_base > self.first_offset)
-        ]
+        extent = Extent(self.log, self.first_offset, self.end_offset)
+        found = [share for share in shares(extent) if share.first_offset < share.end_offset]
+        return [part for share in found for part in self._of(share, target_bytes)]
+
+    def _of(self, share: Share, target_bytes: int | None) -> Iterator[LogReader]:
+        """Yield the readers of a share of a segment: one, if it cannot be opened, which then is said once."""
+        whole = replace(self.apart(), log=self.log._replace(segments=[share.segment]))
+        if target_bytes is None or share.segment.size <= target_bytes or not share.segment.can_be_opened():
+            yield whole
+            return
+        ranges = list(cut(placed(share), target_bytes))
+        for part in ranges:
+            continues, is_last = part is not ranges[0], part is ranges[-1]
+            yield replace(
+                whole,
+                first_offset=part.first_offset if continues else self.first_offset,
+                end_offset=self.end_offset if is_last else part.end_offset,
+                options=replace(whole.options, gaps=[], continues=continues),
+                part_bytes=part.size,
+            )
 
     def read(self) -> Iterator[Chunk]:
         """Yield the chunks of the range of offsets, unfiltered; some may be empty."""
@@ -371,8 +265,3 @@ def first_chunks(readers: Iterable[LogReader]) -> Iterator[Chunk]:
     """Yield what readers read, for one that looks at the beginning: gaps are not noted, nor the bytes counted."""
     for reader in readers:
         yield from reader.apart().chunks()
-
-
-def topics_of(logs: Iterable[LogFiles]) -> list[str]:
-    """Return the topics of logs, sorted; those without a segment have none."""
-    return sorted({log.segments[0].topic for log in logs if log.segments})

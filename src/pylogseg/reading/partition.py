@@ -95,7 +95,8 @@ class ReadOptions:
     """Options for reading; see `pylogseg.read`. Batches that `batches` masks out are not decoded.
 
     With `skip_unreadable`, bytes that the disk cannot read are a gap even with ``on_corrupt="raise"``, for callers that
-    report gaps later. Streams to Arrow are decoded by so many `jobs`.
+    report gaps later. Streams to Arrow are decoded by so many `jobs`. What `continues` a segment, of which others read
+    the beginning, leaves gaps to them that begin below its first offset.
     """
 
     isolation_level: IsolationLevel = "read_uncommitted"
@@ -113,6 +114,7 @@ class ReadOptions:
     batches: Callable[[BatchTable], npt.NDArray[np.bool_]] | None = None
     skip_unreadable: bool = False
     jobs: int = 1
+    continues: bool = False
 
     def __post_init__(self) -> None:
         check_word("on_corrupt", self.on_corrupt, ("raise", "stop", "skip"))
@@ -400,7 +402,13 @@ class PartitionReader:
         return Chunk(columns, segment)
 
     def _concerns(self, gap: Gap) -> bool:
-        """Check whether a gap may have selected offsets; otherwise it is before them."""
+        """Check whether a gap may have selected offsets; otherwise it is before them.
+
+        Of readers that share a segment it is the one's that has the offset at which it begins: this one meets it, since
+        only a good batch with the last of its offsets, or behind them, ends a reading.
+        """
+        if self._options.continues:
+            return gap.first_offset >= self._first
         return self._is_from_segment_start or gap.next_offset is None or gap.next_offset > self._first
 
     def _ends_at_any(self, gaps: list[Gap]) -> bool:

@@ -18,7 +18,7 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.files.index import OffsetIndex
 from pylogseg.format.layout import OFFSET_INDEX_ENTRY
 from pylogseg.format.names import FileKind
-from pylogseg.reading.log_reader import LogFiles, logs_of
+from pylogseg.reading.logs import LogFiles, logs_of
 from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, PartitionReader, ReadOptions
 from pylogseg.reading.seek import end_offset
 from pylogseg.reading.transactions import Transactions

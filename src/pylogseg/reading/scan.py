@@ -19,23 +19,13 @@ from pylogseg.errors import StorageError
 from pylogseg.format.scratch import Besides, Scratch
 from pylogseg.reading import header_reader
 from pylogseg.reading.arrow import columns as arrow
+from pylogseg.reading.bounds import Bounds, bounded, guarantee_of, matching, moment, ranges_of, up_to
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 from pylogseg.reading.filters import Selection, check_filter, fields_of, filtered
-from pylogseg.reading.log_reader import LogFiles, ReadScope, range_of
+from pylogseg.reading.log_reader import ReadScope, range_of
+from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, ReadOptions
-from pylogseg.reading.plan import (
-    Bounds,
-    bounded,
-    guarantee_of,
-    is_all_damage,
-    matching,
-    moment,
-    packed,
-    pieces,
-    pieces_of,
-    ranges_of,
-    up_to,
-)
+from pylogseg.reading.plan import is_all_damage, packed, pieces
 from pylogseg.reading.ranges import Extent, PlannedLogs, Range, RangeReader, Task, url_of
 from pylogseg.reading.seek import LogEnd, end_of, largest_timestamp
 from pylogseg.reading.stable_offset import last_stable_offset
@@ -216,7 +206,7 @@ class LogScan:
             if self._options.on_corrupt == "stop":  # what is read ends where damage begins: before that all is read
                 yield tuple(piece.range for piece in pieces(extent))
                 continue
-            found = pieces_of(extent, bounds)
+            found = list(pieces(extent, bounds.since_ms, bounds.until_ms))
             self._segments.update((piece.range.path, piece.segment) for piece in found)
             yield from packed(ranges_of(found, filter, self._all, target_bytes), target_bytes)
 

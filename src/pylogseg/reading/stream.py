@@ -20,7 +20,8 @@ from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.column_names import check_columns
 from pylogseg.reading.latest import MEMORY_BYTES, Latest
-from pylogseg.reading.log_reader import Filter, LogSource, ReadScope, check_order, check_times, logs_of
+from pylogseg.reading.log_reader import Filter, ReadScope, check_order, check_times
+from pylogseg.reading.logs import LogSource, logs_of
 from pylogseg.reading.partition import (
     OPEN_END,
     Chunk,
@@ -101,7 +102,7 @@ class Reader:
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """Export the stream to Arrow; called by polars, duckdb and pyarrow."""
         # Arrow takes long to import, and most readers are iterated.
-        from pylogseg.reading.plan import ArrowFilter
+        from pylogseg.reading.bounds import ArrowFilter
         from pylogseg.reading.scan import record_stream
 
         self.gaps.clear()
@@ -282,7 +283,7 @@ def read(
 
 def _of_arrow(filter: Any) -> Filter:
     """A filter, made where Arrow is known."""
-    from pylogseg.reading.plan import ArrowFilter
+    from pylogseg.reading.bounds import ArrowFilter
 
     return ArrowFilter(filter)
 

@@ -24,7 +24,7 @@ from pylogseg.inspect.stats.missing import MissingOffsets
 from pylogseg.inspect.stats.segment import Stats
 from pylogseg.inspect.stats.sketch import Heaviest, Histogram
 from pylogseg.inspect.stats.tops import Tops
-from pylogseg.reading.log_reader import LogFiles, logs_of
+from pylogseg.reading.logs import LogFiles, logs_of
 from pylogseg.reporting import commands
 from pylogseg.reporting.facts import (
     AbortedFact,

@@ -15,7 +15,7 @@ from pylogseg.format.codec_error import with_option
 from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
 from pylogseg.reading import scan
-from pylogseg.reading.log_reader import LogFiles, check_once, logs_of
+from pylogseg.reading.logs import LogFiles, check_once, logs_of
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.reading.plan import is_all_damage
 from pylogseg.reading.ranges import Extent

@@ -12,7 +12,8 @@ from pylogseg.disk.disk import Disk, Partition, Segment, as_disk
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.reading.column_names import BATCH_COLUMNS, check_columns
-from pylogseg.reading.log_reader import ReadScope, logs_of, partitions_of, topics_of
+from pylogseg.reading.log_reader import ReadScope
+from pylogseg.reading.logs import logs_of, partitions_of, topics_of
 from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions
 from pylogseg.reading.scan import LogScan
 from pylogseg.reading.stream import Path

@@ -11,7 +11,7 @@ from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.errors import RequestError
 from pylogseg.reading.column_names import DEFAULT_COLUMNS
 from pylogseg.reading.latest import MEMORY_BYTES
-from pylogseg.reading.log_reader import LogFiles, topics_of
+from pylogseg.reading.logs import LogFiles, topics_of
 from pylogseg.reading.partition import IsolationLevel, OnCorrupt
 from pylogseg.reading.scan import record_stream
 from pylogseg.reading.stream import Moment, Path, read

@@ -16,10 +16,11 @@ from pylogseg.env.executor import processors
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import readable
 from pylogseg.inspect.stats.listing import shown_path
+from pylogseg.reading.bounds import matching, moment, of_log
 from pylogseg.reading.filters import fields_of
-from pylogseg.reading.log_reader import partitions_of
+from pylogseg.reading.logs import partitions_of
 from pylogseg.reading.partition import OPEN_END
-from pylogseg.reading.plan import cut, matching, moment, of_log
+from pylogseg.reading.plan import cut
 from pylogseg.reading.ranges import Range, UncutRange
 from pylogseg.reading.seek import largest_timestamp
 from pylogseg.reading.vanished import open_or_gap, unreadable_gap

@@ -1,4 +1,4 @@
-"""Variable-length integers of the record format (`docs/format.md`, "Primitive encodings").
+"""Variable-length integers of the record format, as `docs/format.md` has them at its beginning.
 
 A read takes a cursor and an end, and moves the cursor only on success. It never reads a byte at or after the end.
 As in Kafka, bits of a fifth byte (tenth, for 64 bits) that do not fit are dropped.

@@ -37,7 +37,7 @@ from pylogseg.log.state import Start
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.restoring.adopting_offsets import forget_cluster
 from pylogseg.offline.result import PartitionResult
-from pylogseg.reading.log_reader import logs_of
+from pylogseg.reading.logs import logs_of
 from pylogseg.values.internal.groups import TOPIC as GROUPS
 from pylogseg.values.internal.producers import ProducerRow, producers_of
 from pylogseg.values.internal.shares import TOPIC as SHARES

@@ -31,7 +31,7 @@ from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
 from pylogseg.offline.result import PartitionResult
 from pylogseg.offline.truncating import truncate
 from pylogseg.reading.copies import Damage, Good, LogCopies
-from pylogseg.reading.log_reader import partitions_of
+from pylogseg.reading.logs import partitions_of
 from pylogseg.reading.seek import offset_of_time
 from pylogseg.walker.gaps import offsets_text
 from pylogseg.walker.windows import Window

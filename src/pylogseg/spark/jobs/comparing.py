@@ -12,7 +12,7 @@ from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.offline.comparing import Difference
-from pylogseg.reading.log_reader import partitions_of
+from pylogseg.reading.logs import partitions_of
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.frames import read_segments
 from pylogseg.spark.jobs.restoring import exported

@@ -14,7 +14,7 @@ from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
 from pylogseg.inspect.stats.counting import Counting, counted
 from pylogseg.inspect.stats.groups import StatsGroup, stats_row, units_of
-from pylogseg.reading.log_reader import partitions_of
+from pylogseg.reading.logs import partitions_of
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.frames import read_segments
 from pylogseg.tables import counting

@@ -13,7 +13,8 @@ from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import lacking_for, texts_of
-from pylogseg.reading.log_reader import LogReader, logs_of
+from pylogseg.reading.log_reader import LogReader
+from pylogseg.reading.logs import logs_of
 from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.tables.export.file import Form

@@ -22,7 +22,8 @@ from pylogseg.format import text
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.reading import column_names
 from pylogseg.reading.arrow import columns as arrow
-from pylogseg.reading.log_reader import LogFiles, LogReader
+from pylogseg.reading.log_reader import LogReader
+from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import Chunk
 from pylogseg.tables.export.stores import ObjectStore
 from pylogseg.values.decoding import TypedBatches

@@ -24,7 +24,8 @@ from pylogseg.disk.disk import Segment
 from pylogseg.env.beside import scratch_folder, sweep
 from pylogseg.env.executor import Advance, Executor, Workload
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.reading.log_reader import LogFiles, LogReader
+from pylogseg.reading.log_reader import LogReader
+from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.stable_offset import last_stable_offset

@@ -19,7 +19,8 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
 from pylogseg.format.messages.control import control_kinds
 from pylogseg.reading.latest import Latest
-from pylogseg.reading.log_reader import LogFiles, in_time, logs_of, timed
+from pylogseg.reading.log_reader import in_time, timed
+from pylogseg.reading.logs import LogFiles, logs_of
 from pylogseg.reading.partition import Chunk, ReadOptions
 from pylogseg.values.internal.message_arrays import TypedRecords
 from pylogseg.values.internal.moment import Moment

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pylogseg.format.batches import BatchTable
-from pylogseg.reading.log_reader import LogFiles
+from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.transaction_markers import windows_between
 from pylogseg.walker.gaps import Gap

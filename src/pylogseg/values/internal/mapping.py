@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from pylogseg.format.records import RecordColumns
-from pylogseg.reading.log_reader import LogFiles, timed
+from pylogseg.reading.log_reader import timed
+from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.values.internal.offsets import OFFSETS, PartitionEnds
 

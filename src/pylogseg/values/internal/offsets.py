@@ -17,7 +17,7 @@ from pylogseg.disk.disk import Disk
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.files.status import parse_partition_metadata
 from pylogseg.format.names import FileKind
-from pylogseg.reading.log_reader import LogFiles
+from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.values.internal.groups import GroupRecords
 from pylogseg.values.internal.keyed import Notes, newest_replicas

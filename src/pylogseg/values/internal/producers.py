@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.files.snapshot import parse_snapshot
-from pylogseg.reading.log_reader import LogFiles
+from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.transaction_markers import marker_rows, windows_between
 from pylogseg.walker.windows import Window
 

@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 
 from pylogseg.disk.disk import Disk
 from pylogseg.format import bounded_json
-from pylogseg.reading.log_reader import logs_of
+from pylogseg.reading.logs import logs_of
 from pylogseg.reading.stream import read
 from pylogseg.values.schemas.schema import DEFAULT_CONTEXT, Deleted, Reference, Schema, context_of, guid_of
 

@@ -1,0 +1,136 @@
+"""The logs that a read goes over: which partitions and files they are, and where their records come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from pylogseg.disk.disk import Disk, Partition, Segment
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.names import FileKind
+from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
+from pylogseg.reading.seek import end_offset, offset_of_time
+from pylogseg.reading.stable_offset import Tail
+from pylogseg.walker.gaps import Gap, kind_of
+
+
+class LogSource(Protocol):
+    """A log that a `Reader` reads.
+
+    Records below ``log_start_offset`` are left out; negative offsets count from ``log_end_offset``. ``offset_of_time``
+    gives the first record that is not older, `OPEN_END` if there is none; ``chunks`` the records of a half-open range.
+    """
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    def offset_of_time(self, timestamp_ms: int) -> int: ...
+    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]: ...
+
+
+class LogFiles(NamedTuple):
+    """The files of one log: a partition's segments, or a single file."""
+
+    segments: Sequence[Segment]  #: By base offset.
+    log_start_offset: int
+    snapshots: dict[int, str]  #: Paths of producer snapshots by offset.
+    name: str = ""  #: Of the partition, or the path of the file if the folder has no partition's name.
+    error: StorageError | None = None  #: Why the segments cannot be listed.
+    path: str = ""  #: Of the partition's folder, or of the file.
+    tail: Tail | None = None  #: The known end of the log, for callers that read it repeatedly.
+
+    @property
+    def log_end_offset(self) -> int:
+        """See `LogSource`."""
+        return end_offset(self.segments)
+
+    def offset_of_time(self, timestamp_ms: int) -> int:
+        """See `LogSource`."""
+        return offset_of_time(self.segments, timestamp_ms, OPEN_END, self.log_start_offset)
+
+    def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
+        """See `LogSource`. A log that cannot be listed is an error, or a gap from the first offset on."""
+        if self.error is None:
+            yield from PartitionReader(self.segments, first_offset, end_offset, options, self.snapshots, tail=self.tail)
+        elif options.on_corrupt == "raise" and not options.skip_unreadable:
+            raise _copy_of(self.error)
+        else:
+            reason = f"cannot {self.error.operation}: {self.error.reason}"
+            gap = Gap(self.error.path, kind_of(self.error), 0, 0, first_offset, None, reason, True)
+            options.gaps.append(gap)
+
+
+def partitions_of(disk: Disk) -> list[Partition]:
+    """Return the partitions to read: live ones; others only if they are named or if there are no others.
+
+    Unreadable ones come last, so that everything readable is read before an error ends the reading. Raises RequestError
+    if one lies in two folders.
+    """
+    is_named = disk.is_named or len(disk.partitions) == 1
+    chosen = [p for p in disk.partitions if is_named or not p.state]
+    check_once(chosen)
+    return [p for p in chosen if p.error is None] + [p for p in chosen if p.error is not None]
+
+
+def check_once(partitions: Iterable[Partition]) -> None:
+    """Refuse partitions with two folders: their records would be read twice."""
+    seen: dict[str, Partition] = {}
+    for partition in partitions:
+        if partition.topic:
+            name = partition.name if partition.state else f"{partition.topic}-{partition.partition}"
+            other = seen.setdefault(name, partition)
+            if other is not partition:
+                raise RequestError(
+                    f"{name} lies in two folders, {other.path} and {partition.path}: are they replicas of two brokers, "
+                    "or did a move end in the middle? Name the one that is meant"
+                )
+
+
+def logs_of(disk: Disk, *, from_log_start: bool = True) -> list[LogFiles]:
+    """Return single files and what `partitions_of` selects, as logs; StorageError if none can be listed."""
+    chosen = partitions_of(disk)
+    if chosen and chosen[0].error is not None and not disk.loose:
+        raise _copy_of(chosen[0].error)
+    logs = [
+        LogFiles(
+            p.segments,
+            p.log_start_offset if from_log_start else 0,
+            _snapshots(p),
+            f"{p.topic}-{p.partition}" if p.topic else p.path,
+            p.error,
+            p.path,
+        )
+        for p in chosen
+    ]
+    loose = [
+        LogFiles(
+            [segment],
+            0,
+            {},
+            f"{segment.topic}-{segment.partition}" if segment.topic else segment.path,
+            None,
+            segment.path,
+        )
+        for segment in disk.loose
+    ]
+    readable = sum(log.error is None for log in logs)
+    return logs[:readable] + loose + logs[readable:]
+
+
+def _copy_of(error: StorageError) -> StorageError:
+    """Return a copy of an error that can be raised again."""
+    return type(error)(error.path, error.operation, error.reason, error.errno)
+
+
+def _snapshots(partition: Partition) -> dict[int, str]:
+    return {
+        other.name.offset: other.path
+        for other in partition.others
+        if other.name.kind is FileKind.PRODUCER_SNAPSHOT and not other.name.suffix and other.name.offset is not None
+    }
+
+
+def topics_of(logs: Iterable[LogFiles]) -> list[str]:
+    """Return the topics of logs, sorted; those without a segment have none."""
+    return sorted({log.segments[0].topic for log in logs if log.segments})
