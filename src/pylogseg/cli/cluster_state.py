@@ -17,7 +17,7 @@ from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.values.internal.cluster_state import ClusterState, cluster_state
-from pylogseg.values.internal.moment import AsOf
+from pylogseg.values.internal.cut_off import AsOf
 
 F = TypeVar("F", bound=Callable[..., Any])
 Row = dict[str, Any]

@@ -94,14 +94,6 @@ class Segment:
         """Open the file of batches; if a sealed one is truncated while it is read, that is an error."""
         return self.files.open(self.path, sealed=not self.is_last)
 
-    def can_be_opened(self) -> bool:
-        """Check whether the file of batches is there and may be read, now."""
-        try:
-            self.open().close()
-        except StorageError:
-            return False
-        return True
-
     @property
     def is_swapped_in(self) -> bool:
         """True if a replacement of segments was interrupted, and a load ends it by giving this file its name."""

@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.errors import RequestError
+from pylogseg.disk.disk import Segment
+from pylogseg.errors import RequestError, StorageError
 from pylogseg.format import text
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import RecordColumns
@@ -233,7 +234,7 @@ class LogReader:
     def _of(self, share: Share, target_bytes: int | None) -> Iterator[LogReader]:
         """Yield the readers of a share of a segment: one, if it cannot be opened, which then is said once."""
         whole = replace(self.apart(), log=self.log._replace(segments=[share.segment]))
-        if target_bytes is None or share.segment.size <= target_bytes or not share.segment.can_be_opened():
+        if target_bytes is None or share.segment.size <= target_bytes or not _can_be_opened(share.segment):
             yield whole
             return
         ranges = list(cut(placed(share), target_bytes))
@@ -259,6 +260,15 @@ class LogReader:
         """Yield the selected records; no chunk is empty."""
         offsets, times = (self.first_offset, self.end_offset), (self.since, self.until)
         yield from chunks_of(self.log, offsets, times, self.options, self.filter, self.latest)
+
+
+def _can_be_opened(segment: Segment) -> bool:
+    """Check whether the file of batches is there and may be read, now."""
+    try:
+        segment.open().close()
+    except StorageError:
+        return False
+    return True
 
 
 def first_chunks(readers: Iterable[LogReader]) -> Iterator[Chunk]:

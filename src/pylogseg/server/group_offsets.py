@@ -8,9 +8,9 @@ from pylogseg.disk.disk import Disk
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import printable
 from pylogseg.server.committed import Committed, Offsets
+from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.groups import TOPIC, GroupRecords
 from pylogseg.values.internal.keyed import Notes
-from pylogseg.values.internal.moment import Moment
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def check_groups(disk: Disk) -> None:
 def group_offsets(disk: Disk) -> Offsets:
     """Return the committed offsets of all groups on a disk; what cannot be read is logged."""
     notes = Notes()
-    records = GroupRecords.read(disk, Moment(), notes)
+    records = GroupRecords.read(disk, CutOff(), notes)
     for note in notes:
         _log.warning("%s", printable(note))
     newest: dict[tuple[str, str, int], int] = {}

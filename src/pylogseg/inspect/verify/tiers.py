@@ -19,8 +19,8 @@ from pylogseg.format.names import FileKind, partition_folder_name
 from pylogseg.inspect.verify.findings import TIER_LINKS, Finding, Level, of_error, of_failure
 from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.reading.copies import LogCopies
+from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.keyed import Notes
-from pylogseg.values.internal.moment import Moment
 from pylogseg.values.internal.remote import STATES, TOPIC, remote_table
 from pylogseg.walker.gaps import GapKind, offsets_text
 
@@ -300,7 +300,7 @@ def check_metadata(
         where = ", ".join(log_dir.path for log_dir in metadata.log_dirs) or "what was given"
         raise RequestError(f"{where}: no partition of {TOPIC} here to compare the tier with")
     notes = Notes()
-    rows = remote_table(metadata, Moment(), notes).to_pylist()
+    rows = remote_table(metadata, CutOff(), notes).to_pylist()
     for text in notes.damage:
         yield Finding(tier.url, "tier-metadata", True, text)
     not_checked += [text for text in notes if text not in notes.damage]

@@ -19,12 +19,12 @@ from pylogseg.reading.seek import end_offset
 from pylogseg.values.internal import transactions
 from pylogseg.values.internal.cluster_tables import SCHEMAS, cluster_table
 from pylogseg.values.internal.connectors import CONNECTORS, connector_table
+from pylogseg.values.internal.cut_off import AsOf, CutOff
 from pylogseg.values.internal.groups import GROUPS, MEMBERS, Group, GroupRecords, groups_of, groups_table, members_table
 from pylogseg.values.internal.image import Image
 from pylogseg.values.internal.keyed import Notes
 from pylogseg.values.internal.lag import Unread, first_unread, newest_timestamp
 from pylogseg.values.internal.mapping import MAPPED, map_offsets
-from pylogseg.values.internal.moment import AsOf, Moment
 from pylogseg.values.internal.offsets import LAGS, OFFSETS, PartitionEnds, offsets_table, topic_names, with_lags
 from pylogseg.values.internal.remote import REMOTE_SEGMENTS, remote_table
 from pylogseg.values.internal.schema_table import SCHEMAS as SCHEMA_COLUMNS
@@ -58,26 +58,26 @@ class ClusterState:
         What was left out of the tables: damage, records of unknown types, partitions in two folders.
     """
 
-    def __init__(self, disk: Disk, moment: Moment, show_secrets: bool) -> None:
-        self._disk, self._moment, self._show_secrets = disk, moment, show_secrets
+    def __init__(self, disk: Disk, cut_off: CutOff, show_secrets: bool) -> None:
+        self._disk, self._cut_off, self._show_secrets = disk, cut_off, show_secrets
         self.notes = Notes()
         self._makers: dict[str, Callable[[], pa.Table]] = {
             "groups": lambda: groups_table(self._groups, self._offset_counts()),
             "group_members": lambda: members_table(self._groups),
             "group_offsets": lambda: self._group_offsets,
             "group_lags": lambda: with_lags(self._group_offsets, self._ends),
-            "share_offsets": lambda: share_table(disk, moment, self._image, self._ends, self.notes),
+            "share_offsets": lambda: share_table(disk, cut_off, self._image, self._ends, self.notes),
             "transactions": self._transactions,
             "open_transactions": self._open_transactions,
-            "producers": lambda: transactions.producers_table(disk, moment, self.notes),
-            "remote_segments": lambda: remote_table(disk, moment, self.notes),
-            "connectors": lambda: connector_table(disk, moment, self.notes, show_secrets=show_secrets),
-            "schemas": lambda: schemas_table(disk, moment, self.notes),
+            "producers": lambda: transactions.producers_table(disk, cut_off, self.notes),
+            "remote_segments": lambda: remote_table(disk, cut_off, self.notes),
+            "connectors": lambda: connector_table(disk, cut_off, self.notes, show_secrets=show_secrets),
+            "schemas": lambda: schemas_table(disk, cut_off, self.notes),
         }
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return what makes it again, in another process: it reads what it is asked for there."""
-        return type(self), (self._disk, self._moment, self._show_secrets)
+        return type(self), (self._disk, self._cut_off, self._show_secrets)
 
     def __repr__(self) -> str:
         """Return a short text."""
@@ -178,18 +178,18 @@ class ClusterState:
         if not folders:
             return None
         folder = max(folders, key=lambda partition: end_offset(partition.segments))
-        image = Image.read(folder.path, self._moment.ends.get(f"{METADATA_TOPIC}-0"), self._moment.until_ms)
+        image = Image.read(folder.path, self._cut_off.ends.get(f"{METADATA_TOPIC}-0"), self._cut_off.until_ms)
         self.notes.add_damage(*image.damage)
         self.notes.add_left_out(*(f"{folder.path}: {what}, were left out ({n})" for what, n in image.unread().items()))
         return image
 
     @cached_property
     def _ends(self) -> PartitionEnds:
-        return PartitionEnds(self._disk, self._moment, self.notes)
+        return PartitionEnds(self._disk, self._cut_off, self.notes)
 
     @cached_property
     def _records(self) -> GroupRecords:
-        found = GroupRecords.read(self._disk, self._moment, self.notes)
+        found = GroupRecords.read(self._disk, self._cut_off, self.notes)
         return found
 
     @cached_property
@@ -209,15 +209,15 @@ class ClusterState:
         return offsets_table(self._records, self._image.topic_ids if self._image else None, self._ends)
 
     def _transactions(self) -> pa.Table:
-        rows = transactions.transaction_rows(self._disk, self._moment, self.notes)
+        rows = transactions.transaction_rows(self._disk, self._cut_off, self.notes)
         return pa.Table.from_pylist(rows, transactions.TRANSACTIONS)
 
     def _open_transactions(self) -> pa.Table:
-        return transactions.open_table(self._disk, self._moment, self.notes, self._now_ms())
+        return transactions.open_table(self._disk, self._cut_off, self.notes, self._now_ms())
 
     def _now_ms(self) -> int:
         """The moment, or the clock's time."""
-        return time.time_ns() // 1_000_000 if self._moment.until_ms is None else self._moment.until_ms - 1
+        return time.time_ns() // 1_000_000 if self._cut_off.until_ms is None else self._cut_off.until_ms - 1
 
 
 def cluster_state(
@@ -254,7 +254,7 @@ def cluster_state(
     >>> state.table("groups")["group"].to_pylist()
     ['g-consumer', 'g-live-classic', 'g-live-consumer', 'g-static']
     """
-    return ClusterState(as_disk(path), Moment.of(as_of), show_secrets)
+    return ClusterState(as_disk(path), CutOff.of(as_of), show_secrets)
 
 
 __all__: list[Any] = ["ClusterState", "cluster_state"]

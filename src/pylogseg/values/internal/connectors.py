@@ -14,8 +14,8 @@ from pylogseg.format import bounded_json
 from pylogseg.format.messages.connect import KEYS, LOOKED_AT, kind_of
 from pylogseg.format.messages.secrets import MASK, is_secret_of_connector
 from pylogseg.reading.partition import ReadOptions
+from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.keyed import KeyedLog, Notes, newest_replicas
-from pylogseg.values.internal.moment import Moment
 
 _TASK = pa.struct([pa.field(name, pa.string()) for name in ("task", "state", "workerId", "trace")])
 _OFFSET = pa.struct([pa.field(name, pa.string()) for name in ("partition", "offset")])
@@ -46,17 +46,17 @@ class _Record(NamedTuple):
     place: str
 
 
-def connector_table(disk: Disk, moment: Moment, notes: Notes, *, show_secrets: bool) -> pa.Table:
+def connector_table(disk: Disk, cut_off: CutOff, notes: Notes, *, show_secrets: bool) -> pa.Table:
     """Return a row for each connector that has settings; secrets in these are masked unless they are wanted."""
     topics = _topics(disk)
-    statuses = {record.key: record for record in _last(disk, topics["status"], moment, notes)}
+    statuses = {record.key: record for record in _last(disk, topics["status"], cut_off, notes)}
     offsets = defaultdict(list)
-    for record in _last(disk, topics["offset"], moment, notes):
+    for record in _last(disk, topics["offset"], cut_off, notes):
         name, partition = bounded_json.loads(record.key)[:2]
         offsets[name].append({"partition": json.dumps(partition), "offset": json.dumps(record.value)})
     rows = []
     for topic in topics["config"]:
-        found = {record.key: record for record in _last(disk, [topic], moment, notes)}
+        found = {record.key: record for record in _last(disk, [topic], cut_off, notes)}
         for key, record in found.items():
             if key.startswith("connector-"):
                 name = key.removeprefix("connector-")
@@ -136,11 +136,11 @@ def _text(raw: bytes | None) -> str | None:
         return None
 
 
-def _last(disk: Disk, topics: list[str], moment: Moment, notes: Notes) -> Iterator[_Record]:
+def _last(disk: Disk, topics: list[str], cut_off: CutOff, notes: Notes) -> Iterator[_Record]:
     """Yield the last record of each key that counts, its value from JSON."""
     for topic in topics:
         for log in newest_replicas(disk, topic, notes):
-            for columns, segment in KeyedLog(log, moment, notes).last_of_each_key():
+            for columns, segment in KeyedLog(log, cut_off, notes).last_of_each_key():
                 for i, offset in enumerate(columns.offset.tolist()):
                     place = f"{segment.path}: offset {offset}"
                     try:

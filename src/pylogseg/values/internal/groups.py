@@ -17,9 +17,9 @@ from pylogseg.format.messages.program import decode_columns, heads
 from pylogseg.format.messages.schema import message, numbered
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.partition import Chunk
+from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.keyed import KeyedLog, Notes, newest_replicas
 from pylogseg.values.internal.message_arrays import message_arrays, typed_records
-from pylogseg.values.internal.moment import Moment
 
 TOPIC = "__consumer_offsets"
 _Row = dict[str, Any]
@@ -86,13 +86,13 @@ class GroupRecords:
     emptied: dict[str, int]
 
     @classmethod
-    def read(cls, disk: Disk, moment: Moment, notes: Notes) -> GroupRecords:
+    def read(cls, disk: Disk, cut_off: CutOff, notes: Notes) -> GroupRecords:
         """Read all partitions of the topic."""
         parts: dict[int, list[pa.Table]] = defaultdict(list)
         pending: list[_Row] = []
         emptied: dict[str, int] = {}
         for log in newest_replicas(disk, TOPIC, notes):
-            keyed = KeyedLog(log, moment, notes)
+            keyed = KeyedLog(log, cut_off, notes)
             gone = _Tombstones()
             typed = typed_records(TOPIC, gone.noted(keyed.last_of_each_key(tombstones=True)))
             emptied |= dict.fromkeys(gone.emptied(), int(log.name.rpartition("-")[2]))

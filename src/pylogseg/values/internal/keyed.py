@@ -22,8 +22,8 @@ from pylogseg.reading.latest import Latest
 from pylogseg.reading.log_reader import in_time, timed
 from pylogseg.reading.logs import LogFiles, logs_of
 from pylogseg.reading.partition import Chunk, ReadOptions
+from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.message_arrays import TypedRecords
-from pylogseg.values.internal.moment import Moment
 
 _Mask = npt.NDArray[np.bool_]
 
@@ -84,10 +84,10 @@ def newest_replicas(disk: Disk, topic: str, notes: Notes) -> list[LogFiles]:
 
 @dataclass
 class KeyedLog:
-    """One partition of a coordinator's topic up to a moment."""
+    """One partition of a coordinator's topic up to a cut-off."""
 
     log: LogFiles
-    moment: Moment
+    cut_off: CutOff
     notes: Notes
     _markers: dict[int, tuple[npt.NDArray[np.int64], _Mask]] | None = field(default=None, repr=False)
     #: Whether a batch of an open transaction was met; None until the batches were looked at.
@@ -97,10 +97,10 @@ class KeyedLog:
         return ReadOptions(on_corrupt="skip", skip_unreadable=True, **other)
 
     def read(self, options: ReadOptions) -> Iterator[Chunk]:
-        """Yield what the options want, up to the moment."""
-        until = self.moment.until_ms
+        """Yield what the options want, up to the cut-off."""
+        until = self.cut_off.until_ms
         for chunk in self.log.chunks(
-            self.log.log_start_offset, self.moment.end(self.log.name), timed(options, None, until)
+            self.log.log_start_offset, self.cut_off.end(self.log.name), timed(options, None, until)
         ):
             columns = in_time(chunk.columns, None, until)
             if len(columns):

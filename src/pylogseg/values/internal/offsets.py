@@ -19,10 +19,10 @@ from pylogseg.format.files.status import parse_partition_metadata
 from pylogseg.format.names import FileKind
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import OPEN_END
+from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.groups import GroupRecords
 from pylogseg.values.internal.keyed import Notes, newest_replicas
 from pylogseg.values.internal.lag import Lag, lags_of
-from pylogseg.values.internal.moment import Moment
 
 _TIME = pa.timestamp("ms", tz="UTC")
 _NO_ID = "A" * 22
@@ -63,8 +63,8 @@ class Ends(NamedTuple):
 class PartitionEnds:
     """Looks up the ends of partitions once each, and only of those that are asked for."""
 
-    def __init__(self, disk: Disk, moment: Moment, notes: Notes) -> None:
-        self._disk, self._moment, self._notes = disk, moment, notes
+    def __init__(self, disk: Disk, cut_off: CutOff, notes: Notes) -> None:
+        self._disk, self._cut_off, self._notes = disk, cut_off, notes
         self._topics: dict[str, dict[int, LogFiles]] = {}
         self._found: dict[tuple[str, int], Ends] = {}
 
@@ -95,9 +95,9 @@ class PartitionEnds:
         return self._topics[topic]
 
     def _ends(self, log: LogFiles) -> Ends:
-        end = min(log.log_end_offset, self._moment.end(log.name))
-        if self._moment.until_ms is not None:
-            later = log.offset_of_time(self._moment.until_ms)
+        end = min(log.log_end_offset, self._cut_off.end(log.name))
+        if self._cut_off.until_ms is not None:
+            later = log.offset_of_time(self._cut_off.until_ms)
             end = min(end, later) if later != OPEN_END else end
         return Ends(log.log_start_offset, end)
 

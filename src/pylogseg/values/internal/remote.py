@@ -10,8 +10,8 @@ from pylogseg.disk.disk import Disk
 from pylogseg.errors import CorruptionError
 from pylogseg.format.messages.framing import decode_framed
 from pylogseg.reading.partition import ReadOptions
+from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.keyed import KeyedLog, Notes, newest_replicas
-from pylogseg.values.internal.moment import Moment
 from pylogseg.values.internal.offsets import utc
 
 TOPIC = "__remote_log_metadata"
@@ -88,11 +88,11 @@ def _row(segment: _Row, fields: _Row) -> _Row:
     }
 
 
-def remote_table(disk: Disk, moment: Moment, notes: Notes) -> pa.Table:
+def remote_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
     """Return a row for each remote segment that is not deleted; both offsets are in the segment."""
     found = _Segments()
     for log in newest_replicas(disk, TOPIC, notes):
-        keyed, options = KeyedLog(log, moment, notes), ReadOptions(on_corrupt="skip", skip_unreadable=True)
+        keyed, options = KeyedLog(log, cut_off, notes), ReadOptions(on_corrupt="skip", skip_unreadable=True)
         unknown = 0
         for columns, segment in keyed.read(options):
             for i, offset in enumerate(columns.offset.tolist()):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from pylogseg.disk.disk import Disk
+from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.keyed import Notes
-from pylogseg.values.internal.moment import Moment
 from pylogseg.values.schemas.topic import TOPIC, SchemaTopic
 
 _REFERENCE = pa.struct([("name", pa.string()), ("subject", pa.string()), ("version", pa.int32())])
@@ -25,9 +25,9 @@ SCHEMAS = pa.schema(
 )
 
 
-def schemas_table(disk: Disk, moment: Moment, notes: Notes) -> pa.Table:
+def schemas_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
     """The schemas of a disk; those deleted for good, whose text the log still has, come last."""
-    topic = SchemaTopic.of_disk(disk, moment.ends.get(f"{TOPIC}-0"), moment.until_ms)
+    topic = SchemaTopic.of_disk(disk, cut_off.ends.get(f"{TOPIC}-0"), cut_off.until_ms)
     if topic is None:
         return SCHEMAS.empty_table()
     notes += [note for note in topic.notes if note not in notes]

@@ -13,9 +13,9 @@ from pylogseg.disk.disk import Disk
 from pylogseg.errors import CorruptionError
 from pylogseg.format.messages.framing import decode_coordinator
 from pylogseg.reading.partition import ReadOptions
+from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.image import Image
 from pylogseg.values.internal.keyed import KeyedLog, Notes, newest_replicas
-from pylogseg.values.internal.moment import Moment
 from pylogseg.values.internal.offsets import PartitionEnds
 
 TOPIC = "__share_group_state"
@@ -105,11 +105,11 @@ def _merge(state: _Row | None, fields: _Row) -> _Row:
     return merged
 
 
-def share_states(disk: Disk, moment: Moment, notes: Notes) -> dict[tuple[str, str, int], _Row]:
+def share_states(disk: Disk, cut_off: CutOff, notes: Notes) -> dict[tuple[str, str, int], _Row]:
     """Return the state of each share-partition by group, topic id and partition."""
     states: dict[tuple[str, str, int], _Row] = {}
     for log in newest_replicas(disk, TOPIC, notes):
-        for key, number, fields in _records(KeyedLog(log, moment, notes), notes):
+        for key, number, fields in _records(KeyedLog(log, cut_off, notes), notes):
             at = key["groupId"], key["topicId"], key["partition"]
             if fields is None:
                 states.pop(at, None)
@@ -138,11 +138,11 @@ def _records(keyed: KeyedLog, notes: Notes) -> Iterator[tuple[_Row, int, _Row | 
     keyed.note_gaps(options)
 
 
-def share_table(disk: Disk, moment: Moment, image: Image | None, ends: PartitionEnds, notes: Notes) -> pa.Table:
+def share_table(disk: Disk, cut_off: CutOff, image: Image | None, ends: PartitionEnds, notes: Notes) -> pa.Table:
     """Return a row for each share-partition; its lag is what is neither below the start nor done with."""
     rows = []
     topics = image.topics if image else {}
-    for (group, topic_id, partition), state in share_states(disk, moment, notes).items():
+    for (group, topic_id, partition), state in share_states(disk, cut_off, notes).items():
         topic, start = topics.get(topic_id), state["startOffset"]
         end = ends.of(topic, partition).end if topic is not None else None
         delivered = state["deliveryCompleteCount"]

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 
 from pylogseg.disk.disk import Disk
+from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.keyed import KeyedLog, Notes, newest_replicas
 from pylogseg.values.internal.message_arrays import typed_records
-from pylogseg.values.internal.moment import Moment
 from pylogseg.values.internal.offsets import PartitionEnds, utc
 from pylogseg.values.internal.producers import ProducerRow, producers_of
 
@@ -65,11 +65,11 @@ OPEN = pa.schema(
 _Row = dict[str, Any]
 
 
-def transaction_rows(disk: Disk, moment: Moment, notes: Notes) -> list[_Row]:
+def transaction_rows(disk: Disk, cut_off: CutOff, notes: Notes) -> list[_Row]:
     """Return the last value of each transactional id, with the columns of `TRANSACTIONS`."""
     rows = []
     for log in newest_replicas(disk, TOPIC, notes):
-        typed = typed_records(TOPIC, KeyedLog(log, moment, notes).last_of_each_key())
+        typed = typed_records(TOPIC, KeyedLog(log, cut_off, notes).last_of_each_key())
         notes.add_typed(log.name, typed)
         for record in typed.tables[0].to_pylist() if 0 in typed.tables else ():
             rows.append(_transaction(record))
@@ -109,9 +109,9 @@ def producers(disk: Disk, ends: PartitionEnds, notes: Notes) -> Iterator[tuple[s
                 yield topic, partition, producer
 
 
-def producers_table(disk: Disk, moment: Moment, notes: Notes) -> pa.Table:
+def producers_table(disk: Disk, cut_off: CutOff, notes: Notes) -> pa.Table:
     """Return a row for each producer of each partition."""
-    names = {row["producerId"]: row["transactionalId"] for row in transaction_rows(disk, moment, notes)}
+    names = {row["producerId"]: row["transactionalId"] for row in transaction_rows(disk, cut_off, notes)}
     rows = [
         {
             "topic": topic,
@@ -124,21 +124,23 @@ def producers_table(disk: Disk, moment: Moment, notes: Notes) -> pa.Table:
             "openSinceOffset": _or_none(found.first_txn_offset),
             "transactionalId": names.get(found.producer_id),
         }
-        for topic, partition, found in producers(disk, PartitionEnds(disk, moment, notes), notes)
+        for topic, partition, found in producers(disk, PartitionEnds(disk, cut_off, notes), notes)
     ]
     return pa.Table.from_pylist(rows, PRODUCERS)
 
 
-def open_table(disk: Disk, moment: Moment, notes: Notes, now_ms: int, max_timeout_ms: int = MAX_TIMEOUT_MS) -> pa.Table:
+def open_table(
+    disk: Disk, cut_off: CutOff, notes: Notes, now_ms: int, max_timeout_ms: int = MAX_TIMEOUT_MS
+) -> pa.Table:
     """Return a row for each transaction that is open in a partition.
 
     It hangs if its producer wrote nothing for longer than any timeout, and no coordinator will end it: none of the
     transactional ids has the producer, or that id's transaction does not hold the partition.
     """
-    known = {row["producerId"]: row for row in transaction_rows(disk, moment, notes)}
+    known = {row["producerId"]: row for row in transaction_rows(disk, cut_off, notes)}
     rows = [
         open_row(topic, partition, found, known, now_ms, max_timeout_ms)
-        for topic, partition, found in producers(disk, PartitionEnds(disk, moment, notes), notes)
+        for topic, partition, found in producers(disk, PartitionEnds(disk, cut_off, notes), notes)
         if found.first_txn_offset >= 0
     ]
     return pa.Table.from_pylist(rows, OPEN)

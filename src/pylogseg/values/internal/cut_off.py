@@ -1,4 +1,4 @@
-"""A moment of a cluster: now, at a time, or below given offsets of its internal topics."""
+"""Where the state of a cluster ends: now, at a time, or below given offsets of its internal topics."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pylogseg.reading.partition import OPEN_END
 AsOf = int | datetime.datetime | Mapping[str, int]
 
 
-class Moment(NamedTuple):
+class CutOff(NamedTuple):
     """The cut-off of a state: a time, and offsets by partition; records from there on do not count."""
 
     until_ms: int | None = None
     ends: Mapping[str, int] = {}
 
     @classmethod
-    def of(cls, as_of: AsOf | None) -> Moment:
-        """Return the moment that a caller means: a time includes its own millisecond, and a datetime needs a zone."""
+    def of(cls, as_of: AsOf | None) -> CutOff:
+        """Return what a caller means: a time includes its own millisecond, and a datetime needs a zone."""
         if as_of is None:
             return cls()
         if isinstance(as_of, Mapping):
