@@ -29,11 +29,11 @@ from pylogseg.format.scratch import Scratch
 from pylogseg.format.words import check_word
 from pylogseg.reading.copies import told_of_copies
 from pylogseg.reading.offset_order import Order
+from pylogseg.reading.removed_segments import open_or_gap, unreadable_gap
 from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.stable_offset import Tail
 from pylogseg.reading.transaction_markers import Unopened
 from pylogseg.reading.transactions import Transactions, TxnIndexView
-from pylogseg.reading.vanished import open_or_gap, unreadable_gap
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import MEDIUM_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES, Window, walk
 

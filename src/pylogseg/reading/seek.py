@@ -19,7 +19,7 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.files.index import OffsetIndex, TimeIndex, TimestampOffset
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
-from pylogseg.reading.vanished import open_unless_removed
+from pylogseg.reading.removed_segments import open_unless_removed
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES, Window, walk
 
 _HEADER_BYTES = 61

@@ -30,7 +30,7 @@ from pylogseg.inspect.verify.segment import SegmentCheck
 from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.reading.header_reader import are_plain, header_table, read_headers
 from pylogseg.reading.partition import Throttle
-from pylogseg.reading.vanished import open_unless_removed, removed_gap
+from pylogseg.reading.removed_segments import open_unless_removed, removed_gap
 from pylogseg.reporting.series import Grown, SeriesCount
 from pylogseg.walker.gaps import GapKind
 

@@ -10,7 +10,7 @@ from pylogseg.format.escape import printable
 from pylogseg.server.committed import Committed, Offsets
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.groups import TOPIC, GroupRecords
-from pylogseg.values.internal.keyed import Notes
+from pylogseg.values.internal.notes import Notes
 
 _log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind
 from pylogseg.log.log import Log
 from pylogseg.reading.offset_order import Order
-from pylogseg.reading.vanished import open_or_gap
+from pylogseg.reading.removed_segments import open_or_gap
 from pylogseg.server.sources import place
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window, walk

@@ -22,8 +22,8 @@ from pylogseg.reading.logs import partitions_of
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.plan import cut
 from pylogseg.reading.ranges import Range, UncutRange
+from pylogseg.reading.removed_segments import open_or_gap, unreadable_gap
 from pylogseg.reading.seek import largest_timestamp
-from pylogseg.reading.vanished import open_or_gap, unreadable_gap
 from pylogseg.tables.batch_rows import BATCHES, of_gap, of_range
 from pylogseg.tables.index_rows import INDEXES, of_indexes
 from pylogseg.tables.listing_rows import PARTITIONS, SEGMENTS, of_partitions, of_segments

@@ -16,8 +16,8 @@ from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
+from pylogseg.reading.removed_segments import open_unless_removed
 from pylogseg.reading.seek import end_offset, headers_from, holds, position_of_offset, time_index
-from pylogseg.reading.vanished import open_unless_removed
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES, Window, walk
 
 

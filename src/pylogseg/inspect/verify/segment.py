@@ -21,7 +21,7 @@ from pylogseg.inspect.verify.records import RecordsCheck
 from pylogseg.inspect.verify.segment_report import MAX_MISSING, SegmentReport
 from pylogseg.reading.header_reader import plain_batches
 from pylogseg.reading.partition import OPEN_END
-from pylogseg.reading.vanished import open_unless_removed, removed_gap
+from pylogseg.reading.removed_segments import open_unless_removed, removed_gap
 from pylogseg.walker.base_offsets import Judged, judge
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window

@@ -20,7 +20,7 @@ from pylogseg.inspect.verify.findings import TIER_LINKS, Finding, Level, of_erro
 from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.reading.copies import LogCopies
 from pylogseg.values.internal.cut_off import CutOff
-from pylogseg.values.internal.keyed import Notes
+from pylogseg.values.internal.notes import Notes
 from pylogseg.values.internal.remote import STATES, TOPIC, remote_table
 from pylogseg.walker.gaps import GapKind, offsets_text
 

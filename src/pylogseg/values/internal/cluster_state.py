@@ -22,9 +22,9 @@ from pylogseg.values.internal.connectors import CONNECTORS, connector_table
 from pylogseg.values.internal.cut_off import AsOf, CutOff
 from pylogseg.values.internal.groups import GROUPS, MEMBERS, Group, GroupRecords, groups_of, groups_table, members_table
 from pylogseg.values.internal.image import Image
-from pylogseg.values.internal.keyed import Notes
 from pylogseg.values.internal.lag import Unread, first_unread, newest_timestamp
 from pylogseg.values.internal.mapping import MAPPED, map_offsets
+from pylogseg.values.internal.notes import Notes
 from pylogseg.values.internal.offsets import LAGS, OFFSETS, PartitionEnds, offsets_table, topic_names, with_lags
 from pylogseg.values.internal.remote import REMOTE_SEGMENTS, remote_table
 from pylogseg.values.internal.schema_table import SCHEMAS as SCHEMA_COLUMNS

@@ -15,7 +15,8 @@ from pylogseg.format.messages.connect import KEYS, LOOKED_AT, kind_of
 from pylogseg.format.messages.secrets import MASK, is_secret_of_connector
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.values.internal.cut_off import CutOff
-from pylogseg.values.internal.keyed import KeyedLog, Notes, newest_replicas
+from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
+from pylogseg.values.internal.notes import Notes
 
 _TASK = pa.struct([pa.field(name, pa.string()) for name in ("task", "state", "workerId", "trace")])
 _OFFSET = pa.struct([pa.field(name, pa.string()) for name in ("partition", "offset")])

@@ -18,8 +18,9 @@ from pylogseg.format.messages.schema import message, numbered
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.partition import Chunk
 from pylogseg.values.internal.cut_off import CutOff
-from pylogseg.values.internal.keyed import KeyedLog, Notes, newest_replicas
+from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
 from pylogseg.values.internal.message_arrays import message_arrays, typed_records
+from pylogseg.values.internal.notes import Notes
 
 TOPIC = "__consumer_offsets"
 _Row = dict[str, Any]

@@ -21,8 +21,9 @@ from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.groups import GroupRecords
-from pylogseg.values.internal.keyed import Notes, newest_replicas
+from pylogseg.values.internal.keyed_log import newest_replicas
 from pylogseg.values.internal.lag import Lag, lags_of
+from pylogseg.values.internal.notes import Notes
 
 _TIME = pa.timestamp("ms", tz="UTC")
 _NO_ID = "A" * 22

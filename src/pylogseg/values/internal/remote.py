@@ -11,7 +11,8 @@ from pylogseg.errors import CorruptionError
 from pylogseg.format.messages.framing import decode_framed
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.values.internal.cut_off import CutOff
-from pylogseg.values.internal.keyed import KeyedLog, Notes, newest_replicas
+from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
+from pylogseg.values.internal.notes import Notes
 from pylogseg.values.internal.offsets import utc
 
 TOPIC = "__remote_log_metadata"

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from pylogseg.disk.disk import Disk
 from pylogseg.values.internal.cut_off import CutOff
-from pylogseg.values.internal.keyed import Notes
+from pylogseg.values.internal.notes import Notes
 from pylogseg.values.schemas.topic import TOPIC, SchemaTopic
 
 _REFERENCE = pa.struct([("name", pa.string()), ("subject", pa.string()), ("version", pa.int32())])

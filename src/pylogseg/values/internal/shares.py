@@ -15,7 +15,8 @@ from pylogseg.format.messages.framing import decode_coordinator
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.image import Image
-from pylogseg.values.internal.keyed import KeyedLog, Notes, newest_replicas
+from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
+from pylogseg.values.internal.notes import Notes
 from pylogseg.values.internal.offsets import PartitionEnds
 
 TOPIC = "__share_group_state"

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from pylogseg.disk.disk import Disk
 from pylogseg.values.internal.cut_off import CutOff
-from pylogseg.values.internal.keyed import KeyedLog, Notes, newest_replicas
+from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
 from pylogseg.values.internal.message_arrays import typed_records
+from pylogseg.values.internal.notes import Notes
 from pylogseg.values.internal.offsets import PartitionEnds, utc
 from pylogseg.values.internal.producers import ProducerRow, producers_of
 
