@@ -11,7 +11,7 @@ import pytest
 
 import pylogseg
 from pylogseg import offline
-from pylogseg.offline.redacting_batches import Blank
+from pylogseg.offline import Blank
 from pylogseg.reading.logs import logs_of
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.reading.partition import ReadOptions

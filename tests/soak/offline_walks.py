@@ -36,8 +36,8 @@ from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.recovery_report import ActionKind
+from pylogseg.offline import Blank
 from pylogseg.offline.options import FixedClock
-from pylogseg.offline.redacting_batches import Blank
 
 CONFIG = {
     "cleanup.policy": "compact,delete",

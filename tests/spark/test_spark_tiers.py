@@ -20,8 +20,8 @@ import pylogseg
 import pylogseg.spark
 from pylogseg.env.executor import Workload
 from pylogseg.errors import RequestError
+from pylogseg.offline import Until
 from pylogseg.offline.restoring.staging import Staging
-from pylogseg.offline.restoring.tier import Until
 from pylogseg.spark import jobs
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.options import parse

@@ -7,8 +7,10 @@ from pylogseg.offline.moving import move as move
 from pylogseg.offline.recoding import recode as recode
 from pylogseg.offline.recovering import recover as recover
 from pylogseg.offline.redacting import redact as redact
+from pylogseg.offline.redacting_batches import Blank as Blank
 from pylogseg.offline.reindexing import reindex as reindex
 from pylogseg.offline.repairing.command import repair as repair
 from pylogseg.offline.restoring.command import restore as restore
+from pylogseg.offline.restoring.tier import Until as Until
 from pylogseg.offline.retaining import retain as retain
 from pylogseg.offline.truncating import truncate as truncate

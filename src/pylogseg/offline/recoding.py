@@ -46,8 +46,8 @@ def recode(
         Write batches of magic 0 and 1, of brokers before 0.11, in the format of today.
     merge_bytes : int, optional
         Put batches that follow one another into one as long as its records have at most so many bytes, uncompressed.
-        Only batches without a producer, and only below the high watermark: see
-        `pylogseg.offline.recoding_batches.Merging`.
+        Only batches without a producer, of one leader epoch and one kind, below the high watermark: a replica cuts its
+        log at the bounds of batches, so nothing is merged that the others may not have.
     max_decompressed_bytes : int
         A partition with a batch that decompresses to more is given up: what a few bytes can declare has to fit into
         memory, several times over.

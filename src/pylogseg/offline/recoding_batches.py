@@ -26,21 +26,10 @@ _RECORD_BYTES = 8
 
 @dataclass(frozen=True)
 class Merging:
-    """Options for merging adjacent batches.
+    """Options for merging adjacent batches: of those without a producer, and so without a transaction."""
 
-    Only batches without a producer, and so without a transaction, of one leader epoch and one kind. A replica cuts its
-    log at the bounds of batches, so nothing is merged that the other replicas may not have.
-
-    Attributes
-    ----------
-    most_bytes : int
-        Uncompressed bytes of records that a merged batch holds at most.
-    below : int
-        Only batches that end below this offset: the high watermark.
-    """
-
-    most_bytes: int
-    below: int
+    most_bytes: int  #: Of records, uncompressed, that a merged batch holds at most.
+    below: int  #: Only batches that end below this offset: the high watermark.
 
 
 @dataclass(frozen=True)

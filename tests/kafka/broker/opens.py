@@ -41,7 +41,7 @@ from pylogseg.log.log import Log
 from pylogseg.log.offset_map import OffsetMap
 from pylogseg.log.producer_state import Origin
 from pylogseg.log.state import Start
-from pylogseg.offline.redacting_batches import Blank
+from pylogseg.offline import Blank
 from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.testing.clock import ManualClock, ManualScheduler
