@@ -42,10 +42,10 @@ typedef struct {
         c = PLS_TURN(c, 32); \
     } while (0)
 
-#define PLS_SIP_A 0x736F6D6570736575ull
-#define PLS_SIP_B (0x646F72616E646F6Dull ^ 0xEE)
-#define PLS_SIP_C 0x6C7967656E657261ull
-#define PLS_SIP_D 0x7465646279746573ull
+#define PLS_SIP_A UINT64_C(0x736F6D6570736575)
+#define PLS_SIP_B (UINT64_C(0x646F72616E646F6D) ^ 0xEE)
+#define PLS_SIP_C UINT64_C(0x6C7967656E657261)
+#define PLS_SIP_D UINT64_C(0x7465646279746573)
 
 /* The last word: the rest of the key, and its size. */
 static inline uint64_t pls_sip_tail(const uint8_t *p, int64_t size) {
