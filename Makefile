@@ -7,14 +7,19 @@ DATA := examples/data
 # All of src but what a build or an import leaves there: the page's assets and the table of messages are in the wheel, too.
 SOURCES := pyproject.toml setup.py $(shell find src -type f ! -name '*.pyc' ! -name '*.so' ! -name '*.pyd' ! -name '_*.c' ! -path '*.egg-info/*')
 
-.PHONY: demo spark-env test test-env check lowest kafka deep lint coverage bench docs soak wheel clean help
+# One line that names what is missing, before anything is made.
+NEEDS = lacking=$$(sh .ci/needs.sh $(PYTHON)) && test -z "$$lacking" || \
+	{ echo "make: this needs what is not installed; on Debian or Ubuntu: apt-get install $$lacking" >&2; exit 1; }
+
+.PHONY: demo spark-env test test-env check plain lowest newest spark-versions kafka deep lint coverage bench-env bench docs soak fuzz wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## what there is
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 28
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed: make PYTHON=python3.12 ...")'
+	@$(NEEDS)
 	$(PYTHON) -m venv $(VENV)
 
 # The package is built once, as a wheel, and installed from it: what is tested is what a user gets.
@@ -31,7 +36,7 @@ $(VENV)/.demo: $(VENV)/.wheel
 	$(BIN)/python -m pip install -q --disable-pip-version-check $(VENV)/wheel/*.whl
 	@touch $@
 
-$(VENV)/.test $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs $(VENV)/.spark $(VENV)/.coverage: $(VENV)/.%: $(VENV)/.wheel
+$(VENV)/.test $(VENV)/.check $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs $(VENV)/.spark $(VENV)/.coverage $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.wheel
 	wheel=$$(echo $(VENV)/wheel/*.whl) && $(BIN)/python -m pip install -q --disable-pip-version-check "$$wheel[$*]"
 	@touch $@
 
@@ -48,6 +53,7 @@ test-env: $(VENV)/.test
 # An environment of its own, with the extensions built in place: a change of Python needs no build, one of Cython only its module.
 CHECK := .venv-check
 $(CHECK)/.made: pyproject.toml
+	@$(NEEDS)
 	test -x $(CHECK)/bin/python || $(PYTHON) -m venv $(CHECK)
 	$(CHECK)/bin/python -m pip install -q --disable-pip-version-check 'setuptools>=77,<85' 'Cython>=3.1,<4'
 	$(CHECK)/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[check,lint]'
@@ -63,6 +69,10 @@ check: $(CHECK)/.made  ## lint, types, and the tests of what changed since BASE=
 test: test-env  ## build, install, and run all tests (ARGS='-k name' for some)
 	$(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
+plain: $(VENV)/.check  ## all tests that need no Java and no browser, with what `make check` installs
+	$(BIN)/python -m pytest -n auto --dist worksteal -m $(PLAIN) $(ARGS)
+
+PLAIN := "not kafka and not spark and not browser"
 # Resolved by uv, since pip has no such option; without Java, Spark and a browser, whose versions have a matrix of their own,
 # and without what the pages show: a size is that of the newest codec.
 lowest: $(VENV)/.wheel  ## the tests with the lowest versions that pyproject.toml allows, in .venv-lowest
@@ -71,7 +81,17 @@ lowest: $(VENV)/.wheel  ## the tests with the lowest versions that pyproject.tom
 	$(BIN)/uv pip compile -q --python .venv-lowest/bin/python --resolution lowest-direct --extra test --extra s3 --extra tier pyproject.toml -o .venv-lowest/requirements.txt
 	$(BIN)/uv pip install -q --python .venv-lowest/bin/python -r .venv-lowest/requirements.txt
 	$(BIN)/uv pip install -q --python .venv-lowest/bin/python --no-deps $(VENV)/wheel/*.whl
-	.venv-lowest/bin/python -m pytest -n auto --dist worksteal -m "not kafka and not spark and not browser and not newest" $(ARGS)
+	.venv-lowest/bin/python -m pytest -n auto --dist worksteal -m $(PLAIN)" and not newest" $(ARGS)
+
+# Also what is not released yet: what will break is seen before a user sees it.
+newest: $(VENV)/.wheel  ## the tests with the newest versions, pre-releases among them, in .venv-newest
+	$(BIN)/python -m pip install -q --disable-pip-version-check uv
+	rm -rf .venv-newest && $(BIN)/uv venv -q --python $(BIN)/python .venv-newest
+	wheel=$$(echo $(VENV)/wheel/*.whl) && $(BIN)/uv pip install -q --python .venv-newest/bin/python --prerelease allow --upgrade "$$wheel[check]"
+	.venv-newest/bin/python -m pytest -n auto --dist worksteal -m $(PLAIN)" and not newest" $(ARGS)
+
+spark-versions: $(VENV)/.test  ## the tests of Spark with each Spark from 4.0 to the newest
+	$(BIN)/python tests/soak spark-matrix 4.0 4.1 4.2 4 $(ARGS)
 
 kafka: test-env  ## every comparison with a real Kafka, for hours (KAFKA_VERSION=4.4.0; ARGS='opens fuzz' for some, ARGS=--list)
 	PYTHON=$(abspath $(BIN))/python tests/kafka/all.sh $(ARGS)
@@ -85,6 +105,8 @@ lint: $(VENV)/.lint  ## ruff (rules and format) and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy src tests/crash
 
+bench-env: $(VENV)/.bench
+
 bench: $(VENV)/.bench  ## the table of rates, side by side with other readers
 	$(BIN)/python asv_benchmarks/table.py $(ARGS)
 
@@ -97,9 +119,12 @@ docs: $(VENV)/.docs  ## the site, in site/
 soak: test-env  ## the property tests for hours, under other seeds each time
 	PYLOGSEG_DEEP=1 HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest $(ARGS)
 
+fuzz: $(VENV)/.test $(VENV)/.fuzz  ## hostile bytes that coverage leads to (needs clang); the corpus is build/corpus
+	PYTHON=$(abspath $(BIN))/python tests/sanitize.sh guided build/corpus $(ARGS)
+
 wheel: $(VENV)/.wheel  ## a wheel in dist/
 	mkdir -p dist && cp $(VENV)/wheel/*.whl dist/
 
 clean:  ## remove what was built
-	rm -rf $(VENV) .venv-lowest .venv-check build dist site src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-lowest .venv-newest .venv-check build dist site src/*.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	rm -f src/pylogseg/_*.c src/pylogseg/_*.so src/pylogseg/_native/_*.c src/pylogseg/_native/_*.so
