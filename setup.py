@@ -6,12 +6,16 @@ Switches, as environment variables:
   PYLOGSEG_COVERAGE=1                   counters for gcov, by lines of .pyx, .pxd and .h (tests/coverage.sh)
 """
 
+import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
+from Cython import __version__ as cython_version
 from Cython.Build import cythonize
 from setuptools import Extension, setup
+from setuptools.command.bdist_wheel import bdist_wheel
 
 sanitize = os.environ.get("PYLOGSEG_SANITIZE", "")
 checks = os.environ.get("PYLOGSEG_CHECKS", "") == "1"
@@ -69,4 +73,51 @@ if not {"sdist", "egg_info", "dist_info"}.intersection(sys.argv):
         extensions, force=stale, include_path=["src"], compiler_directives=directives, emit_linenums=coverage
     )
 
-setup(ext_modules=extensions)
+
+def bill_of_materials(version: str) -> dict[str, Any]:
+    """Return what is in a wheel beside our own files, in CycloneDX: the C that Cython adds, and Kafka's tables."""
+
+    def part(kind: str, group: str, name: str, version: str, what: str) -> dict[str, Any]:
+        path = f"{group}/{name}" if group else name.lower()
+        return {
+            "type": "library",
+            "bom-ref": f"pkg:{kind}/{path}@{version}",
+            **({"group": group} if group else {}),
+            "name": name,
+            "version": version,
+            "description": what,
+            "licenses": [{"license": {"id": "Apache-2.0"}}],
+            "purl": f"pkg:{kind}/{path}@{version}",
+        }
+
+    facts: dict[str, list[str]] = {}
+    for name in ("format/messages/schemas.json", "server/kafka.json"):
+        table = json.loads(Path("src/pylogseg", name).read_text(encoding="utf-8"))
+        facts.setdefault(table["kafka"], []).append(f"pylogseg/{name}")
+    parts = [part("pypi", "", "Cython", cython_version, "C of the extension modules")]
+    for kafka, names in facts.items():
+        parts.append(part("maven", "org.apache.kafka", "kafka-clients", kafka, f"facts in {' and '.join(names)}"))
+    this = part("pypi", "", "pylogseg", version, "the wheel")
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": this},
+        "components": parts,
+        "dependencies": [{"ref": this["bom-ref"], "dependsOn": [each["bom-ref"] for each in parts]}],
+    }
+
+
+class Wheel(bdist_wheel):
+    """A wheel that holds its bill of materials (PEP 770)."""
+
+    def write_wheelfile(self, wheelfile_base: str, *further: Any, **named: Any) -> None:
+        """Write WHEEL, and the bill beside it."""
+        super().write_wheelfile(wheelfile_base, *further, **named)
+        folder = Path(wheelfile_base, "sboms")
+        folder.mkdir(exist_ok=True)
+        bill = bill_of_materials(self.distribution.get_version())
+        (folder / "pylogseg.cdx.json").write_text(json.dumps(bill, indent=1) + "\n", encoding="utf-8")
+
+
+setup(ext_modules=extensions, cmdclass={"bdist_wheel": Wheel})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import json
 import os
 import shutil
 import site
@@ -22,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "pylogseg"
 #: A module without debug information; with it, it is five times as large.
 LARGEST_MODULE_BYTES = 700_000
+DATA = {"py.typed", "format/messages/schemas.json", "server/kafka.json"}
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +48,7 @@ def test_wheel_content(wheel: Path) -> None:
         "pytest_pylogseg.py",
     }
     written = {path.relative_to(SOURCE).as_posix() for kind in ("*.py", "*.pyi") for path in SOURCE.rglob(kind)}
-    data = {"py.typed", "format/messages/schemas.json", "server/kafka.json"}
-    data |= {f"reporting/assets/{path.name}" for path in (SOURCE / "reporting" / "assets").iterdir()}
+    data = DATA | {f"reporting/assets/{path.name}" for path in (SOURCE / "reporting" / "assets").iterdir()}
     assert written | data <= ours
     compiled = ours - written - data
     stubs = {stub.relative_to(SOURCE).with_suffix("").as_posix() for stub in SOURCE.rglob("*.pyi")}
@@ -55,6 +56,20 @@ def test_wheel_content(wheel: Path) -> None:
     assert {name.split(".")[0] for name in compiled} == stubs
     assert all(name.endswith((".so", ".pyd")) for name in compiled), "sources of the compiled part have no use here"
     assert max(sizes[f"pylogseg/{name}"] for name in compiled) < LARGEST_MODULE_BYTES
+
+
+def test_bill_of_materials(wheel: Path) -> None:
+    """PEP 770: what is in the wheel and is not ours, by names that scanners know."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if ".dist-info/sboms/" in name]
+        bill = json.loads(archive.read(name))
+        recorded = archive.read(name.partition("/")[0] + "/RECORD").decode()
+        kafka = {json.loads(archive.read(f"pylogseg/{each}"))["kafka"] for each in DATA if each.endswith(".json")}
+    assert f"{name},sha256=" in recorded
+    assert bill["metadata"]["component"]["purl"] == f"pkg:pypi/pylogseg@{pylogseg.__version__}"
+    names = [part["purl"].rpartition("@")[0] for part in bill["components"]]
+    assert set(names) == {"pkg:pypi/cython", "pkg:maven/org.apache.kafka/kafka-clients"}
+    assert {part["version"] for part in bill["components"] if part["name"] == "kafka-clients"} == kafka
 
 
 def test_wheel_without_a_compiler(wheel: Path, tmp_path: Path, examples: Path) -> None:
@@ -89,6 +104,7 @@ def test_metadata(wheel: Path) -> None:
     assert metadata["Requires-Python"] == ">=3.10"
 
 
+@pytest.mark.network
 def test_source_distribution(tmp_path: Path) -> None:
     """From a copy of what is in the repository, without what an earlier build left there."""
     copy = tmp_path / "copy"
