@@ -32,7 +32,7 @@ from pylogseg.format.codecs import (
     decompress,
     decompress_view,
 )
-from pylogseg.format.scratch import BODY_DTYPE, SOURCE_SHIFT
+from pylogseg.format.scratch import BODY_DTYPE, SOURCE_SHIFT, new_bytes
 
 __all__ = [
     "ARENA_BYTES",
@@ -68,13 +68,14 @@ class Arena:
     """Memory for decompressed bytes, which grows and is used again by the next `fill_bodies` with it.
 
     What `fill_bodies` returns keeps its memory alive, but the next call with the same arena overwrites it; who keeps
-    the bytes passes a fresh arena, or none. One thread at a time uses an arena.
+    the bytes passes a fresh arena, or none. One thread at a time uses an arena. `allocate` returns new memory.
     """
 
-    __slots__ = ("memory", "most")
+    __slots__ = ("_allocate", "memory", "most")
 
-    def __init__(self, capacity: int = 0) -> None:
-        self.memory: npt.NDArray[np.uint8] = np.empty(capacity, np.uint8)
+    def __init__(self, capacity: int = 0, allocate: Callable[[int], npt.NDArray[np.uint8]] = new_bytes) -> None:
+        self.memory = allocate(capacity)
+        self._allocate = allocate
         self.most: int | None = None
 
     def reserve(self, size: int, used: int) -> memoryview:
@@ -84,7 +85,7 @@ class Arena:
                 raise ArenaFullError(f"{size} bytes decompressed at once are more than {self.most}")
             # Untouched memory costs nothing until it is written, so doubling is cheap.
             doubled = 2 * len(self.memory)
-            larger = np.empty(max(size, doubled if self.most is None else min(doubled, self.most)), np.uint8)
+            larger = self._allocate(max(size, doubled if self.most is None else min(doubled, self.most)))
             larger[:used] = self.memory[:used]
             self.memory = larger
         return self.memory.data

@@ -504,7 +504,7 @@ def _bodies(
         # Codecs are loaded by the first compressed batch, not by the import.
         from pylogseg.format import compression
 
-        arena = compression.Arena() if scratch is None or scratch.arena is None else scratch.arena
+        arena = compression.Arena() if scratch is None else scratch.arena or compression.Arena(0, scratch.memory)
         if scratch is not None and scratch.with_arena:
             scratch.arena = arena
         bodies, data, errors = compression.fill_bodies(batches, buffer, file_position, limit=limit_bytes, arena=arena)

@@ -56,7 +56,8 @@ class Copies(NamedTuple):
     data: npt.NDArray[np.uint8]
 
 
-def _bytes(size: int) -> npt.NDArray[np.uint8]:
+def new_bytes(size: int) -> npt.NDArray[np.uint8]:
+    """Return memory of numpy's."""
     return np.empty(size, np.uint8)
 
 
@@ -79,7 +80,7 @@ class Scratch:
         self,
         with_arena: bool = True,
         besides: Besides = None,
-        allocate: Callable[[int], Any] = _bytes,
+        allocate: Callable[[int], Any] = new_bytes,
     ) -> None:
         self._columns: list[npt.NDArray[Any]] = []
         self._window = _NOTHING
@@ -87,13 +88,17 @@ class Scratch:
         self.arena: Any = None
         self.with_arena, self._besides, self._allocate = with_arena, besides, allocate
 
-    def window(self, size: int) -> memoryview | None:
-        """Return memory for so many bytes of a file that are decoded next; None where they must not be overwritten."""
+    def window(self, size: int) -> memoryview:
+        """Return memory for so many bytes of a file that are decoded next; new memory where they are kept."""
         if not self.with_arena:
-            return None
+            return self.memory(size).data
         if len(self._window) < size:
-            self._window = np.empty(size, np.uint8)
+            self._window = self.memory(size)
         return self._window.data[:size]
+
+    def memory(self, size: int) -> npt.NDArray[np.uint8]:
+        """Return new memory from `allocate`, which may have it from what was let go of: then no page of it is new."""
+        return np.frombuffer(self._allocate(size), np.uint8)
 
     def columns(self, room: int) -> list[npt.NDArray[Any]]:
         """Arrays of at least `room` items, one for each of `COLUMN_NAMES`."""
