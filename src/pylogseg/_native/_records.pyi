@@ -39,6 +39,30 @@ def decode(
     done: int = -1,
     at: int = 0,
 ) -> tuple[int, int, tuple[int, int, int, int, int], int, int]: ...
+def read_and_decode(
+    file: int,
+    position: int,
+    memory: memoryview,
+    piece_bytes: int,
+    first_offset: int,
+    last_offset: int,
+    rows: npt.NDArray[Any],
+    offset: Int64s,
+    timestamp: Int64s,
+    key_place: Int64s,
+    key_size: Int32s,
+    value_place: Int64s,
+    value_size: Int32s,
+    headers_place: Int64s,
+    header_count: Int32s,
+    batch: Int32s,
+    key_view: Bytes | None = None,
+    value_view: Bytes | None = None,
+    value_ends: Int32s | None = None,
+    value_data: Bytes | None = None,
+    key_ends: Int32s | None = None,
+    key_data: Bytes | None = None,
+) -> tuple[int, int, int, tuple[int, int, int, int, int], int, int]: ...
 def use_wide_copies(wide: bool) -> bool: ...
 def gather_binary(
     place: Int64s, size: Int32s, sources: tuple[Any, ...], offsets: Int32s, data: Bytes, validity: Bytes

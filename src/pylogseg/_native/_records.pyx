@@ -5,19 +5,24 @@ its bytes are read, so invalid columns of a caller cannot make a kernel read out
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport crc as checksum
 from pylogseg._native.kernels cimport record
 from pylogseg._native.kernels.batch cimport SOURCE_SHIFT, Body
 from pylogseg._native.kernels.buffers cimport SOURCES, Source, hold
+from pylogseg._native.kernels.readat cimport read_at
 from pylogseg._native.kernels.varint cimport read_varint
 
 import numpy as np
 
 checksum.pls_crc_init()
 record.pls_copies_init(True)
+
+cdef enum:
+    COPIED_VALUES = 2
+    COPIED_KEYS = 3
 
 cdef extern from *:
     """
@@ -106,6 +111,37 @@ cdef int64_t copies_into(record.Copies *to, int32_t[::1] ends, uint8_t[::1] data
     return min(room, ends.shape[0] - 1)
 
 
+cdef int64_t columns_into(
+    record.Columns *to, int64_t n,
+    int64_t[::1] offset, int64_t[::1] timestamp, int64_t[::1] key_place, int32_t[::1] key_size,
+    int64_t[::1] value_place, int32_t[::1] value_size, int64_t[::1] headers_place, int32_t[::1] header_count, int32_t[::1] batch,
+    uint8_t[::1] key_view, uint8_t[::1] value_view,
+    int32_t[::1] value_ends, uint8_t[::1] value_data, int32_t[::1] key_ends, uint8_t[::1] key_data,
+) except -1:
+    """Set the output of the decoder from slot `n` on; return the number of slots that all of it has room for."""
+    cdef int64_t room = min(offset.shape[0], timestamp.shape[0], key_place.shape[0], key_size.shape[0], value_place.shape[0],
+                            value_size.shape[0], headers_place.shape[0], header_count.shape[0], batch.shape[0])
+    memset(to, 0, sizeof(to[0]))
+    if key_view is not None and value_view is not None:
+        room = min(room, key_view.shape[0] // record.VIEW_BYTES, value_view.shape[0] // record.VIEW_BYTES)
+    room = copies_into(&to.keys, key_ends, key_data, n, room)
+    room = copies_into(&to.values, value_ends, value_data, n, room)
+    if room:
+        to.offset = &offset[0]
+        to.timestamp = &timestamp[0]
+        to.key_place = &key_place[0]
+        to.key_size = &key_size[0]
+        to.value_place = &value_place[0]
+        to.value_size = &value_size[0]
+        to.headers_place = &headers_place[0]
+        to.header_count = &header_count[0]
+        to.batch = &batch[0]
+        if key_view is not None and value_view is not None:
+            to.key_view = &key_view[0]
+            to.value_view = &value_view[0]
+    return room
+
+
 cdef inline bint has_room(const record.Copies *to, int64_t n, int64_t size) noexcept nogil:
     return to.ends == NULL or size <= to.room - to.ends[n]
 
@@ -161,8 +197,8 @@ def decode(
     cdef const uint8_t[::1] raw_bodies = bytes_of(bodies, sizeof(Body), "bodies")
     cdef Source[SOURCES] buffers
     cdef list held = hold(sources, buffers)
-    cdef Py_ssize_t i, count = len(rows), room = offset.shape[0]
-    cdef int64_t most, begin, records
+    cdef Py_ssize_t i, count = len(rows)
+    cdef int64_t most, begin, records, room
     cdef bint in_parts = done >= 0
     cdef int status = record.RECORD_OK
     cdef record.Columns columns
@@ -174,14 +210,9 @@ def decode(
         raise ValueError(f"slot {n} is outside of the columns")
     if in_parts and (count != 1 or first_row or crc or at < 0):
         raise ValueError("only a single batch is decoded in parts, without its CRC")
-    room = min(room, timestamp.shape[0], key_place.shape[0], key_size.shape[0], value_place.shape[0], value_size.shape[0],
-               headers_place.shape[0], header_count.shape[0], batch.shape[0])
-    if key_view is not None and value_view is not None:
-        room = min(room, key_view.shape[0] // record.VIEW_BYTES, value_view.shape[0] // record.VIEW_BYTES)
-    memset(&columns, 0, sizeof(columns))
+    room = columns_into(&columns, n, offset, timestamp, key_place, key_size, value_place, value_size, headers_place, header_count,
+                        batch, key_view, value_view, value_ends, value_data, key_ends, key_data)
     memset(&walk, 0, sizeof(walk))
-    room = copies_into(&columns.keys, key_ends, key_data, n, room)
-    room = copies_into(&columns.values, value_ends, value_data, n, room)
     if count == first_row:
         return count, n, tally_of(&tally), 0, 0
     cdef const header.BatchRow *rows_of = <const header.BatchRow *>&raw[0]
@@ -191,19 +222,6 @@ def decode(
     cdef Body body = bodies_of[first_row]
     if in_parts and (row.magic != 2 or at > body.size or done > row.count or room <= n):
         raise ValueError("the batch is not of magic 2, has no such part, or there are no slots")
-    if room:
-        columns.offset = &offset[0]
-        columns.timestamp = &timestamp[0]
-        columns.key_place = &key_place[0]
-        columns.key_size = &key_size[0]
-        columns.value_place = &value_place[0]
-        columns.value_size = &value_size[0]
-        columns.headers_place = &headers_place[0]
-        columns.header_count = &header_count[0]
-        columns.batch = &batch[0]
-        if key_view is not None and value_view is not None:
-            columns.key_view = &key_view[0]
-            columns.value_view = &value_view[0]
     with nogil:
         for i in range(first_row, count):
             if i > first_row:
@@ -255,6 +273,133 @@ def decode(
     if status == record.RECORD_OK:
         return count, n, tally_of(&tally), 0, walk.source + (walk.p - walk.origin) if in_parts else 0
     return i, n, tally_of(&tally), status, body.place if walk.p == NULL else walk.source + (walk.p - walk.origin)
+
+
+def read_and_decode(
+    int file, int64_t position, uint8_t[::1] memory not None, int64_t piece_bytes, int64_t first_offset, int64_t last_offset,
+    rows not None,
+    int64_t[::1] offset not None, int64_t[::1] timestamp not None,
+    int64_t[::1] key_place not None, int32_t[::1] key_size not None,
+    int64_t[::1] value_place not None, int32_t[::1] value_size not None,
+    int64_t[::1] headers_place not None, int32_t[::1] header_count not None, int32_t[::1] batch not None,
+    uint8_t[::1] key_view=None, uint8_t[::1] value_view=None,
+    int32_t[::1] value_ends=None, uint8_t[::1] value_data=None,
+    int32_t[::1] key_ends=None, uint8_t[::1] key_data=None,
+):
+    """Read good batches of magic 2 without compression from an open file, and decode them, a piece after the other.
+
+    So a byte is checked and decoded while the cache has it from the reading; and where all that it holds is copied, the
+    next bytes overwrite it before it leaves the cache for memory. Places of what is copied are those of the copy: values
+    are source 2, keys source 3. It ends before what is anything but good batches of that kind, of which nothing is said,
+    and where rows, columns or memory are full. Other parameters are those of `decode`.
+
+    Parameters
+    ----------
+    file, position : int
+        A descriptor, and where to read.
+    memory : uint8 array
+        For the bytes, source 0: as many are read.
+    piece_bytes : int
+        Bytes that are read at a time.
+    first_offset, last_offset : int
+        Batches that end before the first offset, and begin the file, are checked but not decoded. It ends after a batch
+        that reaches the last one.
+    rows : items of `BATCH_DTYPE`
+        Filled.
+
+    Returns
+    -------
+    count, before : int
+        Rows filled, and how many of them were not decoded: the others are numbered from 0 on in the columns.
+    n : int
+        Slots filled.
+    tally : tuple of int
+        As of `decode`.
+    done, filled : int
+        Bytes of the batches, and bytes that were read; -1 for the second if there are fewer than asked for.
+    """
+    cdef uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
+    cdef header.BatchRow *rows_of = <header.BatchRow *>&raw[0] if raw.shape[0] else NULL
+    cdef header.BatchRow row
+    cdef int64_t room, most, begin, n = 0, size = memory.shape[0], filled = 0, done = 0, behind = 0, length = 0, piece
+    cdef Py_ssize_t count = 0, before = 0, table = len(rows)
+    cdef int ending, error = 0
+    cdef bint is_kept = False, is_short
+    cdef uint8_t *base
+    cdef uint8_t *p
+    cdef record.Columns columns
+    cdef record.Walk walk
+    cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0]
+    if piece_bytes < 1:
+        raise ValueError(f"pieces of {piece_bytes} bytes")
+    room = columns_into(&columns, 0, offset, timestamp, key_place, key_size, value_place, value_size, headers_place, header_count,
+                        batch, key_view, value_view, value_ends, value_data, key_ends, key_data)
+    if not (size and table and room):
+        return 0, 0, 0, tally_of(&tally), 0, 0
+    memset(&walk, 0, sizeof(walk))
+    walk.origin = base = &memory[0]
+    with nogil:
+        while count < table:
+            p = base + (done - behind)
+            ending = header.frame(p, base + (filled - behind), &length)
+            if ending != header.MORE:
+                is_short = ending == header.TORN or filled - done < header.PREFIX
+                if not is_short or filled == size or (filled - done >= header.PREFIX and length > size - done):
+                    break
+                piece = min(piece_bytes, size - filled)
+                if not is_kept and filled - behind > piece_bytes and filled - done <= piece_bytes >> 1:
+                    memmove(base, p, filled - done)    # what is left of a batch
+                    behind = done
+                most = read_at(file, base + (filled - behind), piece, position + filled, &error)
+                filled += most
+                if most < piece:
+                    filled = -1
+                    break
+                continue
+            if p[header.MAGIC_AT] != 2 or not header.crc_holds(p, length):
+                break
+            header.read_header(p, length, &row)
+            most = record.room_for(&row, length - header.V2_HEADER)
+            if row.attributes & header.CODEC_MASK or not 0 <= row.count <= most:
+                break
+            row.position = position + done
+            row.verdict = header.GOOD
+            if before == count and row.last_offset < first_offset:
+                before += 1
+            elif row.count:    # count 0: Kafka ignores any bytes there
+                if row.count > room - n or not has_room(&columns.keys, n, length) or not has_room(&columns.values, n, length):
+                    break
+                walk.p, walk.end = p + header.V2_HEADER, p + length
+                if (record.decode_v2(&walk, &row, <int32_t>(count - before), &columns, n, row.count) != record.RECORD_OK
+                        or walk.p != walk.end):
+                    break
+                begin, n = n, n + row.count
+                is_kept |= not refer_to_copies(&columns, begin, n)
+                record.tally(&tally, &columns, begin, n)
+            rows_of[count] = row
+            done += length
+            count += 1
+            if row.last_offset >= last_offset:
+                break
+    return count, before, n, tally_of(&tally), done, filled
+
+
+cdef inline bint refer_to_copies(record.Columns *c, int64_t first, int64_t end) noexcept nogil:
+    """Let the places of what was copied point into the copies; return whether nothing refers to other bytes."""
+    cdef const int32_t *value_ends = c.values.ends
+    cdef const int32_t *key_ends = c.keys.ends
+    cdef int64_t i, most = 0, values = 0, keys = 0
+    for i in range(first, end):
+        most |= c.header_count[i]
+        values |= ~c.value_size[i]
+        keys |= ~c.key_size[i]
+    if value_ends != NULL:
+        for i in range(first, end):
+            c.value_place[i] = <int64_t>COPIED_VALUES << SOURCE_SHIFT | value_ends[i]
+    if key_ends != NULL:
+        for i in range(first, end):
+            c.key_place[i] = <int64_t>COPIED_KEYS << SOURCE_SHIFT | key_ends[i]
+    return most == 0 and (value_ends != NULL or values == 0) and (key_ends != NULL or keys == 0)
 
 
 def use_wide_copies(bint wide):

@@ -7,7 +7,7 @@ with them (copy, view, text, compare) is one of the gather kernels of `_records`
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pylogseg._native import _records
 from pylogseg.errors import Verdict
-from pylogseg.format.batches import BatchTable
+from pylogseg.format.batches import BATCH_DTYPE, BatchTable
 from pylogseg.format.codec_error import DECOMPRESSED_LIMIT_BYTES as DECOMPRESSED_LIMIT_BYTES
 from pylogseg.format.codec_error import RAISE_IT, ArenaFullError
 from pylogseg.format.scratch import BODY_DTYPE as BODY_DTYPE
@@ -28,6 +28,11 @@ from pylogseg.format.scratch import SOURCE_SHIFT as SOURCE_SHIFT
 REWRITE_LIMIT_BYTES = 1 << 30
 #: Records that are decoded at a time: their columns take 56 bytes each, though a record may be compressed to nothing.
 SLOTS = 1 << 20
+#: Bytes that are read from a file and decoded before the next ones: they fit the second cache of a processor with what
+#: is made of them.
+_PIECE_BYTES = 512 << 10
+#: How many times as many records as the last time there is room for, and beyond that.
+_MORE, _LEAST_ROOM = 1.125, 1024
 #: A record of a compressed batch may have so many headers, or one for each 64 bytes that the batch may become, if that
 #: is more: what is made of a header takes more memory than the header.
 _LEAST_HEADERS_LIMIT = 1 << 16
@@ -140,6 +145,12 @@ class RecordColumns:
         """
         views = (None if view is None else view[which] for view in (self.key_view, self.value_view))
         return columns_of([getattr(self, name)[which] for name in COLUMN_NAMES], self.batches, self.sources, *views)
+
+    def of_batches(self, batches: BatchTable) -> RecordColumns:
+        """Return the records of some of the batches, as `take` does."""
+        is_kept = np.isin(self.batches.rows["position"], batches.rows["position"])
+        found = self.take(is_kept[self.batch])
+        return replace(found, batch=(np.cumsum(is_kept, dtype=np.int32) - 1)[found.batch], batches=batches)
 
     def tally(self) -> Tally:
         """Properties of all records; cached."""
@@ -287,7 +298,47 @@ def check_and_decode(
     if columns is None:
         return None
     batches.rows["verdict"] = Verdict.GOOD
+    if scratch is not None and len(batches):
+        scratch.density = len(batches) / len(buffer), len(columns) / len(buffer)
     return columns, damage
+
+
+class ReadAhead(NamedTuple):
+    """Batches that were read and decoded in one step."""
+
+    batches: BatchTable
+    columns: RecordColumns  #: Their `batches` are those from `before` on.
+    before: int
+    memory: memoryview  #: The bytes that were read, but those whose records were copied: others may lie there.
+    size: int  #: Bytes of the batches.
+
+
+def read_and_decode(
+    file: int, position: int, memory: memoryview, first: int, last: int, scratch: Scratch
+) -> ReadAhead | None:
+    """Read plain good batches from a file and decode them, a piece that fits the processor's cache after the other.
+
+    Batches before the one that has the offset `first` are checked alone; it ends behind the one that has `last`, and
+    before what is anything else. None if that is at once, or if the file ends, or cannot be read.
+    """
+    if scratch.density is None:
+        return None
+    batches, records = (int(len(memory) * each * _MORE) + _LEAST_ROOM for each in scratch.density)
+    room = min(records, SLOTS)
+    rows = np.empty(batches, BATCH_DTYPE)
+    arrays, besides = scratch.columns(room), scratch.besides(room, len(memory), (memory,))
+    found = _records.read_and_decode(
+        file, position, memory, _PIECE_BYTES, first, last, rows, *arrays, *_as_bytes(besides)
+    )
+    count, before, records, tally, size, filled = found
+    if filled < 0 or count == before:
+        return None
+    scratch.density = count / size, max(records / size, scratch.density[1] / _MORE)
+    table = BatchTable(rows[:count])
+    of = table[before:] if before else table
+    memory = memory[:filled]
+    columns = _columns(arrays, besides, records, of, (memory, b""), scratch, Tally(*tally), is_moved=True)
+    return ReadAhead(table, columns, before, memory, size)
 
 
 def _decode(
@@ -488,12 +539,16 @@ def _columns(
     sources: tuple[Any, ...],
     scratch: Scratch | None,
     tally: Tally,
+    *,
+    is_moved: bool = False,
 ) -> RecordColumns:
-    """Return the first records of what the decoder filled."""
+    """Return the first records of what the decoder filled; `is_moved`: places of what was copied are in the copies."""
     views = [None if view is None else view[:count] for view in besides[:2]]
     made: Any = zip(besides[2::2], besides[3::2], strict=True)
     copied = [None if pair[0] is None else Copies(*pair) for pair in made]
     copies = [] if scratch is None else scratch.cut(copied, count)
+    if is_moved:
+        sources = (*sources, *(b"" if each is None else each.data for each in copies))
     return columns_of([array[:count] for array in arrays], table, sources, *views, *copies, counted=tally)
 
 

@@ -74,7 +74,7 @@ class Scratch:
     are overwritten: what they point at lives as long as somebody holds it.
     """
 
-    __slots__ = ("_allocate", "_besides", "_columns", "_spare", "_window", "arena", "with_arena")
+    __slots__ = ("_allocate", "_besides", "_columns", "_spare", "_window", "arena", "density", "with_arena")
 
     def __init__(
         self,
@@ -86,6 +86,8 @@ class Scratch:
         self._window = _NOTHING
         self._spare = [_NOTHING, _NOTHING]
         self.arena: Any = None
+        #: Batches and records of a byte that was read, as far as it is known.
+        self.density: tuple[float, float] | None = None
         self.with_arena, self._besides, self._allocate = with_arena, besides, allocate
 
     def window(self, size: int) -> memoryview:

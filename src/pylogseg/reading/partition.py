@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,7 @@ from pylogseg.format.records import (
     Slice,
     check_and_decode,
     decode_slices,
+    read_and_decode,
 )
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.words import check_word
@@ -35,7 +37,14 @@ from pylogseg.reading.stable_offset import Tail
 from pylogseg.reading.transaction_markers import Unopened
 from pylogseg.reading.transactions import Transactions, TxnIndexView
 from pylogseg.walker.gaps import Gap, GapKind
-from pylogseg.walker.windows import MEDIUM_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES, Window, walk
+from pylogseg.walker.windows import (
+    MEDIUM_WINDOW_BYTES,
+    SMALL_WINDOW_BYTES,
+    WINDOW_BYTES,
+    Window,
+    nothing_through,
+    walk,
+)
 
 OnCorrupt = Literal["raise", "stop", "skip"]
 IsolationLevel = Literal["read_uncommitted", "read_committed"]
@@ -146,15 +155,29 @@ class OnePass:
         self._buffer: Any = None
         self._ahead = 0
         self._decoded: Decoded | None = None
-        self._is_worth_it, self._is_compressed = True, False
+        self._is_worth_it, self._is_compressed, self._is_through = True, False, False
 
     def memory(self, size: int) -> memoryview | None:
         """Return memory for a window; None if its bytes must outlive the window."""
         return None if self._scratch is None else self._scratch.window(size)
 
+    def through(self, view: Any, position: int, size: int) -> tuple[Scan, Any] | None:
+        """Read, scan and decode a window in one pass; None where `scan` has to look at it."""
+        file = getattr(view, "fileno", None) if hasattr(os, "pread") else None
+        if file is None or self._scratch is None or self._is_compressed or not self._is_worth_it:
+            return None
+        memory = self._scratch.window(size)
+        found = read_and_decode(file(), position, memory, self._first, self._last, self._scratch)
+        if found is None:
+            return None
+        self._buffer, self._ahead = found.memory, len(found.batches) - found.before
+        self._decoded, self._is_through = (found.columns, []), True
+        ending = Ending.COMPLETE if found.size == size else Ending.MORE
+        return Scan(found.batches, position + found.size, ending), found.memory
+
     def scan(self, buffer: Any, *, file_position: int, crc: bool) -> Scan:
         """Scan a window; perhaps decode it too."""
-        self._buffer, self._decoded = buffer, None
+        self._buffer, self._decoded, self._is_through = buffer, None, False
         ahead = crc and self._is_worth_it and not self._is_compressed
         found = self._up_to_last(scan(buffer, file_position=file_position, crc=crc and not ahead))
         batches = found.batches
@@ -199,6 +222,9 @@ class OnePass:
         is_whole = self._buffer is buffer and len(batches) == self._ahead
         # If batches of this window are left out (aborted ones, markers), some of the next will be, too.
         self._is_worth_it = is_whole
+        if decoded is not None and not is_whole and self._is_through:  # bytes of the window may be gone
+            yield Slice(decoded[0].of_batches(batches), [])
+            return
         if decoded is None or not is_whole:
             yield from decode_slices(
                 batches, buffer, file_position, limit_bytes=self._limit_bytes, scratch=self._scratch
@@ -283,6 +309,7 @@ class PartitionReader:
                 first_window_bytes=options.first_window_bytes,
                 scanner=self._one_pass.scan,
                 memory=self._one_pass.memory,
+                through=self._one_pass.through if options.check_crc else nothing_through,
             )
             done = dropped = start
             order = Order(segment, view, starts_inside=start > 0)

@@ -71,6 +71,11 @@ def _no_memory(_size: int) -> memoryview | None:
     return None
 
 
+def nothing_through(_view: Readable, _position: int, _size: int) -> tuple[Scan, Any] | None:
+    """Read and scan no window: `walk` does."""
+    return None
+
+
 def walk(
     view: Readable,
     *,
@@ -82,6 +87,7 @@ def walk(
     first_window_bytes: int = MEDIUM_WINDOW_BYTES,
     scanner: Callable[..., Scan] = scan,
     memory: Callable[[int], memoryview | None] = _no_memory,
+    through: Callable[[Readable, int, int], tuple[Scan, Any] | None] = nothing_through,
 ) -> Iterator[Window | Gap]:
     """Yield the windows and gaps of a file, in order, from a batch at `start` on; stop iterating to end at a gap.
 
@@ -93,17 +99,23 @@ def walk(
     `memory` returns memory for a window of a given size, or None: for consumers that are done with a window when they
     ask for the next. Windows of a view that copies are read into it, and those of compressed batches of other views
     from the second window on.
+
+    `through` reads and scans a window of good batches alone, of at most so many bytes from a position on; None where it
+    cannot. What it leaves out at the end comes with ``Ending.MORE``.
     """
-    end = view.size
+    end, file = view.size, view
     position, size, reached = start, first_window_bytes, _Reached(lowest_offset, lowest_offset)
     is_copied = getattr(view, "is_copied", False)
     view = patched = Patched(view)
     search = BatchSearch(view, start, end)
     is_compressed = False
     while position < end:
-        room = memory(min(size, end - position)) if is_compressed or is_copied else None
         try:
-            (batches, stop, ending), buffer = read_window(view, position, end, size, crc, scanner, room)
+            found_through = None if patched.lost else through(file, position, min(size, end - position))
+            if found_through is None:
+                room = memory(min(size, end - position)) if is_compressed or is_copied else None
+                found_through = read_window(view, position, end, size, crc, scanner, room)
+            (batches, stop, ending), buffer = found_through
         except StorageError as error:  # not some bytes of it: the file cannot be read any more
             reason = f"cannot {error.operation}: {error.reason}"
             yield Gap(view.path, kind_of(error), position, end, reached.offset, None, reason, True)

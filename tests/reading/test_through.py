@@ -1,0 +1,177 @@
+"""Windows that are read, checked and decoded in one pass give what other windows give, whatever lies in the file."""
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import pylogseg
+from pylogseg.format import records as module
+from pylogseg.format.scratch import Scratch
+from pylogseg.reading.arrow.columns import copies_for, record_batches, schema
+from pylogseg.reading.partition import OnePass
+
+ALL = ("key", "value", "offset", "timestamp", "headers", "batchOffset")
+
+
+def encoded(first, count, *, keys=False, headers=False, nulls=False, size=30, **options):
+    random = np.random.default_rng(first)
+    rows = [
+        (
+            first + i,
+            (b"key-%d" % i) * int(random.integers(1, 4)) if keys else None,
+            None if nulls and i % 3 == 0 else random.bytes(int(random.integers(0, 2 * size))),
+            1_700_000_000_000 + first + i,
+            [("name", b"header-%d" % i)] if headers and i % 2 else [],
+        )
+        for i in range(count)
+    ]
+    table = pa.table(
+        {
+            "key": pa.array([row[1] for row in rows], pa.binary()),
+            "value": pa.array([row[2] for row in rows], pa.binary()),
+            "timestamp": pa.array([row[3] * 1000 for row in rows], pa.timestamp("us", "UTC")),
+            "headers": pa.array(
+                [[{"key": n, "value": v} for n, v in row[4]] or None for row in rows], schema()[7].type
+            ),
+        }
+    )
+    return bytes(pylogseg.encode(table, base_offset=first, leader_epoch=0, **options))
+
+
+KINDS = {
+    "plain": {},
+    "keys": {"keys": True},
+    "headers": {"keys": True, "headers": True},
+    "nulls": {"keys": True, "nulls": True},
+    "large": {"size": 4000},
+    "packed": {"compression": "lz4"},
+}
+
+
+def written(folder, kinds):
+    """A log with batches of some kinds, one after the other."""
+    parts, first = [], 0
+    for kind in kinds:
+        parts.append(encoded(first, 20, **KINDS[kind]))
+        first += 20
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}.log").write_bytes(b"".join(parts))
+    (folder / f"{first:020d}.log").touch()
+    return parts
+
+
+@pytest.fixture
+def through(monkeypatch):
+    """Windows that were read in one pass: rows of each."""
+    monkeypatch.setattr(module, "_PIECE_BYTES", 1500)
+    seen, real = [], OnePass.through
+
+    def noted(self, *arguments):
+        found = real(self, *arguments)
+        if found is not None:
+            seen.append(len(found[0].batches))
+        return found
+
+    monkeypatch.setattr(OnePass, "through", noted)
+    return seen
+
+
+def outcome(folder, names, *, views=False, is_reused=True, window=9000, **options):
+    """Rows and gaps: in small windows with memory that is used again, or as they come."""
+    reader = pylogseg.read(folder, on_corrupt="skip", **options)
+    scope = reader.scope
+    if is_reused:
+        besides = "views" if views else copies_for(names)
+
+        def scratch():
+            return Scratch(with_arena=not views, besides=besides, allocate=pa.allocate_buffer)
+
+        how = replace(scope.options, window_bytes=window, first_window_bytes=window // 4, scratch=scratch)
+        scope = scope._replace(options=how)
+    reader.gaps.clear()
+    found, rows = [], []
+    for batch in record_batches(scope.chunks(), schema(names, views=views)):
+        batch.validate(full=True)
+        found.append(batch)
+        if not views:
+            rows += batch.to_pylist()
+    # Views point into memory that lives as long as they do: looked at when all has been read.
+    rows += [row for batch in found if views for row in batch.to_pylist()]
+    return rows, [gap[1:] for gap in scope.options.gaps]
+
+
+MIXED = (
+    ["plain"] * 30
+    + ["keys"] * 20
+    + ["headers"] * 3
+    + ["nulls"] * 20
+    + ["large"]
+    + ["keys", "packed"] * 3
+    + ["plain"] * 30
+)
+
+
+@pytest.mark.parametrize("names", [ALL, ("offset", "value"), ("offset", "key"), ("offset",), ("headers",)], ids=str)
+@pytest.mark.parametrize("views", [False, True])
+@pytest.mark.parametrize(
+    "kinds", [["plain"] * 60, ["keys"] * 60, ["headers"] * 60, MIXED], ids=["plain", "keys", "headers", "mixed"]
+)
+def test_the_same_as_other_windows(tmp_path, through, kinds, names, views):
+    written(tmp_path / "orders-0", kinds)
+    for options in ({}, {"offset": (333, 987)}, {"offset": (985, 986)}):
+        given = outcome(tmp_path / "orders-0", names, views=views, **options)
+        assert given == outcome(tmp_path / "orders-0", names, is_reused=False, **options)
+    assert sum(through) > len(kinds) // 2
+
+
+def test_damage_of_every_kind(tmp_path, through):
+    parts = written(tmp_path / "orders-0", ["plain"] * 20 + ["keys"] * 20 + ["headers"] * 2 + ["nulls"] * 10)
+    path, data = tmp_path / "orders-0" / f"{0:020d}.log", b"".join(parts)
+    random = np.random.default_rng(5)
+    for n in range(120):
+        worse = bytearray(data)
+        at = int(random.integers(0, len(data) - 70))
+        if n % 4 == 0:
+            del worse[at : at + int(random.integers(1, 3000))]
+        elif n % 4 == 1:
+            size = int(random.integers(1, 5000))
+            worse[at : at + size] = bytes(len(worse[at : at + size]))
+        elif n % 4 == 2:  # a header
+            begins = np.cumsum([0, *map(len, parts)])
+            worse[int(random.choice(begins[:-1])) + int(random.integers(0, 61))] ^= 1 << int(random.integers(0, 8))
+        else:
+            worse[at] ^= 0xFF
+        path.write_bytes(worse)
+        assert outcome(tmp_path / "orders-0", ALL) == outcome(tmp_path / "orders-0", ALL, is_reused=False)
+    assert sum(through) > 120 * 20
+
+
+def test_records_that_are_wrong_behind_a_good_check_sum(tmp_path, through):
+    """What the decoder refuses is said by the careful way, and nothing of it stays."""
+    parts = written(tmp_path / "orders-0", ["keys"] * 40)
+    path = tmp_path / "orders-0" / f"{0:020d}.log"
+    for row in (15, 25, 39):
+        for at, new in ((57, (19).to_bytes(4, "big")), (57, (21).to_bytes(4, "big")), (61, b"\x7f")):
+            batch = bytearray(parts[row])
+            batch[at : at + len(new)] = new
+            batch[17:21] = pylogseg._codec.crc32c(bytes(batch[21:])).to_bytes(4, "big")
+            path.write_bytes(b"".join([*parts[:row], bytes(batch), *parts[row + 1 :]]))
+            given = outcome(tmp_path / "orders-0", ALL)
+            assert given == outcome(tmp_path / "orders-0", ALL, is_reused=False)
+            assert (len(given[1]), len(given[0])) == (1, 39 * 20)
+    assert through
+
+
+def test_a_file_that_is_cut_while_it_is_read(tmp_path, through):
+    parts = written(tmp_path / "orders-0", ["plain"] * 60)
+    path = tmp_path / "orders-0" / f"{0:020d}.log"
+    reader = pylogseg.read(tmp_path / "orders-0")
+    how = replace(reader.scope.options, window_bytes=9000, first_window_bytes=2000, scratch=Scratch)
+    chunks = iter(reader.scope._replace(options=how).chunks())
+    next(chunks), next(chunks)
+    path.write_bytes(b"".join(parts)[:20000])
+    with pytest.raises(pylogseg.StorageError, match="was cut to"):
+        list(chunks)
+    assert through
