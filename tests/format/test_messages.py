@@ -301,6 +301,23 @@ def test_fields_that_cannot_be_encoded(fields: dict[str, Any], reason: str) -> N
         encode_message(message("OffsetCommitValue"), 1, fields)
 
 
+@pytest.mark.parametrize("version", [3, 4])
+def test_the_longest_text(version: int) -> None:
+    """Kafka's limit is that of the form whose length has two bytes, in both forms and both ways."""
+    of, most = message("OffsetCommitValue"), "é" * 16_383 + "x"
+    raw = encode_message(of, version, {"metadata": most})
+    assert decode_message(of, version, raw)[0]["metadata"] == most
+    with pytest.raises(RequestError, match=r"^metadata: a text of 32,768 bytes, Kafka allows 32,767$"):
+        encode_message(of, version, {"metadata": most + "x"})
+    if version == 4:  # the other form cannot say more
+        longer = raw.replace(b"\x80\x80\x02" + most.encode(), b"\x81\x80\x02" + most.encode() + b"x")
+        with pytest.raises(MalformedError, match=r"^metadata: a text of 32,768 bytes, Kafka allows 32,767$"):
+            decode_message(of, version, longer)
+        found, status = decode_binary("OffsetCommitValue", pa.array([longer, raw]), version)
+        assert [row and row["metadata"] for row in found.to_pylist()] == [None, most]
+        assert [_messages.REASONS[each] for each in status] == ["a text of more than 32,767 bytes", ""]
+
+
 def test_the_field_of_a_struct_is_named() -> None:
     """With the value, and the structs and lists around it."""
     member = {"memberId": "m", "clientId": "c", "clientHost": "h", "sessionTimeout": 1 << 40, "subscription": b""}

@@ -71,7 +71,7 @@ def test_cut_and_changed(which: tuple[str, int], data: st.DataObject) -> None:
         ("MetadataRequest", 0, struct.pack(">i", -2), "topics: a length of -2"),
         ("MetadataRequest", 12, b"\xff\xff\xff\xff\xff\xff", "topics: "),
         ("ApiVersionsRequest", 3, b"\x7f", "clientSoftwareName: 126 bytes are needed, 0 are left"),
-        ("ApiVersionsRequest", 3, b"\x81\x80\x02" + bytes(2**15), "clientSoftwareName: a string of 32768 bytes"),
+        ("ApiVersionsRequest", 3, b"\x81\x80\x02" + bytes(2**15), "clientSoftwareName: a text of 32,768 bytes, "),
         ("ApiVersionsRequest", 3, b"\x01\x01\xff\xff\xff\xff\x0f", "4294967295 tagged fields in 0 bytes"),
     ],
 )

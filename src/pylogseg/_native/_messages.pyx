@@ -31,6 +31,7 @@ REASONS = (
     "the value does not lie in its buffer",
     "a version that is not known",
     "",
+    "a text of more than 32,767 bytes",
 )
 UNKNOWN = message.MESSAGE_UNKNOWN
 ABSENT = message.MESSAGE_ABSENT

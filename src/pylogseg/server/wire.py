@@ -19,9 +19,8 @@ from pylogseg.server.budget import Budget
 Values = dict[str, Any]
 
 NO_ID = bytes(16)
-#: Bytes that are no UTF-8 are what they are to Java; a text is no longer in the flexible form than in the other one, as
-#: in Kafka.
-CLIENTS = Policy(ids_are_text=False, text_errors="replace", most_text=2**15 - 1, is_exact=False)
+#: Bytes that are no UTF-8 are what they are to Java.
+CLIENTS = Policy(ids_are_text=False, text_errors="replace", is_exact=False)
 API_VERSIONS = 18
 _KEY = struct.Struct(">hh")
 _INT32 = struct.Struct(">i")

@@ -18,7 +18,7 @@ cdef enum:
     OP_4 = 2
     OP_8 = 3
     OP_UUID = 4            # 16 bytes, as 22 characters
-    OP_TEXT = 5            # length and bytes; a: 0 compact, else bytes of the length; b: may be null
+    OP_TEXT = 5            # length and bytes; a: 0 compact, else bytes of the length; b: may be null; c: most bytes
     OP_LIST = 6            # count and items; a, b as above; c: least bytes of an item; the body ends at d
     OP_MAYBE = 7           # a struct that may be null; a: as a tagged field; body to c, ops for null to d
     OP_TAGS = 8            # tagged fields: rows a to b of the table of tags
@@ -42,8 +42,9 @@ cdef enum:
     MESSAGE_OUTSIDE = 8
     MESSAGE_UNKNOWN = 9    # no program for this version
     MESSAGE_ABSENT = 10    # a null
-    MESSAGE_MEMORY = 11    # never of a row: the call ends
-    MESSAGE_LARGE = 12     # nor this: a column above 2^31-1 bytes
+    MESSAGE_TEXT = 11      # above what Kafka lets a text have in any form of its length
+    MESSAGE_MEMORY = 12    # never of a row: the call ends
+    MESSAGE_LARGE = 13     # nor this: a column above 2^31-1 bytes
 
 cdef struct Op:
     int32_t code
@@ -363,6 +364,8 @@ cdef inline int run(Program *c, int32_t i, int32_t stop, const uint8_t **cursor,
             else:
                 if length > end - p:
                     return MESSAGE_SHORT
+                if length > op.c:
+                    return MESSAGE_TEXT
                 status = add_text(c, node, p, length, 1)
                 p += length
         elif op.code == OP_UUID:

@@ -42,6 +42,9 @@ _CODES = {
     "int64": "q",
     "float64": "d",
 }
+#: Kafka neither writes nor reads a longer text, also where the form of its length would hold it.
+MOST_TEXT_BYTES = 2**15 - 1
+_TOO_LONG = f"a text of {{:,}} bytes, Kafka allows {MOST_TEXT_BYTES:,}"
 #: In a text for `_function`: the fields of the line that raised, and the number of the line behind the head.
 _RUN, _FIRST_LINE = "runs[error.__traceback__.tb_lineno]", 2
 #: What is raised for values that do not fit.
@@ -60,15 +63,13 @@ class Policy:
     ids_are_text: bool
     #: What becomes of bytes that are no UTF-8 in a text, and the other way.
     text_errors: str
-    #: Of a text in bytes; the forms of lengths allow more, or less.
-    most_text: int
     #: For what is written again as it was: tagged fields that the table does not know are kept under `UNKNOWN_TAGS`,
     #: and what the version cannot hold is refused. Else whoever fills in a dictionary gives all that any version has:
     #: fields that this one does not have are left out, and a null that it cannot say is empty.
     is_exact: bool
 
 
-FILES = Policy(ids_are_text=True, text_errors="surrogateescape", most_text=2**31 - 1, is_exact=True)
+FILES = Policy(ids_are_text=True, text_errors="surrogateescape", is_exact=True)
 
 
 def decode_message(message: Message, version: int, data: bytes, at: int = 0) -> tuple[dict[str, Any], int]:
@@ -332,7 +333,7 @@ class MessagePlan:
             return read_fixed
         nullable = self._is_nullable(field) and not field.is_list
         length_of = _length_reader(compact, "h" if kind == "string" else "i", nullable)
-        is_text, errors, most = kind == "string", self._policy.text_errors, self._policy.most_text
+        is_text, errors = kind == "string", self._policy.text_errors
 
         def read(data: Data, at: int, _: Spend) -> tuple[Any, int]:
             if compact and at < len(data) and 0 < data[at] < 128:  # most are short
@@ -345,8 +346,8 @@ class MessagePlan:
             if end > len(data):
                 raise _cut_off(length, len(data) - at)
             if is_text:
-                if length > most:
-                    raise MalformedError(f"a string of {length} bytes, {most} are allowed")
+                if length > MOST_TEXT_BYTES:
+                    raise MalformedError(_TOO_LONG.format(length))
                 return str(data[at:end], "utf-8", errors), end
             return (bytes(data[at:end]) if kind == "bytes" else memoryview(data)[at:end]), end
 
@@ -450,6 +451,8 @@ class MessagePlan:
                 out.append(null())
             else:
                 raw = value.encode("utf-8", errors)
+                if len(raw) > MOST_TEXT_BYTES:
+                    raise RequestError(_TOO_LONG.format(len(raw)))
                 out.append(length_of(len(raw)) + raw)
 
         def write_bytes(value: Any, out: list[Any]) -> None:

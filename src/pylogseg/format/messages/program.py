@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from pylogseg._native import _messages
 from pylogseg.errors import RequestError
-from pylogseg.format.messages.codec import is_flexible, least_bytes
+from pylogseg.format.messages.codec import MOST_TEXT_BYTES, is_flexible, least_bytes
 from pylogseg.format.messages.schema import WIDTHS, Message, MessageField, Versions, message
 
 # The codes of `_native/kernels/message.pxd`.
@@ -183,8 +183,9 @@ class _Compiler:
         elif kind in WIDTHS:
             self.ops.append([_NUMBERS[WIDTHS[kind]], node, 0, 0, 0, 0])
         else:
-            size = 0 if compact else (2 if kind == "string" else 4)
-            self.ops.append([_TEXT, node, size, nullable, 0, 0])
+            is_text = kind == "string"
+            size = 0 if compact else (2 if is_text else 4)
+            self.ops.append([_TEXT, node, size, nullable, MOST_TEXT_BYTES if is_text else 2**31 - 1, 0])
 
     def _absent(self, field: MessageField, column: Column) -> None:
         if field.type == "struct" and not field.is_list:
