@@ -178,6 +178,24 @@ def test_idempotent_batches(client: RawClient) -> None:
     assert send(2, 0) == (0, 4)
 
 
+def test_a_partition_that_is_named_repeatedly(broker: pylogseg.Broker, client: RawClient) -> None:
+    """As in Kafka, the last batch counts, there is one answer, and a batch that is none refuses all but its append."""
+    data = [batch(value) for value in (b"first", b"second", b"third")]
+
+    def send(*given: tuple[int, bytes]) -> list[tuple[int, int, int]]:
+        rows = [{"index": number, "records": records} for number, records in given]
+        topics = [{"name": "three", "partitionData": rows[:2]}, {"name": "three", "partitionData": rows[2:]}]
+        found = client.ask(0, 9, {"acks": -1, "timeoutMs": 1000, "topicData": topics})["responses"]
+        assert [each["name"] for each in found] == ["three"]
+        return [(each["index"], each["errorCode"], each["baseOffset"]) for each in found[0]["partitionResponses"]]
+
+    assert send((0, data[0]), (1, data[1]), (0, data[2])) == [(0, 0, 0), (1, 0, 0)]
+    assert send((0, data[1]), (0, b""), (2, data[0])) == [(0, codes.INVALID_RECORD, -1), (2, 0, 0)]
+    assert [(row[1], row[2], row[5]) for row in assigned(broker, "three")] == [
+        (0, 0, b"third"), (0, 1, b"second"), (1, 0, b"second"), (2, 0, b"first")
+    ]  # fmt: skip
+
+
 def test_without_acks(broker: pylogseg.Broker, client: RawClient) -> None:
     """There is no answer; that it was refused shows by the end of the connection."""
     asked = {"name": "one", "partitionData": [{"index": 0, "records": good()}]}

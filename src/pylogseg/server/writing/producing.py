@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pylogseg.errors import (
@@ -52,25 +53,30 @@ class BatchProducer(NamedTuple):
 def produce(call: Call) -> Values | None:
     """Answer Produce; without an answer where the client waits for none, None if something was refused then."""
     acks = call.values["acks"]
+    topics: dict[tuple[str, bytes], dict[int, list[Any]]] = {}
+    for asked in call.values["topicData"]:
+        given = topics.setdefault((asked["name"], asked["topicId"]), {})
+        for each in asked["partitionData"]:
+            given.setdefault(each["index"], []).append(each["records"])
     responses = []
     is_refused = False
-    for asked in call.values["topicData"]:
-        topic = call.topic(asked["name"], asked["topicId"])
-        rows = [_row(call, topic, each, acks) for each in asked["partitionData"]]
+    for (name, topic_id), given in topics.items():
+        topic = call.topic(name, topic_id)
+        rows = [_row(call, topic, index, batches, acks) for index, batches in given.items()]
         is_refused |= any(row["errorCode"] for row in rows)
-        responses.append({"name": asked["name"], "topicId": asked["topicId"], "partitionResponses": rows})
+        responses.append({"name": name, "topicId": topic_id, "partitionResponses": rows})
     if acks == 0:
         return None if is_refused else NO_ANSWER
     return {"responses": responses}
 
 
-def _row(call: Call, topic: Topic | None, asked: dict[str, Any], acks: int) -> dict[str, Any]:
+def _row(call: Call, topic: Topic | None, index: int, batches: Sequence[Any], acks: int) -> dict[str, Any]:
     try:
         if acks not in _ACKS:
             raise KafkaError(codes.INVALID_REQUIRED_ACKS, f"acks is {acks}, it may be 0, 1 or -1")
-        done = _append(call, topic, asked)
+        done = _append(call, topic, index, batches)
         return {
-            "index": asked["index"],
+            "index": index,
             "errorCode": codes.NONE,
             "baseOffset": done.first_offset,
             "logAppendTimeMs": done.append_time_ms,
@@ -78,7 +84,7 @@ def _row(call: Call, topic: Topic | None, asked: dict[str, Any], acks: int) -> d
         }
     except KafkaError as error:
         return {
-            "index": asked["index"],
+            "index": index,
             "errorCode": error.code,
             "baseOffset": -1,
             "recordErrors": _record_errors(error.__cause__),
@@ -91,23 +97,36 @@ def _record_errors(error: BaseException | None) -> list[dict[str, Any]]:
     return [{"batchIndex": index, "batchIndexErrorMessage": reason} for index, reason in found]
 
 
-def _append(call: Call, topic: Topic | None, asked: dict[str, Any]) -> Appended:
+def _append(call: Call, topic: Topic | None, index: int, batches: Sequence[Any]) -> Appended:
+    """Append the last good batch of those that a request has for a partition; a bad one is the answer, as in Kafka."""
     if topic is None:
         raise KafkaError(codes.UNKNOWN_TOPIC_ID if call.version >= _WITH_IDS else codes.UNKNOWN_TOPIC_OR_PARTITION)
     writing = writing_of(call)
     if topic.name in INTERNAL:
         raise KafkaError(codes.INVALID_TOPIC, f"clients may not write to {topic.name}")
-    served = call.catalog.find(topic, asked["index"])
-    data = asked["records"]
-    stamp = _checked(data, call.version)
-    try:
-        if not stamp.is_transactional:
-            return writing.topics.append(served, data)
-        name, place = call.values["transactionalId"], (topic.name, asked["index"])
-        with writing.transactions.appending(name, stamp.producer, place, call.version):
-            return writing.topics.append(served, data)
-    except PylogsegError as error:
-        raise KafkaError(code_of(error), str(error)) from error
+    served = call.catalog.find(topic, index)
+    good, refusal = None, None
+    for data in batches:
+        try:
+            good = data, _checked(data, call.version)
+        except KafkaError as error:
+            refusal = error
+    done = None
+    if good is not None:
+        data, stamp = good
+        try:
+            if not stamp.is_transactional:
+                done = writing.topics.append(served, data)
+            else:
+                name, place = call.values["transactionalId"], (topic.name, index)
+                with writing.transactions.appending(name, stamp.producer, place, call.version):
+                    done = writing.topics.append(served, data)
+        except PylogsegError as error:
+            raise KafkaError(code_of(error), str(error)) from error
+    if refusal is not None:
+        raise refusal
+    assert done is not None
+    return done
 
 
 def _checked(data: memoryview | None, version: int) -> BatchProducer:
