@@ -180,8 +180,8 @@ class OverlayAppendFile(_Overlaid):
 
     def __init__(self, path: str, file: File, size: int, rename: Rename, handles: Handles) -> None:
         super().__init__(path, file, size, rename)
-        self._handles = handles
-        self._descriptor: SharedDescriptor | None = None
+        base = file.on_disk(0)
+        self._descriptor = None if base is None else SharedDescriptor(base, handles)
 
     @property
     def copied_below(self) -> int:
@@ -205,12 +205,7 @@ class OverlayAppendFile(_Overlaid):
 
     def _on_disk(self, end: int) -> SharedDescriptor | None:
         """Return the descriptor of the file that has the bytes up to a position; None if they are not on a disk."""
-        path = self._content().on_disk(end)
-        if path is None:
-            return None
-        if self._descriptor is None or self._descriptor.path != path:
-            self._descriptor = SharedDescriptor(path, self._handles)
-        return self._descriptor
+        return None if self._content().on_disk(end) is None else self._descriptor
 
     def by_descriptor(self, search: Callable[[int, int], _T]) -> _T | None:
         """Return what a function finds that gets a descriptor, for `pread`, and the size; None without one."""
