@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from helpers.shell import Done
+from helpers.trees import contents
 
 #: Of a directory DIR and another one, OTHER.
 READING = [
@@ -34,6 +35,7 @@ WRITING = [
     "export DIR txn-a --out OUT --to jsonl --isolation-level read_committed --overwrite",
     "restore DIR OUT --json --force",
     "restore DIR OUT txn-a codec-gzip --keep-producers",
+    "recover DIR --full --into OUT --json --now 1800000000000",
     "compact DIR timestamps --force --include-active --into OUT --json --now 1800000000000",
     "redact DIR codec-none txn-a --match value --blank value --into OUT --json",
     "recode DIR codec-none txn-a --compression zstd --into OUT --json",
@@ -64,6 +66,15 @@ def _lasting(row: Any) -> Any:
     if isinstance(row, dict):
         return {name: _lasting(value) for name, value in row.items() if name not in _PASSING}
     return [_lasting(each) for each in row] if isinstance(row, list) else row
+
+
+def written(out: Path) -> dict[str, Any]:
+    """What lies below a folder, without what is noted of other files for the next run; checkpoints have no order."""
+    return {
+        name: sorted(data.splitlines()) if name.endswith("-checkpoint") and "/" not in name else data
+        for name, data in contents(out).items()
+        if not name.startswith(".")
+    }
 
 
 def partitions(done: Done, out: Path) -> list[dict[str, Any]]:

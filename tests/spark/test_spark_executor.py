@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 from helpers.damaged_logs import hurt
-from helpers.every_job import READING, WRITING, partitions, told, words
+from helpers.every_job import READING, WRITING, partitions, told, words, written
 from helpers.shell import Done
 from helpers.shell import pylogseg as run
-from helpers.trees import contents
 
 import pylogseg
 from pylogseg.env.executor import Advance, Workload
@@ -53,10 +52,7 @@ def test_what_writes(on_spark: Any, places: dict[str, Path], tmp_path: Path) -> 
             assert (there.code, partitions(there, one)) == (here.code, partitions(here, other)), text
         else:
             assert told(there, one) == told(here, other), text
-        first, second = (
-            {name: data for name, data in contents(each).items() if not name.startswith(".")} for each in (one, other)
-        )
-        assert first == second, text
+        assert written(one) == written(other), text
 
 
 def test_errors_come_back_as_they_were(spark: Any, tmp_path: Path) -> None:

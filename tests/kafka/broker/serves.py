@@ -96,9 +96,14 @@ def kafka_python(bootstrap: str, topic: str, numbers: list[int], isolation: str)
         ends = client.end_offsets(mine)
         rows: list[Any] = []
         until = time.monotonic() + PATIENCE_S
-        while any(client.position(each) < ends[each] for each in mine):
+
+        def behind() -> list[Any]:
+            places = [(each, client.position(each, timeout_ms=500)) for each in mine]
+            return [(each, at) for each, at in places if at is None or at < ends[each]]
+
+        while left := behind():
             if time.monotonic() > until:
-                return "stalled", [client.position(each) for each in mine]
+                return "stalled", left
             for records in client.poll(500).values():
                 rows += [row_of(record) for record in records]
         times = {}
