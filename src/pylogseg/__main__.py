@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 if sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
     del sys.path[0]  # run as a file, as spark-submit does: the folders beside it are no packages of others
 
-from pylogseg.env.interrupts import held_back
+from pylogseg.env.interrupts import held_back, is_unanswered, note_all
+
+_INTERRUPTED = 130
 
 
 def main() -> None:
     """Entry point of the `pylogseg` script; ends the process."""
+    code: str | int | None = 0
     try:
+        note_all()
         with held_back():
             from pylogseg.cli import main as run
         run()
     except KeyboardInterrupt:
-        sys.exit(130)
+        code = _INTERRUPTED
+    except SystemExit as end:
+        code = end.code
+    except Exception:
+        if not is_unanswered():  # else a library has made this of the interrupt
+            raise
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left that would have to be cleaned up
+    sys.exit(_INTERRUPTED if is_unanswered() else code)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pylogseg.cli import common
+from pylogseg.env.interrupts import answered
 from pylogseg.errors import CorruptionError, PylogsegError
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def prompt(session: Session, answer: Callable[[str], None]) -> None:
             try:
                 answer(statement)
             except KeyboardInterrupt:
+                answered()
                 common.complain("cancelled")
             except PylogsegError as error:
                 common.complain(common.remedy(error))
@@ -51,6 +53,7 @@ def _statements(session: Session) -> Iterator[str]:
             click.echo()
             return
         except KeyboardInterrupt:
+            answered()
             typed = ""
             click.echo()
             continue

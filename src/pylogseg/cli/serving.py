@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from pylogseg.cli import common
+from pylogseg.env.interrupts import answered
 from pylogseg.env.remote import without_login
 from pylogseg.format.escape import printable
 from pylogseg.server.sasl import parse_users
@@ -101,6 +102,7 @@ def run(made: Callable[[], Server], where: str) -> None:
             server.wait()
     except KeyboardInterrupt:
         _part(server)
+        answered()
 
 
 def paths_text(paths: tuple[str, ...]) -> str:

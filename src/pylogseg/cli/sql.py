@@ -28,6 +28,7 @@ from pylogseg.cli.typed import (
     wants_schema,
     whole_disk,
 )
+from pylogseg.env.interrupts import held_back
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import printable
 
@@ -372,6 +373,7 @@ def _without_pandas() -> Iterator[None]:
     finder = NotHere()
     sys.meta_path.insert(0, finder)
     try:
-        yield
+        with held_back():
+            yield
     finally:
         sys.meta_path.remove(finder)

@@ -11,7 +11,7 @@ that only waits for answers, of a store or of logs that are opened, is no execut
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import operator
 import os
 import threading
@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
-from queue import Full, Queue
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from pylogseg.env.handover import Handover
+from pylogseg.env.interrupts import held_back, result_of
 from pylogseg.errors import RequestError
 
 T = TypeVar("T")
@@ -121,12 +122,12 @@ class Threads:
         with ThreadPoolExecutor(self.jobs, thread_name_prefix="pylogseg") as pool:
             try:
                 running: deque[Future[R]] = deque(
-                    pool.submit(function, item, advance) for item in islice(left, 2 * self.jobs)
+                    _begun(pool, function, item, advance) for item in islice(left, 2 * self.jobs)
                 )
                 while running:
-                    result = running.popleft().result()
+                    result = result_of(running.popleft())
                     for item in islice(left, 1):
-                        running.append(pool.submit(function, item, advance))
+                        running.append(_begun(pool, function, item, advance))
                     yield result
             finally:
                 stop.set()
@@ -155,16 +156,16 @@ class Threads:
         """See `Executor`; a job whose turn has not come waits when it has `pieces_ahead`, so memory is bounded."""
         stop = threading.Event()
 
-        def start(pool: ThreadPoolExecutor, item: T) -> tuple[Queue[bytes | None], Future[R]]:
-            pieces: Queue[bytes | None] = Queue(self.pieces_ahead)
+        def start(pool: ThreadPoolExecutor, item: T) -> tuple[Handover[bytes | None], Future[R]]:
+            pieces = Handover[bytes | None](self.pieces_ahead, stop)
 
             def work() -> R:
                 try:
-                    return function(item, lambda piece: _put(pieces, piece, stop), _advance(stop, load.on_bytes))
+                    return function(item, functools.partial(_put, pieces), _advance(stop, load.on_bytes))
                 finally:  # by this thread: a callback may run in the one that takes the pieces, and find no room
-                    _put_end(pieces, stop)
+                    pieces.put(None)
 
-            return pieces, pool.submit(work)
+            return pieces, _begun(pool, work)
 
         left = iter(items)
         with ThreadPoolExecutor(self.jobs, thread_name_prefix="pylogseg") as pool:
@@ -175,7 +176,7 @@ class Threads:
                     pieces, job = running.popleft()
                     while (piece := pieces.get()) is not None:
                         yield piece
-                    yield job.result()
+                    yield result_of(job)
                     running.extend(start(pool, item) for item in islice(left, 1))
             finally:
                 stop.set()
@@ -212,14 +213,14 @@ class Threads:
 
         with ThreadPoolExecutor(self.jobs - 1, thread_name_prefix="pylogseg") as pool:
             try:
-                waiting = deque((item, pool.submit(whole, item)) for item in islice(left, 2 * self.jobs))
+                waiting = deque((item, _begun(pool, whole, item)) for item in islice(left, 2 * self.jobs))
                 while waiting:
                     item, job = waiting.popleft()
-                    is_ours = job.cancel()  # it can be as long as nobody has begun it
-                    while not job.done() and _one_of_them(whole, waiting):
+                    is_ours = _is_free(job)
+                    while not _is_done(job) and _one_of_them(whole, waiting):
                         pass
-                    found, error = (function(item), None) if is_ours else job.result()
-                    waiting.extend((each, pool.submit(whole, each)) for each in islice(left, 1))
+                    found, error = (function(item), None) if is_ours else result_of(job)
+                    waiting.extend((each, _begun(pool, whole, each)) for each in islice(left, 1))
                     yield from found
                     if error is not None:
                         raise error
@@ -235,7 +236,7 @@ INLINE = Threads(1)
 def _one_of_them(work: Callable[[T], R], waiting: deque[tuple[T, Future[R]]]) -> bool:
     """Do the first of the jobs that nobody has begun; return whether there was one."""
     for place, (item, job) in enumerate(waiting):
-        if job.cancel():
+        if _is_free(job):
             done: Future[R] = Future()
             done.set_result(work(item))
             waiting[place] = item, done
@@ -243,17 +244,26 @@ def _one_of_them(work: Callable[[T], R], waiting: deque[tuple[T, Future[R]]]) ->
     return False
 
 
-def _put(pieces: Queue[bytes | None], piece: bytes | None, stop: threading.Event) -> None:
-    while not stop.is_set():
-        with contextlib.suppress(Full):
-            pieces.put(piece, timeout=0.1)
-            return
-    raise Cancelled
+def _begun(pool: ThreadPoolExecutor, function: Callable[..., R], *given: Any) -> Future[R]:
+    """Give a job to a pool; an interrupt in between could leave one of their locks held."""
+    with held_back():
+        return pool.submit(function, *given)
 
 
-def _put_end(pieces: Queue[bytes | None], stop: threading.Event) -> None:
-    with contextlib.suppress(Cancelled):
-        _put(pieces, None, stop)
+def _is_done(job: Future[R]) -> bool:
+    with held_back():
+        return job.done()
+
+
+def _is_free(job: Future[R]) -> bool:
+    """Take back a job that nobody has begun; return whether it was such a one."""
+    with held_back():
+        return job.cancel()
+
+
+def _put(pieces: Handover[bytes | None], piece: bytes) -> None:
+    if not pieces.put(piece):
+        raise Cancelled
 
 
 def _advance(stop: threading.Event, on_bytes: Callable[[int], None] | None) -> Advance:

@@ -1,11 +1,24 @@
-"""Ctrl-C held back where it would be lost."""
+"""Ctrl-C: held back where it would be lost, and noted, so that what was lost anyway is no success."""
 
 from __future__ import annotations
 
+import _thread
 import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent import futures
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import TypeVar
+
+T = TypeVar("T")
+
+#: How long an interrupt waits for a job at most.
+_LOOK_SECONDS = 0.05
+#: Interrupts that nobody has answered yet.
+_unanswered: list[int] = []
 
 
 @contextmanager
@@ -13,14 +26,15 @@ def held_back() -> Iterator[None]:
     """Let an interrupt come at the end of the block.
 
     For imports: the first lines of a compiled module, which Cython writes, swallow whatever is raised in them, and so
-    do the callbacks of the import system. Nothing is held back where the interrupt is ignored or ends the process, and
-    in threads that get no signals.
+    do the callbacks of the import system. For short calls of duckdb, which makes it an error of its own; and for locks
+    of Python's library, which would stay locked. Nothing is held back where the interrupt is ignored or ends the
+    process, and in threads that get no signals.
     """
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler) or threading.current_thread() is not threading.main_thread():
         yield
         return
-    came = []
+    came: list[tuple[int, FrameType | None]] = []
     signal.signal(signal.SIGINT, lambda number, frame: came.append((number, frame)))
     try:
         yield
@@ -28,3 +42,46 @@ def held_back() -> Iterator[None]:
         signal.signal(signal.SIGINT, handler)
         if came:
             handler(*came[0])
+
+
+def result_of(job: futures.Future[T]) -> T:
+    """Wait for the result of a job; an interrupt comes between two looks, since it would leave the job locked."""
+    while True:
+        with held_back():
+            with suppress(futures.TimeoutError):
+                job.exception(_LOOK_SECONDS)
+            if job.done():
+                return job.result()
+
+
+def note_all() -> None:
+    """Note interrupts from now on, for the command of this process; one that meets a destructor comes again."""
+    before = sys.unraisablehook
+
+    def noted(number: int, frame: FrameType | None) -> None:
+        _unanswered.append(number)
+        signal.default_int_handler(number, frame)
+
+    def again() -> None:
+        time.sleep(_LOOK_SECONDS)
+        _thread.interrupt_main()
+
+    def ignored(what: sys.UnraisableHookArgs, /) -> None:
+        if issubclass(what.exc_type, KeyboardInterrupt):
+            _thread.start_new_thread(again, ())
+        else:
+            before(what)
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, noted)
+        sys.unraisablehook = ignored
+
+
+def answered() -> None:
+    """Say that a command has done what the interrupts so far asked for, and goes on or ends well."""
+    _unanswered.clear()
+
+
+def is_unanswered() -> bool:
+    """Check whether an interrupt was noted that no `answered` followed."""
+    return bool(_unanswered)

@@ -9,13 +9,14 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from queue import Empty, Full, Queue
+from queue import Empty
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from pylogseg.env.handover import Handover
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.tables.sql.answers import answer_schema, carried, row_limit, with_json
@@ -90,7 +91,8 @@ class Session:
         self._by_word = {name.lower(): name for name in tables}
         self._folder = tempfile.mkdtemp(prefix="pylogseg-sql-")
         try:
-            self._connection = _connect(jobs, self._folder, allow_files)
+            with held_back():
+                self._connection = _connect(jobs, self._folder, allow_files)
         except BaseException:  # also an interrupt: the import of duckdb takes a while
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
@@ -169,11 +171,12 @@ class Session:
         import duckdb
 
         try:
-            try:
-                found: Sequence[Any] = self._connection.extract_statements(sql)
-            except duckdb.ParserException:
-                sql = with_offset(sql)
-                found = self._connection.extract_statements(sql)
+            with held_back():
+                try:
+                    found: Sequence[Any] = self._connection.extract_statements(sql)
+                except duckdb.ParserException:
+                    sql = with_offset(sql)
+                    found = self._connection.extract_statements(sql)
         except duckdb.Error as error:
             raise explained(error, sql, self._known()) from None
         self._register(words_of(sql))
@@ -193,7 +196,8 @@ class Session:
         """Return a table, which statements can name from then on."""
         if name not in self.opened:
             table = self.opened[name] = self.tables[name]()
-            self._connection.register(name, _Table(self, name, with_json(table.schema)))
+            with held_back():
+                self._connection.register(name, _Table(self, name, with_json(table.schema)))
         return self.opened[name]
 
     def _execute(self, statement: Any) -> Iterator[Any]:
@@ -228,22 +232,23 @@ class Session:
 
     def _by_thread(self, work: Callable[[], Iterator[Any]]) -> Generator[Any]:
         """Yield what a function yields in another thread: this one stays free to be interrupted."""
-        items: Queue[Any] = Queue(_BATCHES_AHEAD)
+        items = Handover[Any](_BATCHES_AHEAD, self._stop)
         self._stop.clear()
         self._errors.clear()
 
         def run() -> None:
             try:
                 for item in work():
-                    if not self._put(items, (item, None)):
+                    if not items.put((item, None)):
                         return
-                self._put(items, (None, None))
+                items.put((None, None))
             except BaseException as error:
-                self._put(items, (None, error))
+                items.put((None, error))
 
         thread = threading.Thread(target=run, name="pylogseg-sql", daemon=True)
-        thread.start()
         try:
+            with held_back():  # a thread that is not known to have begun would not be waited for
+                thread.start()
             while True:
                 item, error = self._awaited(items)
                 if error is not None:
@@ -257,7 +262,7 @@ class Session:
                 self._connection.interrupt()
                 thread.join(_LOOK_SECONDS)
 
-    def _awaited(self, items: Queue[Any]) -> Any:
+    def _awaited(self, items: Handover[Any]) -> Any:
         """Return the next item; tell meanwhile how many rows were read."""
         try:
             while True:
@@ -266,14 +271,6 @@ class Session:
                 self._on_wait(self._rows_read)
         finally:
             self._on_wait(None)
-
-    def _put(self, items: Queue[Any], item: Any) -> bool:
-        """Put an item into a queue unless nobody waits for it any more."""
-        while not self._stop.is_set():
-            with contextlib.suppress(Full):
-                items.put(item, timeout=_LOOK_SECONDS)
-                return True
-        return False
 
     def read(self, name: str, columns: Sequence[str] | None, expression: Any) -> pa.RecordBatchReader:
         """Return what duckdb reads of a table."""
@@ -375,8 +372,7 @@ class _Scanner(pads.Scanner):
 def _connect(jobs: int, folder: str, allow_files: bool) -> Any:
     """Return a connection that reaches nothing but its tables, and cannot be told otherwise."""
     try:
-        with held_back():  # as an ImportError it would look like a duckdb that is not there
-            import duckdb
+        import duckdb
     except ImportError:
         raise RequestError("pylogseg sql needs duckdb: pip install 'pylogseg[sql]'") from None
     settings: dict[str, Any] = {
