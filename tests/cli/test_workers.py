@@ -28,6 +28,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Any:
         with monkeypatch.context() as patch:
             patch.setattr(Workers, "executor", executor)
             patch.setattr(Workers, "is_spark", True)
+            patch.setattr("pylogseg.cli.workers.PART_BYTES", 3000)  # here segments are shared, there they are not
             return run(*words)
 
     return done

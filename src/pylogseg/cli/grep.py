@@ -188,7 +188,9 @@ def _needles(
 
 
 def _once(search: _Search, readers: Sequence[LogReader], total_bytes: int, workers: Workers) -> bool:
-    parts = [part for reader in readers for part in reader.parts(workers.part_bytes)]
+    # What ends with a match reads a segment only up to there, and says of damage behind it nothing.
+    target = None if search.ends_early else workers.part_bytes
+    parts = [part for reader in readers for part in reader.parts(target)]
     with workers.executor() as executor, Bar(total_bytes, "searching") as bar:
         return search.run(parts, executor, bar)
 
@@ -234,6 +236,8 @@ class _Search:
         self._typed = typed
         self._matcher, self._text, self._limit, self._names = matcher, text, limit, names
         self._prints = prints
+        #: Whether a match may end the search of a segment.
+        self.ends_early = names or limit is not None
         self.highlight: Highlighter | None = None
         self.counts: dict[str, int] = {}
         self.damage = False
