@@ -342,19 +342,6 @@ def test_public_names(name: str) -> None:
     assert section(docstring, "Returns")
 
 
-def test_parameters_have_one_word_and_one_meaning() -> None:
-    """A filter, a number of threads, options of a store: by one name each in all that functions take."""
-    found: dict[str, dict[str, str]] = {"where": {}, "threads": {}, "storage": {}, "jobs": {}}
-    for name, node in public().items():
-        for function in [node] if isinstance(node, ast.FunctionDef) else []:
-            for each in (*function.args.args, *function.args.kwonlyargs):
-                if each.arg in found:
-                    found[each.arg][name] = ast.unparse(each.annotation) if each.annotation else ""
-    assert found.pop("where") == found.pop("threads") == {}
-    assert {kind.removesuffix(" | None") for kind in found["storage"].values()} == {"Storage"}
-    assert set(found["jobs"].values()) == {"int | None"}
-
-
 @pytest.mark.parametrize("stub", PACKAGE_STUBS, ids=lambda stub: name_of(stub) or "pylogseg")
 def test_a_package_offers_what_its_stub_imports(stub: Path) -> None:
     package, homes = importlib.import_module(f"pylogseg.{name_of(stub)}".rstrip(".")), offered(stub.parent)

@@ -19,7 +19,7 @@ TYPES: dict[str, set[str]] = {
     "topic": {"str", "str | None", "str | Sequence[str] | None"},
     "partition": {"int", "int | None", "int | Sequence[int] | None"},
     "filter": {"Any", "pc.Expression | None", "Callable[[Any], Any] | None"},
-    "jobs": {"int", "int | None"},
+    "jobs": {"int | None"},
     "storage": {"Storage", "Storage | None"},
     "storage_options": {"Mapping[str, Any] | None"},
     "decoding": {"str | Sequence[str] | Decoding", "str | Sequence[str] | Decoding | None"},
@@ -31,6 +31,8 @@ WORDS: dict[str, set[str]] = {
 }
 #: What the arguments of a choice become, and what servers call with an object.
 OTHERS = {"pylogseg.disk.choice.PartitionChoice", "pylogseg.server.catalog.Catalog.find"}
+#: Fields that have what was made of an argument.
+MADE = {("pylogseg.offline.options.Options", "jobs")}
 #: Words that another one has replaced.
 GONE = {"names", "where", "threads", "decode", "on_error", "out_storage", "target_storage"}
 
@@ -41,7 +43,8 @@ def arguments() -> Iterator[tuple[str, str, ast.expr | None]]:
         if path in OTHERS:
             continue
         for name, annotation in _named(node):
-            yield path, name, annotation
+            if (path, name) not in MADE:
+                yield path, name, annotation
 
 
 def _named(node: Definition) -> list[tuple[str, ast.expr | None]]:
