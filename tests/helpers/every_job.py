@@ -16,6 +16,7 @@ READING = [
     "stats DIR --json",
     "stats DIR --by topic",
     "stats DIR --by hour --json",
+    "stats DIR --by key --json",
     "stats DIR --by partition --json --top-keys 3 --largest 2",
     "stats DIR --since 1000 --until 9999999999999 --by topic --json",
     "report DIR --json --now 1800000000000",

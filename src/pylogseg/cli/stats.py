@@ -122,8 +122,6 @@ def stats(
     if by in ("hour", "key"):
         if gaps or top_keys or largest:
             raise click.UsageError(f"--by {by} counts records: leave out --gaps, --top-keys and --largest")
-        if by == "key" and workers.is_spark:
-            raise click.UsageError("--by key adds up in this process: on Spark, call pylogseg.spark.jobs.stats")
         options = ReadOptions(
             on_corrupt="skip",
             limit_bytes=max_decompressed_bytes,

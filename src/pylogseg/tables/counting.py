@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,7 +24,7 @@ _ORDERS: dict[str, Any] = {
     "key": [("records", "descending"), ("topic", "ascending"), ("key", "ascending")],
 }
 _HOUR_US = 3_600_000_000
-#: Counts of segments that wait to be added up.
+#: So many counts of parts wait to be added up.
 _TOGETHER = 16
 
 
@@ -44,24 +44,53 @@ def by_key(batch: pa.RecordBatch) -> pa.RecordBatch:
 _COUNT: dict[str, Callable[[pa.RecordBatch], pa.RecordBatch]] = {"hour": by_hour, "key": by_key}
 
 
+class _Counts(NamedTuple):
+    """Of some parts of logs: counts to add up, and what could not be read."""
+
+    batches: list[pa.RecordBatch]
+    gaps: list[Gap]
+
+    def add(self, more: Iterable[pa.RecordBatch], by: str) -> None:
+        """Add counts, and make few of many."""
+        self.batches.extend(more)
+        if len(self.batches) >= _TOGETHER:
+            self.batches[:] = [_summed(self.batches, by)]
+
+
 def counted_records(
     parts: Sequence[LogReader], by: str, executor: Executor, on_bytes: Callable[[int], None] | None = None
 ) -> tuple[pa.Table, list[Gap]]:
     """Count the records of parts of logs: the rows in their order, and what could not be read."""
     load = Workload("pylogseg stats", [part.size for part in parts], on_bytes)
-    counts, gaps = [_none(by)], list[Gap]()
-    for count, missed in executor.map(functools.partial(_of_part, by=by), parts, load):
-        counts.append(count)
-        gaps += missed
-        if len(counts) == _TOGETHER:
-            counts = [_summed(counts, by)]
-    return pa.Table.from_batches([_summed(counts, by)]).sort_by(_ORDERS[by]), gaps
+    work, fold = functools.partial(_of_part, by=by), functools.partial(_fold, by=by)
+    topics = [part.log.segments[0].topic if part.log.segments else "" for part in parts]
+    found = [counts for _, counts in executor.merge(work, parts, topics, fold, functools.partial(_merged, by=by), load)]
+    batches = [batch for counts in found for batch in counts.batches]
+    gaps = [gap for counts in found for gap in counts.gaps]
+    return pa.Table.from_batches(batches, _SCHEMAS[by]).sort_by(_ORDERS[by]), gaps
 
 
-def _of_part(part: LogReader, advance: Advance, by: str) -> tuple[pa.RecordBatch, list[Gap]]:
+def _of_part(part: LogReader, advance: Advance, by: str) -> _Counts:
     part, wanted = part.apart(advance), arrow.schema(READ[by])
     counts = [_COUNT[by](arrow.record_batch(chunk, wanted)) for chunk in part.chunks()]
-    return _summed([_none(by), *counts], by), part.gaps
+    return _Counts([_summed([_none(by), *counts], by)], part.gaps)
+
+
+def _fold(found: dict[int, _Counts], number: int, counts: _Counts, by: str) -> None:
+    """Keep the gaps of a part, and add its counts to those of the first one."""
+    for first in found.values():
+        first.add(counts.batches, by)
+        counts.batches.clear()
+        break
+    found[number] = counts
+
+
+def _merged(topic: str, parts: Iterable[_Counts], by: str) -> _Counts:
+    found = _Counts([], [])
+    for counts in parts:
+        found.add(counts.batches, by)
+        found.gaps.extend(counts.gaps)
+    return _Counts([_summed([_none(by), *found.batches], by)], found.gaps)
 
 
 def _counted(batch: pa.RecordBatch, by: str, values: pa.Array) -> pa.RecordBatch:
