@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 DATA := examples/data
+# What Python compiles it may keep: else each worker of pytest rewrites each test, and each process of one compiles its imports.
+unexport PYTHONDONTWRITEBYTECODE
 # All of src but what a build or an import leaves there: the page's assets and the table of messages are in the wheel, too.
 SOURCES := pyproject.toml setup.py $(shell find src -type f ! -name '*.pyc' ! -name '*.so' ! -name '*.pyd' ! -name '_*.c' ! -path '*.egg-info/*')
 
