@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from helpers import hostile_logs, mutations
-from pylogseg._native import _text, _typed
+from helpers import hostile_logs, json_shapes, mutations
+from pylogseg._native import _json, _text
 from pylogseg.errors import RequestError
+from pylogseg.values.schemas.frames import Framed, Named
+from pylogseg.values.schemas.schema import Schema
+from pylogseg.values.schemas.store import Schemas
+from pylogseg.values.typed_json import JsonEngine
 
 #: What a writer of JSON has to look at: quotes, controls, what terminals act on, halves of characters, a mark.
 _PIECES = [
@@ -52,13 +56,13 @@ def strings(rng: Random) -> None:
 
 def parts(rng: Random) -> None:
     """Lines with parts of any type are lines again, that say the same; what are no lines is not read behind."""
-    values = [_json(rng) for _ in range(rng.randrange(1, 5))]
+    values = [_json_bytes(rng) for _ in range(rng.randrange(1, 5))]
     buffer = hostile_logs.exact(b"".join(values))
     size = np.array([len(value) for value in values], np.int32)
     place = np.cumsum(size, dtype=np.int64) - size
     status, ends = np.zeros(len(size), np.uint8), np.empty(len(size) + 1, np.int64)
     is_bare = rng.random() < 0.3
-    lines: Any = _typed.json_lines(place, size, (buffer,), status, is_bare, _BAD, ends)
+    lines: Any = _json.lines(place, size, (buffer,), status, is_bare, _BAD, ends)
     around = (0, 1) if is_bare else (5, 2)
     is_made_up = rng.random() < 0.3
     if is_made_up:
@@ -69,10 +73,10 @@ def parts(rng: Random) -> None:
             ends[rng.randrange(len(ends))] = rng.choice((-1, 1 << 40, len(lines) + 1, rng.randrange(64)))
     table, names = _parts(rng)
     if rng.random() < 0.1:
-        table[rng.randrange(len(table)), rng.randrange(5)] = rng.choice((-1, 4, 99, (1 << 31) - 1, -(1 << 31)))
+        table[rng.randrange(len(table)), rng.randrange(5)] = rng.choice((-1, 9, 99, (1 << 31) - 1, -(1 << 31)))
     after = np.empty_like(ends)
     try:
-        made = bytes(_typed.json_parts(lines, ends, *around, table, names, after))
+        made = bytes(_json.with_parts(lines, ends, *around, table, names, after))
     except ValueError:
         return
     if is_made_up:
@@ -84,6 +88,36 @@ def parts(rng: Random) -> None:
             assert line.endswith(b"\n")
             one = json.loads(bytes(lines)[ends[i] : ends[i + 1]], parse_float=str, parse_int=str)
             _compare(one, json.loads(line, parse_float=str, parse_int=str))
+
+
+def columns(rng: Random) -> None:
+    """What a kernel takes is sound, and is what lines make of it; tables that are not sound are refused."""
+    schema = json_shapes.schema(rng)
+    made = JsonEngine(Schemas(), Schema(json.dumps(schema), "JSON"), 1, -_BAD)
+    values = json_shapes.values(rng, schema, rng.randrange(1, 6))
+    buffer = hostile_logs.exact(b"".join(value or b"" for value in values))
+    size = np.array([-1 if value is None else len(value) for value in values], np.int32)
+    place = np.cumsum(np.maximum(size, 0), dtype=np.int64) - np.maximum(size, 0)
+    harmed_row = rng.randrange(len(values))
+    if rng.random() < 0.1 and size[harmed_row] > 0:
+        place[harmed_row] = rng.choice((1 << 40, 1 << 62, len(buffer)))
+    room = rng.choice((1 << 24, 1 << 24, 1 << 12, rng.randrange(1 << 10)))
+    framed = Framed([Named("given")], np.zeros(len(size), np.int32), place, size, (buffer,), room=room)
+    with suppress(OverflowError):
+        array, status, _, _ = made.decode(framed, np.zeros(len(size), np.int32), None)
+        array.validate(full=True)
+        assert len(array) == len(status) == len(values)
+    table = made._columns.parts
+    rows, nodes, taken = table.rows.copy(), made._columns._nodes.copy(), np.empty(len(size), np.uint8)
+    harmed = rng.choice((rows, nodes))
+    harmed[rng.randrange(len(harmed)), rng.randrange(harmed.shape[1])] = rng.choice(
+        (-1, 0, 1, 2, 4, 8, 99, (1 << 31) - 1)
+    )
+    names = hostile_logs.exact(table.names.tobytes())
+    with suppress(ValueError):
+        _json.decode(
+            place, size, (buffer,), np.zeros(len(size), np.uint8), rows, table.nodes, names, nodes, room, 9, 9, taken
+        )
 
 
 def _compare(one: Any, other: Any) -> None:
@@ -102,11 +136,11 @@ def _compare(one: Any, other: Any) -> None:
 
 def _bytes(rng: Random) -> bytes:
     if rng.random() < 0.3:
-        return _json(rng)
+        return _json_bytes(rng)
     return b"".join(rng.choice(_PIECES) for _ in range(rng.choice((0, 1, 3, 10, 40, 300))))
 
 
-def _json(rng: Random) -> bytes:
+def _json_bytes(rng: Random) -> bytes:
     raw = _value(rng, rng.choice((0, 1, 2, 4))).encode("utf-8", "surrogatepass")
     if rng.random() < 0.3 and raw:
         return mutations.damaged(rng, raw)

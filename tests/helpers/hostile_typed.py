@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from helpers import hostile_logs, mutations
-from pylogseg._native import _typed
+from pylogseg._native import _json, _typed
 from pylogseg.errors import RequestError
 from pylogseg.values.schemas.avro_program import AvroProgram
 from pylogseg.values.schemas.avro_schema import parse_avro
@@ -63,7 +63,7 @@ def typed(rng: Random) -> None:
     assert (skip <= size).all()
     status = np.zeros(len(size), np.uint8)
     ends = np.empty(len(size) + 1, np.int64)
-    lines = bytes(_typed.json_lines(place, size, (buffer,), status, rng.random() < 0.3, 99, ends))
+    lines = bytes(_json.lines(place, size, (buffer,), status, rng.random() < 0.3, 99, ends))
     assert lines.count(b"\n") == np.count_nonzero(np.diff(ends)) <= np.count_nonzero(status == 0)
 
 

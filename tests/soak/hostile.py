@@ -46,6 +46,7 @@ TARGETS: dict[str, tuple[Target, int]] = {
     "protobuf": (hostile_typed.protobuf, 8),
     "strings": (hostile_json.strings, 8),
     "parts": (hostile_json.parts, 8),
+    "columns": (hostile_json.columns, 8),
     "engine": (hostile_engine.appends, 1),
 }
 #: Processor seconds that one input may take; inputs have at most 200 KB.

@@ -46,24 +46,6 @@ def decode_protobuf(
     room: int,
     where: npt.NDArray[np.int32] | None = None,
 ) -> list[tuple[int, Block | None, Block, Block | None]]: ...
-def json_lines(
-    place: npt.NDArray[np.int64],
-    size: npt.NDArray[np.int32],
-    sources: tuple[Any, ...],
-    status: npt.NDArray[np.uint8],
-    bare: bool,
-    mismatch: int,
-    ends: npt.NDArray[np.int64],
-) -> Block: ...
-def json_parts(
-    lines: Any,
-    ends: npt.NDArray[np.int64],
-    before: int,
-    behind: int,
-    parts: npt.NDArray[np.int32],
-    names: npt.NDArray[np.uint8],
-    made_ends: npt.NDArray[np.int64],
-) -> Block: ...
 def frames(
     place: npt.NDArray[np.int64],
     size: npt.NDArray[np.int32],

@@ -5,10 +5,9 @@ Values lie at places in sources, as record columns say it (`format/records.py`).
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcpy
+from libc.stdlib cimport calloc, free
 
-from pylogseg._native._messages cimport SOURCES, Block, _Sources, take
+from pylogseg._native._messages cimport SOURCES, _Sources, take
 from pylogseg._native.kernels cimport record_write as record
 from pylogseg._native.kernels cimport typed
 from pylogseg._native.kernels.endian cimport load_be32, load_le64
@@ -18,7 +17,6 @@ cdef enum:
     OP_INTS = 6
     NODE_INTS = 3
     MESSAGE_INTS = 3
-    PART_INTS = 5
     FIELD_INTS = 8
     INDEXES = 7            # of a message in its file, that a code can name
     CONFLUENT_BYTES = 5
@@ -59,13 +57,9 @@ NOTHING, ABSENT_VALUE, CONFLUENT, GLUE, SINGLE_OBJECT = range(5)
 
 cdef class _Nodes:
     """The columns under way; frees what was not handed over."""
-    cdef typed.pls_node *all
-    cdef int32_t count
-    cdef int32_t levels  # lists in each other
-    cdef int64_t room, left
 
     def __cinit__(self, const int32_t[:, ::1] nodes, int64_t room):
-        cdef int32_t k
+        cdef int32_t k, inside
         if nodes.shape[1] != NODE_INTS or not nodes.shape[0]:
             raise ValueError(f"a node is {NODE_INTS} numbers, not {nodes.shape[1]}")
         self.all = <typed.pls_node *>calloc(nodes.shape[0], sizeof(typed.pls_node))
@@ -79,6 +73,11 @@ cdef class _Nodes:
             if not (-1 <= nodes[k, 0] < k or k == 0) or not k < nodes[k, 2] <= self.count:
                 raise ValueError(f"node {k} is not sound")
             if (k > 0) != (nodes[k, 0] >= 0) or nodes[k, 1] < typed.PLS_WIDTH_NULL:
+                raise ValueError(f"node {k} is not sound")
+            inside = k + 1  # in preorder those in a node are all up to the first that is in another one before it
+            while inside < self.count and nodes[inside, 0] >= k:
+                inside += 1
+            if nodes[k, 2] != inside or (k and not k < self.all[nodes[k, 0]].after):
                 raise ValueError(f"node {k} is not sound")
             if nodes[k, 1] == typed.PLS_WIDTH_LIST and nodes[k, 2] == k + 1:
                 raise ValueError(f"the list of node {k} has no items")
@@ -422,146 +421,6 @@ cdef list decoded(
     if what == typed.PLS_TYPED_LARGE:
         raise OverflowError(f"the values unfold to more than {made.room} bytes: decode fewer at a time")
     return made.taken(count)
-
-
-def json_lines(
-    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None, uint8_t[::1] status not None,
-    bint bare, uint8_t mismatch, int64_t[::1] ends not None,
-):
-    """Values in JSON as lines, for a reader of such, without the space between tokens.
-
-    Parameters
-    ----------
-    status : uint8 array
-        Values with another status than 0 are skipped; filled for those that are no JSON in UTF-8.
-    bare : bool
-        A line is the value as it is, which has to be an object: nulls have no line, others get the status `mismatch`.
-        Otherwise a line is an object that has the value as ``v``.
-    ends : int64 array
-        Filled: where the line of each value begins, and the end of the last.
-
-    Returns
-    -------
-    Block
-    """
-    cdef _Sources held = _Sources(sources)
-    cdef const record.Source *source
-    cdef const uint8_t *p
-    cdef uint8_t *out
-    cdef uint8_t *first
-    cdef void *made
-    cdef int64_t i, total = 0, room = 16, count = place.shape[0]
-    if not (size.shape[0] == status.shape[0] == ends.shape[0] - 1 == count):
-        raise ValueError("columns differ in length")
-    for i in range(count):
-        if status[i] == typed.PLS_TYPED_OK and size[i] > 0:
-            room += <int64_t>size[i] + 7
-    made = malloc(room)
-    if made == NULL:
-        raise MemoryError
-    with nogil:
-        first = <uint8_t *>made
-        for i in range(count):
-            ends[i] = total
-            if status[i] != typed.PLS_TYPED_OK:
-                continue
-            p = record.locate(held.all, SOURCES, place[i], size[i]) if size[i] >= 0 else NULL
-            if p == NULL:
-                status[i] = typed.PLS_TYPED_OUTSIDE
-                continue
-            if not size[i]:
-                status[i] = typed.PLS_TYPED_JSON
-                continue
-            source = &held.all[place[i] >> record.PLACE_SHIFT]
-            out = first + total
-            if not bare:
-                memcpy(out, b'{"v":', 5)
-                out += 5
-            out = typed.pls_json_compact(p, p + size[i], source.first + source.size, out)
-            if out == NULL:
-                status[i] = typed.PLS_TYPED_JSON
-                continue
-            if bare and first[total] != b"{":
-                if first[total] != b"n":
-                    status[i] = mismatch
-                continue
-            if not bare:
-                out[0] = b"}"
-                out += 1
-            out[0] = b"\n"
-            total = out + 1 - first
-        ends[count] = total
-    return take(&made, total)
-
-
-def json_parts(
-    lines not None, const int64_t[::1] ends not None, int32_t before, int32_t behind, const int32_t[:, ::1] parts not None,
-    const uint8_t[::1] names not None, int64_t[::1] made_ends not None,
-):
-    """Lines of `json_lines` again, in which values that have no type are strings that hold their JSON, digit by digit.
-
-    Parameters
-    ----------
-    lines : buffer
-        JSON without space between its tokens.
-    ends : int64 array
-        Where the line of each value begins, and the end of the last.
-    before, behind : int
-        Bytes of a line around its value.
-    parts : int32 array of shape (parts, 5)
-        The first is the value itself. Kind (0 as it is, 1 object, 2 list, 3 without a type), the first part of those
-        in it and their number, and place and size of its name in `names`; those of an object stand in the order of
-        their names, by bytes.
-    made_ends : int64 array
-        Filled as `ends`, for what is returned.
-
-    Returns
-    -------
-    Block
-    """
-    cdef const uint8_t[::1] data = lines
-    cdef int64_t i, total = 0, count = ends.shape[0] - 1, size = data.shape[0]
-    cdef int32_t k
-    cdef const uint8_t *p
-    cdef uint8_t *out
-    cdef void *made
-    if parts.shape[1] != PART_INTS or not parts.shape[0]:
-        raise ValueError("parts of another shape")
-    for k in range(parts.shape[0]):
-        kind, first, many, name, wide = parts[k, 0], parts[k, 1], parts[k, 2], parts[k, 3], parts[k, 4]
-        good = 0 <= kind <= 3 and 0 <= name <= names.shape[0] - wide and wide >= 0
-        if kind in (1, 2):
-            good = good and k < first <= parts.shape[0] - many and many >= 0 and (kind == 1 or many == 1)
-        if not good:
-            raise ValueError(f"part {k} is not sound")
-    if made_ends.shape[0] != count + 1 or before < 0 or behind < 0:
-        raise ValueError("columns differ in length")
-    made = malloc(3 * size + 16)  # of a byte at most three: its quotes
-    if made == NULL:
-        raise MemoryError
-    try:
-        with nogil:
-            for i in range(count):
-                made_ends[i] = total
-                if ends[i] == ends[i + 1]:
-                    continue
-                if not 0 <= ends[i] <= ends[i + 1] - before - behind or ends[i + 1] > size:
-                    with gil:
-                        raise ValueError(f"line {i} is not sound")
-                p = &data[0] + ends[i]
-                out = <uint8_t *>made + total
-                memcpy(out, p, before)
-                p += before
-                out = typed.pls_json_parts(
-                    <const typed.pls_json_part *>&parts[0, 0], &names[0] if names.shape[0] else NULL, 0, &p,
-                    &data[0] + ends[i + 1] - behind, out + before,
-                )
-                memcpy(out, &data[0] + ends[i + 1] - behind, behind)
-                total = out + behind - <uint8_t *>made
-            made_ends[count] = total
-        return take(&made, total)
-    finally:
-        free(made)
 
 
 def frames(

@@ -1,4 +1,4 @@
-"""Values in JSON as typed columns: types from a JSON Schema, values by pyarrow's reader."""
+"""Values in JSON as typed columns: types from a JSON Schema; values that are unusual by pyarrow's reader."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.json as pj
 
-from pylogseg._native import _typed
+from pylogseg._native import _json, _typed
 from pylogseg.errors import RequestError
 from pylogseg.format import bounded_json
 from pylogseg.format.escape import json_fault
+from pylogseg.values.json_columns import JsonColumns
 from pylogseg.values.schemas.columns import DEEPEST, MOST_COLUMNS
 from pylogseg.values.schemas.frames import Framed, Named
 from pylogseg.values.schemas.schema import Schema
@@ -30,10 +31,6 @@ _PLAIN = {
 }
 #: Of a field whose values have several types, or any: their JSON.
 _ANY = {ROLE_KEY: b"json"}
-#: While values are read a column takes more than at the end: pyarrow keeps the texts of numbers.
-_ARROW_TIMES = 4
-# What `_typed.json_parts` takes as kinds.
-_AS_IS, _OBJECT, _LIST, _ANYTHING = range(4)
 
 
 class JsonEngine:
@@ -49,9 +46,7 @@ class JsonEngine:
         self._mismatch = -status
         #: Whether the lines that are read are the values themselves.
         self._is_bare = pa.types.is_struct(self.type)
-        self._parts = _Parts.of(self._field)
-        #: Bytes of a value whatever is in it, and of each object more that it has.
-        self._whole_bytes, self._object_bytes = _slots(self.type), _most_of_items(self.type)
+        self._columns = JsonColumns(self._field)
 
     def add(self, writer: Schema, named: Named) -> int:
         """All that is JSON is read by the reader's schema."""
@@ -68,14 +63,31 @@ class JsonEngine:
         """Return the array, status and position of each value, and by row what is wrong with one."""
         status = np.where(entry < 0, -entry, 0).astype(np.uint8)
         status[framed.size < 0] = _typed.ABSENT
+        made, taken = self._columns.decode(framed, status) or (None, np.zeros(len(status), np.bool_))
+        positions, count = np.zeros(len(status), np.int32), int(np.count_nonzero(taken))
+        if made is not None and count == np.count_nonzero(status == 0):
+            return made, status, positions, {}
+        status[taken] = _typed.ABSENT
+        rest, rows = self._by_lines(framed, status)
+        status[taken] = 0
+        bad = np.flatnonzero((status == self._mismatch) | (status == _typed.REASONS.index("no JSON"))).tolist()
+        reasons = {row: mismatch(framed.payload(row), self._field) for row in bad}
+        if len(rest) == len(status):
+            return rest, status, positions, reasons
+        places = np.where(taken, np.arange(len(status)), -1)
+        places[rows] = np.arange(len(rest)) + (len(status) if count else 0)
+        both = pa.concat_arrays([made, rest]) if count else rest
+        return both.take(pa.array(places, mask=places < 0)), status, positions, reasons
+
+    def _by_lines(self, framed: Framed, status: npt.NDArray[np.uint8]) -> tuple[pa.Array, npt.NDArray[np.intp]]:
+        """Decode the values whose status is 0 as lines: the array of those that do, and which they are."""
         ends = np.empty(len(status) + 1, np.int64)
-        block: Any = _typed.json_lines(
-            framed.place, framed.size, framed.sources, status, self._is_bare, self._mismatch, ends
-        )
-        if self._parts.has_any:
+        block: Any = _json.lines(framed.place, framed.size, framed.sources, status, self._is_bare, self._mismatch, ends)
+        named = self._columns.parts
+        if named.has_any:
             around, given = (0, 1) if self._is_bare else (5, 2), ends
             ends = np.empty_like(given)
-            block = _typed.json_parts(block, given, *around, self._parts.rows, self._parts.names, ends)
+            block = _json.with_parts(block, given, *around, named.rows, named.names, ends)
         lines = _Lines(memoryview(block), ends, np.flatnonzero(np.diff(ends)))
         if self._unfolded(lines) > framed.room:
             if len(status) > 1:
@@ -83,23 +95,16 @@ class JsonEngine:
             status[lines.rows], lines = _typed.TOO_LARGE, lines._replace(rows=lines.rows[:0])
         parts: list[pa.Array] = []
         self._read(lines, status, parts)
-        positions = np.zeros(len(status), np.int32)
-        bad = np.flatnonzero((status == self._mismatch) | (status == _typed.REASONS.index("no JSON"))).tolist()
-        reasons = {row: mismatch(framed.payload(row), self._field) for row in bad}
         made = parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else pa.array([], self.type)
-        if len(made) == len(status):
-            return made, status, positions, reasons
-        places = np.full(len(status), -1)
-        places[lines.rows[status[lines.rows] == 0]] = np.arange(len(made))
-        return made.take(pa.array(places, mask=places < 0)), status, positions, reasons
+        return made, lines.rows[status[lines.rows] == 0]
 
     def _unfolded(self, lines: _Lines) -> int:
         """Bytes that values may become: what an object does not have is a null in each of its columns."""
         if not len(lines.rows):
             return 0
-        data = np.frombuffer(lines.text(), np.uint8)
-        objects = int(np.count_nonzero(data == ord("{"))) if self._object_bytes else 0
-        return len(data) + _ARROW_TIMES * (len(lines.rows) * self._whole_bytes + objects * self._object_bytes)
+        data, of_object = np.frombuffer(lines.text(), np.uint8), self._columns.object_bytes
+        objects = int(np.count_nonzero(data == ord("{"))) if of_object else 0
+        return len(data) + len(lines.rows) * self._columns.value_bytes + objects * of_object
 
     def _read(self, lines: _Lines, status: npt.NDArray[np.uint8], parts: list[pa.Array]) -> None:
         """Read lines together; where that fails, halves, until the bad one is found."""
@@ -142,51 +147,6 @@ class _Lines(NamedTuple):
 
 def _one(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-
-
-def _slots(kind: pa.DataType) -> int:
-    """Bytes of a null: a number, an end or a place of each column outside of lists."""
-    return sum(_slots(each.type) for each in kind) + 1 if pa.types.is_struct(kind) else 8
-
-
-def _most_of_items(kind: pa.DataType) -> int:
-    """Bytes of an item of that list whose items have the most."""
-    if pa.types.is_struct(kind):
-        return max((_most_of_items(each.type) for each in kind), default=0)
-    if pa.types.is_list(kind):
-        return max(_slots(kind.value_type), _most_of_items(kind.value_type))
-    return 0
-
-
-class _Parts(NamedTuple):
-    """Which parts of a value have no type, as `_typed.json_parts` takes it."""
-
-    rows: npt.NDArray[np.int32]
-    names: npt.NDArray[np.uint8]
-    has_any: bool
-
-    @classmethod
-    def of(cls, whole: pa.Field) -> _Parts:
-        """Number the parts of a type level by level, so that those in one stand together."""
-        fields, rows, names = [whole], list[list[int]](), bytearray()
-        for number, field in enumerate(fields):  # grows meanwhile
-            name = field.name.encode() if number else b""
-            kind, inner = _AS_IS, list[pa.Field]()
-            if _is_any(field):
-                kind = _ANYTHING
-            elif pa.types.is_struct(field.type):
-                kind, inner = _OBJECT, sorted(field.type, key=lambda each: each.name.encode())
-            elif pa.types.is_list(field.type):
-                kind, inner = _LIST, [field.type.value_field]
-            rows.append([kind, len(fields) if inner else 0, len(inner), len(names), len(name)])
-            names += name
-            fields += inner
-        has_any = any(row[0] == _ANYTHING for row in rows)
-        return cls(np.array(rows, np.int32), np.frombuffer(bytes(names), np.uint8), has_any)
-
-
-def _is_any(field: pa.Field) -> bool:
-    return (field.metadata or {}).get(ROLE_KEY) == b"json"
 
 
 class JsonTypes:

@@ -37,6 +37,7 @@ cdef extern from "typed.h" nogil:
     int pls_reserve(pls_node *nodes, int64_t count) noexcept
     int pls_blank(pls_node *nodes, int32_t k) noexcept
     int pls_mark_all(pls_node *n) noexcept
+    void pls_cut(pls_node *nodes, int32_t k, int64_t count) noexcept
 
 
 cdef extern from "avro.h" nogil:
@@ -137,20 +138,3 @@ cdef extern from "protobuf.h" nogil:
         int32_t *items
 
     int pls_proto_value(pls_proto *g, int32_t message, int64_t nodes, const uint8_t *p, const uint8_t *end) noexcept
-
-
-cdef extern from "json.h" nogil:
-    uint8_t *pls_json_compact(
-        const uint8_t *p, const uint8_t *end, const uint8_t *limit, uint8_t *out
-    ) noexcept
-
-    ctypedef struct pls_json_part:
-        int32_t kind
-        int32_t first
-        int32_t count
-        int32_t name
-        int32_t size
-
-    uint8_t *pls_json_parts(
-        const pls_json_part *parts, const uint8_t *names, int32_t at, const uint8_t **cursor, const uint8_t *end, uint8_t *out
-    ) noexcept

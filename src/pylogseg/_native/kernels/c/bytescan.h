@@ -58,6 +58,16 @@ static inline int pls_json_stop(const uint8_t *p) {
 #endif
 }
 
+/* Whether the first `size` of 16 bytes are the same; 16 may be read of both. */
+static inline int pls_same_sixteen(const uint8_t *a, const uint8_t *b, int64_t size) {
+#if PLS_SSE2
+    __m128i same = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)a), _mm_loadu_si128((const __m128i *)b));
+    return (~_mm_movemask_epi8(same) & ((1 << size) - 1)) == 0;
+#else
+    return memcmp(a, b, (size_t)size) == 0;
+#endif
+}
+
 /* Index of the first of 16 bytes that is not ASCII; 16 if there is none. */
 static inline int pls_ascii_stop(const uint8_t *p) {
 #if PLS_SSE2
@@ -110,6 +120,14 @@ static inline int pls_csv_stop(const uint8_t *p, uint8_t delimiter) {
     }
     return 16;
 #endif
+}
+
+/* How many of the bytes are `byte`. */
+static inline int64_t pls_count_byte(const uint8_t *p, int64_t size, uint8_t byte) {
+    int64_t i, count = 0;
+    for (i = 0; i < size; i++)
+        count += p[i] == byte;
+    return count;
 }
 
 /* A pointer to 16 readable bytes that begin with those of [p, end): p itself if the source goes on up to `limit`. */

@@ -10,6 +10,7 @@
 
 /* The limit of nested arrays and objects; deeper ones do not count as JSON. Readers have similar limits. */
 #define PLS_JSON_DEPTH 512
+#define PLS_JSON_DIGITS 256
 
 typedef struct {
     const uint8_t *p;
@@ -17,9 +18,11 @@ typedef struct {
     const uint8_t *limit; /* up to here memory may be read */
     int breaks;           /* a line break was seen between tokens */
     int acts;             /* a string has characters that a terminal acts on */
+    int escapes;          /* a string has escapes */
+    int odd;              /* readers differ: an escaped surrogate, a number with an exponent or of very many digits */
     uint8_t *out;         /* what is not space between tokens goes here; NULL: nowhere */
     const uint8_t *copied; /* so far */
-    int depth;
+    int depth, deepest;
     uint8_t is_object[PLS_JSON_DEPTH];
 } pls_json;
 
@@ -70,12 +73,15 @@ static inline int pls_json_digits(pls_json *j) {
 }
 
 static inline int pls_json_number(pls_json *j) {
+    const uint8_t *from = j->p;
     pls_json_take(j, '-');
     if (!pls_json_take(j, '0') && !pls_json_digits(j))
         return 0;
     if (pls_json_take(j, '.') && !pls_json_digits(j))
         return 0;
+    j->odd |= j->p - from > PLS_JSON_DIGITS;
     if (j->p < j->end && (*j->p | 0x20) == 'e') {
+        j->odd = 1;
         j->p++;
         if (!pls_json_take(j, '+'))
             pls_json_take(j, '-');
@@ -94,6 +100,7 @@ static inline int pls_json_escaped(pls_json *j) {
     case 'u':
         if (j->end - j->p < 4)
             return 0;
+        j->odd |= (j->p[0] | 0x20) == 'd' && j->p[1] > '7';
         for (i = 0; i < 4; i++, j->p++) {
             uint8_t c = *j->p, letter = c | 0x20;
             if (!(c >= '0' && c <= '9') && !(letter >= 'a' && letter <= 'f'))
@@ -122,6 +129,7 @@ static inline int pls_json_string(pls_json *j) {
         }
         if (*j->p == '\\') {
             j->p++;
+            j->escapes = 1;
             if (!pls_json_escaped(j))
                 return 0;
         } else if (*j->p < 0x20) {
@@ -159,7 +167,7 @@ static inline int pls_json_name(pls_json *j) {
 /* Open an array or object at j->p. 1: its content is next; 2: it is empty, and closed; 0: not JSON. */
 static inline int pls_json_open(pls_json *j) {
     int object = *j->p == '{';
-    if (j->depth == PLS_JSON_DEPTH)
+    if (j->depth == j->deepest)
         return 0;
     j->p++;
     pls_json_space(j);
@@ -169,13 +177,13 @@ static inline int pls_json_open(pls_json *j) {
     return object ? pls_json_name(j) : 1;
 }
 
-/* Close arrays and objects that end here. 1: another value is next; 2: the whole text ends here; 0: not JSON. */
+/* Close arrays and objects that end here. 1: another value is next; 2: none is open any more; 0: not JSON. */
 static inline int pls_json_close(pls_json *j) {
     for (;;) {
         int object;
         pls_json_space(j);
         if (j->depth == 0)
-            return j->p == j->end ? 2 : 0;
+            return 2;
         object = j->is_object[j->depth - 1];
         if (pls_json_take(j, ','))
             return object ? pls_json_name(j) : 1;
@@ -185,10 +193,9 @@ static inline int pls_json_close(pls_json *j) {
     }
 }
 
-/* Whether [j->p, j->end) is JSON in strict UTF-8. */
-static inline int pls_json_text(pls_json *j) {
-    j->breaks = j->acts = j->depth = 0;
-    j->copied = j->p;
+/* Whether a value in strict UTF-8 begins at j->p; goes on behind it and the space that follows. */
+static inline int pls_json_value(pls_json *j) {
+    j->depth = 0;
     for (;;) {
         int next;
         pls_json_space(j);
@@ -207,6 +214,14 @@ static inline int pls_json_text(pls_json *j) {
         if (next != 1)
             return next == 2;
     }
+}
+
+/* Whether [j->p, j->end) is JSON in strict UTF-8. */
+static inline int pls_json_text(pls_json *j) {
+    j->breaks = j->acts = j->escapes = j->odd = 0;
+    j->deepest = PLS_JSON_DEPTH;
+    j->copied = j->p;
+    return pls_json_value(j) && j->p == j->end;
 }
 
 /* The same of [p, end); *breaks tells whether lines end in it, *acts whether it has to be escaped. */
@@ -238,7 +253,18 @@ static inline uint8_t *pls_json_compact(const uint8_t *p, const uint8_t *end, co
 }
 
 /* A part of values: what is in it is named, and what has no type is to be kept. */
-enum { PLS_JSON_AS_IS = 0, PLS_JSON_OBJECT = 1, PLS_JSON_LIST = 2, PLS_JSON_ANY = 3 };
+enum {
+    PLS_JSON_AS_IS = 0,
+    PLS_JSON_OBJECT = 1,
+    PLS_JSON_LIST = 2,
+    PLS_JSON_ANY = 3,
+    PLS_JSON_STRING = 4, /* these as they are, too, where values are made into lines */
+    PLS_JSON_INTEGER = 5,
+    PLS_JSON_NUMBER = 6,
+    PLS_JSON_BOOLEAN = 7,
+    PLS_JSON_NULL = 8,
+    PLS_JSON_KINDS = 9
+};
 
 typedef struct {
     int32_t kind;
@@ -284,35 +310,48 @@ static inline uint32_t pls_json_code(const uint8_t *p) {
     return code;
 }
 
+/* Read the character or the byte at *cursor, inside of a string that was checked: its bytes, of half a surrogate pair
+   three, and how many they are. */
+static inline int pls_json_character(const uint8_t **cursor, const uint8_t *end, uint8_t out[4]) {
+    static const char letters[] = "bfnrt", bytes[] = "\b\f\n\r\t";
+    const uint8_t *p = *cursor;
+    const char *letter;
+    uint32_t code;
+    int n;
+    *cursor = p + 1;
+    out[0] = *p;
+    if (*p++ != '\\' || p >= end)
+        return 1;
+    if (*p != 'u' || end - p < 5) {
+        letter = strchr(letters, *p);
+        out[0] = letter != NULL && *letter ? (uint8_t)bytes[letter - letters] : *p;
+        *cursor = p + 1;
+        return 1;
+    }
+    code = pls_json_code(p + 1);
+    p += 5;
+    if (code >> 10 == 0x36 && end - p >= 6 && p[0] == '\\' && p[1] == 'u' && pls_json_code(p + 2) >> 10 == 0x37) {
+        code = 0x10000 + ((code & 0x3FF) << 10 | (pls_json_code(p + 2) & 0x3FF));
+        p += 6;
+    }
+    *cursor = p;
+    n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    out[0] = (uint8_t)(n == 1 ? code : n == 2 ? 0xC0 | code >> 6 : n == 3 ? 0xE0 | code >> 12 : 0xF0 | code >> 18);
+    if (n > 1)
+        out[n - 1] = (uint8_t)(0x80 | (code & 0x3F));
+    if (n > 2)
+        out[n - 2] = (uint8_t)(0x80 | (code >> 6 & 0x3F));
+    if (n > 3)
+        out[1] = (uint8_t)(0x80 | (code >> 12 & 0x3F));
+    return n;
+}
+
 /* Compare the inside of a string with a name, as memcmp does, whatever is escaped in it. */
 static int pls_json_compare_name(const uint8_t *p, const uint8_t *end, const uint8_t *name, int64_t size) {
-    static const char letters[] = "bfnrt", bytes[] = "\b\f\n\r\t";
     const uint8_t *stop = name + size;
+    uint8_t out[4];
     while (p < end) {
-        uint8_t out[4] = {*p, 0, 0, 0};
-        int n = 1, i;
-        if (*p++ == '\\' && p < end) {
-            const char *letter = strchr(letters, *p);
-            if (*p == 'u' && end - p >= 5) {
-                uint32_t code = pls_json_code(p + 1);
-                p += 5;
-                if (code >> 10 == 0x36 && end - p >= 6 && p[0] == '\\' && p[1] == 'u' && pls_json_code(p + 2) >> 10 == 0x37) {
-                    code = 0x10000 + ((code & 0x3FF) << 10 | (pls_json_code(p + 2) & 0x3FF));
-                    p += 6;
-                }
-                n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-                out[0] = (uint8_t)(n == 1 ? code : n == 2 ? 0xC0 | code >> 6 : n == 3 ? 0xE0 | code >> 12 : 0xF0 | code >> 18);
-                if (n > 1)
-                    out[n - 1] = (uint8_t)(0x80 | (code & 0x3F));
-                if (n > 2)
-                    out[n - 2] = (uint8_t)(0x80 | (code >> 6 & 0x3F));
-                if (n > 3)
-                    out[1] = (uint8_t)(0x80 | (code >> 12 & 0x3F));
-            } else {
-                out[0] = letter != NULL && *letter ? (uint8_t)bytes[letter - letters] : *p;
-                p++;
-            }
-        }
+        int i, n = pls_json_character(&p, end, out);
         for (i = 0; i < n; i++, name++)
             if (name == stop || out[i] != *name)
                 return name == stop || out[i] > *name ? 1 : -1;
