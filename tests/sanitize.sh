@@ -4,13 +4,15 @@
 #
 #   tests/sanitize.sh [INPUTS]      hostile inputs, 100,000 by default; PYTHON picks the interpreter
 #   tests/sanitize.sh soak ...      hostile bytes alone; the arguments are those of python tests/soak hostile
+#   tests/sanitize.sh guided ...    hostile bytes that coverage leads to; the arguments are those of python tests/soak guided
 #
-# Needs gcc with its sanitizer libraries. The build is kept and made again when a source has changed.
+# Needs gcc with its sanitizer libraries; `guided` needs clang, and atheris (the extra `fuzz`), which brings libFuzzer and
+# the sanitizer. A build is kept and made again when a source has changed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-python3}
 mode=${1:-tests} inputs=${1:-100000}
-work=build/sanitize
+work=build/sanitize sanitizers=address,undefined
 
 library() {
   local path
@@ -18,9 +20,17 @@ library() {
   [ -e "$path" ] || { echo "sanitize.sh: gcc has no $1" >&2; exit 77; }
   echo "$path"
 }
-command -v gcc >/dev/null || { echo "sanitize.sh: no gcc" >&2; exit 77; }
-# libstdc++ too: a C++ library that is loaded later must not find the sanitizer without its exceptions.
-preload="$(library libasan.so):$(library libstdc++.so.6)"
+if [ "$mode" = guided ]; then
+  command -v clang >/dev/null || { echo "sanitize.sh: no clang" >&2; exit 77; }
+  preload=$("$python" -c 'import atheris; print(atheris.path())' 2>/dev/null || true)/asan_with_fuzzer.so
+  [ -e "$preload" ] || { echo "sanitize.sh: no atheris (pip install atheris)" >&2; exit 77; }
+  work=build/guided sanitizers=address,fuzzer-no-link
+  export CC=clang
+else
+  command -v gcc >/dev/null || { echo "sanitize.sh: no gcc" >&2; exit 77; }
+  # libstdc++ too: a C++ library that is loaded later must not find the sanitizer without its exceptions.
+  preload="$(library libasan.so):$(library libstdc++.so.6)"
+fi
 
 if [ ! -e "$work/stamp" ] || [ -n "$(find src setup.py pyproject.toml -newer "$work/stamp" \
     \( -name '*.py' -o -name '*.p[yx]*' -o -name '*.h' -o -name '*.toml' \) -print -quit)" ]; then
@@ -30,7 +40,7 @@ if [ ! -e "$work/stamp" ] || [ -n "$(find src setup.py pyproject.toml -newer "$w
   git ls-files -z src setup.py pyproject.toml README.md LICENSE NOTICE MANIFEST.in | xargs -0 cp --parents -t "$work/tree"
   isolation=()
   if "$python" -c 'import Cython, setuptools' 2>/dev/null; then isolation=(--no-build-isolation); fi
-  PYLOGSEG_SANITIZE=address,undefined "$python" -m pip install -q --disable-pip-version-check --no-deps "${isolation[@]}" \
+  PYLOGSEG_SANITIZE=$sanitizers "$python" -m pip install -q --disable-pip-version-check --no-deps "${isolation[@]}" \
     --target "$work/site" "./$work/tree"
   touch "$work/stamp"
 fi
@@ -39,6 +49,10 @@ fi
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc
 export LD_PRELOAD=$preload PYTHONPATH=$work/site PYLOGSEG_HOSTILE_INPUTS=$inputs HYPOTHESIS_PROFILE=sanitize
 export OPENBLAS_NUM_THREADS=1
+if [ "$mode" = guided ]; then
+  export PYTHONMALLOC=default
+  exec "$python" tests/soak guided "${@:2}"
+fi
 if [ "$mode" = soak ]; then
   # Twice as fast: what kernels are given here are arrays, whose memory never is Python's own.
   export PYTHONMALLOC=default

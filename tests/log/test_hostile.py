@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from helpers import kept_inputs
 from helpers.depth import IS_DEEP
 from soak import hostile
 
@@ -38,3 +39,16 @@ def test_hostile(target):
     with limited_memory():
         report = hostile.run(count, seed=4, target=target)
     assert report.counts[target] == count
+
+
+def test_inputs_that_coverage_led_to():
+    """Those that `soak/guided.py` found and the repository keeps; more of them is what a night's fuzzing is for."""
+    kept = kept_inputs.kept()
+    assert kept
+    with limited_memory():
+        for target, inputs in kept.items():
+            for data in inputs:
+                try:
+                    hostile.TARGETS[target][0](kept_inputs.Drawn(data))
+                except Exception as error:
+                    raise AssertionError(f"{target}, {data!r}") from error
