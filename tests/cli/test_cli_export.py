@@ -44,7 +44,7 @@ def test_arrow_forms_hold_the_records(form: str, examples: Path, tmp_path: Path)
     rows = sorted(read.to_pylist(), key=lambda row: (row["topic"], row["partition"], row["offset"]))
     records = list(package.read(examples))
     assert len(rows) == len(records)
-    assert done.text.startswith(f"{tmp_path / 'out'}: {len(records)} records in {len(files(tmp_path / 'out'))} files")
+    assert done.text.startswith(f"{tmp_path / 'out'}: {len(records):,} records in {len(files(tmp_path / 'out'))} files")
     for row, record in zip(rows, records, strict=True):
         assert (row["topic"], row["partition"], row["offset"]) == (record.topic, record.partition, record.offset)
         assert (row["key"], row["value"]) == (record.key, record.value)

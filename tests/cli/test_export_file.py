@@ -35,7 +35,7 @@ def test_all_partitions_in_one_file(form: str, examples: Path, tmp_path: Path) -
     done = pylogseg("export", examples, "--out", out)
     assert (done.code, done.err) == (0, "")
     records = list(package.read(examples))
-    assert done.text.startswith(f"{out}: {len(records)} records in 1 file, ")
+    assert done.text.startswith(f"{out}: {len(records):,} records in 1 file, ")
     rows = rows_of(out)
     assert [(r["topic"], int(r["partition"]), int(r["offset"])) for r in rows] == [
         (r.topic, r.partition, r.offset) for r in records

@@ -16,6 +16,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.export_dates import check_dated, export_by_date
+from pylogseg.cli.exported import Done, end
 from pylogseg.cli.output import STYLES
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.query import make_query, query_options
@@ -28,7 +29,6 @@ from pylogseg.cli.typed import (
     own_decoding,
     own_options,
     payload_text,
-    report_undecoded,
     typed_of,
     typed_options,
     undecoded_option,
@@ -270,9 +270,9 @@ def export(
     layouts = make(layout, options, (internal, show_secrets), arguments, readers)
     lacking = lacking_for(chosen.disk, readers, chosen.choice, jobs=workers.jobs)
     if by_date:
-        listed, where = [reader.log for reader in readers], (chosen.size, lacking, workers)
-        damage = export_by_date(out.text, layout, query, listed, *where, overwrite=overwrite, as_json=as_json)
-        common.end_with_unreadable([log.error for log in unlisted], damage)
+        listed = [reader.log for reader in readers]
+        done = export_by_date(out.text, layout, query, listed, chosen.size, workers, overwrite=overwrite)
+        end(done, out.text, as_json, lacking, [log.error for log in unlisted])
         return
     _sweep(out)
     if workers.is_spark and (out.file or not isinstance(out.store, FolderStore) or layouts.is_typed):
@@ -289,16 +289,8 @@ def export(
                     readers, out.store, layouts, overwrite, executor, advance, _Notes(out.store, readers, lacking)
                 )
             done.kept += [out.store.name(each) for each in _places(unlisted, out.store)] if overwrite else []
-    common.try_print(_print, done, out.text, as_json)
-    damage = done.damage
-    damage |= common.report_lacking(lacking)
-    damage |= report_undecoded(layouts.undecoded)
-    for path in done.kept:
-        common.complain(
-            f"{path} is still of the earlier export: not all that would replace it could be read, so nothing of that "
-            "was written; to get it, export to another place"
-        )
-    common.end_with_unreadable([log.error for log in unlisted], damage, is_error=bool(done.kept))
+    done.undecoded = layouts.undecoded
+    end(done, out.text, as_json, lacking, [log.error for log in unlisted])
 
 
 def _decoded_columns(
@@ -389,16 +381,6 @@ def _own(
         return None
 
 
-@dataclass
-class _Done:
-    """The result of an export."""
-
-    written: list[Exported] = field(default_factory=list)
-    damage: bool = False
-    kept: list[str] = field(default_factory=list)  #: Folders or a file that stay, as not all could be read.
-    empty: int = 0  #: Partitions without a record to export.
-
-
 def _sweep(out: _Out) -> None:
     """Remove what killed exports to this place have left."""
     if not isinstance(out.store, FolderStore):
@@ -444,20 +426,18 @@ def _check_form(form: Form) -> None:
         raise RequestError(f"--not-utf8 {form.not_utf8} needs --key-type string or --value-type string")
 
 
-def _one_file(
-    readers: list[LogReader], out: _Out, form: Form, overwrite: bool, advance: Advance, is_all: bool
-) -> _Done:
+def _one_file(readers: list[LogReader], out: _Out, form: Form, overwrite: bool, advance: Advance, is_all: bool) -> Done:
     """Write all records to one file; `is_all` says whether the readers are of all that was asked for."""
     is_there = _check_free(out.store, out.file, overwrite)
     if not is_all and is_there:
-        return _Done(kept=[out.text])
+        return Done(kept=[out.text])
     with contextlib.ExitStack() as stack:
         target = out.path or stack.enter_context(out.store.scratch()) / out.file
         row = export_together(readers, target, form, advance, replaces=is_there)
         if row.path and out.path is None:
             row = _moved(row, target.parent, out.store)
     damage = common.report_gaps(row.gaps)
-    return _Done([row], damage) if row.path else _Done([], damage, [out.text])
+    return Done([_row(row)], damage) if row.path else Done([], damage, kept=[out.text])
 
 
 def _check_free(store: ObjectStore, name: str, overwrite: bool) -> bool:
@@ -484,7 +464,7 @@ def _folder(
     executor: Executor,
     advance: Advance,
     notes: _Notes,
-) -> _Done:
+) -> Done:
     """Write a file for each part."""
     if isinstance(store, FolderStore) and store.root.exists() and not store.root.is_dir():
         raise RequestError(
@@ -492,7 +472,7 @@ def _folder(
         )
     parts = [part for each in readers for part in each.parts() if part.log.segments]
     _check_targets(parts, store, layouts.plain, overwrite)
-    done, unread, rows = _Done(), list[LogFiles](), list[tuple[str, Exported]]()
+    done, unread, rows = Done(), list[LogFiles](), list[tuple[str, Exported]]()
     if not overwrite:
         notes.begin()
     formed = [(part, layouts.form(part)) for part in parts]
@@ -515,9 +495,13 @@ def _folder(
                 if store.name(name) not in new and os.path.dirname(name) not in kept:
                     store.delete(name)
             done.kept = [store.name(place) for place in kept]
-    done.written = [row for _, row in rows]
+    done.rows = [_row(row) for _, row in rows]
     notes.end(rows)
     return done
+
+
+def _row(row: Exported) -> dict[str, Any]:
+    return {"path": row.path, "records": row.records, "size": row.size_bytes}
 
 
 def _export_part(formed: tuple[LogReader, Form], advance: Advance, folder: Path) -> Exported:
@@ -607,23 +591,3 @@ def _check_targets(parts: list[LogReader], store: ObjectStore, form: Form, overw
                 f"{store.name(earlier)} is of an earlier export in another form: replace it with --overwrite, or name "
                 "another folder"
             )
-
-
-def _print(done: _Done, out: str, as_json: bool) -> None:
-    rows = done.written
-    empty = (
-        f"{common.count_text(done.empty, 'partition')} without a record to export: no file is made"
-        if done.empty
-        else ""
-    )
-    if as_json:
-        for row in rows:
-            common.print_json({"path": row.path, "records": row.records, "size": row.size_bytes})
-        if empty:
-            common.complain(f"note: {empty}")
-        return
-    records, size = sum(row.records for row in rows), sum(row.size_bytes for row in rows)
-    counts = f"{records} record{'s' * (records != 1)} in {len(rows)} file{'s' * (len(rows) != 1)}"
-    click.echo(f"{out}: {counts}, {common.size_text(size)}")
-    if empty:
-        click.echo(empty)

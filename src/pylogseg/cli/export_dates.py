@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.exported import Done
 from pylogseg.cli.query import Query
 from pylogseg.cli.workers import Workers
-from pylogseg.inspect.verify.findings import Finding
 from pylogseg.reading.logs import LogFiles
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.tables import TableExport, exported_by, parts_of, rows_of
@@ -39,13 +38,11 @@ def export_by_date(
     query: Query,
     logs: Sequence[LogFiles],
     total_bytes: int,
-    lacking: Sequence[Finding],
     workers: Workers,
     *,
     overwrite: bool,
-    as_json: bool,
-) -> bool:
-    """Write what has changed, and print a line for each file, or their number; return whether there is damage."""
+) -> Done:
+    """Write what has changed."""
     options = replace(query.options, skip_unreadable=False)  # what cannot be read does not replace what could
     place = out if "://" in out else os.path.abspath(out)
     table = TableExport(place, form, options.isolation_level, overwrite=overwrite)
@@ -57,21 +54,6 @@ def export_by_date(
         groups = parts_of(logs, table, options, (query.since, query.until))
         done = list(exported_by(executor, groups, table, advance))
     rows = [row for part in done for row in rows_of(part, table.store)]
-    common.try_print(_print, rows, out, as_json)
-    problems = [part for part in done if part.problem is not None]
-    for part in problems:
-        common.complain(f"{part.topic}-{part.partition}: segment {part.base_offset}: {part.problem}")
-    return common.report_lacking(lacking) or bool(problems)
-
-
-def _print(rows: Sequence[Mapping[str, Any]], out: str, as_json: bool) -> None:
-    for row in rows if as_json else ():
-        common.print_json(dict(row))
-    if as_json:
-        return
-    files = [row for row in rows if row["path"] is not None]
-    states = Counter(row["state"] for row in files)
-    told = ", ".join(f"{count} {state}" for state, count in states.items())
-    records, size = sum(row["records"] for row in files), sum(row["size"] for row in files)
-    counts = f"{common.count_text(records, 'record')} in {common.count_text(len(files), 'file')}"
-    click.echo(f"{out}: {counts}, {common.size_text(size)}{f' ({told})' if told else ''}")
+    failed = [part for part in done if part.problem is not None]
+    problems = [f"{part.topic}-{part.partition}: segment {part.base_offset}: {part.problem}" for part in failed]
+    return Done(rows, problems=problems)
