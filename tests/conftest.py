@@ -41,6 +41,12 @@ settings.register_profile("soak", deadline=None, max_examples=100_000, suppress_
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 
+if os.environ.get("PYLOGSEG_TEST_MEMORY_MAP"):  # all that reads files maps them, as with `open_dir(memory_map=True)`
+    from pylogseg.env.filesystem import LocalFiles
+
+    LocalFiles.memory_map = True
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Collect tests without collecting garbage: ten thousand of them stay, and were looked at again and again."""

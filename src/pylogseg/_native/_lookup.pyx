@@ -13,7 +13,7 @@ from pylogseg._native.kernels cimport record
 from pylogseg._native.kernels cimport search as index
 from pylogseg._native.kernels.ahead cimport Ahead, read_folder_ahead
 from pylogseg._native.kernels.endian cimport load_be32, load_be64
-from pylogseg._native.kernels.headers cimport read_headers_of
+from pylogseg._native.kernels.headers cimport headers_in, read_headers_of
 from pylogseg._native.kernels.readat cimport read_at
 
 import os
@@ -420,4 +420,28 @@ def read_headers(int descriptor, int64_t position, int64_t end, int64_t last_off
     if room:
         with nogil:
             count = read_headers_of(descriptor, &position, end, last_offset, &out[0], room)
+    return count, position
+
+
+def mapped_headers(const uint8_t[::1] log not None, int64_t position, int64_t last_offset, uint8_t[::1] out not None):
+    """Do the same as `read_headers` in the map of a file.
+
+    Parameters
+    ----------
+    log : buffer
+        The bytes of the file.
+    position, last_offset, out
+        As of `read_headers`.
+
+    Returns
+    -------
+    (int, int)
+        As of `read_headers`.
+    """
+    cdef int64_t count = 0, room = out.shape[0] // header.V2_HEADER, end = log.shape[0]
+    if position < 0:
+        raise IndexError(f"position {position} is before the file")
+    if room and position < end:
+        with nogil:
+            count = headers_in(&log[0], &position, end, last_offset, &out[0], room)
     return count, position

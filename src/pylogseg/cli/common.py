@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _UNREADABLE = "pylogseg.unreadable"
 #: In a context's meta: damage was found, also if the pipe is closed before the end.
 DAMAGE = "pylogseg.damage"
+#: In a context's meta: files are mapped.
+_MAPPED = "pylogseg.mapped"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -103,6 +105,19 @@ below_log_start_option = click.option(
 )
 
 
+def _note_map(ctx: click.Context, _: click.Parameter, is_mapped: bool) -> None:
+    ctx.meta[_MAPPED] = is_mapped
+
+
+memory_map_option = click.option(
+    "--memory-map",
+    is_flag=True,
+    expose_value=False,
+    callback=_note_map,
+    help="Map files instead of reading them; only those that nobody cuts, such as a backup.",
+)
+
+
 def names_options(function: F) -> F:
     """Add [NAME...], ``--topic`` and ``--partition``: parameters ``names``, ``topic`` and ``partition``."""
     names = click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=completion.names)
@@ -132,8 +147,18 @@ def selection_options(function: F, first: str = "", last: str = "") -> F:
         partition_option,
         tier_option,
         keys_option,
+        memory_map_option,
     ]
     return decorated(function, add)
+
+
+def is_mapped() -> bool:
+    """Check whether ``--memory-map`` was given to the command that runs."""
+    return bool(click.get_current_context().meta.get(_MAPPED))
+
+
+def _opened(paths: Sequence[str]) -> Disk:
+    return open_dir(paths, tier=tier_of_command(), memory_map=is_mapped())
 
 
 def select(
@@ -144,7 +169,7 @@ def select(
     With `from_log_start`, the exit code shows if a log start offset cannot be read.
     """
     paths, names = paths_and_names(arguments)
-    disk = open_dir(paths, tier=tier_of_command())
+    disk = _opened(paths)
     choice = PartitionChoice.of((*names, *topic) or None, partition or None)
     report_notes(disk, from_log_start)
     choice.check_numbers([p.partition for p in disk.partitions] + [segment.partition for segment in disk.loose])
@@ -158,7 +183,7 @@ def paths_and_names(arguments: Sequence[str], *, several: bool = False) -> tuple
     """
     paths, names, either = split_arguments(arguments)
     if either:
-        disk = open_dir(paths, tier=tier_of_command())
+        disk = _opened(paths)
         for word in either:
             is_name = disk.has(word)
             (names if is_name else paths).append(word)

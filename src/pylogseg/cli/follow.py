@@ -77,6 +77,8 @@ def follow(
         raise RequestError("--follow has no end: it cannot be combined with --until or an end of --offset")
     if query.latest:
         raise RequestError("--follow has no end: it cannot be combined with --latest")
+    if common.is_mapped():
+        raise RequestError("--follow reads what is being written: it cannot be combined with --memory-map")
     if any(isinstance(log_dir.files, TierFiles) for log_dir in chosen.disk.log_dirs):
         raise RequestError(
             "--follow needs a broker's disk: a tier gets new records only when segments are sealed; give the disk, and"

@@ -378,6 +378,7 @@ def open_dir(
     *more: str | os.PathLike[str],
     storage_options: Mapping[str, Any] | None = None,
     tier: str | None = None,
+    memory_map: bool = False,
 ) -> Disk:
     """List the contents of a broker's disk, or of the tier that its older segments were uploaded to.
 
@@ -392,6 +393,10 @@ def open_dir(
     tier : str, optional
         The URL of the tier of these disks: each partition begins with its uploaded segments, and what lies on the disk
         follows.
+    memory_map : bool
+        Map the files of batches of this machine instead of reading them, for whatever reads this disk. Only for files
+        that nobody cuts, such as a backup, a snapshot or a tier: the system ends a process that touches a mapped page
+        which was cut off, or which the disk cannot read.
 
     Returns
     -------
@@ -402,7 +407,7 @@ def open_dir(
     StorageError
         If a path cannot be listed. For a partition's folder in a log directory, `Partition.error` is set instead.
     RequestError
-        If a path has no Kafka files.
+        If a path has no Kafka files, or `memory_map` is asked for a URL of a store.
     """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     log_dirs: list[LogDir] = []
@@ -410,10 +415,10 @@ def open_dir(
     loose: list[Segment] = []
     notes: list[str | _UnknownStarts] = []
     located = 0
-    joined = None if tier is None else _joined_with(tier, storage_options)
+    joined = None if tier is None else _joined_with(tier, storage_options, memory_map)
     with uncollected():
         for item in [*paths, *more]:
-            files, pattern = file_system(item, storage_options)
+            files, pattern = file_system(item, storage_options, memory_map=memory_map)
             if joined is not None:
                 if not isinstance(files, LocalFiles):
                     raise RequestError(f"{item}: a tier is joined with disks of this machine, not with a URL")
@@ -448,12 +453,11 @@ def _refuse_unfinished(files: FileSystem, log_dirs: Iterable[LogDir], named: Ite
             refuse_unfinished(files, folder)
 
 
-def _joined_with(tier: str, storage_options: Mapping[str, Any] | None) -> DiskWithTier:
+def _joined_with(tier: str, storage_options: Mapping[str, Any] | None, memory_map: bool) -> DiskWithTier:
     """Return the disks of this machine with a tier."""
-    from pylogseg.disk.tier.joined import DiskWithTier
-    from pylogseg.disk.tier.tier import Tier
+    from pylogseg.disk.tier.joined import joined_with
 
-    return DiskWithTier(Tier.open(tier, storage_options))
+    return joined_with(tier, storage_options, memory_map=memory_map)
 
 
 def open_folder(files: FileSystem, path: str) -> Disk:

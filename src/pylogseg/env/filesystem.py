@@ -1,7 +1,7 @@
-"""Reading files and folders: on local disks by `pread`, elsewhere through fsspec.
+"""Reading files and folders: on local disks by `pread` or, if asked for, by maps; elsewhere through fsspec.
 
-Files that others write are never mapped: touching a mapped page that the disk cannot read, or that was cut off, kills
-the process, while `pread` reports the error. Followers truncate sealed segments too.
+Files that others write are not to be mapped: touching a mapped page that the disk cannot read, or that was cut off,
+kills the process, while `pread` reports the error. Followers truncate sealed segments too.
 """
 
 from __future__ import annotations
@@ -158,6 +158,10 @@ class MappedReader(_Closing):
         with _named(self.path, "read"):
             return _read_into(self._descriptor, position, memory[: max(0, self._size - position)])
 
+    def whole(self) -> memoryview:
+        """Return the map, for kernels that find their way by themselves; only mapped files have one."""
+        return self._view
+
     def next_data(self, position: int) -> int:
         return position if self._closed else _behind_hole(self._descriptor, position, self._size)
 
@@ -287,7 +291,13 @@ class _named:
 
 
 class LocalFiles:
-    """The file system of this machine."""
+    """The file system of this machine; files are mapped with `memory_map`, else read by `pread`."""
+
+    memory_map = False
+
+    def __init__(self, *, memory_map: bool = False) -> None:
+        if memory_map:
+            self.memory_map = True
 
     def list_folder(self, path: str) -> list[Entry]:
         """Return names in a folder, sorted. A name that vanishes meanwhile is left out."""
@@ -322,7 +332,7 @@ class LocalFiles:
                 os.close(descriptor)
 
     def open(self, path: str, *, sealed: bool) -> FileView:
-        return PositionedFile(path, sealed=sealed)
+        return MappedReader(path) if self.memory_map else PositionedFile(path, sealed=sealed)
 
     def join(self, path: str, name: str) -> str:
         return f"{path}/{name}" if os.sep == "/" and path and path[-1] != "/" != name[:1] else os.path.join(path, name)

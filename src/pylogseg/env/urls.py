@@ -7,14 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from pylogseg.env.filesystem import FileSystem, LocalFiles
-from pylogseg.env.remote import remote_files
+from pylogseg.env.remote import remote_files, without_login
+from pylogseg.errors import RequestError
 
 
 def file_system(
-    path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+    path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, *, memory_map: bool = False
 ) -> tuple[FileSystem, str]:
     """Return the file system of a path or URL, and the path in it; `storage_options` has fsspec's options for URLs."""
     text = os.fspath(path)
     if "://" not in text:
-        return LocalFiles(), text
+        return LocalFiles(memory_map=memory_map), text
+    if memory_map:
+        refuse_map(text)
     return remote_files(text, storage_options or {})
+
+
+def refuse_map(url: str) -> None:
+    """Refuse to map what lies in a store."""
+    raise RequestError(f"{without_login(url)}: only files of this machine can be mapped: read it without memory_map")

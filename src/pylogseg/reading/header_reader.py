@@ -122,7 +122,7 @@ def plain_batches(segment: Segment, view: FileView, first: int, end: int) -> Bat
     Only headers are read. None, if there is anything but batches of magic 2 in order, or the file is not a local one;
     if the range is open (`OPEN_END`), also for what follows the last batch in the file.
     """
-    if not hasattr(view, "fileno"):
+    if not tells_headers(view):
         return None
     last = _TO_THE_END if end == OPEN_END else end - 1
     position, found = position_of_offset(segment, view, first), []
@@ -152,7 +152,7 @@ def up_to_time(piece: UncutRange, until_ms: int) -> UncutRange | None:
         return piece
     with opened as view:
         first = position_of_offset(segment, view, part.first_offset)
-        if not hasattr(view, "fileno") or not _has_append_time(view, first):
+        if not tells_headers(view) or not _has_append_time(view, first):
             return piece
         largest = largest_timestamp(segment)
         if largest is not None and largest <= until_ms:
@@ -174,8 +174,15 @@ def _has_append_time(view: FileView, position: int) -> bool:
     return len(head) == BATCH_HEADER.size and head[16] == 2 and bool(head[22] & _APPEND_TIME)
 
 
+def tells_headers(view: FileView) -> bool:
+    """Check whether headers can be had without what lies between them: of a file of this machine."""
+    return hasattr(view, "fileno") or hasattr(view, "whole")
+
+
 def read_headers(view: Any, position: int, last_offset: int, memory: memoryview) -> tuple[int, int]:
     """Read headers from a local file up to the batch that has an offset; see `_lookup.read_headers`."""
+    if hasattr(view, "whole"):
+        return _lookup.mapped_headers(view.whole(), position, last_offset, memory)
     return _lookup.read_headers(view.fileno(), position, view.size, last_offset, memory)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from pylogseg.disk.disk import Segment
 from pylogseg.errors import StorageError
 from pylogseg.format.layout import BATCH_HEADER
-from pylogseg.reading.header_reader import read_headers
+from pylogseg.reading.header_reader import read_headers, tells_headers
 from pylogseg.walker.windows import WINDOW_BYTES
 
 _HEADERS = 4096
@@ -56,7 +56,7 @@ def _digest_of(segment: Segment) -> str | None:
     memory = memoryview(bytearray(_HEADERS * BATCH_HEADER.size))
     try:
         with segment.open() as view:
-            count, end = int(hasattr(view, "fileno")), view.size
+            count, end = int(tells_headers(view)), view.size
             while count:
                 count, position = read_headers(view, position, _NO_OFFSET, memory)
                 digest.update(memory[: count * BATCH_HEADER.size])

@@ -32,7 +32,8 @@ _log = logging.getLogger("pylogseg.spark")
 
 def find_logs(paths: Sequence[str], options: SourceOptions) -> list[Partition]:
     """Return the partitions under paths that the options select, by topic and number; named ones must exist."""
-    disk = open_dir(paths, storage_options=options.storage_options, tier=options.tier)
+    how: dict[str, Any] = {"storage_options": options.storage_options, "tier": options.tier}
+    disk = open_dir(paths, memory_map=options.memory_map, **how)
     logs = [log for log in disk.partitions if not log.state] or list(disk.partitions)
     logs += [_of_file(segment) for segment in disk.loose]
     chosen = _chosen(logs, options)

@@ -51,7 +51,8 @@ _NAMES = (
     "minPartitions", "maxRecordsPerPartition", *_ONLY_IN_STREAMS,
     "failOnDataLoss", "includeHeaders", "kafka.isolation.level", "isolationLevel", "endingAt",
     "rangeBytes", "batchRows", "checkCrc", "maxDecompressedBytes", "onCorrupt", "columns", "includeMetadata",
-    "includeActive", "pushFilters", "storageOptions", "tier", "decoding", "schema", "registry", "onUndecoded",
+    "includeActive", "pushFilters", "storageOptions", "tier", "memoryMap", "decoding",
+    "schema", "registry", "onUndecoded",
     "message", "showSecrets",
 )  # fmt: skip
 _BYTES = {"": 0, "b": 0, "k": 10, "kb": 10, "m": 20, "mb": 20, "g": 30, "gb": 30}
@@ -111,6 +112,7 @@ class SourceOptions:
     push_filters: bool = False
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
     tier: str | None = field(default=None, repr=False)
+    memory_map: bool = False
     decoding: tuple[str, ...] = ()
     schema: str = ""
     registry: str = field(default="", repr=False)
@@ -152,6 +154,9 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
         raise RequestError(
             "onCorrupt=stop: a stream would continue after the damage with its next batch; use raise or skip"
         )
+    memory_map = values.read("memoryMap", _boolean, False)
+    if streaming and memory_map:
+        raise RequestError("memoryMap: a stream reads what is being written: only a batch read may map files")
     starting, ending = _bounds(values, streaming)
     return SourceOptions(
         topics=values.read("subscribe", _topics, ()),
@@ -180,6 +185,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
         push_filters=values.read("pushFilters", _boolean, False),
         storage_options=_storage(values),
         tier=values.read("tier", _tier, None),
+        memory_map=memory_map,
         **_typed(values),
     )
 

@@ -67,10 +67,11 @@ def planned_logs(options: SourceOptions) -> PlannedLogs:
 
     def place(part: Range) -> tuple[FileSystem, str]:
         if options.tier is None:
-            return file_system(part.path, options.storage_options)
+            return file_system(part.path, options.storage_options, memory_map=options.memory_map)
         from pylogseg.disk.tier.joined import joined_files
 
-        return joined_files(options.tier, part.path, options.storage_options), part.path
+        files = joined_files(options.tier, part.path, options.storage_options, memory_map=options.memory_map)
+        return files, part.path
 
     return PlannedLogs(options.isolation_level, place, skips=options.on_corrupt == "skip")
 

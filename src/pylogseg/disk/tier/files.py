@@ -159,7 +159,7 @@ class TierFiles:
 _Files = TypeVar("_Files")
 #: Partitions that were opened by the paths in them, the latest ones: a task of a plan opens several ranges of each.
 _MOST_OPENED = 16
-_opened: OrderedDict[tuple[str, str, str], Any] = OrderedDict()
+_opened: OrderedDict[tuple[str, str, str, bool], Any] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -169,11 +169,13 @@ def opened_once(
     storage_options: Mapping[str, Any] | None,
     make: Callable[[], _Files],
     has: Callable[[_Files], bool],
+    *,
+    memory_map: bool,
 ) -> _Files:
     """Return what was made for a partition of a tier before, if it has what is asked for, or make it."""
     # Who gives other keys does not get what those before opened.
     given = {KEYS_OPTION: os.environ.get(KEYS_VARIABLE), **(storage_options or {})}
-    key = url, name, repr(sorted(given.items(), key=lambda item: item[0]))
+    key = url, name, repr(sorted(given.items(), key=lambda item: item[0])), memory_map
     with _lock:
         files = _opened.get(key)
     if files is None or not has(files):
@@ -185,7 +187,9 @@ def opened_once(
     return files
 
 
-def partition_files(url: str, path: str, storage_options: Mapping[str, Any] | None) -> TierFiles:
+def partition_files(
+    url: str, path: str, storage_options: Mapping[str, Any] | None, *, memory_map: bool = False
+) -> TierFiles:
     """Return a tier for a path in it: only that partition is listed, and once for all paths in it.
 
     Uploads do not change. A path that was not there is looked for again.
@@ -193,9 +197,9 @@ def partition_files(url: str, path: str, storage_options: Mapping[str, Any] | No
     name = path[len(url) + len(INSIDE) :].partition("/")[0]
 
     def make() -> TierFiles:
-        return TierFiles(url, Tier.open(url, storage_options, name))
+        return TierFiles(url, Tier.open(url, storage_options, name, memory_map=memory_map))
 
-    return opened_once(url, name, storage_options, make, lambda files: files.has(path))
+    return opened_once(url, name, storage_options, make, lambda files: files.has(path), memory_map=memory_map)
 
 
 def files_of(log: TieredLog) -> Iterator[tuple[str, TierFile]]:

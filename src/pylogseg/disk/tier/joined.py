@@ -37,7 +37,10 @@ class DiskWithTier(LocalFiles):
         tier: Tier | None,
         remote: dict[str, dict[str, TierFile]] | None = None,
         copies: dict[str, list[TierSegment]] | None = None,
+        *,
+        memory_map: bool = False,
     ) -> None:
+        super().__init__(memory_map=memory_map)
         self.tier, self._remote, self._copies = tier, remote or {}, copies or {}
         self._firsts: dict[str, int] = {}  # where the disk's own segments begin, by folder
         self._listed: set[tuple[str, int]] = set()
@@ -70,7 +73,7 @@ class DiskWithTier(LocalFiles):
                 remote[path], copies[path] = self._remote[path], self.copies(path)
             elif name in self._remote.get(folder, {}):
                 remote.setdefault(folder, {})[name] = self._remote[folder][name]
-        return DiskWithTier(None, remote, copies)
+        return DiskWithTier(None, remote, copies, memory_map=self.memory_map)
 
     def list_folder(self, path: str) -> list[Entry]:
         entries = super().list_folder(path)
@@ -183,7 +186,14 @@ class DiskWithTier(LocalFiles):
         return super().open(path, sealed=sealed) if file is None or file.segment is None else file.segment.open()
 
 
-def joined_files(tier: str, path: str, storage_options: Mapping[str, Any] | None) -> DiskWithTier:
+def joined_with(tier: str, storage_options: Mapping[str, Any] | None, *, memory_map: bool = False) -> DiskWithTier:
+    """Return the disks of this machine with a tier."""
+    return DiskWithTier(Tier.open(tier, storage_options, memory_map=memory_map), memory_map=memory_map)
+
+
+def joined_files(
+    tier: str, path: str, storage_options: Mapping[str, Any] | None, *, memory_map: bool = False
+) -> DiskWithTier:
     """Return the disks with a tier for a file of a partition: only that is listed in the tier, once for all its files.
 
     A path that was not there is looked for again.
@@ -191,11 +201,11 @@ def joined_files(tier: str, path: str, storage_options: Mapping[str, Any] | None
     folder, name = os.path.split(os.path.dirname(os.path.abspath(path)))
 
     def make() -> DiskWithTier:
-        files = DiskWithTier(Tier.open(tier, storage_options, name))
+        files = DiskWithTier(Tier.open(tier, storage_options, name, memory_map=memory_map), memory_map=memory_map)
         files.list_folder(os.path.join(folder, name))
         return files
 
     def has(files: DiskWithTier) -> bool:
         return files.slice_of(path) is not None or os.path.exists(path)
 
-    return opened_once(tier, os.path.join(folder, name), storage_options, make, has)
+    return opened_once(tier, os.path.join(folder, name), storage_options, make, has, memory_map=memory_map)

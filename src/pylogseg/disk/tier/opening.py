@@ -31,20 +31,23 @@ def check_layout(text: str) -> None:
 
 
 def file_system(
-    path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
+    path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None, *, memory_map: bool = False
 ) -> tuple[FileSystem, str]:
     """Return the file system of a path or URL, which may be that of a tier, and the path in it.
 
-    `storage_options` has fsspec's options for URLs; of a tier also ``tier_keys``, a PEM file or a folder of them.
+    `storage_options` has fsspec's options for URLs; of a tier also ``tier_keys``, a PEM file or a folder of them. With
+    `memory_map` files are mapped; RequestError if they are not on this machine.
     """
     if not is_tier(path):
         check_layout(os.fspath(path))
-        return urls.file_system(path, storage_options)
+        return urls.file_system(path, storage_options, memory_map=memory_map)
+    if memory_map and not os.fspath(path).partition("+")[2].startswith("file://"):
+        urls.refuse_map(os.fspath(path))
     from pylogseg.disk.tier.files import INSIDE, TierFiles, partition_files
     from pylogseg.disk.tier.tier import Tier
 
     text = os.fspath(path).rstrip("/")
     url, _, inside = text.partition(INSIDE)
     if inside:
-        return partition_files(url, text, storage_options), text
-    return TierFiles(text, Tier.open(text, storage_options)), text
+        return partition_files(url, text, storage_options, memory_map=memory_map), text
+    return TierFiles(text, Tier.open(text, storage_options, memory_map=memory_map)), text

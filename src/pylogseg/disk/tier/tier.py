@@ -67,13 +67,23 @@ class Tier:
                 self.older[of] = self.older.get(of, 0) + len(uploads)
 
     @classmethod
-    def open(cls, url: str, storage_options: Mapping[str, Any] | None = None, only: str | None = None) -> Tier:
-        """List a tier and read all its manifests, or those of one partition, which may have none."""
+    def open(
+        cls,
+        url: str,
+        storage_options: Mapping[str, Any] | None = None,
+        only: str | None = None,
+        *,
+        memory_map: bool = False,
+    ) -> Tier:
+        """List a tier and read all its manifests, or those of one partition, which may have none.
+
+        With `memory_map`, objects that are files of this machine are mapped.
+        """
         options = dict(storage_options or {})
         keys = KeyRing(options.pop(KEYS_OPTION, None))
         layout, _, place = url.partition("+")
         find, form = _LAYOUTS[layout]
-        objects = Objects(place, options)
+        objects = Objects(place, options, memory_map=memory_map)
         folders = [None] if only is None else _folders_of(objects, layout, only)
         found = find(Shared(objects, keys), [stored for folder in folders for stored in objects.find(folder)])
         if None in folders and not found.uploads and not found.orphans:

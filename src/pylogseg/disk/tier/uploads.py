@@ -35,13 +35,13 @@ class Stored(NamedTuple):
 class Objects:
     """The objects below a URL."""
 
-    def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
+    def __init__(self, url: str, storage_options: Mapping[str, Any], *, memory_map: bool = False) -> None:
         scheme, _, rest = url.partition("://")
         if not rest:
             raise RequestError(f"{url}: expected a URL, such as file:///path or s3://bucket/prefix")
         self.files: FileSystem
         if scheme == "file":
-            self.files, self.root = LocalFiles(), rest.rstrip("/") or "/"
+            self.files, self.root = LocalFiles(memory_map=memory_map), rest.rstrip("/") or "/"
         else:
             self.files, self.root = remote_files(url.rstrip("/"), storage_options)
         self.is_local = scheme == "file"
