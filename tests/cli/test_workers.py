@@ -15,6 +15,8 @@ from helpers.shell import Done
 from helpers.shell import pylogseg as run
 
 from pylogseg.cli.workers import Workers
+from pylogseg.format.files.status import encode_clean_shutdown
+from pylogseg.format.names import FileKind
 
 
 @pytest.fixture
@@ -49,6 +51,21 @@ def disks(examples: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 def test_reading(sent: Any, disks: dict[str, Path], text: str, which: str) -> None:
     places = {"DIR": disks[which], "OTHER": disks["whole"]}
     assert told(sent(*words(text, **places))) == told(run(*words(text, **places)))
+
+
+@pytest.mark.parametrize("which", ["whole", "damaged"])
+def test_a_marker_says_if_records_were_lost(sent: Any, disks: dict[str, Path], which: str, tmp_path: Path) -> None:
+    """It loses the broker's epoch, so that the controller knows, on a copy that each executor makes."""
+    source, marker = tmp_path / "source", FileKind.CLEAN_SHUTDOWN.value
+    shutil.copytree(disks[which], source)
+    (source / marker).write_bytes(encode_clean_shutdown(14))
+    done = [
+        each("recover", source, "codec-none", "--full", "--no-keep", "--into", tmp_path / name)
+        for each, name in ((sent, "there"), (run, "here"))
+    ]
+    assert [each.code for each in done] == [which == "damaged"] * 2
+    for name in ("there", "here"):
+        assert (tmp_path / name / marker).read_bytes() == encode_clean_shutdown(None if which == "damaged" else 14)
 
 
 @pytest.mark.parametrize("which", ["whole", "damaged"])

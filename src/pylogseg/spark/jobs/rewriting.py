@@ -23,6 +23,7 @@ from pylogseg.disk.target import Target
 from pylogseg.env.executor import Advance, Executor, Workload
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
+from pylogseg.format.files.status import encode_clean_shutdown
 from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.staging import Staging, finish_commits
@@ -179,6 +180,11 @@ def _into(
         new = {name: each.note for name, each in zip(todo, made, strict=True) if each.written is not None}
         kept = {name: note for name, note in _read_notes(out).items() if name not in todo}
         files = {_NOTES: json.dumps({**kept, **new}).encode(), **_as_they_are(place, staging.root)}
+        marker = FileKind.CLEAN_SHUTDOWN.value
+        if any(each.result.loses_records for each in made) and (
+            marker in files or os.path.exists(os.path.join(staging.root, marker))
+        ):
+            files[marker] = encode_clean_shutdown(None)  # so that the controller knows
         staging.commit([each.written for each in made if each.written is not None], overwrite=overwrite, files=files)
         staging.forget()
     finally:
