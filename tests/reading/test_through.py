@@ -99,7 +99,8 @@ def outcome(folder, names, *, views=False, is_reused=True, window=9000, **option
             rows += batch.to_pylist()
     # Views point into memory that lives as long as they do: looked at when all has been read.
     rows += [row for batch in found if views for row in batch.to_pylist()]
-    return rows, [gap[1:] for gap in scope.options.gaps]
+    # Of a window, those of its order come first.
+    return rows, sorted((gap[1:] for gap in scope.options.gaps), key=lambda gap: gap[1:3])
 
 
 MIXED = (
@@ -175,3 +176,72 @@ def test_a_file_that_is_cut_while_it_is_read(tmp_path, through):
     with pytest.raises(pylogseg.StorageError, match="was cut to"):
         list(chunks)
     assert through
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """What was decoded as it was decompressed: batches of each call."""
+    found, real = [], module._records.decode_payloads
+
+    class Native:
+        def __getattr__(self, name):
+            return getattr(native, name)
+
+        def decode_payloads(self, *arguments):
+            got = real(*arguments)
+            found.append(got[0])
+            return got
+
+    native = module._records
+    monkeypatch.setattr(module, "_records", Native())
+    return found
+
+
+PACKED = {
+    "plain": {},
+    "keys": {"keys": True},
+    "headers": {"keys": True, "headers": True},
+    "nulls": {"keys": True, "nulls": True},
+    "large": {"size": 4000},
+}
+
+
+def packed(folder, codec, kinds):
+    parts = [encoded(20 * n, 20, compression=codec, **PACKED[kind]) for n, kind in enumerate(kinds)]
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}.log").write_bytes(b"".join(parts))
+    (folder / f"{20 * len(parts):020d}.log").touch()
+    return parts
+
+
+COMPRESSED = ["plain"] * 20 + ["keys"] * 20 + ["headers"] * 9 + ["nulls"] * 20 + ["large"] * 2 + ["keys"] * 20
+
+
+@pytest.mark.parametrize("names", [ALL, ("offset", "value"), ("offset", "key"), ("offset",)], ids=str)
+@pytest.mark.parametrize("codec", ["zstd", "gzip"])
+def test_compressed_batches(tmp_path, made, codec, names):
+    packed(tmp_path / "orders-0", codec, COMPRESSED)
+    for options in ({}, {"offset": (333, 1287)}):
+        given = outcome(tmp_path / "orders-0", names, **options)
+        assert given == outcome(tmp_path / "orders-0", names, is_reused=False, **options)
+    assert (sum(made) > len(COMPRESSED) // 2) == (names != ("offset",))
+
+
+@pytest.mark.parametrize("codec", ["zstd", "gzip"])
+def test_damage_inside_of_compressed_batches(tmp_path, made, codec):
+    """The check sum holds, and the codec or the decoder refuses the bytes; a limit that some batches are over."""
+    parts = packed(tmp_path / "orders-0", codec, COMPRESSED)
+    path = tmp_path / "orders-0" / f"{0:020d}.log"
+    random = np.random.default_rng(7)
+    for _ in range(60):
+        worse = [bytearray(part) for part in parts]
+        for row in random.choice(len(parts), 5, replace=False).tolist():
+            batch = worse[row]
+            batch[int(random.integers(57, len(batch)))] ^= 1 << int(random.integers(0, 8))
+            batch[17:21] = pylogseg._codec.crc32c(bytes(batch[21:])).to_bytes(4, "big")
+        path.write_bytes(b"".join(worse))
+        for limit in (64 << 20, 20_000):
+            options = {"max_decompressed_bytes": limit}
+            given = outcome(tmp_path / "orders-0", ALL, **options)
+            assert given == outcome(tmp_path / "orders-0", ALL, is_reused=False, **options)
+    assert sum(made) > 60 * 30

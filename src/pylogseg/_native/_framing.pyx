@@ -119,6 +119,21 @@ cdef void fill_rooms(
                 rooms[row] = room_of(base + start[row], end[row] - start[row], limit)
 
 
+cdef bytes payload_of(quick, failure, Span piece, int64_t room, int64_t first_room):
+    """Decompress the piece that is shown, by a library's function; None where that fails or there is no room."""
+    if room <= 0:
+        return None
+    try:
+        return quick(piece, min(room, first_room))
+    except failure:
+        if room <= first_room:
+            return None
+    try:
+        return quick(piece, room)
+    except failure:
+        return None
+
+
 cdef tuple tables(
     const uint8_t[::1] buffer,
     const int64_t[::1] start,
@@ -190,13 +205,6 @@ cdef class Span:
 
     A new memory view for every piece would cost more than the call of a library for a short one.
     """
-    cdef uint8_t *base
-    cdef uint8_t *at
-    cdef int64_t total
-    cdef int64_t size
-    cdef bint is_readonly
-    cdef object held
-
     def __cinit__(self, buffer, bint is_readonly):
         cdef const uint8_t[::1] view = buffer
         self.held, self.is_readonly = view, is_readonly
@@ -333,14 +341,7 @@ def run_payloads(
         data, room = None, rooms[payload]
         if room > 0:
             piece.show(start[payload], end[payload] - start[payload])
-            try:
-                data = quick(piece, min(room, first_room))
-            except failure:
-                if room > first_room:
-                    try:
-                        data = quick(piece, room)
-                    except failure:
-                        pass
+            data = payload_of(quick, failure, piece, room, first_room)
         size = len(data) if data else -1
         if size > target.shape[0] - used:
             return payload, used, used + size

@@ -1,5 +1,6 @@
 """Types of the compiled module that decodes and gathers records; `tests/package/test_meta.py` compares the two."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,32 @@ def read_and_decode(
     key_ends: Int32s | None = None,
     key_data: Bytes | None = None,
 ) -> tuple[int, int, int, tuple[int, int, int, int, int], int, int]: ...
+def decode_payloads(
+    quick: Callable[[Any, int], bytes],
+    failure: type[Exception] | tuple[type[Exception], ...],
+    source: Any,
+    start: Int64s,
+    end: Int64s,
+    rooms: Int64s,
+    first_room: int,
+    arena: Any,
+    rows: npt.NDArray[Any],
+    offset: Int64s,
+    timestamp: Int64s,
+    key_place: Int64s,
+    key_size: Int32s,
+    value_place: Int64s,
+    value_size: Int32s,
+    headers_place: Int64s,
+    header_count: Int32s,
+    batch: Int32s,
+    key_view: Bytes | None = None,
+    value_view: Bytes | None = None,
+    value_ends: Int32s | None = None,
+    value_data: Bytes | None = None,
+    key_ends: Int32s | None = None,
+    key_data: Bytes | None = None,
+) -> tuple[int, int, tuple[int, int, int, int, int], int]: ...
 def use_wide_copies(wide: bool) -> bool: ...
 def gather_binary(
     place: Int64s, size: Int32s, sources: tuple[Any, ...], offsets: Int32s, data: Bytes, validity: Bytes

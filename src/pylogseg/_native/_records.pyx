@@ -7,6 +7,7 @@ its bytes are read, so invalid columns of a caller cannot make a kernel read out
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memmove, memset
 
+from pylogseg._native._framing cimport Span, payload_of
 from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport crc as checksum
 from pylogseg._native.kernels cimport record
@@ -382,6 +383,81 @@ def read_and_decode(
             if row.last_offset >= last_offset:
                 break
     return count, before, n, tally_of(&tally), done, filled
+
+
+def decode_payloads(
+    quick, failure, const uint8_t[::1] source not None, const int64_t[::1] start not None, const int64_t[::1] end not None,
+    const int64_t[::1] rooms not None, int64_t first_room, uint8_t[::1] arena not None, rows not None,
+    int64_t[::1] offset not None, int64_t[::1] timestamp not None,
+    int64_t[::1] key_place not None, int32_t[::1] key_size not None,
+    int64_t[::1] value_place not None, int32_t[::1] value_size not None,
+    int64_t[::1] headers_place not None, int32_t[::1] header_count not None, int32_t[::1] batch not None,
+    uint8_t[::1] key_view=None, uint8_t[::1] value_view=None,
+    int32_t[::1] value_ends=None, uint8_t[::1] value_data=None,
+    int32_t[::1] key_ends=None, uint8_t[::1] key_data=None,
+):
+    """Decompress batches of magic 2 by a library's function that returns `bytes`, and decode each before the next one.
+
+    What it returned is kept in the arena, source 1, only where something refers to it that is not copied: places are as
+    those of `read_and_decode`. It ends before a batch that cannot be decompressed or decoded so, of which nothing is
+    said, and where columns or the arena are full. Parameters are those of `run_payloads` and `decode`.
+
+    Returns
+    -------
+    count, n : int
+        Batches decoded, and slots filled.
+    tally : tuple of int
+        As of `decode`.
+    size : int
+        Bytes that the batches became.
+    """
+    cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
+    cdef Py_ssize_t count = 0, table = len(rows)
+    cdef int64_t room, begin, n = 0, used = 0, size, total = 0
+    cdef int status
+    cdef bint is_kept
+    cdef bytes data
+    cdef const uint8_t *p
+    cdef header.BatchRow row
+    cdef record.Columns columns
+    cdef record.Walk walk
+    cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0]
+    cdef Span piece = Span(source, True)
+    if start.shape[0] != table or end.shape[0] != table or rooms.shape[0] != table:
+        raise ValueError("the arrays differ in length")
+    room = columns_into(&columns, 0, offset, timestamp, key_place, key_size, value_place, value_size, headers_place, header_count,
+                        batch, key_view, value_view, value_ends, value_data, key_ends, key_data)
+    memset(&walk, 0, sizeof(walk))
+    while count < table:
+        row = (<const header.BatchRow *>&raw[0])[count]
+        if rooms[count] <= 0 or row.magic != 2 or not 0 < row.count <= room - n:
+            break
+        piece.show(start[count], end[count] - start[count])
+        data = payload_of(quick, failure, piece, rooms[count], first_room)
+        if data is None:
+            break
+        p, size = data, len(data)
+        if (row.count > record.room_for(&row, size) or size > arena.shape[0] - used or not has_room(&columns.keys, n, size)
+                or not has_room(&columns.values, n, size)):
+            break
+        walk.p, walk.end, walk.origin = p, p + size, p
+        walk.source = (<int64_t>1 << SOURCE_SHIFT) + used    # places as if the bytes lay in the arena
+        with nogil:
+            status = record.decode_v2(&walk, &row, <int32_t>count, &columns, n, row.count)
+            if status == record.RECORD_OK and walk.p == walk.end:
+                begin, n = n, n + row.count
+                is_kept = not refer_to_copies(&columns, begin, n)
+                record.tally(&tally, &columns, begin, n)
+                if is_kept:
+                    memcpy(&arena[used], p, size)
+                    used += size
+            else:
+                status = record.RECORD_REMAINS
+        if status != record.RECORD_OK:
+            break
+        total += size
+        count += 1
+    return count, n, tally_of(&tally), total
 
 
 cdef inline bint refer_to_copies(record.Columns *c, int64_t first, int64_t end) noexcept nogil:

@@ -8,7 +8,7 @@ whose module says which library does what.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import cramjam
 import numpy as np
@@ -62,6 +62,46 @@ _FIRST_ROOM_BYTES = 20 << 10
 _NO_FIRST_ROOM = 2**62
 # Rows of a block table at a time; a payload with more blocks than this goes the careful way.
 _BLOCK_ROWS = 4096
+
+
+class Library(NamedTuple):
+    """A function that decompresses a payload by one call."""
+
+    quick: Callable[[memoryview, int], bytes]
+    failure: type[Exception] | tuple[type[Exception], ...]  #: What it raises.
+    rooms: Callable[..., None]  #: Fills the most bytes of each payload; -1 for what it may not be given.
+    first_room: int  #: To try first, where a payload's own room may be far more than most need.
+
+
+def library_of(codec: int) -> Library | None:
+    """Return the function for payloads of a codec; None where there is none."""
+    if codec == GZIP:
+        return Library(gzip_members.quick, gzip_members.FAILURES, _framing.gzip_rooms, _NO_FIRST_ROOM)
+    quick = zstd_frames.quick() if codec == ZSTD else None
+    return None if quick is None else Library(quick, zstd_frames.Failure, _framing.zstd_rooms, _FIRST_ROOM_BYTES)
+
+
+class Payloads(NamedTuple):
+    """Payloads of batches of magic 2 in a buffer, each decompressed by one call."""
+
+    library: Library
+    view: memoryview
+    begins: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    rooms: npt.NDArray[np.int64]
+
+
+def payloads_of(table: BatchTable, buffer: Any, file_position: int, limit: int) -> Payloads | None:
+    """Return the payloads of batches of one codec that has a `Library`; None of others."""
+    summary = table.summary()
+    library = library_of(summary.codec) if summary.codec and summary.lowest_magic == 2 else None
+    bodies, view = np.empty(len(table), BODY_DTYPE), byte_view(buffer)
+    if library is None or not _records.plain_bodies(table.rows, file_position, bodies, len(view)):
+        return None
+    begins = bodies["place"].copy()
+    ends, rooms = begins + bodies["size"], np.empty(len(table), np.int64)
+    library.rooms(view, begins, ends, limit, rooms)
+    return Payloads(library, view, begins, ends, rooms)
 
 
 class Arena:
@@ -174,10 +214,8 @@ class _Bodies:
             self.snappy(rows)
         elif codec == LZ4:
             self.lz4(rows)
-        elif codec == ZSTD:
-            self.zstd(rows)
-        elif codec == GZIP:
-            self.gzip(rows)
+        elif codec in (ZSTD, GZIP):
+            self.whole(codec, rows)
         else:
             self.store(rows, self.careful(rows))
 
@@ -192,41 +230,39 @@ class _Bodies:
             except CodecError as error:
                 yield error
 
-    def zstd(self, rows: npt.NDArray[np.intp]) -> None:
-        """Decompress at once where a kernel found one frame that keeps to the limit, all others carefully."""
-        quick = zstd_frames.quick()
-        if quick is None:
+    def whole(self, codec: int, rows: npt.NDArray[np.intp]) -> None:
+        """Decompress at once where a kernel found one frame or member that keeps to the limit, all others carefully."""
+        library = library_of(codec)
+        if library is None:
             self.store(rows, self.careful(rows))
-        else:  # room for a frame's worst case is far more than most need
-            self._quickly(rows, _framing.zstd_rooms, quick, zstd_frames.Failure, _FIRST_ROOM_BYTES)
+        else:
+            self._quickly(rows, library)
 
-    def gzip(self, rows: npt.NDArray[np.intp]) -> None:
-        """Decompress at once where a kernel found one member that keeps to the limit, all others carefully."""
-        self._quickly(rows, _framing.gzip_rooms, gzip_members.quick, gzip_members.FAILURES)
-
-    def _quickly(
-        self,
-        rows: npt.NDArray[np.intp],
-        rooms_of: Callable[..., None],
-        quick: Callable[[memoryview, int], bytes],
-        failure: type[Exception] | tuple[type[Exception], ...],
-        first_room: int = _NO_FIRST_ROOM,
-    ) -> None:
-        """Decompress each payload by one call of a library's function, which is given the room that it may need.
-
-        `first_room` is the room to try first, where a payload's own may be too large for most.
-        """
+    def _quickly(self, rows: npt.NDArray[np.intp], library: Library) -> None:
+        """Decompress each payload by one call of a library's function, which is given the room that it may need."""
         begins = self.bodies["place"][rows]
         ends = begins + self.bodies["size"][rows]
         rooms = np.empty(len(rows), np.int64)
-        rooms_of(self.view, begins, ends, self.limit, rooms)
+        library.rooms(self.view, begins, ends, self.limit, rooms)
         if self.table.summary().lowest_magic < 2:
             rooms[self.table.magic[rows] != 2] = -1
         late, at, needed = list[int](), 0, 1
         while needed:
             memory = self.arena.memory
             at, self.used, needed = _framing.run_payloads(
-                quick, failure, self.view, memory, self.used, begins, ends, rooms, first_room, rows, at, self.raw, late
+                library.quick,
+                library.failure,
+                self.view,
+                memory,
+                self.used,
+                begins,
+                ends,
+                rooms,
+                library.first_room,
+                rows,
+                at,
+                self.raw,
+                late,
             )
             self.arena.reserve(needed, self.used)
         self.store_carefully(late)

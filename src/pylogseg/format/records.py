@@ -386,14 +386,51 @@ def decode_parts(
     never divided, whatever it holds: see `decode_slices`. Parameters are those of `decode`; rows of the damage are
     those of the ``batches`` of the columns beside it.
     """
-    pending = runs(batches)[::-1]
+    pending, quick = runs(batches)[::-1], scratch
     while pending:
         part = pending.pop()
+        made = None if quick is None else _decode_payloads(part, buffer, file_position, limit_bytes, quick)
+        if made is not None:
+            if len(made.batches) < len(part):
+                pending.append(part[len(made.batches) :])
+                quick = None  # whatever it is that ended it
+            yield made, []
+            continue
         try:
             yield decode(part, buffer, file_position, limit_bytes=limit_bytes, scratch=scratch)
         except ArenaFullError:
             half = len(part) // 2
             pending += [part[half:], part[:half]]
+
+
+def _decode_payloads(
+    batches: BatchTable, buffer: Any, file_position: int, limit_bytes: int, scratch: Scratch
+) -> RecordColumns | None:
+    """Decode the first batches, each as soon as it is decompressed, so that its bytes are not stored in between.
+
+    None if there is none that this can be done with, or nothing is known of batches before them.
+    """
+    if scratch.expansion is None or not scratch.is_copied or not len(batches) or not batches.summary().is_compressed:
+        return None
+    from pylogseg.format import compression
+
+    table = BatchTable(np.ascontiguousarray(batches.rows))
+    found = compression.payloads_of(table, buffer, file_position, limit_bytes)
+    if found is None or scratch.arena is None:
+        return None
+    room = min(int(np.maximum(table.rows["count"], 0).sum(dtype=np.int64)), SLOTS)
+    most = int((found.ends - found.begins).sum() * scratch.expansion * _MORE) + _LEAST_ROOM
+    arrays, besides = scratch.columns(room), scratch.besides(room, min(most, compression.ARENA_BYTES), (buffer,))
+    library, memory = found.library, scratch.arena.memory
+    count, records, tally, size = _records.decode_payloads(
+        library.quick, library.failure, found.view, found.begins, found.ends, found.rooms, library.first_room, memory,
+        table.rows, *arrays, *_as_bytes(besides),
+    )  # fmt: skip
+    if not count or tally[-1] > _most_headers(limit_bytes):
+        return None
+    scratch.expansion = size / int((found.ends - found.begins)[:count].sum())
+    of = table[:count]
+    return _columns(arrays, besides, records, of, (buffer, memory), scratch, Tally(*tally), is_moved=True)
 
 
 class Slice(NamedTuple):
@@ -563,6 +600,8 @@ def _bodies(
         if scratch is not None and scratch.with_arena:
             scratch.arena = arena
         bodies, data, errors = compression.fill_bodies(batches, buffer, file_position, limit=limit_bytes, arena=arena)
+        if scratch is not None:
+            scratch.expansion = len(data) / max(int(batches.rows["size"].sum(dtype=np.int64)), 1)
         return (
             bodies,
             (buffer, data),

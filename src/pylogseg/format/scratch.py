@@ -74,7 +74,17 @@ class Scratch:
     are overwritten: what they point at lives as long as somebody holds it.
     """
 
-    __slots__ = ("_allocate", "_besides", "_columns", "_spare", "_window", "arena", "density", "with_arena")
+    __slots__ = (
+        "_allocate",
+        "_besides",
+        "_columns",
+        "_spare",
+        "_window",
+        "arena",
+        "density",
+        "expansion",
+        "with_arena",
+    )
 
     def __init__(
         self,
@@ -88,7 +98,14 @@ class Scratch:
         self.arena: Any = None
         #: Batches and records of a byte that was read, as far as it is known.
         self.density: tuple[float, float] | None = None
+        #: Bytes that a compressed byte became, as far as it is known.
+        self.expansion: float | None = None
         self.with_arena, self._besides, self._allocate = with_arena, besides, allocate
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether values or keys are copied, and only the columns and the copies are kept until the next decoding."""
+        return self.with_arena and self._besides in _COPIED
 
     def window(self, size: int) -> memoryview:
         """Return memory for so many bytes of a file that are decoded next; new memory where they are kept."""
