@@ -28,7 +28,8 @@ WINDOW_BYTES = 8 << 20
 #: The same for compressed batches, which become several times larger: smaller windows need more calls, larger ones
 #: leave the processor's caches when decompressed.
 COMPRESSED_WINDOW_BYTES = 3 << 19
-#: The same if the bytes are copied: larger windows leave the caches before they are decoded.
+#: The same if the bytes are copied: larger windows leave the caches before they are decoded, unless that is done while
+#: they are read.
 COPIED_WINDOW_BYTES = 4 << 20
 #: First window: the caller may need only a few records.
 MEDIUM_WINDOW_BYTES = 2 << 20
@@ -111,11 +112,12 @@ def walk(
     is_compressed = False
     while position < end:
         try:
-            found_through = None if patched.lost else through(file, position, min(size, end - position))
-            if found_through is None:
+            read = None if patched.lost else through(file, position, min(size, end - position))
+            is_through = read is not None
+            if read is None:
                 room = memory(min(size, end - position)) if is_compressed or is_copied else None
-                found_through = read_window(view, position, end, size, crc, scanner, room)
-            (batches, stop, ending), buffer = found_through
+                read = read_window(view, position, end, size, crc, scanner, room)
+            (batches, stop, ending), buffer = read
         except StorageError as error:  # not some bytes of it: the file cannot be read any more
             reason = f"cannot {error.operation}: {error.reason}"
             yield Gap(view.path, kind_of(error), position, end, reached.offset, None, reason, True)
@@ -125,7 +127,8 @@ def walk(
         if patched.lost:
             batches.rows["verdict"][patched.touched(batches)] = _CRC_BAD
         is_compressed = len(batches) > 0 and batches.summary().is_compressed
-        most = min(window_bytes, COMPRESSED_WINDOW_BYTES if is_compressed else COPIED_WINDOW_BYTES)
+        most = COMPRESSED_WINDOW_BYTES if is_compressed else WINDOW_BYTES if is_through else COPIED_WINDOW_BYTES
+        most = min(window_bytes, most)
         read_to, size = position + len(buffer), min(size * 2, most)
         # The window ends inside a batch, or its scanner leaves others out: the next window begins with that batch.
         is_cut = ending is Ending.MORE or (ending in (Ending.COMPLETE, Ending.TORN, Ending.ZEROS) and read_to < end)
