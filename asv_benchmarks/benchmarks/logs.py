@@ -57,6 +57,11 @@ class Reading:
         for _ in pylogseg.read_arrow(self.log, views=True):
             pass
 
+    def time_arrow_mapped(self, codec: str) -> None:
+        """All columns, values as views into the mapped file."""
+        for _ in pylogseg.read_arrow(pylogseg.open_dir(self.log, memory_map=True), views=True):
+            pass
+
     def time_arrow_few_columns(self, codec: str) -> None:
         """Offset and value."""
         for _ in pylogseg.read_arrow(self.log, columns=["offset", "value"]):
