@@ -74,6 +74,8 @@ def value(rng: Random, of: Any, odd: float) -> str:
         rng.shuffle(members)
     if rng.random() < 0.15:
         members.insert(rng.randrange(len(members) + 1), (rng.choice((*_NAMES, "other")), _anything(rng, 2)))
+    if members and rng.random() < 0.05:
+        members.append(rng.choice(members))
     return _joined(rng, "{}", [_member(rng, name, each) for name, each in members])
 
 
