@@ -614,11 +614,13 @@ def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_off
     companions: dict[int, dict[FileKind, str]] = {}
     others: list[OtherFile] = []
     entries, swap = _with_swap(files, path, entries)
+    is_replaced, inside = any(swap), files.join(path, "x")[:-1]  # a path for each of very many names
     for entry in entries:
-        name, after = parse_file_name(entry.name), swap.name_of(entry.name)
+        name = parse_file_name(entry.name)
+        after = swap.name_of(entry.name) if is_replaced else name
         if entry.is_dir and name.kind is not FileKind.LOG:  # a folder with the name of a segment cannot be read
             continue
-        file, is_live = files.join(path, entry.name), after is not None and not after.suffix
+        file, is_live = inside + entry.name, after is not None and not after.suffix
         if is_live and name.kind is FileKind.LOG and name.offset is not None:
             logs[name.offset] = entry
             continue
@@ -629,11 +631,11 @@ def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_off
     segments = tuple(
         Segment(
             files,
-            files.join(path, logs[base].name),
+            inside + logs[base].name,
             base,
             logs[base].size,
             logs[base].modified_ms,
-            following is None and uploaded_end(files, files.join(path, logs[base].name)) is None,
+            following is None and uploaded_end(files, inside + logs[base].name) is None,
             topic,
             number,
             companions.get(base, {}),

@@ -24,10 +24,10 @@ def settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
     """
     if not isinstance(files, LocalFiles):
         return entries
+    if _is_quiet(files, path):
+        return entries
     first, last = entries, _last_base(entries)
     for _ in range(MOST_LISTINGS):
-        if time.time() * 1000 - files.stat(path).modified_ms > _QUIET_MS:
-            break
         before, listed = entries, files.list_folder(path)
         entries = _up_to(last, listed, {entry.name for entry in first})
         if _last_base(entries) < 0 <= _last_base(listed):  # the log begins again, above all that it had
@@ -36,7 +36,13 @@ def settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
             time.sleep(_RENAMES_S)
         elif [entry.name for entry in before] == [entry.name for entry in entries]:
             break
+        if _is_quiet(files, path):
+            break
     return entries
+
+
+def _is_quiet(files: FileSystem, path: str) -> bool:
+    return time.time() * 1000 - files.stat(path).modified_ms > _QUIET_MS
 
 
 def _last_base(entries: Iterable[Entry]) -> int:
