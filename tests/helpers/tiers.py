@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import os
@@ -22,6 +23,12 @@ from pylogseg.format.uuids import format_uuid
 TOPIC_ID = format_uuid(bytes(range(16)))
 
 
+@functools.cache
+def private_key(ring: str, name: str, bits: int) -> rsa.RSAPrivateKey:
+    """The key of a name in a ring, the same one in all tests of a process: to draw one takes a tenth of a second."""
+    return rsa.generate_private_key(65537, bits)
+
+
 class Key(NamedTuple):
     """A key that wraps others."""
 
@@ -30,8 +37,8 @@ class Key(NamedTuple):
 
     @classmethod
     def make(cls, name: str, folder: Path, bits: int = 2048) -> Key:
-        """Make a key, and write it into a folder as a key ring has it."""
-        private = rsa.generate_private_key(65537, bits)
+        """Write a key into a folder as a key ring has it; in a folder of another name it is another one."""
+        private = private_key(folder.name, name, bits)
         folder.mkdir(exist_ok=True)
         text = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         (folder / f"{name}.pem").write_bytes(text)

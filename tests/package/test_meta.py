@@ -78,6 +78,8 @@ class Facts(ast.NodeVisitor):
         Module or name imported, and function it stands in.
     classes, functions, attributes : list of str, set of str, set of str
         Names of the classes, of the functions that are not asynchronous, and of the attributes that are used.
+    calls, texts : list of tuple
+        Line and name of what is called by its name; line and value of the strings that are not docstrings.
     docstring : str or None
         Of the module.
     """
@@ -87,8 +89,12 @@ class Facts(ast.NodeVisitor):
         self.classes: list[str] = []
         self.functions: set[str] = set()
         self.attributes: set[str] = set()
+        self.calls: list[tuple[int, str]] = []
+        self.texts: list[tuple[int, str]] = []
         self.docstring = ast.get_docstring(tree)
         self._inside: list[str] = []
+        self._docstrings: set[int] = set()
+        self._has_docstring(tree)
         self.visit(tree)
 
     def visit_Import(self, node: ast.Import) -> None:
@@ -102,6 +108,15 @@ class Facts(ast.NodeVisitor):
         self.attributes.add(node.attr)
         self.generic_visit(node)
 
+    def visit_Call(self, node: ast.Call) -> None:
+        if isinstance(node.func, ast.Name):
+            self.calls.append((node.lineno, node.func.id))
+        self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        if isinstance(node.value, str) and id(node) not in self._docstrings:
+            self.texts.append((node.lineno, node.value))
+
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self.classes.append(node.name)
         self._enter(node)
@@ -111,9 +126,14 @@ class Facts(ast.NodeVisitor):
         self._enter(node)
 
     def _enter(self, node: ast.ClassDef | ast.FunctionDef) -> None:
+        self._has_docstring(node)
         self._inside.append(node.name)
         self.generic_visit(node)
         self._inside.pop()
+
+    def _has_docstring(self, node: ast.Module | ast.ClassDef | ast.FunctionDef) -> None:
+        if node.body and isinstance(node.body[0], ast.Expr):
+            self._docstrings.add(id(node.body[0].value))
 
 
 def name_of(path: Path) -> str:
@@ -139,9 +159,13 @@ def band_of(name: str) -> tuple[int, str]:
     return row, band
 
 
-@pytest.mark.parametrize("path", [path for path in MODULES if name_of(path)], ids=name_of)
-def test_bands(path: Path) -> None:
-    module = name_of(path)
+def test_bands() -> None:
+    for path in MODULES:
+        if module := name_of(path):
+            check_band(path, module)
+
+
+def check_band(path: Path, module: str) -> None:
     row, band = band_of(module)
     for target, _ in imports_of(path):
         if not target.startswith("pylogseg."):
@@ -244,7 +268,7 @@ def test_the_extra_of_all() -> None:
     (listed,) = re.findall(r"^\[project.optional-dependencies\]\n(.*?)^\[", text, re.MULTILINE | re.DOTALL)
     extras = set(re.findall(r"^([a-z0-9]+) = ", listed, re.MULTILINE))
     (every,) = re.findall(r'^all = \["pylogseg\[(.*?)\]"\]', listed, re.MULTILINE)
-    assert set(every.split(",")) == extras - {"all", "check", "test", "lint", "coverage", "bench", "docs"}
+    assert set(every.split(",")) == extras - {"all", "check", "test", "lint", "coverage", "bench", "docs", "fuzz"}
 
 
 def test_the_versions_that_are_shown() -> None:
@@ -288,9 +312,8 @@ def test_stub_names(stub: Path) -> None:
             assert hasattr(module, node.target.id)
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: name_of(path) or "pylogseg")
-def test_module_docstrings(path: Path) -> None:
-    assert facts(path).docstring, "the module has none"
+def test_module_docstrings() -> None:
+    assert [name_of(path) for path in MODULES if not facts(path).docstring] == []
 
 
 def test_docstrings() -> None:
@@ -311,16 +334,8 @@ def test_sections() -> None:
 def test_messages_say_is_not_a() -> None:
     """Texts for people say "is not a number": "is no number" is not what an engineer writes."""
     odd = re.compile(r"(?<!here )\b(is|are|was|were) (no|none)\b(?! (longer|more)\b)", re.IGNORECASE)
-    found = []
-    for path in MODULES:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        documented = (node for node in ast.walk(tree) if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef))
-        docstrings = {id(node.body[0].value) for node in documented if node.body and isinstance(node.body[0], ast.Expr)}
-        texts = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-        found += [
-            f"{name_of(path)}:{t.lineno}: {t.value}" for t in texts if id(t) not in docstrings and odd.search(t.value)
-        ]
-    assert found == []
+    texts = ((path, line, text) for path in MODULES for line, text in facts(path).texts)
+    assert [f"{name_of(path)}:{line}: {text}" for path, line, text in texts if odd.search(text)] == []
 
 
 def section(docstring: str, title: str) -> str:
@@ -403,11 +418,10 @@ def test_no_machine_paths() -> None:
     assert hits == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_no_finalizers(path: Path) -> None:
+def test_no_finalizers() -> None:
     """A Ctrl-C that comes while a finalizer in Python runs is printed and lost."""
-    assert "__del__" not in facts(path).functions
-    assert "finalize" not in facts(path).attributes
+    assert [name_of(path) for path in MODULES if "__del__" in facts(path).functions] == []
+    assert [name_of(path) for path in MODULES if "finalize" in facts(path).attributes] == []
 
 
 def python(code: str, *options: str) -> str:
@@ -452,9 +466,9 @@ def test_no_test_imports_another() -> None:
 def test_no_test_calls_another() -> None:
     """A test that others call runs where nobody looks for it; what they share is a function of another name."""
     calls = [
-        f"{path.name}:{node.lineno}: {node.func.id}"
+        f"{path.name}:{line}: {name}"
         for path in (ROOT / "tests").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.startswith("test_")
+        for line, name in facts(path).calls
+        if name.startswith("test_")
     ]
     assert calls == []
