@@ -64,6 +64,7 @@ def cases() -> Iterator[Case]:
     items = {"type": "array", "items": wide}
     many = [b"[" + b",".join([b"{}"] * count) + b"]"]
     yield "json, rows", Schema(json.dumps(wide), "JSON"), [b"{}"] * count, ""
+    yield "json, rows of two kinds", Schema(json.dumps(wide), "JSON"), [b"{}", b'{"\\u0061":0}'] * (count // 2), ""
     yield "json, items", Schema(json.dumps(items), "JSON"), many, ""
     properties["any"] = {}
     yield "json, items with any", Schema(json.dumps(items), "JSON"), many, ""
