@@ -15,7 +15,7 @@ from helpers.golden_brokers import BROKERS
 
 import pylogseg
 from pylogseg.errors import CorruptionError, RequestError, StorageError
-from pylogseg.reading import plan
+from pylogseg.reading import bounds as reading_bounds
 from pylogseg.reading.scan import LogScan
 from pylogseg.tables import dataset as classes
 
@@ -274,12 +274,12 @@ def at(microseconds):
 )  # fmt: skip
 def test_bounds_are_found_in_a_few_steps(monkeypatch, keep, bounds):
     """Where the numbers of a filter lie a bound is looked for first, and what the search finds is what there is."""
-    asked, real = [], plan.matching
-    monkeypatch.setattr(plan, "matching", lambda *given: asked.append(1) or real(*given))
-    found = plan.bounds_of(
+    asked, real = [], reading_bounds.matching
+    monkeypatch.setattr(reading_bounds, "matching", lambda *given: asked.append(1) or real(*given))
+    found = reading_bounds.bounds_of(
         keep, pa.schema({"topic": pa.string(), "offset": pa.int64(), "timestamp": pa.timestamp("us", "UTC")})
     )
-    assert found == (None if bounds is None else plan.Bounds(*bounds))
+    assert found == (None if bounds is None else reading_bounds.Bounds(*bounds))
     assert len(asked) <= 12
 
 
