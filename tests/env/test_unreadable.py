@@ -19,6 +19,7 @@ from helpers.shell import environment, run, without_rights
 
 import pylogseg
 from pylogseg import encode
+from pylogseg._native import _lookup
 from pylogseg.env import positions
 from pylogseg.env.scheduler import ThreadScheduler
 from pylogseg.errors import StorageError
@@ -58,7 +59,7 @@ def failing_page(monkeypatch: pytest.MonkeyPatch, *names: str, code: int = errno
         path = os.readlink(f"/proc/self/fd/{descriptor}")
         return any(path.endswith(name) for name in names)
 
-    pread, preadv = os.pread, os.preadv
+    pread, preadv, read_in_file = os.pread, os.preadv, _lookup.read_in_file
 
     def bad_pread(descriptor: int, size: int, position: int) -> bytes:
         if is_lost(descriptor, position, size):
@@ -70,7 +71,14 @@ def failing_page(monkeypatch: pytest.MonkeyPatch, *names: str, code: int = errno
             raise OSError(code, os.strerror(code))
         return preadv(descriptor, buffers, position, *flags)
 
+    def bad_read_in_file(descriptor: int, *what: Any) -> tuple[int, int, int, bytes]:
+        found = read_in_file(descriptor, *what)
+        if is_lost(descriptor, found[0], len(found[3])):
+            raise OSError(code, os.strerror(code))
+        return found
+
     monkeypatch.setattr(os, "pread", bad_pread)
+    monkeypatch.setattr(_lookup, "read_in_file", bad_read_in_file)
     monkeypatch.setattr(positions, "_read_once", bad_pread)
     monkeypatch.setattr(os, "preadv", bad_preadv)
 
@@ -226,6 +234,7 @@ def test_skip_goes_on_behind_a_file_that_cannot_be_opened(logs: Path) -> None:
 CUT = """
 import os, pylogseg
 from pylogseg import encode
+from pylogseg._native import _lookup
 folder = {folder!r}
 path = folder + "/{name}"
 size = os.path.getsize(path)

@@ -118,7 +118,7 @@ class _Copied(_AllMapped):
         self.looks.append(len(view))
         return view
 
-    def by_descriptor(self, search: Any) -> None:
+    def by_descriptor(self, search: Any, *more: Any) -> None:
         """There is none."""
 
 

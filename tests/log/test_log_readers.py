@@ -63,9 +63,9 @@ def test_segments_become_one_while_a_record_is_looked_for(monkeypatch: pytest.Mo
     first, second, _, _ = log.segments
     find = LogSegment.find
 
-    def find_and_clean(segment: LogSegment, offset: int, wanted_bytes: int = 0) -> Any:
+    def find_and_clean(segment: LogSegment, offset: int, *how: Any, **more: Any) -> Any:
         if segment is not first:
-            return find(segment, offset, wanted_bytes)
+            return find(segment, offset, *how, **more)
         log.segments.remove(second.base_offset)  # as if `first` had lost its last record, and then taken in the second
         return None
 

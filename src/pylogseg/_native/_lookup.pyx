@@ -5,12 +5,13 @@ hundred times and delay other threads; this takes it once. Whoever calls opens t
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport record
-from pylogseg._native.kernels cimport search as index
+from pylogseg._native.kernels cimport search as searching
 from pylogseg._native.kernels.ahead cimport Ahead, read_folder_ahead
 from pylogseg._native.kernels.endian cimport load_be32, load_be64
 from pylogseg._native.kernels.headers cimport headers_in, read_headers_of
@@ -30,7 +31,10 @@ cdef enum:
     DAMAGED = -2               # an invalid length on the way
     MORE_NEEDED = -3           # more bytes of the file are needed
     NOT_READ = -4              # the system refused, or the file is shorter than it was
+    NOWHERE = -2               # of a record
+    KEPT = 4                   # headers; a search needs up to three
     HEADER = 64                # bytes that hold the header of any batch
+    NEAR_BYTES = 1 << 15       # a batch up to this size is read on the stack
 
 cdef struct Segment:
     const uint8_t *entries
@@ -40,14 +44,20 @@ cdef struct Segment:
     int64_t end                # size of the whole file
     int descriptor
     int error                  # of the system, 0 for a file that is shorter
-    uint8_t[2][HEADER] headers # of the batch before, and of the one at hand
+    uint8_t[KEPT][HEADER] headers   # that were read last: the next offset may need them too
+    int64_t[KEPT] kept         # their positions; -1 none
+    int newest, oldest
 
 
 cdef Segment segment_of(const uint8_t *entries, int64_t entries_size, int64_t count, const uint8_t *log, int64_t log_size, int64_t end) except *:
     cdef Segment s
+    cdef int i
     if count < 0 or count > entries_size // ENTRY or not 0 <= end <= log_size:
         raise IndexError(f"{count} entries and {end} bytes are not in buffers of {entries_size} and {log_size} bytes")
     s.entries, s.count, s.log, s.seen, s.end, s.descriptor, s.error = entries, count, log, end, end, -1, 0
+    s.newest, s.oldest = 0, 1
+    for i in range(KEPT):
+        s.kept[i] = -1
     return s
 
 
@@ -56,14 +66,28 @@ cdef inline int64_t last_offset(const uint8_t *p, int64_t size, header.BatchRow 
     return row.last_offset
 
 
-cdef const uint8_t *header_at(Segment *s, int64_t at, int turn) noexcept nogil:
-    """The header of the batch at a position; NULL if it cannot be read. That of the turn before stays."""
+cdef const uint8_t *header_at(Segment *s, int64_t at) noexcept nogil:
+    """The header of the batch at a position; NULL if it cannot be read. That of the call before stays."""
     cdef int64_t wanted = min(HEADER, s.end - at)
-    if s.log != NULL or wanted <= 0:
-        return s.log + at if s.log != NULL else s.headers[turn]
-    if read_at(s.descriptor, s.headers[turn], wanted, at, &s.error) < wanted:
+    cdef int i
+    if s.log != NULL:
+        return s.log + at
+    for i in range(KEPT):
+        if s.kept[i] == at:
+            s.newest = i
+            return s.headers[i]
+    i = s.oldest if s.oldest != s.newest else (s.oldest + 1) % KEPT
+    s.kept[i] = -1
+    if wanted > 0 and read_at(s.descriptor, s.headers[i], wanted, at, &s.error) < wanted:
         return NULL
-    return s.headers[turn]
+    s.newest, s.oldest, s.kept[i] = i, (i + 1) % KEPT, at
+    return s.headers[i]
+
+
+cdef inline int framed(const uint8_t *p, int64_t seen, int64_t left, int64_t *size) noexcept nogil:
+    """Do as `frame` for a batch of which only the first bytes are seen, and that is whole if as many are left as it has."""
+    cdef int status = header.frame(p, p + seen, size, True)
+    return header.MORE if status == header.TORN and seen >= header.PREFIX and size[0] <= left else status
 
 
 cdef int64_t find(Segment *s, int64_t base_offset, int64_t offset, header.BatchRow *row, int64_t *size, int64_t *wrapped) noexcept nogil:
@@ -80,11 +104,11 @@ cdef int64_t find(Segment *s, int64_t base_offset, int64_t offset, header.BatchR
     cdef bint in_file = s.log == NULL
     cdef bint is_part = s.seen < s.end
     cdef bint wrapper
-    cdef int status, turn = 0
+    cdef int status
     cdef const uint8_t *p
     cdef const uint8_t *p_before = NULL
     if s.count and offset >= base_offset:
-        slot = index.brokers_slot(s.entries, ENTRY, 4, s.count, <int64_t>(<uint64_t>offset - <uint64_t>base_offset), WARM_BYTES // ENTRY, False)
+        slot = searching.brokers_slot(s.entries, ENTRY, 4, s.count, <int64_t>(<uint64_t>offset - <uint64_t>base_offset), WARM_BYTES // ENTRY, False)
     if slot >= 0:
         at = <int32_t>load_be32(s.entries + slot * ENTRY + 4)
     wrapped[0] = -1
@@ -93,13 +117,11 @@ cdef int64_t find(Segment *s, int64_t base_offset, int64_t offset, header.BatchR
     while True:
         if is_part and s.seen - at < header.V2_HEADER:
             return more_needed(s, offset, at, header.V2_HEADER, before, before_size, row, size, wrapped)
-        p = header_at(s, at, turn)
+        p = header_at(s, at)
         if p == NULL:
             return NOT_READ
         there = min(HEADER, s.end - at) if in_file else s.seen - at
-        status = header.frame(p, p + there, size, True)
-        if (is_part or in_file) and status == header.TORN and there >= header.PREFIX and size[0] <= s.end - at:
-            status = header.MORE
+        status = framed(p, there, s.end - at, size)
         if status != header.MORE:
             break
         base = <int64_t>load_be64(p)
@@ -116,7 +138,6 @@ cdef int64_t find(Segment *s, int64_t base_offset, int64_t offset, header.BatchR
             return at
         before, before_size, p_before = at, size[0], p
         at += before_size
-        turn ^= 1
     if (status == header.BAD_LENGTH or status == header.ZEROS) and s.end - at > header.PREFIX and size[0] < header.V0_SMALLEST:
         return DAMAGED
     if before >= 0 and last_offset(p_before, before_size, row) >= offset:
@@ -248,49 +269,77 @@ cdef int64_t fill_places(
     return NOT_READ if found == NOT_READ else 0
 
 
-def place_in_file(int descriptor, const uint8_t[::1] entries not None, int64_t count, int64_t end, int64_t base_offset, int64_t offset):
-    """Like `place`, for a file that is not mapped: only headers are read, one after the other.
+def read_in_file(int descriptor, int64_t end, index not None, int64_t base_offset, int64_t offset, int64_t wanted, bint whole):
+    """Like `place`, for a file that is not mapped: headers are read one after the other; then the batch, if it is wanted.
 
     Parameters
     ----------
-    descriptor : int
-        Of the open file.
-    entries, count, end, base_offset, offset
+    descriptor, end : int
+        Of the open file, and its size.
+    index : IndexFile
+        Its offset index.
+    base_offset, offset : int
         As of `place`.
+    wanted : int
+        Bytes to read from the batch on.
+    whole : bool
+        Whether to read at least the whole batch, if any bytes are wanted.
 
     Returns
     -------
-    tuple of (int, int, int)
-        As of `place`; a position of -4 if the file is shorter than `end`.
+    tuple of (int, int, int, bytes)
+        As of `place`; a position of -4 if the file is shorter than `end`. Then the bytes, fewer only where `end` is.
 
     Raises
     ------
     OSError
         If it cannot be read.
     """
-    cdef Segment s = segment_in_file(descriptor, entries, count, end)
+    cdef Py_buffer held
     cdef header.BatchRow row
-    cdef int64_t at, size = 0, wrapped = -1
-    with nogil:
-        at = find(&s, base_offset, offset, &row, &size, &wrapped)
-    if at == NOT_READ and s.error:
-        raise OSError(s.error, os.strerror(s.error))
-    return found_place(at, wrapped if at != NOT_READ else -1, &row, size)
+    cdef Segment s
+    cdef int64_t at, size = 0, wrapped = -1, room = 0, count
+    cdef uint8_t *to
+    entries, count = index.raw()
+    PyObject_GetBuffer(entries, &held, PyBUF_SIMPLE)
+    try:
+        s = segment_of(<const uint8_t *>held.buf, held.len, count, NULL, end, end)
+        s.descriptor = descriptor
+        with nogil:
+            at = find(&s, base_offset, offset, &row, &size, &wrapped)
+    finally:
+        PyBuffer_Release(&held)
+    if at >= 0 and wrapped < 0 and wanted > 0:
+        room = min(max(wanted, size) if whole else wanted, end - at)
+    data = PyBytes_FromStringAndSize(NULL, room)
+    if room:
+        to = <uint8_t *>PyBytes_AS_STRING(data)
+        with nogil:
+            if read_at(descriptor, to, room, at, &s.error) < room:
+                at = NOT_READ
+    if at == NOT_READ:
+        if s.error:
+            raise OSError(s.error, os.strerror(s.error))
+        return at, 0, 0, b""
+    if wrapped >= 0:
+        return wrapped, 0, 0, data
+    if at < 0:
+        return at, 0, 0, data
+    return at, row.base_offset, size, data
 
 
 def places_in_file(
-    int descriptor, const uint8_t[::1] entries not None, int64_t count, int64_t end, int64_t base_offset,
+    int descriptor, int64_t end, index not None, int64_t base_offset,
     const int64_t[::1] offsets not None, int64_t[::1] positions not None, int64_t[::1] base_offsets not None, int64_t[::1] sizes not None
 ):
-    """Like `place_in_file` for many offsets; fills the columns as `places` does, and returns -4 if the file is shorter."""
-    cdef Segment s = segment_in_file(descriptor, entries, count, end)
-    return fill_places(&s, base_offset, offsets, positions, base_offsets, sizes)
-
-
-cdef Segment segment_in_file(int descriptor, const uint8_t[::1] entries, int64_t count, int64_t end) except *:
-    cdef Segment s = segment_of(&entries[0] if entries.shape[0] else NULL, entries.shape[0], count, NULL, end, end)
+    """Like `read_in_file` for many offsets, without their bytes; fills the columns as `places`, returns -4 if the file is shorter."""
+    cdef const uint8_t[::1] entries
+    cdef int64_t count
+    cdef Segment s
+    entries, count = index.raw()
+    s = segment_of(&entries[0] if entries.shape[0] else NULL, entries.shape[0], count, NULL, end, end)
     s.descriptor = descriptor
-    return s
+    return fill_places(&s, base_offset, offsets, positions, base_offsets, sizes)
 
 
 def first_at_time(const uint8_t[::1] log not None, int64_t start, int64_t end, int64_t timestamp, int64_t lowest_offset):
@@ -328,6 +377,56 @@ def first_at_time(const uint8_t[::1] log not None, int64_t start, int64_t end, i
     if status == 0:
         return None
     return at, when, found if status == 1 else -1, row.leader_epoch
+
+
+def first_at_time_in_file(int descriptor, int64_t end, int64_t start, int64_t timestamp, int64_t lowest_offset):
+    """Like `first_at_time`, for a file that is not mapped: only headers are read, and the batches that may have the record.
+
+    Returns
+    -------
+    tuple of (int, int, int, int)
+        As of `first_at_time`, also if a batch is too large to be read here. Without such a record the offset is -2, and
+        the position the end of the batches; with -4 the file is shorter than `end`.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    """
+    cdef Segment s = segment_of(NULL, 0, 0, NULL, end, end)
+    cdef header.BatchRow row
+    cdef uint8_t[NEAR_BYTES] near
+    cdef const uint8_t *p
+    cdef int64_t at = start, size = 0, when = 0, found = 0, there
+    cdef int status = 0
+    s.descriptor = descriptor
+    with nogil:
+        while 0 <= at < end:
+            p = header_at(&s, at)
+            there = min(HEADER, end - at)
+            if p == NULL:
+                status = NOT_READ
+            elif framed(p, there, end - at, &size) != header.MORE:
+                status = NOWHERE
+            else:
+                header.read_header(p, size, &row)
+                if row.max_timestamp >= timestamp:
+                    if size > NEAR_BYTES:
+                        status = 2
+                    elif read_at(descriptor, near, size, at, &s.error) < size:
+                        status = NOT_READ
+                    else:
+                        status = search_records(near, size, &row, timestamp, lowest_offset, &when, &found)
+            if status != 0:
+                break
+            at += size
+    if status == NOT_READ and s.error:
+        raise OSError(s.error, os.strerror(s.error))
+    if status == 1:
+        return at, when, found, row.leader_epoch
+    if status == 2:
+        return at, 0, -1, row.leader_epoch
+    return at, 0, status if status else NOWHERE, -1
 
 
 cdef int search_records(

@@ -7,15 +7,16 @@ import errno
 import os
 import socket as sockets
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pylogseg.env.file_errors import check_truncate, cut_error, storage_error, sync_error
 from pylogseg.env.handles import Handles, SharedDescriptor, open_descriptor, open_folder
 from pylogseg.env.maps import Mapping
-from pylogseg.env.positions import Data, copy_head, read_at, write_at, write_buffers, write_once
+from pylogseg.env.positions import Data, copy_head, read_at, read_over, write_at, write_buffers, write_once
 from pylogseg.errors import StorageError
 
 _T = TypeVar("_T")
+_HAS_PREAD = hasattr(os, "pread")
 
 
 def sync_names(folder: str) -> None:
@@ -99,40 +100,54 @@ class LocalAppendFile(SharedDescriptor):
         return StorageError(self.path, "append", reason, error.errno)
 
     def read(self, position: int, size: int) -> bytes:
-        descriptor = self._borrow()
+        return self._while_uncut(self._read, position, size)
+
+    def _read(self, descriptor: int, end: int, position: int, size: int) -> bytes:
+        count = max(0, min(size, end - position))
+        data = read_at(descriptor, position, count)
+        self._check_whole(descriptor, len(data), count)
+        return data
+
+    def read_into(self, position: int, memory: memoryview) -> int:
+        """Read as many bytes as there is memory for, into that memory; return how many."""
+        return self._while_uncut(self._read_into, position, memory)
+
+    def _read_into(self, descriptor: int, end: int, position: int, memory: memoryview) -> int:
+        room = memory[: max(0, end - position)]
+        self._check_whole(descriptor, read_over(descriptor, position, room), len(room))
+        return len(room)
+
+    def _check_whole(self, descriptor: int, found: int, expected: int) -> None:
+        if found < expected:
+            raise cut_error(self.path, "read", os.fstat(descriptor).st_size)
+
+    def by_descriptor(self, search: Callable[..., _T], *more: Any) -> _T | None:
+        return self._while_uncut(search, *more) if _HAS_PREAD else None
+
+    def _while_uncut(self, search: Callable[..., _T], *more: Any) -> _T:
+        """Search again if the file was cut meanwhile: what was cut off and written again may be a mix of both."""
+        lock = self._lock
+        with lock:  # `_borrow` and `_give_back`, inlined: nothing is called more often
+            descriptor = self._descriptor
+            if descriptor < 0:
+                descriptor = self._open()
+            self._users += 1
         try:
+            self.recently_used = True
             while True:
                 cuts = self._cuts
-                count = min(size, self.size - position)
-                data = read_at(descriptor, position, count) if count > 0 else b""
-                # Bytes that were cut off and written again meanwhile may be a mix of both.
-                if cuts != self._cuts:
-                    continue
-                if len(data) < count:
-                    raise cut_error(self.path, "read", os.fstat(descriptor).st_size)
-                return data
+                found = search(descriptor, self.size, *more)
+                if cuts == self._cuts:
+                    return found
         except StorageError:
             raise
         except OSError as error:
             raise storage_error(self.path, "read", error) from error
         finally:
-            self._give_back()
-
-    def by_descriptor(self, search: Callable[[int, int], _T]) -> _T | None:
-        """Return what a function finds that gets the descriptor, for `pread`, and the size; None without `pread`."""
-        if not hasattr(os, "pread"):
-            return None
-        try:
-            with self as descriptor:
-                while True:
-                    cuts = self._cuts
-                    found = search(descriptor, self.size)
-                    if cuts == self._cuts:
-                        return found
-        except StorageError:  # of another file
-            raise
-        except OSError as error:
-            raise storage_error(self.path, "read", error) from error
+            with lock:
+                self._users -= 1
+                if self._closed and self._users == 0:
+                    self._close_descriptor()
 
     def view(self, position: int, size: int) -> memoryview:
         """Return a read-only view of up to `size` bytes: into a map of what this process wrote, else of a copy."""

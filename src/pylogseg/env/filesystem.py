@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
 from pylogseg.env.handles import open_descriptor
+from pylogseg.env.positions import read_over
 from pylogseg.errors import CorruptionError, StorageError
 
 #: The most that is read of an index, a snapshot, a checkpoint or another small file: an index has 10 MiB unless a
@@ -156,7 +157,7 @@ class MappedReader(_Closing):
 
     def read_into(self, position: int, memory: memoryview) -> int:
         with _named(self.path, "read"):
-            return _read_into(self._descriptor, position, memory[: max(0, self._size - position)])
+            return read_over(self._descriptor, position, memory[: max(0, self._size - position)])
 
     def whole(self) -> memoryview:
         """Return the map, for kernels that find their way by themselves; only mapped files have one."""
@@ -217,7 +218,7 @@ class PositionedFile(_Closing):
     def read_into(self, position: int, memory: memoryview) -> int:
         memory = memory[: max(0, self.size - position)]
         with _named(self.path, "read"):
-            done = _read_into(self._descriptor, position, memory)
+            done = read_over(self._descriptor, position, memory)
         self._check(position, done, len(memory))
         return done
 
@@ -258,20 +259,6 @@ def _read_at(descriptor: int, position: int, size: int) -> bytes:
             break
         data += more
     return data
-
-
-def _read_into(descriptor: int, position: int, memory: memoryview) -> int:
-    if not hasattr(os, "preadv"):
-        data = _read_at(descriptor, position, len(memory))
-        memory[: len(data)] = data
-        return len(data)
-    done = 0
-    while done < len(memory):
-        count = os.preadv(descriptor, [memory[done:]], position + done)
-        if not count:
-            break
-        done += count
-    return done
 
 
 class _named:

@@ -35,6 +35,7 @@ class LocalMappedFile:
         "_handles",
         "_lock",
         "_maps",
+        "_reader",
         "_reserved",
         "_sync_failed",
         "_view",
@@ -52,6 +53,7 @@ class LocalMappedFile:
         self._handles = handles
         self._lock = threading.Lock()
         self._view: memoryview | None = None
+        self._reader: memoryview | None = None  # of what the file holds, read-only
         self._maps: list[Mapping] = []
         self._reserved = 0
         self._checked = created
@@ -60,14 +62,12 @@ class LocalMappedFile:
 
     @property
     def buffer(self) -> memoryview:
-        view = self._view
-        size = self.size
-        if view is None or view is not self._view:  # as in LocalAppendFile.view
+        reader = self._reader
+        if reader is None:
             with self._lock:
-                size = self.size
-                view = self._mapped()
+                reader = self._reader = self._mapped()[: self.size].toreadonly()
         self.recently_used = True
-        return view[:size].toreadonly()
+        return reader
 
     def read(self, position: int, size: int) -> bytes:
         """Return a copy of some bytes; the file is not mapped for it."""
@@ -231,7 +231,7 @@ class LocalMappedFile:
 
     def _forget_maps(self) -> None:
         """Drop the map; remember one with live views, since `resize` has to keep their content."""
-        self._view = None
+        self._view = self._reader = None
         self._maps = [mapping for mapping in self._maps if mapping.drop()]
 
 

@@ -7,7 +7,7 @@ import os
 import socket as sockets
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pylogseg.env.append_file import send_file
 from pylogseg.env.file_errors import (
@@ -207,7 +207,7 @@ class OverlayAppendFile(_Overlaid):
         """Return the descriptor of the file that has the bytes up to a position; None if they are not on a disk."""
         return None if self._content().on_disk(end) is None else self._descriptor
 
-    def by_descriptor(self, search: Callable[[int, int], _T]) -> _T | None:
+    def by_descriptor(self, search: Callable[..., _T], *more: Any) -> _T | None:
         """Return what a function finds that gets a descriptor, for `pread`, and the size; None without one."""
         size = self.size
         opened = self._on_disk(size) if hasattr(os, "pread") else None
@@ -215,7 +215,7 @@ class OverlayAppendFile(_Overlaid):
             return None
         try:
             with opened as number:
-                return search(number, size)
+                return search(number, size, *more)
         except StorageError:  # of another file
             raise
         except OSError as error:

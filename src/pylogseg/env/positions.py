@@ -42,6 +42,21 @@ def read_at(descriptor: int, position: int, size: int) -> bytes:
     return data
 
 
+def read_over(descriptor: int, position: int, memory: memoryview) -> int:
+    """Read as many bytes as there is memory for, into that memory; return how many: fewer only where the file ends."""
+    if not hasattr(os, "preadv"):
+        data = read_at(descriptor, position, len(memory))
+        memory[: len(data)] = data
+        return len(data)
+    done = 0
+    while done < len(memory):
+        count = os.preadv(descriptor, [memory[done:]], position + done)
+        if not count:
+            break
+        done += count
+    return done
+
+
 def write_at(descriptor: int, data: Data, position: int) -> None:
     """Write all of `data`; after a short write the next call raises the reason."""
     rest = memoryview(data)

@@ -135,7 +135,9 @@ class _GrowingIndex(_OpenedOnUse[MappedFile], IndexFile):
 
     def raw(self) -> tuple[memoryview, int]:
         """Return the bytes of the file, and the number of valid entries."""
-        file = self.file
+        file = self._file
+        if file is None:
+            file = self._open()
         return file.buffer, self._count
 
     @property

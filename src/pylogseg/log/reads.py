@@ -27,6 +27,7 @@ from pylogseg.log.read_result import (
     FoundOffset,
 )
 from pylogseg.log.segment import LogSegment
+from pylogseg.log.segment_lookup import SHORTER, raise_cut
 from pylogseg.log.segments import Segments
 
 
@@ -87,7 +88,7 @@ def read(
         return Fetched(locate(segments, offsets, start), _NOTHING, False, none)
     while at < len(there):
         segment = there[at]
-        found = segment.find(start, 0 if placed else max_bytes)
+        found = segment.find(start, 0 if placed else max_bytes, whole=min_one)
         if found is None:
             at += 1
             continue
@@ -120,6 +121,8 @@ def read(
 def locate_many(segments: Segments, offsets: Any) -> Places:
     """Find the places of the batches that hold some offsets, in any order, or come next: `locate` for many at once."""
     requested = np.ascontiguousarray(offsets, np.int64)
+    order = np.argsort(requested)  # so that a header that several of them need is read once
+    requested = requested[order]
     base_offsets, there = segments.snapshot()
     bases = np.array(base_offsets, np.int64)
     found = Places(*np.full((4, len(requested)), -1, np.int64))
@@ -135,7 +138,9 @@ def locate_many(segments: Segments, offsets: Any) -> Places:
             found.position[rows], found.offset[rows], found.size[rows] = columns
         missing = (found.position[rest] < 0) & (at + 1 < len(bases))
         rest, at = rest[missing], at[missing] + 1
-    return found
+    unsorted = np.empty((4, len(order)), np.int64)
+    unsorted[:, order] = found
+    return Places(*unsorted)
 
 
 def locate(segments: Segments, offsets: LogOffsets, offset: int) -> OffsetMetadata:
@@ -204,6 +209,14 @@ def _offset_of_time(segment: LogSegment, timestamp: int, log_start_offset: int) 
     floor = segment.time_index.floor_pair(timestamp)[1]
     start = segment.offset_index.floor_pair(max(floor, log_start_offset))[1]
     log = segment.log
+    if 0 <= start < log.copied_below:
+        first = log.by_descriptor(_lookup.first_at_time_in_file, start, timestamp, log_start_offset)
+        if first is not None:
+            start, when, offset, epoch = first
+            if offset == SHORTER:
+                raise_cut(log)
+            if offset >= 0:
+                return FoundOffset(when, offset, epoch)
     for look_bytes in _LOOKS_BYTES if start < log.copied_below else (log.size - start,):
         near = log.view(start, look_bytes)
         found = _first_in(near, timestamp, log_start_offset, segment.path, start)

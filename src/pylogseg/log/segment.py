@@ -27,7 +27,7 @@ from pylogseg.log.batch_headers import BatchLocation, batch_facts, torn_offsets
 from pylogseg.log.indexes import AbortedTxns, MutableOffsetIndex, MutableTimeIndex
 from pylogseg.log.segment_lookup import DAMAGED, Located, end_of, find, opening_at, raise_cut
 from pylogseg.walker.broker_windows import broker_windows, check_length, recovery_windows
-from pylogseg.walker.windows import Window
+from pylogseg.walker.windows import Memory, Window, no_memory
 
 Offsets = npt.NDArray[np.int64]
 _LENGTH_BYTES = 18
@@ -244,9 +244,9 @@ class LogSegment:
 
     # ---- reading ----
 
-    def windows(self, start: int = 0, *, recovering: bool = False) -> Iterator[Window]:
+    def windows(self, start: int = 0, *, recovering: bool = False, memory: Memory = no_memory) -> Iterator[Window]:
         """Yield whole batches from a position on, a few megabytes at a time; see `pylogseg.walker.broker_windows`."""
-        return recovery_windows(self.log, start) if recovering else broker_windows(self.log, start)
+        return (recovery_windows if recovering else broker_windows)(self.log, start, memory=memory)
 
     def place_of(self, offset: int) -> BatchLocation | None:
         """Return the batch that holds an offset, or the next one; None after the end.
@@ -257,9 +257,10 @@ class LogSegment:
         found = self.find(offset)
         return None if found is None else BatchLocation(*found[:3])
 
-    def find(self, offset: int, wanted_bytes: int = 0) -> Located | None:
-        """Find the batch of an offset as `place_of` does, with its bytes; `wanted_bytes` will be read next."""
-        found = find(self.log, self.path, self.offset_index, self.base_offset, min(offset, 2**63 - 1), wanted_bytes)
+    def find(self, offset: int, wanted_bytes: int = 0, *, whole: bool = True) -> Located | None:
+        """Find the batch of an offset as `place_of` does, with bytes; see `segment_lookup.find`."""
+        offset, index = min(offset, 2**63 - 1), self.offset_index
+        found = find(self.log, self.path, index, self.base_offset, offset, wanted_bytes, whole=whole)
         if found is None:
             # The end of the file, or only of what is readable?
             for _ in self.windows(self.offset_index.floor(offset)[1]):
@@ -292,11 +293,8 @@ class LogSegment:
             view = self.log.view(0, size)
             _lookup.places(*index.raw(), view, len(view), base, offsets, positions, base_offsets, sizes)
         else:
-            status = self.log.by_descriptor(
-                lambda file, end: _lookup.places_in_file(
-                    file, *index.raw(), end, base, offsets, positions, base_offsets, sizes
-                )
-            )
+            columns = positions, base_offsets, sizes
+            status = self.log.by_descriptor(_lookup.places_in_file, index, base, offsets, *columns)
             if status:
                 raise_cut(self.log)
             if status is None:

@@ -30,8 +30,7 @@ _LOWEST = -(2**63)
 #: The longest end of a segment that is read as a copy.
 _MOST_TAIL_BYTES = 1 << 17
 #: Results of a search: an impossible length, more bytes needed, and a file that is shorter than it was.
-DAMAGED, _MORE_NEEDED, _SHORTER = -2, -3, -4
-_NOTHING = memoryview(b"")
+DAMAGED, _MORE_NEEDED, SHORTER = -2, -3, -4
 
 
 class Located(NamedTuple):
@@ -57,11 +56,19 @@ class Located(NamedTuple):
 
 
 def find(
-    file: AppendFile, path: str, index: MutableOffsetIndex, base_offset: int, offset: int, wanted_bytes: int = 0
+    file: AppendFile,
+    path: str,
+    index: MutableOffsetIndex,
+    base_offset: int,
+    offset: int,
+    wanted_bytes: int = 0,
+    *,
+    whole: bool = True,
 ) -> Located | None:
     """Return the batch that holds an offset, or the next one; None after the end, and where a broker stops.
 
-    `wanted_bytes` are read from the batch on; if they have to be copied, it is done once.
+    `wanted_bytes` will be read from the batch on, if there are any and `whole` at least the batch: if they have to be
+    copied, it is done once.
     """
     if not file.copied_below:
         entries, count = index.raw()
@@ -70,18 +77,16 @@ def find(
         if position < 0:
             return None
         return Located(base, position, length, view, 0) if length else find_opening(view, path, offset, position)
-    found = file.by_descriptor(lambda descriptor, size: _in_file(descriptor, size, index, base_offset, offset))
+    found = file.by_descriptor(_lookup.read_in_file, index, base_offset, offset, wanted_bytes, whole)
     if found is not None:
-        position, base, length = found
-        if position == _SHORTER:
+        position, base, length, data = found
+        if position == SHORTER:
             raise_cut(file)
         if position < 0:
             return None
-        return (
-            Located(base, position, length, _NOTHING, position)
-            if length
-            else _find_opening(file, path, offset, position)
-        )
+        if length:
+            return Located(base, position, length, memoryview(data), position)
+        return _find_opening(file, path, offset, position)
     start = index.start_for(offset)
     if not 0 <= start <= file.size:
         return None
@@ -111,13 +116,6 @@ def raise_cut(file: AppendFile) -> NoReturn:
     """Raise the error of a file that is shorter than it was."""
     file.read(file.size - 1, 1)  # raises, and says how much is left
     raise StorageError(file.path, "read", "it was cut by another program")
-
-
-def _in_file(
-    descriptor: int, size: int, index: MutableOffsetIndex, base_offset: int, offset: int
-) -> tuple[int, int, int]:
-    entries, count = index.raw()
-    return _lookup.place_in_file(descriptor, entries, count, size, base_offset, offset)
 
 
 def _find_opening(file: AppendFile, path: str, offset: int, position: int) -> Located | None:

@@ -6,7 +6,7 @@ import errno
 import os
 import socket as sockets
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pylogseg.env.file_errors import sync_error
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile, Storage
@@ -191,8 +191,8 @@ class _FaultyAppendFile(_FaultyFile):
     def read(self, position: int, size: int) -> bytes:
         return self._inner.read(position, min(size, self.size - position))
 
-    def by_descriptor(self, search: Callable[[int, int], _Found]) -> _Found | None:
-        return self._inner.by_descriptor(lambda descriptor, size: search(descriptor, min(size, self.size)))
+    def by_descriptor(self, search: Callable[..., _Found], *more: Any) -> _Found | None:
+        return self._inner.by_descriptor(lambda descriptor, size: search(descriptor, min(size, self.size), *more))
 
     def view(self, position: int, size: int) -> memoryview:
         return self._inner.view(position, min(size, self.size - position))

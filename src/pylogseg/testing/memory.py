@@ -287,7 +287,7 @@ class MemoryAppendFile(_InMemory):
         with self._storage.mutex:
             return bytes(self._content()[position : min(position + size, self.size)])
 
-    def by_descriptor(self, search: Callable[[int, int], object]) -> None:
+    def by_descriptor(self, search: Callable[..., object], *more: object) -> None:
         """Return None: there is no descriptor."""
 
     def view(self, position: int, size: int) -> memoryview:

@@ -10,7 +10,7 @@ import numpy as np
 from pylogseg.env.filesystem import Readable
 from pylogseg.errors import CorruptionError, Verdict
 from pylogseg.format.batches import BatchTable, scan
-from pylogseg.walker.windows import Window, read_window
+from pylogseg.walker.windows import Memory, Window, no_memory, read_window
 
 _WINDOW_BYTES = 4 << 20
 # A broker reads a length if more bytes than these are left, and accepts none below the smallest record of magic 0.
@@ -34,16 +34,18 @@ def broker_windows(
     end: int | None = None,
     crc: bool = False,
     at_stop: Callable[[memoryview, str, int], None] = check_length,
+    memory: Memory = no_memory,
 ) -> Iterator[Window]:
     """Yield whole batches from a position on; end where no batch begins, or the file's end cuts one off.
 
     A magic above 2 counts as 2. `at_stop` gets the bytes there, the path and the position, to raise what the caller
-    raises.
+    raises. `memory` is that of `walk`: for a caller who is done with a window when it asks for the next.
     """
     end = file.size if end is None else end
     while start < end:
         # Copies: touching a mapped page that the disk has lost would kill the process.
-        found, buffer = read_window(file, start, end, _WINDOW_BYTES, crc, _scan)
+        room = memory(min(_WINDOW_BYTES, end - start))
+        found, buffer = read_window(file, start, end, _WINDOW_BYTES, crc, _scan, room)
         view = memoryview(buffer)
         if len(found.batches):
             yield Window(found.batches, view, start)
@@ -53,9 +55,9 @@ def broker_windows(
         start = found.position
 
 
-def recovery_windows(file: Readable, start: int = 0) -> Iterator[Window]:
+def recovery_windows(file: Readable, start: int = 0, *, memory: Memory = no_memory) -> Iterator[Window]:
     """Yield whole batches with their verdicts, as the recovery of a broker reads them: to it no length is an error."""
-    for window in broker_windows(file, start, crc=True, at_stop=lambda view, path, position: None):
+    for window in broker_windows(file, start, crc=True, at_stop=lambda view, path, position: None, memory=memory):
         # A broker reads a magic from 128 on as negative, where the checksum lies elsewhere.
         negative = np.flatnonzero(magic_bytes(window) < 0)
         if len(negative):

@@ -68,7 +68,12 @@ class _Reached(NamedTuple):
         return self.sure if next_offset is not None and self.sure <= next_offset < self.offset else self.offset
 
 
-def _no_memory(_size: int) -> memoryview | None:
+#: Returns memory for a window of so many bytes; None for fresh memory.
+Memory = Callable[[int], memoryview | None]
+
+
+def no_memory(_size: int) -> memoryview | None:
+    """Ask for fresh memory for each window."""
     return None
 
 
@@ -87,7 +92,7 @@ def walk(
     window_bytes: int = WINDOW_BYTES,
     first_window_bytes: int = MEDIUM_WINDOW_BYTES,
     scanner: Callable[..., Scan] = scan,
-    memory: Callable[[int], memoryview | None] = _no_memory,
+    memory: Memory = no_memory,
     through: Callable[[Readable, int, int], tuple[Scan, Any] | None] = nothing_through,
 ) -> Iterator[Window | Gap]:
     """Yield the windows and gaps of a file, in order, from a batch at `start` on; stop iterating to end at a gap.
