@@ -16,6 +16,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.records import RecordColumns
+from pylogseg.format.scratch import Scratch
 from pylogseg.log.cleaner_filter import (
     CleanerStats,
     LastRecord,
@@ -86,15 +87,16 @@ class Cleaner:
         dirty = log.segments.from_offset(start, end)
         txns = CleanedTxns()
         txns.add(_aborted(log, start, end))
+        scratch = Scratch()
         for i, segment in enumerate(dirty):
-            if not self._read_segment_keys(log, segment, start, txns, stats):
+            if not self._read_segment_keys(log, segment, start, txns, stats, scratch):
                 return
             behind = dirty[i + 1].base_offset if i + 1 < len(dirty) else end
             # Offsets may be missing at the end of a segment; the map covers them all the same.
             self._offsets.latest_offset = behind - 1
 
     def _read_segment_keys(
-        self, log: Log, segment: LogSegment, start: int, txns: CleanedTxns, stats: CleanerStats
+        self, log: Log, segment: LogSegment, start: int, txns: CleanedTxns, stats: CleanerStats, scratch: Scratch
     ) -> bool:
         """Put the keys of a segment into the map; return False if the map is full."""
         position = segment.offset_index.floor(start)[1]
@@ -107,8 +109,8 @@ class Cleaner:
             control = rows.is_control & (rows.magic == 2)
             data = ~skipped & ~control
             stats.map_bytes_read += size
-            limits = self._limit, log.config.max_decompressed_message_bytes
-            for part, records in decoded_parts(rows, data, window.buffer, window.file_position, segment.path, *limits):
+            how = self._limit, log.config.max_decompressed_message_bytes, scratch
+            for part, records in decoded_parts(rows, data, window.buffer, window.file_position, segment.path, *how):
                 count = self._offsets.put(records, start)
                 full = count < len(records)
                 if full:
@@ -149,7 +151,7 @@ class Cleaner:
             number: LastRecord(state.batches[-1].last_offset if state.batches else -1, state.producer_epoch)
             for number, state in log.producers.active.copy().items()
         }
-        following = dict(itertools.pairwise(group))
+        following, scratch = dict(itertools.pairwise(group)), Scratch()
 
         def begin(segment: LogSegment, writer: SegmentWriter) -> Change:
             behind = following[segment].base_offset if segment in following else segment.next_offset()
@@ -164,6 +166,7 @@ class Cleaner:
                 round_end,
                 self._limit,
                 log.config.max_decompressed_message_bytes,
+                scratch,
             )
             return lambda window: filter_window(window, segment.path, txns, rule, stats)
 

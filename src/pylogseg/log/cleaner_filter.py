@@ -56,6 +56,7 @@ class Retention(NamedTuple):
     round_end: int
     limit_bytes: int | None = None  #: Of a decompressed batch; `REWRITE_LIMIT_BYTES` if None.
     record_limit: int = NO_LIMIT_BYTES  #: Of a record in a compressed batch.
+    scratch: Scratch | None = None  #: Memory to decode in.
 
 
 def decoded(batches: BatchTable, view: Any, start: int, path: str, limit_bytes: int | None = None) -> RecordColumns:
@@ -73,20 +74,22 @@ def decoded_parts(
     path: str,
     limit_bytes: int | None = None,
     record_limit: int = NO_LIMIT_BYTES,
+    scratch: Scratch | None = None,
 ) -> Iterator[tuple[slice, RecordColumns]]:
     """Decode the batches of a mask, which have to be readable, in parts that bound the memory in use.
 
     Yields slices that cover all batches, with the records of the decoded ones: batch 0 is the first of these. They are
-    valid until the next part. A record above `record_limit` in a compressed batch is an InvalidRecordError. `view` has
-    the window's bytes, which lie at `start` in the file.
+    valid until the next part, or the next use of the scratch. A record above `record_limit` in a compressed batch is an
+    InvalidRecordError. `view` has the window's bytes, which lie at `start` in the file.
     """
     rows = np.flatnonzero(which)
     begin = done = 0
     limit = limit_bytes or REWRITE_LIMIT_BYTES
+    scratch = Scratch() if scratch is None else scratch
     too_large = oversized(batches[rows[batches.codec[rows] != 0]], view, start, record_limit, limit)
     if too_large is not None:
         raise InvalidRecordError(f"{path}: {too_large}")
-    parts = decode_parts(batches[rows], view, start, limit_bytes=limit, scratch=Scratch())
+    parts = decode_parts(batches[rows], view, start, limit_bytes=limit, scratch=scratch)
     for columns, damage in parts:
         _refuse(damage, columns.batches, path)
         done += len(columns.batches)
@@ -146,8 +149,8 @@ def filter_window(window: Window, path: str, txns: CleanedTxns, rule: Retention,
     discard = ended & (~control | due)
     kept_empty = _kept_empty(batches, control, rule)
     parts = []
-    which, limits = ~discard | kept_empty, (rule.limit_bytes, rule.record_limit)
-    for rows, columns in decoded_parts(batches, which, view, start, path, *limits):
+    which, how = ~discard | kept_empty, (rule.limit_bytes, rule.record_limit, rule.scratch)
+    for rows, columns in decoded_parts(batches, which, view, start, path, *how):
         part = _Part(window._replace(batches=batches[rows]), ended[rows], discard[rows], kept_empty[rows])
         parts.append(_filter_part(part, columns, path, rule, stats))
     return joined(parts)

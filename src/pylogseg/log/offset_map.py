@@ -16,6 +16,8 @@ SLOT_BYTES = 24
 OLDER, LAST, BEYOND, NO_KEY = 0, 1, 2, 3
 
 _SMALLEST_SLOTS = 1 << 12
+#: A table with more slots for each key than this is given up when it is cleared; one that has grown has four at most.
+_EMPTIER = 4
 
 
 class OffsetMap:
@@ -31,11 +33,15 @@ class OffsetMap:
         self._most = memory_bytes // SLOT_BYTES
         self.limit = int(self._most * load_factor)
         self._secret = (int.from_bytes(os.urandom(8), "little"), int.from_bytes(os.urandom(8), "little"))
+        self._table, self.size = self._new_table(_SMALLEST_SLOTS), 0
         self.clear()
 
     def clear(self) -> None:
-        """Remove all keys."""
-        self._table = self._new_table(_SMALLEST_SLOTS)
+        """Remove all keys; the table stays as large as it is if they filled it: the next log may be like the last."""
+        if _EMPTIER * self.size * SLOT_BYTES < len(self._table):
+            self._table = self._new_table(_SMALLEST_SLOTS)
+        else:
+            self._table.fill(0)
         self.size, self.latest_offset = 0, -1
         self._part_mask = self._part = 0
 

@@ -13,6 +13,7 @@ from pylogseg.format.batches import BatchTable, joined_rows
 from pylogseg.format.builder import Levels, columns_of, rebuild
 from pylogseg.format.files.txnindex import AbortedTxn
 from pylogseg.format.records import RecordColumns
+from pylogseg.format.scratch import Scratch
 from pylogseg.log.batch_headers import batch_facts
 from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment, OffsetOverflowError, SegmentOwner
@@ -228,8 +229,11 @@ def _rewrite_into(
 
 
 def whole_windows(source: LogSegment, position: int = 0, *, crc: bool) -> Iterator[Window]:
-    """Yield the batches of a segment from the start of one on; CorruptionError at the first that is not whole."""
-    for window in source.windows(position, recovering=crc):
+    """Yield the batches of a segment from the start of one on; CorruptionError at the first that is not whole.
+
+    A window is valid until the next one.
+    """
+    for window in source.windows(position, recovering=crc, memory=Scratch().window):
         rows = window.batches
         bad = np.flatnonzero(rows.verdict == Verdict.CRC_BAD)
         if len(bad):
