@@ -71,7 +71,7 @@ def with_body(
 
 
 class Appender:
-    """Appends to one log."""
+    """Appends to one log, whose lock is held."""
 
     def __init__(self, state: LogState, roller: Roller, flusher: Flusher) -> None:
         self.state = state
@@ -106,29 +106,28 @@ class Appender:
     ) -> Appended:
         """Append one batch; see `Log.append_as_leader`."""
         state = self.state
-        with state.lock:
-            if state.is_closed or state.failure is not None:
-                state.raise_unusable()
-            now_ms, end, rules = state.clock.now_ms(), state.offsets.end.offset, self.rules
-            if end > LAST_START:
-                raise RequestError(f"{state.folder}: the log ends at {end}: no offsets left for a batch")
-            append_time_ms = now_ms if rules.append_time else -1
-            is_client = origin is Origin.CLIENT
-            run = self._run_at(end, leader_epoch)
-            records: Any = run.validate_one(data, leader_epoch, now_ms, is_client, in_place)
-            if run.reason == BODY:
-                records = with_body(run, data, rules, leader_epoch, now_ms, is_client, in_place)
-            if run.reason == PRODUCER and is_client and self.add_producer(run, run.producer_id()):
-                run.take_validated()
-            if run.reason == ALL and (segment := self._run_of) is not None:
-                self.write_run(segment, records, run)
-                last, start = run.next_offset - 1, state.offsets.log_start
-                return Appended(end, last, run.timestamp, append_time_ms, run.used, start)
-            if records is None:
-                prepared = leader(data, rules, Terms(end, leader_epoch, now_ms, origin), state.folder)
-            else:
-                prepared = prepare_validated(records, end, append_time_ms)
-            return state.guarded(lambda: self._write(prepared, origin, transaction_version, now_ms))
+        if state.is_closed or state.failure is not None:
+            state.raise_unusable()
+        now_ms, end, rules = state.clock.now_ms(), state.offsets.end.offset, self.rules
+        if end > LAST_START:
+            raise RequestError(f"{state.folder}: the log ends at {end}: no offsets left for a batch")
+        append_time_ms = now_ms if rules.append_time else -1
+        is_client = origin is Origin.CLIENT
+        run = self._run_at(end, leader_epoch)
+        records: Any = run.validate_one(data, leader_epoch, now_ms, is_client, in_place)
+        if run.reason == BODY:
+            records = with_body(run, data, rules, leader_epoch, now_ms, is_client, in_place)
+        if run.reason == PRODUCER and is_client and self.add_producer(run, run.producer_id()):
+            run.take_validated()
+        if run.reason == ALL and (segment := self._run_of) is not None:
+            self.write_run(segment, records, run)
+            last, start = run.next_offset - 1, state.offsets.log_start
+            return Appended(end, last, run.timestamp, append_time_ms, run.used, start)
+        if records is None:
+            prepared = leader(data, rules, Terms(end, leader_epoch, now_ms, origin), state.folder)
+        else:
+            prepared = prepare_validated(records, end, append_time_ms)
+        return state.guarded(lambda: self._write(prepared, origin, transaction_version, now_ms))
 
     def _run_at(self, end: int, leader_epoch: int) -> Run:
         """Return the run for single appends; it has no segment if the next batch needs a step first."""
@@ -166,10 +165,9 @@ class Appender:
         in_place: bool,
     ) -> AppendedMany:
         """Append many batches; see `Log.append_many`."""
-        with self.state.lock:
-            self._run_of = None
-            many = _Many(self, leader_epoch, origin, transaction_version)
-            return self.state.guarded(lambda: many.append(data, in_place))
+        self._run_of = None
+        many = _Many(self, leader_epoch, origin, transaction_version)
+        return self.state.guarded(lambda: many.append(data, in_place))
 
     # ---- batches that have their offsets ----
 
@@ -179,10 +177,9 @@ class Appender:
 
     def _append_given(self, data: Data, leader_epoch: int) -> Appended:
         state = self.state
-        with state.lock:
-            end = state.offsets.end.offset
-            prepared = follower(data, next_offset=end, leader_epoch=leader_epoch, where=state.folder)
-            return self._write(prepared, Origin.REPLICATION, -1, state.clock.now_ms())
+        end = state.offsets.end.offset
+        prepared = follower(data, next_offset=end, leader_epoch=leader_epoch, where=state.folder)
+        return self._write(prepared, Origin.REPLICATION, -1, state.clock.now_ms())
 
     # ---- writing ----
 

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
@@ -39,7 +39,6 @@ from pylogseg.log.truncation import truncate_fully, truncate_to
 __all__ = ["Appended", "AppendedMany", "FetchIsolation", "Log"]
 
 FetchIsolation = Literal["log_end", "high_watermark", "txn_committed"]
-_Arguments = ParamSpec("_Arguments")
 _Done = TypeVar("_Done", Appended, AppendedMany)
 _Result = TypeVar("_Result")
 
@@ -206,19 +205,21 @@ class Log:
         """Append batches that keep their offsets, as a replica does."""
         return self._counted(self._appender.append_as_follower, data, leader_epoch)
 
-    def _counted(self, append: Callable[_Arguments, _Done], *args: _Arguments.args, **more: _Arguments.kwargs) -> _Done:
+    def _counted(self, append: Callable[..., _Done], *args: Any) -> _Done:
         state, metrics = self.state, self.state.metrics
         with state.lock:
             if state.is_closing:
                 raise ClosedError(f"{self.folder}: the log is closed")
-            started, before = time.perf_counter(), self._written()
+            active = self.segments.active
+            before = 0 if active is None else active.log.size
+            started = time.perf_counter()
             try:
-                done = append(*args, **more)
+                done = append(*args)
             except PylogsegError:
                 metrics.refusals += 1
                 raise
             except BaseException as error:  # Ctrl-C may come between two steps
-                if self._written() != before:
+                if self.segments.active is not active or (active is not None and active.log.size != before):
                     what = f"{type(error).__name__} interrupted an append"
                     state.failure = StorageError(self.folder, "append", what)
                 raise
@@ -230,10 +231,6 @@ class Log:
             else:
                 metrics.note_many(done)
             return done
-
-    def _written(self) -> tuple[LogSegment | None, int]:
-        active = self.segments.active
-        return active, 0 if active is None else active.size
 
     # ---- reading ----
 

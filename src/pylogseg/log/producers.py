@@ -220,6 +220,8 @@ class Producers:
     @property
     def first_unstable(self) -> Txn | None:
         """The first transaction that is open or whose marker the high watermark has not passed."""
+        if not self._open and not self._unreplicated:  # as nearly always: asked for with each append
+            return None
         firsts = [txns[min(txns)] for txns in (self._open, self._unreplicated) if txns]
         # Of two that begin at the same offset, the one that has ended.
         return min(reversed(firsts), key=lambda txn: txn.first_offset) if firsts else None
