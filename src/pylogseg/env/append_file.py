@@ -136,7 +136,12 @@ class LocalAppendFile(SharedDescriptor):
             self.recently_used = True
             while True:
                 cuts = self._cuts
-                found = search(descriptor, self.size, *more)
+                try:
+                    found = search(descriptor, self.size, *more)
+                except StorageError:  # it met the new end, if the file was cut
+                    if cuts == self._cuts:
+                        raise
+                    continue
                 if cuts == self._cuts:
                     return found
         except StorageError:
@@ -205,13 +210,13 @@ class LocalAppendFile(SharedDescriptor):
                     self._put_copy_in_place(descriptor, size)
                     return
                 self.size = size
+                self._cuts += 1  # before the cut: who meets the new end has to see it
                 # A reader that took the map before this line keeps it alive, so it is found below.
                 self._forget_maps()
                 if size < end:
                     for mapping in self._maps:
                         mapping.keep(size, end)
                 os.ftruncate(descriptor, size)
-                self._cuts += 1
             except OSError as error:
                 self.size = end
                 raise storage_error(self.path, "truncate", error) from error
@@ -234,8 +239,8 @@ class LocalAppendFile(SharedDescriptor):
             os.replace(copy, self.path)
             # A reader that uses this descriptor finishes with the old file, and checks `_cuts` then.
             self.size = size
-            os.dup2(new, descriptor, inheritable=False)
             self._cuts += 1
+            os.dup2(new, descriptor, inheritable=False)
             self._forget_maps()
             self._maps = []
         finally:
