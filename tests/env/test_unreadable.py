@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers import forked
+from helpers import forked, shell
 from helpers.checks import some
 from helpers.shell import environment, run, without_rights
 
@@ -479,3 +479,35 @@ def test_a_segment_that_is_cut_beneath_an_open_log_is_an_error(logs: Path, look:
     done = subprocess.run(forked.python(script), env=environment(), capture_output=True, text=True, cwd=logs)
     assert done.returncode == 0, (done.returncode, done.stderr)
     assert f"{segment_name(0)}: cannot read: it was cut to 4096 bytes by another program" in done.stdout
+
+
+@pytest.mark.parametrize("how", ["folder", "pipe", "link"])
+@pytest.mark.parametrize("base", [0, 100])
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_no_table_passes_over_a_file_that_cannot_be_opened(logs: Path, base: int, how: str, is_alone: bool) -> None:
+    """Such a file is listed with no byte, as an empty segment is; in the middle of a log, at its end, or as all of it."""
+    folder = logs / "d" / "b-0"
+    unreadable(folder / segment_name(base), how)
+    if is_alone:
+        (folder / segment_name(100 - base)).unlink()
+    scans = (
+        lambda: list(pylogseg.read_arrow("d", topic="b")),
+        lambda: pylogseg.dataset("d", topic="b").to_table(),
+        lambda: pylogseg.dataset("d", topic="b").count_rows(),
+        lambda: pylogseg.dataset("d", topic="b").to_table(columns=["offset"]),
+        lambda: pylogseg.scan_polars("d", topic="b").collect(),
+    )
+    for scan in scans:
+        with pytest.raises(Exception, match=segment_name(base)):
+            scan()
+    for query in ("select count(*) from b", "select max(offset) from b", "select value from b"):
+        done = shell.pylogseg("sql", "d", "b", query)
+        assert done.code == 2, (query, done)
+        assert segment_name(base) in done.err
+
+
+def test_an_empty_segment_is_no_damage(logs: Path) -> None:
+    """A broker rolls, or begins, with an empty file."""
+    (logs / "d" / "b-0" / segment_name(120)).touch()
+    assert pylogseg.dataset("d", topic="b").count_rows() == 120
+    assert run("cat d b").code == 0

@@ -101,8 +101,8 @@ def run(made: Callable[[], Server], where: str) -> None:
             _greet(server, where)
             server.wait()
     except KeyboardInterrupt:
-        _part(server)
         answered()
+        _part(server)
 
 
 def paths_text(paths: tuple[str, ...]) -> str:

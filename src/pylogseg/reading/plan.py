@@ -15,10 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from pylogseg.disk.disk import Segment
+from pylogseg.errors import StorageError
 from pylogseg.format.files.index import OffsetIndex
 from pylogseg.format.names import FileKind
 from pylogseg.reading import header_reader
 from pylogseg.reading.ranges import Extent, Range, Task, UncutRange, url_of
+from pylogseg.reading.removed_segments import open_unless_removed
 from pylogseg.reading.seek import end_offset, first_offset_since
 
 #: The cost of opening a segment, in bytes that could be read in that time.
@@ -27,10 +29,23 @@ OPEN_COST_BYTES = 64 << 10
 PART_BYTES = 32 << 20
 
 
+def is_empty(segment: Segment) -> bool:
+    """Check whether a segment has no byte; of one that cannot be opened, which is listed with none, that is not known."""
+    if segment.size:
+        return False
+    try:
+        opened = open_unless_removed(segment)
+    except StorageError:
+        return False
+    if opened is not None:
+        opened.close()
+    return True
+
+
 def is_all_damage(segments: Sequence[Segment], end: int) -> bool:
-    """Check whether a log's last segment begins at its end but has bytes, all of them damage."""
+    """Check whether a log's last segment begins at its end but has bytes, all of them damage, or cannot be opened."""
     last = segments[-1] if segments else None
-    return last is not None and last.size > 0 and last.base_offset == end >= end_offset([last])
+    return last is not None and last.base_offset == end and not is_empty(last) and end >= end_offset([last])
 
 
 class Share(NamedTuple):
@@ -45,13 +60,14 @@ class Share(NamedTuple):
 def shares(extent: Extent) -> Iterator[Share]:
     """Yield the segments of a log that have offsets of an extent; nothing is read, but a last one that may be empty.
 
-    What an extent has of such a segment is empty if it is all damage: its reader has to see that.
+    What an extent has of such a segment is empty if it is all damage, or cannot be opened: its reader has to see that.
     """
     segments = extent.log.segments
     for segment, following in itertools.zip_longest(segments, segments[1:]):
         first, end = max(extent.first_offset, segment.base_offset), extent.end_offset
         end = end if following is None else min(end, following.base_offset)
-        if segment.size and (first < end or (following is None and is_all_damage(segments, extent.end_offset))):
+        is_asked = first < end or (following is None and is_all_damage(segments, extent.end_offset))
+        if is_asked and not is_empty(segment):
             yield Share(segment, following, first, end)
 
 
