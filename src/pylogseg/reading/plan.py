@@ -30,7 +30,7 @@ PART_BYTES = 32 << 20
 
 
 def is_empty(segment: Segment) -> bool:
-    """Check whether a segment has no byte; of one that cannot be opened, which is listed with none, that is not known."""
+    """Check whether a segment has no byte. One that cannot be opened is listed with none, too, but may have some."""
     if segment.size:
         return False
     try:
