@@ -7,6 +7,7 @@ import gc
 import hashlib
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,19 @@ def is_roomy(folder: Path) -> bool:
 # Files of tests are small, many and short-lived: a disk takes half of the time, and each `fsync` waits for it.
 if not {"TMPDIR", "PYTEST_DEBUG_TEMPROOT"} & os.environ.keys() and is_roomy(MEMORY):
     os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
+
+# A folder goes when its test has passed, and no other gets its path: what a process knows of one would be wrong there.
+_make = pytest.TempPathFactory.mktemp
+_made: Counter[str] = Counter()
+
+
+def make_once(self: pytest.TempPathFactory, basename: str, numbered: bool = True) -> Path:
+    """As `TempPathFactory.mktemp`, with a name that no folder of this process had."""
+    _made[basename] += 1
+    return _make(self, f"{basename}{_made[basename]}_" if numbered else basename, numbered)
+
+
+pytest.TempPathFactory.mktemp = make_once  # type: ignore[method-assign]
 
 settings.register_profile("dev", deadline=None, max_examples=draws(100), suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile(
