@@ -282,6 +282,7 @@ def judge(
         judge_look_ups(log.log, there, history, promise)
         start = log.log.log_start_offset
     before = files(storage, folder, config, start)
+    promise = promise._replace(clean=False)  # the first one has not ended well
     with Recovered(storage, promise, recovery_point, config, folder) as log:
         must(known(log.batches(), history) == there, "a second recovery found other batches")
     after = files(storage, folder, config, start)
