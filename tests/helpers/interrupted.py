@@ -39,7 +39,8 @@ COMMANDS = [
 QUERY = "select * from records where octet_length(value) > 2 order by value"
 #: Its arguments: the number of an event, or FILE:FUNCTION for its first call; a file for what became of it; the words.
 SENDING = """
-import os, signal, sys
+import faulthandler, os, signal, sys
+faulthandler.dump_traceback_later(50, exit=True)
 at, told = sys.argv.pop(1), sys.argv.pop(1)
 file, _, function = at.rpartition(":")
 from pylogseg.__main__ import main
@@ -63,7 +64,7 @@ finally:
     with open(told, "w") as out:
         out.write("sent" if sent else str(seen))
 """
-#: A command has so many seconds to end, on a machine that does much beside it.
+#: A command has so many seconds to end, on a machine that does much beside it; before, it says where its threads are.
 _PATIENCE_S = 60.0
 Start = Callable[..., list[str]]
 
