@@ -22,16 +22,14 @@ def settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
     cleaning replaces segments, neither the old nor the new ones have their names for a few renames. If a crash left the
     folder like that, the entries are returned as they are: see `pylogseg.disk.swaps`.
     """
-    if not isinstance(files, LocalFiles):
+    if not isinstance(files, LocalFiles) or _is_quiet(files, path):
         return entries
-    if _is_quiet(files, path):
-        return entries
-    first, last = entries, _last_base(entries)
+    known, last = {entry.name for entry in entries}, _last_base(entries)
     for _ in range(MOST_LISTINGS):
         before, listed = entries, files.list_folder(path)
-        entries = _up_to(last, listed, {entry.name for entry in first})
+        entries = _up_to(last, listed, known)
         if _last_base(entries) < 0 <= _last_base(listed):  # the log begins again, above all that it had
-            first, entries, last = listed, listed, _last_base(listed)
+            entries, known, last = listed, {entry.name for entry in listed}, _last_base(listed)
         elif any(entry.name.endswith(".swap") for entry in entries):
             time.sleep(_RENAMES_S)
         elif [entry.name for entry in before] == [entry.name for entry in entries]:
