@@ -99,7 +99,7 @@ kafka: test-env  ## every comparison with a real Kafka, for hours (KAFKA_VERSION
 	PYTHON=$(abspath $(BIN))/python tests/kafka/all.sh $(ARGS)
 
 deep: test-env  ## all tests with whole sweeps, and the clients' own suites on our broker (ARGS='kgo' for some suites alone)
-	$(if $(ARGS),,PYLOGSEG_DEEP=1 $(BIN)/python -m pytest -n auto --dist worksteal)
+	$(if $(ARGS),,PYLOGSEG_DEEP=1 PYLOGSEG_TEST_LISTINGS=1 $(BIN)/python -m pytest -n auto --dist worksteal)
 	$(BIN)/python tests/kafka/clients/suites.py $(ARGS)
 
 lint: $(VENV)/.lint  ## ruff (rules and format) and mypy

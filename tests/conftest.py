@@ -16,6 +16,7 @@ import pytest
 from helpers.depth import draws
 from helpers.golden import GOLDEN, Decoded, unpack
 from helpers.kafka_storage import Kafka
+from helpers.listings import shuffle
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).resolve().parent
@@ -59,6 +60,9 @@ if os.environ.get("PYLOGSEG_TEST_MEMORY_MAP"):  # all that reads files maps them
     from pylogseg.env.filesystem import LocalFiles
 
     LocalFiles.memory_map = True
+
+if seed := os.environ.get("PYLOGSEG_TEST_LISTINGS"):  # the order of a listing is another one each time
+    shuffle(seed)
 
 
 @pytest.hookimpl(hookwrapper=True)
