@@ -34,6 +34,7 @@ BANDS: tuple[tuple[str, ...], ...] = (
     ("offline",),
     ("server",),
     ("owned",),
+    ("lakehouse",),
     ("tables",),
     ("inspect",),
     ("values",),
@@ -51,10 +52,12 @@ NARROWER = {"env": {"errors", "env"}, "testing": {"errors", "env", "testing"}}
 #: Packages of others that only these modules may import.
 EDGES = {
     "pyarrow": re.compile(
-        r"reading\.(arrow\..*|bounds|filters|scan|stream)|values\.(?!schemas\.).*|tables\..*"
+        r"reading\.(arrow\..*|bounds|filters|scan|stream)|values\.(?!schemas\.).*|tables\..*|lakehouse\..*"
         r"|inspect\.search\.regex|server\.regex|offline\.(restoring\..*|comparing_table)|spark(\..*)?"
     ),
-    "duckdb": re.compile(r"tables\.sql\..*"),
+    "duckdb": re.compile(r"tables\.sql\..*|lakehouse\..*ducklake"),
+    "deltalake": re.compile(r"lakehouse\..*delta"),
+    "pyiceberg": re.compile(r"lakehouse\..*iceberg"),
     "click": re.compile(r"cli(\..*)?"),
     "rich": re.compile(r"cli(\..*)?"),
     "fsspec": re.compile(r"env\.remote"),
@@ -257,6 +260,8 @@ def test_dependencies() -> None:
         "duckdb",
         "cryptography",
         "Crypto",
+        "deltalake",
+        "pyiceberg",
         "typing_extensions",
     }
     assert imported - sys.stdlib_module_names - extra == declared
@@ -275,7 +280,7 @@ def test_the_versions_that_are_shown() -> None:
     """`pylogseg --version --verbose` has each package that a user can have by an extra."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     wanted = set(re.findall(r"^dependencies = \[\n(.*?)^\]", text, re.MULTILINE | re.DOTALL))
-    for extra in ("fsspec", "s3", "polars", "tier", "sql", "spark"):
+    for extra in ("fsspec", "s3", "polars", "tier", "sql", "spark", "delta", "iceberg", "ducklake"):
         wanted |= set(re.findall(rf"^{extra} = \[(.*?)\]", text, re.MULTILINE))
     assert set(re.findall(r'"([a-z0-9]+)>', "".join(wanted))) == set(versions._PACKAGES)
 

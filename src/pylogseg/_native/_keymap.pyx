@@ -66,23 +66,31 @@ cdef int open_table(Table *table, uint8_t[::1] raw, secret) except -1:
     return 0
 
 
-cdef int open_keys(
-    Keys *keys, const int64_t[::1] place, const int32_t[::1] size, const int64_t[::1] offset
-) except -1:
+cdef int open_spans(Keys *keys, const int64_t[::1] place, const int32_t[::1] size) except -1:
     keys.count = place.shape[0]
-    if size.shape[0] != keys.count or offset.shape[0] != keys.count:
+    if size.shape[0] != keys.count:
         raise ValueError("columns differ in length")
     if keys.count:
-        keys.place, keys.size, keys.offset = &place[0], &size[0], &offset[0]
+        keys.place, keys.size = &place[0], &size[0]
     return 0
 
 
-cdef inline int64_t hash_block(const Keys *keys, const Table *table, int64_t first, int64_t count, Hash *hashes) noexcept nogil:
-    """Hash keys ahead; return how many: fewer than `count` if a place is outside of its source."""
+cdef int open_keys(
+    Keys *keys, const int64_t[::1] place, const int32_t[::1] size, const int64_t[::1] offset
+) except -1:
+    open_spans(keys, place, size)
+    if offset.shape[0] != keys.count:
+        raise ValueError("columns differ in length")
+    if keys.count:
+        keys.offset = &offset[0]
+    return 0
+
+
+cdef inline int64_t hash_spans_of(const Keys *keys, const Table *table, int64_t first, int64_t count, Hash *hashes) noexcept nogil:
+    """Hash spans; return how many: fewer than `count` if a place is outside of its source."""
     cdef const uint8_t *key[BLOCK]
     cdef int64_t size[BLOCK]
     cdef int64_t i, ahead
-    cdef Slot *slot
     for i in range(count):
         ahead = first + i + BLOCK
         if ahead < keys.count:
@@ -97,6 +105,14 @@ cdef inline int64_t hash_block(const Keys *keys, const Table *table, int64_t fir
             count = i
             break
     siphash_many(key, size, count, table.k0, table.k1, hashes)
+    return count
+
+
+cdef inline int64_t hash_block(const Keys *keys, const Table *table, int64_t first, int64_t count, Hash *hashes) noexcept nogil:
+    """Hash keys, and have their slots at hand; return how many, as `hash_spans_of`."""
+    cdef int64_t i
+    cdef Slot *slot
+    count = hash_spans_of(keys, table, first, count, hashes)
     for i in range(count):
         slot = home(table, &hashes[i])
         prefetch(slot)
@@ -193,6 +209,39 @@ def classify(
                 break
     if i < keys.count:
         raise ValueError(f"the key of record {i} lies outside of its buffer")
+
+
+def hash_spans(
+    secret not None, const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
+    uint64_t[::1] out not None,
+):
+    """Mix the hash of each span into a number that is already in `out`; one of size -1 (null) is told from an empty one.
+
+    So hashes of several columns become one, which depends on the order of the columns.
+    """
+    cdef Table t
+    cdef Keys keys
+    cdef Hash[BLOCK] hashes
+    cdef int64_t i = 0, j, count, ahead
+    cdef uint64_t mixed
+    cdef list held = hold(sources, keys.sources)
+    t.k0, t.k1 = secret
+    open_spans(&keys, place, size)
+    if out.shape[0] != keys.count:
+        raise ValueError("columns differ in length")
+    with nogil:
+        while i < keys.count:
+            ahead = keys.count - i if keys.count - i < BLOCK else BLOCK
+            count = hash_spans_of(&keys, &t, i, ahead, hashes)
+            for j in range(count):
+                mixed = out[i + j] * <uint64_t>0x9E3779B97F4A7C15 + <uint64_t>1
+                mixed ^= mixed >> 29
+                out[i + j] = mixed ^ (hashes[j].second if keys.size[i + j] < 0 else hashes[j].first)
+            i += count
+            if count < ahead:
+                break
+    if i < keys.count:
+        raise ValueError(f"span {i} lies outside of its buffer")
 
 
 def rehash(old not None, new not None):

@@ -27,6 +27,8 @@ _PACKAGES = (
     "pandas",
     "cryptography",
     "pycryptodome",
+    "deltalake",
+    "pyiceberg",
 )
 
 
