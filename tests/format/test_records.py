@@ -12,7 +12,7 @@ from reference import batch as slow
 from reference import build
 
 from pylogseg import encode
-from pylogseg._native import _records
+from pylogseg._native import _gather, _records
 from pylogseg.errors import Verdict
 from pylogseg.format.batches import scan
 from pylogseg.format.records import BODY_DTYPE, REASONS, Tally, allocate, check_and_decode, decode
@@ -254,34 +254,37 @@ def test_what_a_caller_makes_up_is_refused():
     arrays += [columns.value_size, columns.headers_place, columns.header_count, columns.batch]
     for place, size in ((0, len(data) + 1), (-1, 5), (1 << 41, 5), (5 << 40, 1), (len(data), 1), (0, 1 << 62)):
         body = np.array([(place, size)], BODY_DTYPE)
-        assert _records.decode(rows, 0, body, (data, b""), 0, *arrays)[3] != 0
-        assert _records.decode(rows, 0, body, (data, b""), 0, *arrays, crc=True)[3] != 0
+        assert _records.decode(rows, 0, body, (data, b""), 0, _records.Output(*arrays))[3] != 0
+        assert _records.decode(rows, 0, body, (data, b""), 0, _records.Output(*arrays), crc=True)[3] != 0
     good = np.array([(61, len(data) - 61)], BODY_DTYPE)
     for place, size in ((60, len(data) - 61), (61, len(data) - 62), (61 + (1 << 40), len(data) - 61), (0, 0)):
         body = np.array([(place, size)], BODY_DTYPE)
-        assert REASONS[_records.decode(rows, 0, body, (data, data), 0, *arrays, crc=True)[3]]
+        assert REASONS[_records.decode(rows, 0, body, (data, data), 0, _records.Output(*arrays), crc=True)[3]]
     for ends, room in (([0, 0], 0), ([0, 0], len(data) - 62), ([1, 0], len(data) - 61)):  # too little for the copy
         copy = np.array(ends, np.int32), np.empty(room, np.uint8)
-        assert _records.decode(rows, 0, good, (data, b""), 0, *arrays, None, None, *copy)[3] != 0
-        assert _records.decode(rows, 0, good, (data, b""), 0, *arrays, None, None, None, None, *copy)[3] != 0
+        assert _records.decode(rows, 0, good, (data, b""), 0, _records.Output(*arrays, None, None, *copy))[3] != 0
+        assert (
+            _records.decode(rows, 0, good, (data, b""), 0, _records.Output(*arrays, None, None, None, None, *copy))[3]
+            != 0
+        )
     for ends in ([-1, 0], [len(data), 0], []):
         copy = np.array(ends, np.int32), np.empty(8, np.uint8)
         with pytest.raises(ValueError, match="payloads before the first"):
-            _records.decode(rows, 0, good, (data, b""), 0, *arrays, None, None, *copy)
+            _records.decode(rows, 0, good, (data, b""), 0, _records.Output(*arrays, None, None, *copy))
         with pytest.raises(ValueError, match="payloads before the first"):
-            _records.decode(rows, 0, good, (data, b""), 0, *arrays, None, None, None, None, *copy)
+            _records.decode(rows, 0, good, (data, b""), 0, _records.Output(*arrays, None, None, None, None, *copy))
     with pytest.raises(ValueError, match="slot -1"):
-        _records.decode(rows, 0, good, (data, b""), -1, *arrays)
+        _records.decode(rows, 0, good, (data, b""), -1, _records.Output(*arrays))
     out = (np.zeros(2, np.int32), np.zeros(8, np.uint8), np.zeros(1, np.uint8))
     for place, size in ((len(data), 1), (0, len(data) + 1), (-5, 2), (1 << 50, 1)):
         spans = np.array([place], np.int64), np.array([size], np.int32)
         with pytest.raises(ValueError, match="outside of its source"):
-            _records.gather_binary(*spans, (data,), *out)
+            _gather.gather_binary(*spans, (data,), *out)
         with pytest.raises(ValueError, match="outside of its source"):
-            _records.gather_views(*spans, (data,), np.zeros(16, np.uint8), out[2])
+            _gather.gather_views(*spans, (data,), np.zeros(16, np.uint8), out[2])
     many = np.full(1, 1 << 30, np.int32)
     with pytest.raises(ValueError, match="headers of record 0"):
-        _records.header_spans(
+        _gather.header_spans(
             np.zeros(1, np.int64),
             many,
             (data,),
@@ -325,7 +328,7 @@ def test_counts_that_another_thread_changes_write_nothing_beyond_the_columns():
     try:
         for _ in range(300):
             whole = [np.full(room + guard, 77, column.dtype) for column in allocate(1)]
-            _records.decode(rows, 0, bodies, (data, b""), 0, *(column[:room] for column in whole))
+            _records.decode(rows, 0, bodies, (data, b""), 0, _records.Output(*(column[:room] for column in whole)))
             assert all((column[room:] == 77).all() for column in whole)
     finally:
         stop.set()

@@ -13,7 +13,7 @@ from reference import compression as slow_compression
 
 from helpers import mutations
 from pylogseg import _codec
-from pylogseg._native import _framing, _records
+from pylogseg._native import _framing, _gather, _records
 from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import Entry
 from pylogseg.errors import CorruptionError, Ending, Verdict
@@ -95,9 +95,10 @@ def decode_exactly(table: BatchTable, buffer: Any) -> tuple[RecordColumns, dict[
     arrays = [np.empty(room, kind) for kind in KINDS]
     views = [np.empty(16 * room, np.uint8) for _ in range(2)]
     copies = [copy_room(room, int(bodies["size"].clip(0).sum())) for _ in range(2)]
+    output = _records.Output(*arrays, *views, *copies[0], *copies[1])
     row = count = 0
     while True:
-        made = _records.decode(rows, row, bodies, sources, count, *arrays, *views, *copies[0], *copies[1])
+        made = _records.decode(rows, row, bodies, sources, count, output)
         row, count, _, status, _ = made
         if row == len(rows):
             break
@@ -117,10 +118,10 @@ def made_besides(columns: RecordColumns, views: list[Any], copies: list[Copies])
     out, bits = np.empty(16 * len(columns), np.uint8), np.empty((len(columns) + 7) // 8, np.uint8)
     spans = ((columns.key_place, columns.key_size), (columns.value_place, columns.value_size))
     for (place, size), view, (ends, copied) in zip(spans, views, reversed(copies), strict=True):
-        _records.gather_views(place, size, columns.sources, out, bits)
+        _gather.gather_views(place, size, columns.sources, out, bits)
         assert out.tobytes() == view.tobytes()
         wanted, data = np.empty_like(ends), np.empty(ends[-1], np.uint8)
-        _records.gather_binary(place, size, columns.sources, wanted, data, bits)
+        _gather.gather_binary(place, size, columns.sources, wanted, data, bits)
         assert (wanted == ends).all()
         assert data.tobytes() == copied.tobytes()
 
@@ -162,10 +163,10 @@ def gathered(columns: RecordColumns, rng: Random) -> None:
     count = len(place)
     total, nulls = int(size.clip(0).sum(dtype=np.int64)), int((size < 0).sum())
     ends, data, bits = np.empty(count + 1, np.int32), np.empty(total, np.uint8), np.empty((count + 7) // 8, np.uint8)
-    assert _records.gather_binary(place, size, columns.sources, ends, data, bits) == nulls
+    assert _gather.gather_binary(place, size, columns.sources, ends, data, bits) == nulls
     assert ends[-1] == total
     views = np.empty(16 * count, np.uint8)
-    assert _records.gather_views(place, size, columns.sources, views, bits) == nulls
+    assert _gather.gather_views(place, size, columns.sources, views, bits) == nulls
     for i in rng.sample(range(count), min(count, 3)):
         span = columns.span(place[i], size[i])
         assert (span is None) == (not bits[i >> 3] >> (i & 7) & 1)
@@ -413,10 +414,10 @@ def _spans(rng: Random, data: Any) -> None:
     sources = rng.choice(((data,), (data, b""), (), (b"", data)))
     room = rng.choice((0, 100))
     ends, out, bits = np.empty(count + 1, np.int32), np.empty(room, np.uint8), np.empty((count + 7) // 8, np.uint8)
-    _refused(_records.gather_binary, place, size, sources, ends, out, bits)
-    _refused(_records.gather_views, place, size, sources, np.empty(16 * count, np.uint8), bits)
+    _refused(_gather.gather_binary, place, size, sources, ends, out, bits)
+    _refused(_gather.gather_views, place, size, sources, np.empty(16 * count, np.uint8), bits)
     spans = [np.empty(room, kind) for kind in (np.int64, np.int32, np.int64, np.int32)]
-    _refused(_records.header_spans, place, size, sources, *spans)
+    _refused(_gather.header_spans, place, size, sources, *spans)
     rows = np.zeros(count, BATCH_DTYPE)
     rows["magic"], rows["attributes"] = rng.randrange(3), rng.randrange(8)
     rows["count"] = rng.choice((0, 1, -1, 2**31 - 1))
@@ -438,10 +439,14 @@ def _spans(rng: Random, data: Any) -> None:
         assert row < count
 
 
+def _decode(rows: Any, row: int, bodies: Any, sources: Any, n: int, out: list[Any], crc: bool) -> Any:
+    return _records.decode(rows, row, bodies, sources, n, _records.Output(*out), crc=crc)
+
+
 def _resumed(rows: Any, bodies: Any, sources: Any, n: int, out: list[Any], crc: bool) -> Iterator[int]:
     row = 0
     while row < len(rows):
-        done = _refused(_records.decode, rows, row, bodies, sources, n, *out, crc=crc)
+        done = _refused(_decode, rows, row, bodies, sources, n, out, crc)
         if done is None or done[0] == len(rows):
             return
         row, n = done[0], done[1]

@@ -13,7 +13,7 @@ from libc.string cimport memcpy
 from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport crc as checksum
 from pylogseg._native.kernels cimport record_write as record
-from pylogseg._native.kernels.buffers cimport Source
+from pylogseg._native.kernels.places cimport Source
 from pylogseg._native.kernels.endian cimport load_be32
 from pylogseg._native.kernels.pages cimport ask_large_pages
 

@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from pylogseg._native.kernels cimport record_write as record
 from pylogseg._native.kernels.batch cimport prefetch
-from pylogseg._native.kernels.buffers cimport SOURCES, Source, hold
+from pylogseg._native.kernels.places cimport SOURCES, Source, hold
 from pylogseg._native.kernels.siphash cimport Hash, siphash_many
 
 cdef enum:

@@ -1,4 +1,4 @@
-"""Types of the compiled module that decodes and gathers records; `tests/package/test_meta.py` compares the two."""
+"""Types of the compiled module that decodes records; `tests/package/test_meta.py` compares the two."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,27 +14,34 @@ def capacity(rows: npt.NDArray[Any], bodies: npt.NDArray[Any]) -> tuple[int, int
 def plain_bodies(
     rows: npt.NDArray[Any], file_position: int, bodies: npt.NDArray[Any], buffer_size: int = 0
 ) -> bool: ...
+
+class Output:
+    def __init__(
+        self,
+        offset: Int64s,
+        timestamp: Int64s,
+        key_place: Int64s,
+        key_size: Int32s,
+        value_place: Int64s,
+        value_size: Int32s,
+        headers_place: Int64s,
+        header_count: Int32s,
+        batch: Int32s,
+        key_view: Bytes | None = None,
+        value_view: Bytes | None = None,
+        value_ends: Int32s | None = None,
+        value_data: Bytes | None = None,
+        key_ends: Int32s | None = None,
+        key_data: Bytes | None = None,
+    ) -> None: ...
+
 def decode(
     rows: npt.NDArray[Any],
     first_row: int,
     bodies: npt.NDArray[Any],
     sources: tuple[Any, ...],
     n: int,
-    offset: Int64s,
-    timestamp: Int64s,
-    key_place: Int64s,
-    key_size: Int32s,
-    value_place: Int64s,
-    value_size: Int32s,
-    headers_place: Int64s,
-    header_count: Int32s,
-    batch: Int32s,
-    key_view: Bytes | None = None,
-    value_view: Bytes | None = None,
-    value_ends: Int32s | None = None,
-    value_data: Bytes | None = None,
-    key_ends: Int32s | None = None,
-    key_data: Bytes | None = None,
+    output: Output,
     *,
     crc: bool = False,
     done: int = -1,
@@ -48,21 +55,7 @@ def read_and_decode(
     first_offset: int,
     last_offset: int,
     rows: npt.NDArray[Any],
-    offset: Int64s,
-    timestamp: Int64s,
-    key_place: Int64s,
-    key_size: Int32s,
-    value_place: Int64s,
-    value_size: Int32s,
-    headers_place: Int64s,
-    header_count: Int32s,
-    batch: Int32s,
-    key_view: Bytes | None = None,
-    value_view: Bytes | None = None,
-    value_ends: Int32s | None = None,
-    value_data: Bytes | None = None,
-    key_ends: Int32s | None = None,
-    key_data: Bytes | None = None,
+    output: Output,
 ) -> tuple[int, int, int, tuple[int, int, int, int, int], int, int]: ...
 def decode_payloads(
     quick: Callable[[Any, int], bytes],
@@ -74,34 +67,6 @@ def decode_payloads(
     first_room: int,
     arena: Any,
     rows: npt.NDArray[Any],
-    offset: Int64s,
-    timestamp: Int64s,
-    key_place: Int64s,
-    key_size: Int32s,
-    value_place: Int64s,
-    value_size: Int32s,
-    headers_place: Int64s,
-    header_count: Int32s,
-    batch: Int32s,
-    key_view: Bytes | None = None,
-    value_view: Bytes | None = None,
-    value_ends: Int32s | None = None,
-    value_data: Bytes | None = None,
-    key_ends: Int32s | None = None,
-    key_data: Bytes | None = None,
+    output: Output,
 ) -> tuple[int, int, tuple[int, int, int, int, int], int]: ...
 def use_wide_copies(wide: bool) -> bool: ...
-def gather_binary(
-    place: Int64s, size: Int32s, sources: tuple[Any, ...], offsets: Int32s, data: Bytes, validity: Bytes
-) -> int: ...
-def gather_views(place: Int64s, size: Int32s, sources: tuple[Any, ...], views: Bytes, validity: Bytes) -> int: ...
-def microseconds(milliseconds: Int64s, out: Int64s) -> None: ...
-def header_spans(
-    headers_place: Int64s,
-    header_count: Int32s,
-    sources: tuple[Any, ...],
-    key_place: Int64s,
-    key_size: Int32s,
-    value_place: Int64s,
-    value_size: Int32s,
-) -> int: ...

@@ -1,4 +1,4 @@
-"""Decode batch bodies into record columns, and gather columns of places into Arrow's layouts.
+"""Decode batch bodies into record columns.
 
 Functions on buffers, as in `_codec`. A span is a place and a size. Every span is checked against its source before
 its bytes are read, so invalid columns of a caller cannot make a kernel read outside of the buffers.
@@ -12,7 +12,7 @@ from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport crc as checksum
 from pylogseg._native.kernels cimport record
 from pylogseg._native.kernels.batch cimport SOURCE_SHIFT, Body
-from pylogseg._native.kernels.buffers cimport SOURCES, Source, hold
+from pylogseg._native.kernels.places cimport SOURCES, Source, hold, resolve
 from pylogseg._native.kernels.readat cimport read_at
 from pylogseg._native.kernels.varint cimport read_varint
 
@@ -26,19 +26,7 @@ cdef enum:
     COPIED_KEYS = 3
 
 cdef extern from *:
-    """
-    #define PLS_POSITION_MASK 0xFFFFFFFFFFLL
-    """
     const int64_t HIGHEST_OFFSET "INT64_MAX"
-    const int64_t POSITION_MASK "PLS_POSITION_MASK"   # of SOURCE_SHIFT bits
-
-cdef inline const uint8_t *resolve(const Source *sources, int64_t place, int64_t size) noexcept nogil:
-    """Return the address of a span; NULL if a byte is outside of its source. An empty span may be at the end."""
-    cdef int64_t number = place >> SOURCE_SHIFT
-    cdef int64_t position = place & POSITION_MASK
-    if number < 0 or number >= SOURCES or size < 0 or position > sources[number].size or size > sources[number].size - position:
-        return NULL
-    return sources[number].first + position
 
 
 cdef bytes_of(array, Py_ssize_t itemsize, str what):
@@ -100,34 +88,55 @@ cdef inline int crc_status(const Source *sources, const header.BatchRow *row, co
     return record.RECORD_OK if header.crc_holds(p, row.size) else record.RECORD_CRC
 
 
-cdef int64_t copies_into(record.Copies *to, int32_t[::1] ends, uint8_t[::1] data, int64_t n, int64_t room) except -1:
-    """Set the output of copied payloads from slot `n` on; return the number of slots with room."""
-    if ends is None or data is None:
-        return room
-    if n >= ends.shape[0] or not 0 <= ends[n] <= data.shape[0]:
-        raise ValueError("the payloads before the first slot were not copied")
-    to.ends = &ends[0]
-    to.data = &data[0] if data.shape[0] else NULL
-    to.room = min(data.shape[0], 0x7FFFFFFF)
-    return min(room, ends.shape[0] - 1)
+cdef class Output:
+    """Arrays that decoders fill, checked once.
 
+    No two of them may share memory. What a decoder fills depends on the room in them, and it says how much that was.
 
-cdef int64_t columns_into(
-    record.Columns *to, int64_t n,
-    int64_t[::1] offset, int64_t[::1] timestamp, int64_t[::1] key_place, int32_t[::1] key_size,
-    int64_t[::1] value_place, int32_t[::1] value_size, int64_t[::1] headers_place, int32_t[::1] header_count, int32_t[::1] batch,
-    uint8_t[::1] key_view, uint8_t[::1] value_view,
-    int32_t[::1] value_ends, uint8_t[::1] value_data, int32_t[::1] key_ends, uint8_t[::1] key_data,
-) except -1:
-    """Set the output of the decoder from slot `n` on; return the number of slots that all of it has room for."""
-    cdef int64_t room = min(offset.shape[0], timestamp.shape[0], key_place.shape[0], key_size.shape[0], value_place.shape[0],
-                            value_size.shape[0], headers_place.shape[0], header_count.shape[0], batch.shape[0])
-    memset(to, 0, sizeof(to[0]))
-    if key_view is not None and value_view is not None:
-        room = min(room, key_view.shape[0] // record.VIEW_BYTES, value_view.shape[0] // record.VIEW_BYTES)
-    room = copies_into(&to.keys, key_ends, key_data, n, room)
-    room = copies_into(&to.values, value_ends, value_data, n, room)
-    if room:
+    Parameters
+    ----------
+    offset, timestamp, key_place, key_size, value_place, value_size, headers_place, header_count, batch : arrays
+        The record columns.
+    key_view, value_view : uint8 arrays, both or none
+        Keys and values as Arrow binary views, `VIEW_BYTES` each, whose buffers are the sources.
+    value_ends, value_data, key_ends, key_data : int32 array of one more item, uint8 array; both or none
+        The payloads, copied back to back from byte ``value_ends[n]`` on for slot n, and the end of each. There must be
+        room for the bytes of all bodies; a few more make the last copies faster.
+    """
+    cdef record.Columns columns
+    cdef int64_t room            # slots
+    cdef int64_t most_ends[2]    # of keys, and of values
+    cdef int64_t[::1] offset, timestamp, key_place, value_place, headers_place
+    cdef int32_t[::1] key_size, value_size, header_count, batch, value_ends, key_ends
+    cdef uint8_t[::1] key_view, value_view, value_data, key_data
+
+    def __cinit__(
+        self,
+        int64_t[::1] offset not None, int64_t[::1] timestamp not None,
+        int64_t[::1] key_place not None, int32_t[::1] key_size not None,
+        int64_t[::1] value_place not None, int32_t[::1] value_size not None,
+        int64_t[::1] headers_place not None, int32_t[::1] header_count not None, int32_t[::1] batch not None,
+        uint8_t[::1] key_view=None, uint8_t[::1] value_view=None,
+        int32_t[::1] value_ends=None, uint8_t[::1] value_data=None,
+        int32_t[::1] key_ends=None, uint8_t[::1] key_data=None,
+    ):
+        cdef record.Columns *to = &self.columns
+        self.offset, self.timestamp, self.batch = offset, timestamp, batch
+        self.key_place, self.value_place, self.headers_place = key_place, value_place, headers_place
+        self.key_size, self.value_size, self.header_count = key_size, value_size, header_count
+        self.key_view, self.value_view = key_view, value_view
+        self.value_ends, self.value_data, self.key_ends, self.key_data = value_ends, value_data, key_ends, key_data
+        memset(to, 0, sizeof(to[0]))
+        self.room = min(offset.shape[0], timestamp.shape[0], key_place.shape[0], key_size.shape[0], value_place.shape[0],
+                        value_size.shape[0], headers_place.shape[0], header_count.shape[0], batch.shape[0])
+        if key_view is not None and value_view is not None:
+            self.room = min(self.room, key_view.shape[0] // record.VIEW_BYTES, value_view.shape[0] // record.VIEW_BYTES)
+        self.most_ends[0] = copies_into(&to.keys, key_ends, key_data)
+        self.most_ends[1] = copies_into(&to.values, value_ends, value_data)
+        self.room = min(self.room, self.most_ends[0] - 1, self.most_ends[1] - 1)
+        if self.room <= 0:
+            self.room = 0
+            return
         to.offset = &offset[0]
         to.timestamp = &timestamp[0]
         to.key_place = &key_place[0]
@@ -140,7 +149,31 @@ cdef int64_t columns_into(
         if key_view is not None and value_view is not None:
             to.key_view = &key_view[0]
             to.value_view = &value_view[0]
-    return room
+
+    cdef int check(self, int64_t n) except -1:
+        """Check that slot `n` may be the first that is filled."""
+        if n < 0:
+            raise ValueError(f"slot {n} is outside of the columns")
+        check_copies(&self.columns.keys, n, self.most_ends[0])
+        check_copies(&self.columns.values, n, self.most_ends[1])
+        return 0
+
+
+cdef int64_t copies_into(record.Copies *to, int32_t[::1] ends, uint8_t[::1] data) noexcept:
+    """Set the output of copied payloads; return how many ends there may be."""
+    if ends is None or data is None:
+        return HIGHEST_OFFSET
+    if ends.shape[0]:
+        to.ends = &ends[0]
+        to.data = &data[0] if data.shape[0] else NULL
+        to.room = min(data.shape[0], 0x7FFFFFFF)
+    return ends.shape[0]
+
+
+cdef int check_copies(const record.Copies *to, int64_t n, int64_t most) except -1:
+    if most != HIGHEST_OFFSET and (n >= most or not 0 <= to.ends[n] <= to.room):
+        raise ValueError("the payloads before the first slot were not copied")
+    return 0
 
 
 cdef inline bint has_room(const record.Copies *to, int64_t n, int64_t size) noexcept nogil:
@@ -152,27 +185,15 @@ cdef tuple tally_of(const record.Tally *t):
 
 
 def decode(
-    rows not None, int64_t first_row, bodies not None, sources not None, int64_t n,
-    int64_t[::1] offset not None, int64_t[::1] timestamp not None,
-    int64_t[::1] key_place not None, int32_t[::1] key_size not None,
-    int64_t[::1] value_place not None, int32_t[::1] value_size not None,
-    int64_t[::1] headers_place not None, int32_t[::1] header_count not None, int32_t[::1] batch not None,
-    uint8_t[::1] key_view=None, uint8_t[::1] value_view=None,
-    int32_t[::1] value_ends=None, uint8_t[::1] value_data=None,
-    int32_t[::1] key_ends=None, uint8_t[::1] key_data=None, *, bint crc=False, int64_t done=-1, int64_t at=0,
+    rows not None, int64_t first_row, bodies not None, sources not None, int64_t n, Output output not None, *,
+    bint crc=False, int64_t done=-1, int64_t at=0,
 ):
     """Decode the bodies of batches from `first_row` on into columns, from slot `n` on.
 
     Stops before the first batch whose records are damaged (nothing of it stays), or whose body size is negative.
-    No two of the arrays may share memory.
 
     Parameters
     ----------
-    key_view, value_view : uint8 arrays, both or none
-        Also filled: keys and values as Arrow binary views, `VIEW_BYTES` each, whose buffers are the sources.
-    value_ends, value_data, key_ends, key_data : int32 array of one more item, uint8 array; both or none
-        Also filled: the payloads, copied back to back from byte ``value_ends[n]`` on, and the end of each. There
-        must be room for the bytes of all bodies; a few more make the last copies faster.
     crc : bool
         Check the CRC of each batch right before its records are decoded, so that its bytes are loaded once; stop before
         a batch with a CRC mismatch. The bodies must be those of `plain_bodies`.
@@ -207,12 +228,10 @@ def decode(
     cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0]
     if len(bodies) != count or not 0 <= first_row <= count:
         raise ValueError("rows and bodies differ in length, or the first row is out of range")
-    if n < 0:
-        raise ValueError(f"slot {n} is outside of the columns")
     if in_parts and (count != 1 or first_row or crc or at < 0):
         raise ValueError("only a single batch is decoded in parts, without its CRC")
-    room = columns_into(&columns, n, offset, timestamp, key_place, key_size, value_place, value_size, headers_place, header_count,
-                        batch, key_view, value_view, value_ends, value_data, key_ends, key_data)
+    output.check(n)
+    columns, room = output.columns, output.room
     memset(&walk, 0, sizeof(walk))
     if count == first_row:
         return count, n, tally_of(&tally), 0, 0
@@ -278,14 +297,7 @@ def decode(
 
 def read_and_decode(
     int file, int64_t position, uint8_t[::1] memory not None, int64_t piece_bytes, int64_t first_offset, int64_t last_offset,
-    rows not None,
-    int64_t[::1] offset not None, int64_t[::1] timestamp not None,
-    int64_t[::1] key_place not None, int32_t[::1] key_size not None,
-    int64_t[::1] value_place not None, int32_t[::1] value_size not None,
-    int64_t[::1] headers_place not None, int32_t[::1] header_count not None, int32_t[::1] batch not None,
-    uint8_t[::1] key_view=None, uint8_t[::1] value_view=None,
-    int32_t[::1] value_ends=None, uint8_t[::1] value_data=None,
-    int32_t[::1] key_ends=None, uint8_t[::1] key_data=None,
+    rows not None, Output output not None,
 ):
     """Read good batches of magic 2 without compression from an open file, and decode them, a piece after the other.
 
@@ -333,8 +345,8 @@ def read_and_decode(
     cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0]
     if piece_bytes < 1:
         raise ValueError(f"pieces of {piece_bytes} bytes")
-    room = columns_into(&columns, 0, offset, timestamp, key_place, key_size, value_place, value_size, headers_place, header_count,
-                        batch, key_view, value_view, value_ends, value_data, key_ends, key_data)
+    output.check(0)
+    columns, room = output.columns, output.room
     if not (size and table and room):
         return 0, 0, 0, tally_of(&tally), 0, 0
     memset(&walk, 0, sizeof(walk))
@@ -388,13 +400,7 @@ def read_and_decode(
 def decode_payloads(
     quick, failure, const uint8_t[::1] source not None, const int64_t[::1] start not None, const int64_t[::1] end not None,
     const int64_t[::1] rooms not None, int64_t first_room, uint8_t[::1] arena not None, rows not None,
-    int64_t[::1] offset not None, int64_t[::1] timestamp not None,
-    int64_t[::1] key_place not None, int32_t[::1] key_size not None,
-    int64_t[::1] value_place not None, int32_t[::1] value_size not None,
-    int64_t[::1] headers_place not None, int32_t[::1] header_count not None, int32_t[::1] batch not None,
-    uint8_t[::1] key_view=None, uint8_t[::1] value_view=None,
-    int32_t[::1] value_ends=None, uint8_t[::1] value_data=None,
-    int32_t[::1] key_ends=None, uint8_t[::1] key_data=None,
+    Output output not None,
 ):
     """Decompress batches of magic 2 by a library's function that returns `bytes`, and decode each before the next one.
 
@@ -425,8 +431,8 @@ def decode_payloads(
     cdef Span piece = Span(source, True)
     if start.shape[0] != table or end.shape[0] != table or rooms.shape[0] != table:
         raise ValueError("the arrays differ in length")
-    room = columns_into(&columns, 0, offset, timestamp, key_place, key_size, value_place, value_size, headers_place, header_count,
-                        batch, key_view, value_view, value_ends, value_data, key_ends, key_data)
+    output.check(0)
+    columns, room = output.columns, output.room
     memset(&walk, 0, sizeof(walk))
     while count < table:
         row = (<const header.BatchRow *>&raw[0])[count]
@@ -481,184 +487,3 @@ cdef inline bint refer_to_copies(record.Columns *c, int64_t first, int64_t end) 
 def use_wide_copies(bint wide):
     """Choose, for tests, whether payloads are copied by registers of 32 bytes; return whether they are now."""
     return record.pls_copies_init(wide) != 0
-
-
-# ---- gathering ----
-
-cdef inline void end_bits(uint8_t[::1] validity, Py_ssize_t count, uint8_t valid) noexcept nogil:
-    """Write the last bits of a bitmap, which do not fill a byte, with zeros after them."""
-    cdef Py_ssize_t whole = count >> 3
-    if count & 7:
-        validity[whole] = valid >> (8 - (count & 7))
-        whole += 1
-    if whole < validity.shape[0]:
-        memset(&validity[whole], 0, validity.shape[0] - whole)
-
-
-def gather_binary(
-    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
-    int32_t[::1] offsets not None, uint8_t[::1] data not None, uint8_t[::1] validity not None,
-):
-    """Copy spans into the layout of an Arrow binary array.
-
-    Parameters
-    ----------
-    place, size : arrays of one length
-        The spans; size -1 is a null.
-    sources : tuple of buffers
-    offsets : int32 array of one more item
-        Filled.
-    data : uint8 array
-        Filled; it needs the sum of the non-null sizes. A few more bytes make the last copies faster.
-    validity : uint8 array
-        One bit per item, least significant first; all of it is written.
-
-    Returns
-    -------
-    int
-        How many are null.
-    """
-    cdef Source[SOURCES] buffers
-    cdef list held = hold(sources, buffers)
-    cdef Py_ssize_t i, count = place.shape[0], bad = -1
-    cdef int64_t room = data.shape[0], at = 0, nulls = 0, left
-    cdef int64_t where
-    cdef int32_t span
-    cdef uint8_t valid = 0   # eight bits at a time: setting each in memory would wait for the previous one
-    cdef const uint8_t *p
-    if size.shape[0] != count or offsets.shape[0] < count + 1 or validity.shape[0] < (count + 7) // 8:
-        raise ValueError("columns and outputs differ in length")
-    cdef uint8_t *out = &data[0] if room else NULL
-    with nogil:
-        if room > 0x7FFFFFFF:
-            room = 0x7FFFFFFF
-        offsets[0] = 0
-        for i in range(count):
-            span = size[i]
-            valid >>= 1
-            if span >= 0:
-                where = place[i]
-                p = resolve(buffers, where, span)
-                if p == NULL or span > room - at:
-                    bad = i
-                    break
-                if span:
-                    left = buffers[where >> SOURCE_SHIFT].size - (where & POSITION_MASK)
-                    record.pls_copy_span(out + at, p, span, min(left, room - at))
-                    at += span
-                valid |= 0x80
-            else:
-                nulls += 1
-            if i & 7 == 7:
-                validity[i >> 3] = valid
-            offsets[i + 1] = <int32_t>at
-        end_bits(validity, count, valid)
-    if bad >= 0:
-        raise ValueError(f"span {bad} is outside of its source, or the data buffer is too small")
-    return nulls
-
-
-def gather_views(
-    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None,
-    uint8_t[::1] views not None, uint8_t[::1] validity not None,
-):
-    """Describe spans as Arrow binary views of 16 bytes; only payloads of at most 12 bytes are copied.
-
-    `views` has 16 bytes per item; the variadic buffers of the array are the sources, in their order. The bytes of the
-    sources must stay alive and unchanged as long as the array. Return how many are null.
-    """
-    cdef Source[SOURCES] buffers
-    cdef list held = hold(sources, buffers)
-    cdef Py_ssize_t i, count = place.shape[0], bad = -1
-    cdef int64_t nulls = 0, where
-    cdef int32_t span
-    cdef uint8_t valid = 0
-    cdef const uint8_t *p
-    if size.shape[0] != count or views.shape[0] < 16 * count or validity.shape[0] < (count + 7) // 8:
-        raise ValueError("columns and outputs differ in length")
-    cdef uint8_t *out = &views[0] if count else NULL
-    with nogil:
-        for i in range(count):
-            valid >>= 1
-            p = NULL
-            where, span = place[i], size[i]
-            if span < 0:
-                nulls += 1
-            else:
-                p = resolve(buffers, where, span)
-                if p == NULL or (where & POSITION_MASK) > 0x7FFFFFFF:
-                    bad = i
-                    break
-                valid |= 0x80
-            record.write_view(out, p, p + max(span, 0), span, where)
-            if i & 7 == 7:
-                validity[i >> 3] = valid
-            out += record.VIEW_BYTES
-        end_bits(validity, count, valid)
-    if bad >= 0:
-        raise ValueError(f"span {bad} is outside of its source, or too far from its start for a view")
-    return nulls
-
-
-def microseconds(const int64_t[::1] milliseconds not None, int64_t[::1] out not None):
-    """Write times in microseconds to another array; one that does not fit becomes the nearest whole millisecond."""
-    cdef Py_ssize_t i, count = milliseconds.shape[0]
-    cdef int64_t most = 0x7FFFFFFFFFFFFFFF // 1000
-    cdef uint64_t time, beyond = 0
-    if out.shape[0] < count:
-        raise ValueError("columns and outputs differ in length")
-    if count == 0:
-        return
-    # Plain pointers and shifts, so that the compiler vectorizes: not every processor multiplies vectors of 64 bits.
-    cdef const int64_t *source = &milliseconds[0]
-    cdef int64_t *to = &out[0]
-    with nogil:
-        for i in range(count):
-            time = <uint64_t>source[i]
-            beyond |= (time + (<uint64_t>1 << 52)) >> 53
-            to[i] = <int64_t>(((time << 7) - (time << 2) + time) << 3)
-        if beyond:
-            for i in range(count):
-                to[i] = min(max(source[i], -most), most) * 1000
-
-
-def header_spans(
-    const int64_t[::1] headers_place not None, const int32_t[::1] header_count not None, sources not None,
-    int64_t[::1] key_place not None, int32_t[::1] key_size not None,
-    int64_t[::1] value_place not None, int32_t[::1] value_size not None,
-):
-    """Fill the spans of the names and values of all headers of all records, in order; return their number."""
-    cdef Source[SOURCES] buffers
-    cdef list held = hold(sources, buffers)
-    cdef Py_ssize_t i, count = headers_place.shape[0], room = key_place.shape[0], bad = -1
-    cdef int64_t n = 0, where
-    cdef int32_t k, most
-    cdef record.Walk walk
-    if header_count.shape[0] != count or key_size.shape[0] != room or value_place.shape[0] != room or value_size.shape[0] != room:
-        raise ValueError("columns and outputs differ in length")
-    with nogil:
-        for i in range(count):
-            where, most = headers_place[i], header_count[i]
-            if most <= 0:
-                continue
-            walk.p = resolve(buffers, where, 0)
-            if walk.p == NULL or most > room - n:
-                bad = i
-                break
-            walk.source = (where >> SOURCE_SHIFT) << SOURCE_SHIFT
-            walk.origin = buffers[where >> SOURCE_SHIFT].first
-            walk.end = walk.origin + buffers[where >> SOURCE_SHIFT].size
-            if walk.origin == NULL:
-                bad = i
-                break
-            for k in range(most):
-                if (record.read_span(&walk, walk.end, &key_place[n], &key_size[n]) != 0 or key_size[n] < 0
-                        or record.read_span(&walk, walk.end, &value_place[n], &value_size[n]) != 0):
-                    bad = i
-                    break
-                n += 1
-            if bad >= 0:
-                break
-    if bad >= 0:
-        raise ValueError(f"the headers of record {bad} are outside of their source, or there is no room for them")
-    return n

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg._native import _records
+from pylogseg._native import _gather, _records
 from pylogseg.errors import Verdict
 from pylogseg.format.batches import BATCH_DTYPE, BatchTable
 from pylogseg.format.codec_error import DECOMPRESSED_LIMIT_BYTES as DECOMPRESSED_LIMIT_BYTES
@@ -193,7 +193,7 @@ class RecordColumns:
             np.empty(count, np.int32),
         )
         if count:
-            _records.header_spans(
+            _gather.header_spans(
                 np.ascontiguousarray(self.headers_place), np.ascontiguousarray(self.header_count), self.sources, *spans
             )
         return spans
@@ -327,9 +327,7 @@ def read_and_decode(
     room = min(records, SLOTS)
     rows = np.empty(batches, BATCH_DTYPE)
     arrays, besides = scratch.columns(room), scratch.besides(room, len(memory), (memory,))
-    found = _records.read_and_decode(
-        file, position, memory, _PIECE_BYTES, first, last, rows, *arrays, *_as_bytes(besides)
-    )
+    found = _records.read_and_decode(file, position, memory, _PIECE_BYTES, first, last, rows, _output(arrays, besides))
     count, before, records, tally, size, filled = found
     if filled < 0 or count == before:
         return None
@@ -355,11 +353,11 @@ def _decode(
     room, bytes_room = _records.capacity(rows, bodies)
     arrays = allocate(room) if scratch is None else scratch.columns(room)
     besides = [] if scratch is None else scratch.besides(room, bytes_room, sources)
-    raw = _as_bytes(besides)
+    output = _output(arrays, besides)
     row = count = 0
     tally = _NO_RECORDS
     while True:
-        row, count, added, status, _ = _records.decode(rows, row, bodies, sources, count, *arrays, *raw, crc=crc)
+        row, count, added, status, _ = _records.decode(rows, row, bodies, sources, count, output, crc=crc)
         tally = Tally(*added) if tally is _NO_RECORDS else tally.with_more(Tally(*added))
         if row == len(rows):
             break
@@ -424,7 +422,7 @@ def _decode_payloads(
     library, memory = found.library, scratch.arena.memory
     count, records, tally, size = _records.decode_payloads(
         library.quick, library.failure, found.view, found.begins, found.ends, found.rooms, library.first_room, memory,
-        table.rows, *arrays, *_as_bytes(besides),
+        table.rows, _output(arrays, besides),
     )  # fmt: skip
     if not count or tally[-1] > _most_headers(limit_bytes):
         return None
@@ -510,9 +508,10 @@ def _damage_of_one(
 ) -> BatchDamage | None:
     """Check the records of one batch, decoding all of them through the same memory."""
     arrays = [array[:SLOTS] for array in (allocate(SLOTS) if scratch is None else scratch.columns(SLOTS))]
+    output = _output(arrays, [])
     done = at = 0
     while done < table.count[0]:
-        _, count, _, status, place = _records.decode(table.rows, 0, bodies, sources, 0, *arrays, done=done, at=at)
+        _, count, _, status, place = _records.decode(table.rows, 0, bodies, sources, 0, output, done=done, at=at)
         if status:
             return BatchDamage(0, REASONS[status])
         most = int(arrays[_HEADER_COUNT][:count].max(initial=0))
@@ -530,8 +529,8 @@ def _good_slices(
         room = min(SLOTS, total - done)
         arrays = [array[:room] for array in (allocate(room) if scratch is None else scratch.columns(room))]
         besides = [] if scratch is None else scratch.besides(room, bytes_room, sources)
-        raw = _as_bytes(besides)
-        _, count, added, _, place = _records.decode(table.rows, 0, bodies, sources, 0, *arrays, *raw, done=done, at=at)
+        output = _output(arrays, besides)
+        _, count, added, _, place = _records.decode(table.rows, 0, bodies, sources, 0, output, done=done, at=at)
         columns = _columns(arrays, besides, count, table, sources, scratch, Tally(*added))
         yield Slice(columns, [], done > 0, done + count == total)
         done, at = done + count, int(place - bodies["place"][0])
@@ -562,10 +561,11 @@ def _without_many_headers(columns: RecordColumns, damage: list[BatchDamage], lim
     return columns.take(~np.isin(columns.batch, rows))
 
 
-def _as_bytes(besides: list[npt.NDArray[Any] | None]) -> list[Any]:
-    return [
+def _output(arrays: list[npt.NDArray[Any]], besides: list[npt.NDArray[Any] | None]) -> _records.Output:
+    raw: list[Any] = [
         None if array is None else array.view(np.uint8) if array.dtype == VIEW_DTYPE else array for array in besides
     ]
+    return _records.Output(*arrays, *raw)
 
 
 def _columns(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg._native import _records
+from pylogseg._native import _gather
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import COPY_SLACK_BYTES
 
@@ -35,7 +35,7 @@ class _Places(NamedTuple):
         total = int(size.sum(dtype=np.int64))
         ends, validity = np.empty(len(rows) + 1, np.int32), np.empty((len(rows) + 7) // 8, np.uint8)
         data = np.empty(total + COPY_SLACK_BYTES, np.uint8)
-        _records.gather_binary(np.ascontiguousarray(self.place[rows]), size, self.sources, ends, data, validity)
+        _gather.gather_binary(np.ascontiguousarray(self.place[rows]), size, self.sources, ends, data, validity)
         return data[:total]
 
 

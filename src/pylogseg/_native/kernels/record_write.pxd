@@ -8,7 +8,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_
 from libc.string cimport memcpy, memmove
 
 from pylogseg._native.kernels cimport batch as header
-from pylogseg._native.kernels.buffers cimport Source
+from pylogseg._native.kernels.places cimport Source
 from pylogseg._native.kernels.crc cimport pls_crc32, pls_crc32c
 from pylogseg._native.kernels.endian cimport store_be16, store_be32, store_be64
 from pylogseg._native.kernels.varint cimport read_varint, uvarint_size, write_uvarint, zigzag, zigzag64

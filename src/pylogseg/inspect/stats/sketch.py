@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg._native import _records
+from pylogseg._native import _gather
 
 #: Buckets of a `Histogram` for each power of two: a percentile is at most 1/16 too high.
 _STEPS = 16
@@ -234,7 +234,7 @@ def _gathered(place: npt.NDArray[np.int64], size: int, sources: tuple[Any, ...])
     data = np.zeros(count * size + 8, np.uint8)
     validity = np.empty((count + 7) // 8, np.uint8)
     sizes = np.full(count, size, np.int32)
-    _records.gather_binary(place, sizes, sources, np.empty(count + 1, np.int32), data[: count * size], validity)
+    _gather.gather_binary(place, sizes, sources, np.empty(count + 1, np.int32), data[: count * size], validity)
     return data
 
 

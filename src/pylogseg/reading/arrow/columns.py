@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pylogseg._native import _records
+from pylogseg._native import _gather
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import readable
 from pylogseg.format.records import RecordColumns
@@ -128,7 +128,7 @@ def binary_array(
     validity, bits = _filled((count + 7) // 8, np.uint8)
     if kind == pa.binary_view():
         views, out = _filled(16 * count, np.uint8)
-        null_count = _records.gather_views(place, size, sources, out, bits)
+        null_count = _gather.gather_views(place, size, sources, out, bits)
         buffers = [views, *(pa.py_buffer(source) for source in sources)]
     else:
         total = int(size.clip(0).sum(dtype=np.int64))
@@ -136,7 +136,7 @@ def binary_array(
             raise RequestError(f"{total} bytes of payload in one chunk are too many for a binary array; ask for views")
         offsets, ends = _filled(4 * (count + 1), np.int32)
         data, out = _filled(total + COPY_SLACK_BYTES, np.uint8)
-        null_count = _records.gather_binary(place, size, sources, ends, out, bits)
+        null_count = _gather.gather_binary(place, size, sources, ends, out, bits)
         buffers = [offsets, data]
     return pa.Array.from_buffers(kind, count, [validity if null_count else None, *buffers], null_count)
 
@@ -234,7 +234,7 @@ def _offset(chunk: Chunk, kind: pa.DataType) -> pa.Array:
 def _timestamp(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     buffer, out = _filled(8 * len(chunk.columns), np.int64)
     # Timestamps beyond the year 294247 do not fit microseconds: they are taken to that limit.
-    _records.microseconds(np.ascontiguousarray(chunk.columns.timestamp), out)
+    _gather.microseconds(np.ascontiguousarray(chunk.columns.timestamp), out)
     return pa.Array.from_buffers(kind, len(out), [None, buffer], 0)
 
 

@@ -1,0 +1,25 @@
+"""Types of the compiled module that gathers columns of places; `tests/package/test_meta.py` compares the two."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
+
+def gather_binary(
+    place: Int64s, size: Int32s, sources: tuple[Any, ...], offsets: Int32s, data: Bytes, validity: Bytes
+) -> int: ...
+def gather_views(place: Int64s, size: Int32s, sources: tuple[Any, ...], views: Bytes, validity: Bytes) -> int: ...
+def microseconds(milliseconds: Int64s, out: Int64s) -> None: ...
+def header_spans(
+    headers_place: Int64s,
+    header_count: Int32s,
+    sources: tuple[Any, ...],
+    key_place: Int64s,
+    key_size: Int32s,
+    value_place: Int64s,
+    value_size: Int32s,
+) -> int: ...
