@@ -77,6 +77,14 @@ class Opened:
         if not (request.is_navigation_request() and request.url.startswith(("file:", "blob:"))):
             self.wrong.append(f"request: {request.url}")
 
+    def emptied(self) -> Opened:
+        """Leave the page, and whatever was chosen, said or pointed at there."""
+        self.page.mouse.move(0, 0)
+        self.page.emulate_media(media="null")
+        self.page.goto("about:blank")
+        self.wrong.clear()
+        return self
+
     def go(self, file: Path, place: str = "") -> Opened:
         """Open a file at a place, and wait until it is drawn."""
         self.page.goto(f"{file.as_uri()}#{place}")

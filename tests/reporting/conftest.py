@@ -12,10 +12,17 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 
-@pytest.fixture
-def opened(browser: Browser) -> Iterator[Opened]:
-    """A tab; whatever a test does in it, the page logs nothing, asks for nothing, and does not fail."""
+@pytest.fixture(scope="module")
+def one_tab(browser: Browser) -> Iterator[Opened]:
+    """A tab that the tests of a file share: each new one is a process more."""
     made = tab(browser)
     yield made
     made.page.context.close()
-    assert made.wrong == []
+
+
+@pytest.fixture
+def opened(one_tab: Opened) -> Iterator[Opened]:
+    """An empty tab; whatever a test does in it, the page logs nothing, asks for nothing, and does not fail."""
+    one_tab.emptied()
+    yield one_tab
+    assert one_tab.wrong == []
