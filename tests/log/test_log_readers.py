@@ -16,15 +16,19 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from crash.promises import Witness
+from crash.promises import Producer, Witness
 from crash.readers import crowd
 
+from pylogseg.env.environment import Environment
+from pylogseg.env.filesystem import Entry
 from pylogseg.env.storage import LocalStorage, MappedFile
 from pylogseg.errors import ClosedError
 from pylogseg.log.indexes import MutableOffsetIndex
+from pylogseg.log.log import Log
 from pylogseg.log.reads import locate
 from pylogseg.log.segment import LogSegment
 from pylogseg.log.segments import Segments
+from pylogseg.log.state import Start
 from pylogseg.testing.memory import MemoryStorage
 
 
@@ -138,6 +142,34 @@ def test_cut_file_stays_for_those_who_have_it_open(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["x.log"]
 
 
+@pytest.mark.parametrize("producer", [None, Producer(7, 0, 0)], ids=["plain", "producer"])
+def test_a_recovery_of_many_segments_lists_their_folder_no_more_often(producer: Producer | None) -> None:
+    """A listing has the files of all segments: one for each of them took most of the time."""
+
+    class Counted(MemoryStorage):
+        listings = 0
+
+        def list_folder(self, path: str) -> list[Entry]:
+            self.listings += 1
+            return super().list_folder(path)
+
+    found = []
+    for count in (2, 12):
+        storage = Counted()
+        work = Witness(storage)
+        storage.make_folder(work.folder)
+        log = work.open()
+        work.append(producer=producer)
+        for _ in range(count):
+            log.roll()
+            work.append()
+        before = storage.listings
+        again = Log.open(Environment(storage, work.clock, work.scheduler), work.folder, work.config, Start(False))
+        assert again.report.recovered_segments == count + 1
+        found.append(storage.listings - before)
+    assert found[0] == found[1] < 5
+
+
 _MANY = """
     import resource, sys
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
@@ -181,7 +213,7 @@ _MANY = """
             assert fetched.start.offset == offset and len(fetched.data) in (len(plain), len(batch))
             if offset % 10 == 0:
                 assert log.offset_for_time(clock.now_ms()).offset == 0
-            most = max(most, maps())
+                most = max(most, maps())
             if offset % 100 == 0:
                 views.append((bytes(fetched.data), fetched.data))
         assert log.append_as_leader(batch, 0).is_duplicate

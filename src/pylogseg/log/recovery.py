@@ -74,6 +74,7 @@ class Loader:
         self._indexes = _IndexChanges(state.storage)
         self._snapshots_before: list[str] = []
         self._known = files  # names and sizes in the folder, until the first change
+        self._snapshots: set[str] | None = None  # as the last recovery of a segment left them
         self.report = state.report
         self._read: dict[LogSegment, int] = {}  # position up to which it was read without finding producers
 
@@ -217,7 +218,7 @@ class Loader:
             try:
                 return step()
             except OffsetOverflowError as overflow:
-                self._known = None
+                self._known = self._snapshots = None
                 offset, segment, base = overflow.offset, overflow.segment, overflow.segment.base_offset
                 if not segment.ends_out_of_reach():  # a broker does not start then
                     reason = f"offset {offset} is below {base}, the base offset of the segment"
@@ -280,12 +281,14 @@ class Loader:
         After an unclean shutdown, a broker recovers a segment without indexes twice. The second time can only change
         the state of producers, so it is skipped here if the segment has none.
         """
-        self._known = None
-        producers = self._state.new_producers()
+        # The folder is listed for the first segment only: each of very many would list the files of all.
+        producers = self._state.new_producers(self._snapshots)
+        self._known = self._snapshots = None
         self._rebuild(producers, self._log_start, segment.base_offset, False)
         if segment in self._read:
             producers.map_end_offset = max(self._read[segment], producers.map_end_offset)
             producers.take_snapshot()
+            self._snapshots = producers.snapshots.names
             return 0
         self._indexes.before(segment)
         next_offset = segment.base_offset
@@ -320,6 +323,7 @@ class Loader:
         if not batches_of_producers:
             self._read[segment] = producers.map_end_offset
         producers.take_snapshot()
+        self._snapshots = producers.snapshots.names
         self.report.recovered_segments += 1
         self.report.recovered_bytes += size
         self._indexes.after(segment)
