@@ -33,7 +33,7 @@ from pylogseg.format.scratch import Scratch
 #: A record of 7 bytes: no key, no value, all deltas 0.
 TINY = b"\x0c\0\0\0\1\1\0"
 MANY = (63 << 20) // 7
-BATCHES = 4 if IS_DEEP else 2
+BATCHES = 4 if IS_DEEP else 1
 MOST_MB = 700
 
 
@@ -45,10 +45,13 @@ def record(offset_delta: int, key: bytes, value: bytes, headers: int = 0, time_d
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return partition(tmp_path_factory.mktemp("tiny"), tiny_batches(BATCHES))
+
+
+def tiny_batches(count: int) -> bytes:
     """Six KB for each batch of nine million records."""
     packed = zstandard.compress(TINY * MANY)
-    data = b"".join(batch(packed, MANY, base=i * MANY) for i in range(BATCHES))
-    return partition(tmp_path_factory.mktemp("tiny"), data)
+    return b"".join(batch(packed, MANY, base=i * MANY) for i in range(count))
 
 
 #: Starts a program and says what it took. A small process of its own: what a forked child of the tests has at first,
@@ -125,13 +128,14 @@ def test_millions_of_headers(tmp_path: Path, words: tuple[str, ...]) -> None:
 
 def test_many_records_with_many_headers(tmp_path: Path) -> None:
     """No record has too many; together they are more than a chunk may have."""
-    body = b"".join(record(i, b"k", b"v", 60_000) for i in range(60))
-    path = partition(tmp_path, batch(zstandard.compress(body), 60))
+    count = 60 if IS_DEEP else 20
+    body = b"".join(record(i, b"k", b"v", 60_000) for i in range(count))
+    path = partition(tmp_path, batch(zstandard.compress(body), count))
     program = (
         f"import pylogseg; sizes = [len(c.columns) for c in pylogseg.read({str(path)!r}).chunks()];"
-        "assert sum(sizes) == 60 and max(sizes) <= 17;"
-        f"assert sum(len(r.headers) for r in pylogseg.read({str(path)!r})) == 60 * 60_000;"
-        f"assert sum(b.num_rows for b in pylogseg.read_arrow({str(path)!r})) == 60"
+        f"assert sum(sizes) == {count} and max(sizes) <= 17;"
+        f"assert sum(len(r.headers) for r in pylogseg.read({str(path)!r})) == {count} * 60_000;"
+        f"assert sum(b.num_rows for b in pylogseg.read_arrow({str(path)!r})) == {count}"
     )
     code, memory, said = peak_mb(sys.executable, "-c", program)
     assert (code, said) == (0, "")
@@ -483,11 +487,15 @@ def segments_of(folder: Path, count: int, records: int = 1) -> Path:
     return folder.parent
 
 
+SEGMENTS = (1000, 5000) if IS_DEEP else (500, 2500)
+#: Of a thousand missing offsets each.
+RANGES = (50, 350) if IS_DEEP else (20, 140)
+
+
 @pytest.fixture(scope="module")
 def tiny_segments(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """A thousand, and five thousand."""
     folder = tmp_path_factory.mktemp("segments")
-    return [segments_of(folder / str(count) / "t-0", count) for count in (1000, 5000)]
+    return [segments_of(folder / str(count) / "t-0", count) for count in SEGMENTS]
 
 
 @pytest.mark.parametrize("words", [("stats",), ("verify",)], ids=" ".join)
@@ -496,14 +504,13 @@ def test_what_is_known_of_a_segment_is_small(tiny_segments: list[Path], words: t
     few, many = tiny_segments
     (_, least, _), (code, most, said) = (peak_mb(*command(*words, path, "-j", "1")) for path in (few, many))
     assert code == 0, said
-    assert (most - least) * (1 << 20) / 4000 < 4000  # bytes a segment; 14,000 where all was kept
+    assert (most - least) * (1 << 20) / (SEGMENTS[1] - SEGMENTS[0]) < 4000  # bytes a segment; 14,000 where all was kept
 
 
 @pytest.fixture(scope="module")
 def ranges(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """50,000 missing offsets, and 350,000."""
     folder = tmp_path_factory.mktemp("ranges")
-    return [segments_of(folder / str(count) / "t-0", count, 1000) for count in (50, 350)]
+    return [segments_of(folder / str(count) / "t-0", count, 1000) for count in RANGES]
 
 
 @pytest.mark.parametrize("words", [("stats",), ("verify",)], ids=" ".join)
@@ -511,17 +518,17 @@ def test_ranges_of_missing_offsets_are_bounded(ranges: list[Path], words: tuple[
     few, many = ranges
     (_, least, _), (code, most, said) = (peak_mb(*command(*words, path, "-j", "1")) for path in (few, many))
     assert code in (0, 1), said
-    assert most - least < 20  # MB, for 300,000 ranges more
+    assert (most - least) * (1 << 20) / (RANGES[1] - RANGES[0]) < 70_000  # bytes for a thousand ranges more
     done = pylogseg(*words, many, "--json")
     if words == ("stats",):
         (row,) = done.rows
-        assert row["missingOffsets"]["unexplained"] == 350 * 1000 - 1
-        assert len(row["missingRanges"]) + row["missingRangesNotListed"] == 350 * 1000 - 1
+        assert row["missingOffsets"]["unexplained"] == RANGES[1] * 1000 - 1
+        assert len(row["missingRanges"]) + row["missingRangesNotListed"] == RANGES[1] * 1000 - 1
     else:
         gaps = [found for found in done.rows if found.get("kind") == "gap"]
         assert len(gaps) <= 11_000
         told = int(gaps[-1]["reason"].split()[1])
-        assert len(gaps) - 1 + told == 350 * 1000 - 1
+        assert len(gaps) - 1 + told == RANGES[1] * 1000 - 1
 
 
 # ---- what is written anew ----
@@ -558,10 +565,9 @@ def test_what_a_rewriting_may_hold_is_bounded_and_can_be_raised(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("name", sorted(REWRITES))
-def test_rewriting_millions_of_records_in_a_few_bytes(tiny: Path, tmp_path: Path, name: str) -> None:
+def test_rewriting_millions_of_records_in_a_few_bytes(tmp_path: Path, name: str) -> None:
     """One batch of them after the other, however many lie in the few megabytes that are read at a time."""
-    (tmp_path / "t-0").mkdir()
-    (tmp_path / "t-0" / f"{0:020}.log").write_bytes((tiny / f"{0:020}.log").read_bytes())
-    _, memory, said = peak_mb(*command(name, tmp_path / "t-0", *REWRITES[name]))
+    path = partition(tmp_path, tiny_batches(max(BATCHES, 2)))
+    _, memory, said = peak_mb(*command(name, path, *REWRITES[name]))
     assert said == ""
     assert memory < 1.8 * MOST_MB
