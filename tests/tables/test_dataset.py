@@ -227,7 +227,7 @@ def test_a_topic_that_vanishes_is_an_error(log, tmp_path, small_tasks):
     batches = found.to_batches(use_threads=False)
     assert next(batches).num_rows
     shutil.rmtree(copy / "orders-0")
-    with pytest.raises(StorageError, match=r"orders-0 are gone: deleted since"):
+    with pytest.raises(StorageError, match=r"orders-0: .*cannot list: No such file"):
         list(batches)
     shutil.rmtree(copy / "orders-1")
     with pytest.raises(StorageError):

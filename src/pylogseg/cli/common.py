@@ -6,6 +6,7 @@ import contextlib
 import copy
 import datetime
 import errno
+import functools
 import os
 import re
 import sys
@@ -27,7 +28,7 @@ from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.escape import json_line, printable
 from pylogseg.format.moments import first_ms, iso_text, ms_of, unit_note
-from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.gaps import Gap, GapKind, add_gaps
 
 if TYPE_CHECKING:
     from pylogseg.env.overlay import FileChange
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 _UNREADABLE = "pylogseg.unreadable"
 #: In a context's meta: damage was found, also if the pipe is closed before the end.
 DAMAGE = "pylogseg.damage"
+#: Key of the gaps that `report_gaps` has not printed yet.
+_WAITING = "pylogseg.gaps"
 #: In a context's meta: files are mapped.
 _MAPPED = "pylogseg.mapped"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -577,19 +580,34 @@ def complain(text: object) -> None:
     click.echo(f"pylogseg: {text}", err=True)
 
 
-def report_gaps(gaps: Iterable[Gap]) -> bool:
-    """Report gaps on stderr, one line each; return whether one of them is damage (exit code 1)."""
-    damage, context = False, click.get_current_context()
+def report_gaps(gaps: Iterable[Gap], *, waits: bool = True) -> bool:
+    """Report gaps on stderr, one line each; return whether records are lost by one of them (exit code 1).
+
+    Of a file that is gone, or cannot be opened, each part has a gap: their line `waits` for the end of the command.
+    """
+    is_loss, context = False, click.get_current_context()
+    if _WAITING not in context.meta:
+        context.meta[_WAITING] = []
+        context.call_on_close(functools.partial(_print_gaps, context.meta[_WAITING]))
+    waiting: list[Gap] = context.meta[_WAITING]
     for gap in gaps:
-        damage |= gap.is_damage
+        is_loss |= gap.is_loss
         is_locked = gap.kind is GapKind.LOCKED
         if is_locked or (gap.kind is GapKind.UNREADABLE and context.params.get("on_corrupt", "raise") == "raise"):
             context.meta[_UNREADABLE] = True
-        if gap.is_damage:
+        if gap.is_loss:
             context.meta[DAMAGE] = True
-        label = "not looked at" if is_locked else "damage" if gap.is_damage else "note"
+        if gap.is_of_file and waits:
+            add_gaps(waiting, [gap])
+        else:
+            _print_gaps([gap])
+    return is_loss
+
+
+def _print_gaps(gaps: Iterable[Gap]) -> None:
+    for gap in gaps:
+        label = "not looked at" if gap.kind is GapKind.LOCKED else "damage" if gap.is_damage else "note"
         complain(f"{label}: {in_shell(str(gap))}")
-    return damage
 
 
 def report_lacking(found: Sequence[Finding]) -> bool:

@@ -29,16 +29,14 @@ class Gaps:
     """Reports each gap once, on stderr."""
 
     def __init__(self) -> None:
-        self._reported: set[tuple[str, int]] = set()
+        self._reported: set[Gap] = set()
         self.damage = False
 
-    def report(self, gaps: Iterable[Gap], damage_only: bool = False) -> None:
-        """Report the new ones."""
-        new = [
-            gap for gap in gaps if (gap.path, gap.position) not in self._reported and (gap.is_damage or not damage_only)
-        ]
-        self._reported.update((gap.path, gap.position) for gap in new)
-        self.damage |= common.report_gaps(new)
+    def report(self, gaps: Iterable[Gap], *, follows: bool = False) -> None:
+        """Report the new ones; if it `follows` the logs, at once, and not what looks torn since it is being written."""
+        new = [gap for gap in gaps if gap not in self._reported and (gap.is_loss or not follows)]
+        self._reported.update(new)
+        self.damage |= common.report_gaps(new, waits=not follows)
 
     def chunks(self, part: LogReader, bar: Bar) -> Iterator[Chunk]:
         """Yield the chunks of a part; report its gaps at the end."""
@@ -90,6 +88,5 @@ def follow(
     followed = Following(parts, chosen.disk.log_dirs, lambda: selector.followed(query), common.complain)
     for chunk in followed.chunks():
         yield chunk
-        # A batch that is being written looks torn: do not report it.
-        gaps.report(itertools.chain.from_iterable(part.reader.gaps for part in followed.parts), damage_only=True)
+        gaps.report(itertools.chain.from_iterable(part.reader.gaps for part in followed.parts), follows=True)
     common.complain("no partition is left to follow")

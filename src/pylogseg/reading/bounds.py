@@ -110,16 +110,16 @@ def bounds_of(filter: Any, schema: pa.Schema, known: Any = None) -> Bounds | Non
             )
             found = Bounds(first, end)
     times = list(_times_in(str(filter))) if "timestamp" in used else []
-    if "timestamp" in used and not may_match([time <= moment(_FIRST_MS)])[0]:
+    if "timestamp" in used and not may_match([time <= time_scalar(_FIRST_MS)])[0]:
         since = _first_true(
-            _FIRST_MS, _LAST_MS, lambda values: may_match([time < moment(value + 1) for value in values]), times
+            _FIRST_MS, _LAST_MS, lambda values: may_match([time < time_scalar(value + 1) for value in values]), times
         )
         found = found._replace(since_ms=since)
-    if "timestamp" in used and not may_match([time >= moment(_LAST_MS)])[0]:
+    if "timestamp" in used and not may_match([time >= time_scalar(_LAST_MS)])[0]:
         behind = _first_true(
             _FIRST_MS,
             _LAST_MS,
-            lambda values: [not each for each in may_match([time >= moment(value) for value in values])],
+            lambda values: [not each for each in may_match([time >= time_scalar(value) for value in values])],
             times,
         )
         found = found._replace(until_ms=behind - 1)
@@ -133,7 +133,7 @@ def _times_in(text: str) -> Iterator[int]:
             yield (time - _EPOCH) // datetime.timedelta(milliseconds=1)
 
 
-def moment(timestamp_ms: int) -> pa.Scalar:
+def time_scalar(timestamp_ms: int) -> pa.Scalar:
     """Return a time as a value of the columns of timestamps."""
     return pa.scalar(timestamp_ms * 1000, _MICROSECONDS)
 
@@ -197,7 +197,7 @@ def guarantee_of(parts: Sequence[Range]) -> Any:
 
 def up_to(timestamp_ms: int) -> Any:
     """Return what is true of records that are no later than a time."""
-    return pc.field("timestamp") <= moment(timestamp_ms)
+    return pc.field("timestamp") <= time_scalar(timestamp_ms)
 
 
 def known_of(log: LogFiles) -> Any:

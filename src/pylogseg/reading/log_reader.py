@@ -9,8 +9,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk.disk import Segment
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import RequestError
 from pylogseg.format import text
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import RecordColumns
@@ -232,9 +231,9 @@ class LogReader:
         return [part for share in found for part in self._of(share, target_bytes)]
 
     def _of(self, share: Share, target_bytes: int | None) -> Iterator[LogReader]:
-        """Yield the readers of a share of a segment: one, if it cannot be opened, which then is said once."""
+        """Yield the readers of a share of a segment."""
         whole = replace(self.apart(), log=self.log._replace(segments=[share.segment]))
-        if target_bytes is None or share.segment.size <= target_bytes or not _can_be_opened(share.segment):
+        if target_bytes is None or share.segment.size <= target_bytes:
             yield whole
             return
         ranges = list(cut(placed(share), target_bytes))
@@ -260,15 +259,6 @@ class LogReader:
         """Yield the selected records; no chunk is empty."""
         offsets, times = (self.first_offset, self.end_offset), (self.since, self.until)
         yield from chunks_of(self.log, offsets, times, self.options, self.filter, self.latest)
-
-
-def _can_be_opened(segment: Segment) -> bool:
-    """Check whether the file of batches is there and may be read, now."""
-    try:
-        segment.open().close()
-    except StorageError:
-        return False
-    return True
 
 
 def first_chunks(readers: Iterable[LogReader]) -> Iterator[Chunk]:

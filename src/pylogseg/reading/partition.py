@@ -448,9 +448,14 @@ class PartitionReader:
         is_skipped = self._options.skip_unreadable and gap.kind is GapKind.UNREADABLE
         if gap.is_damage and self._options.on_corrupt == "raise" and not is_skipped:
             raise told_of_copies(gap, self._at).as_error()
-        self._options.gaps.append(gap)
-        _log.log(logging.WARNING if gap.is_damage else logging.INFO, "%s", printable(str(gap)))
+        note(gap, self._options)
         return gap.is_damage and self._options.on_corrupt == "stop"
+
+
+def note(gap: Gap, options: ReadOptions) -> None:
+    """Add a gap to those of a reading, and log it: as a warning, if records are lost by it."""
+    options.gaps.append(gap)
+    _log.log(logging.WARNING if gap.is_loss else logging.INFO, "%s", printable(str(gap)))
 
 
 def of_segment(segment: Segment, columns: RecordColumns) -> tuple[RecordColumns, list[Gap]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -19,10 +19,11 @@ from pylogseg.format.files.index import OffsetIndex
 from pylogseg.format.layout import OFFSET_INDEX_ENTRY
 from pylogseg.format.names import FileKind
 from pylogseg.reading.logs import LogFiles, logs_of
-from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, PartitionReader, ReadOptions
+from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, PartitionReader, ReadOptions, note
+from pylogseg.reading.removed_segments import removed_gap
 from pylogseg.reading.seek import end_offset
 from pylogseg.reading.transactions import Transactions
-from pylogseg.walker.gaps import GapKind
+from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import COPIED_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES
 
 #: A broker renames what retention deletes, and removes it a minute later.
@@ -184,11 +185,6 @@ class PlannedLogs:
         return logs_of(Disk((), disk.partitions))[0] if disk.partitions else None
 
 
-def raise_lost(part: Range, message: str) -> None:
-    """Raise the StorageError for records that are gone."""
-    raise StorageError(part.path, "read", f"{message} (list the folder again to read what there is now)")
-
-
 def _no_batch(rows: BatchTable) -> npt.NDArray[np.bool_]:
     return np.zeros(len(rows), np.bool_)
 
@@ -196,19 +192,20 @@ def _no_batch(rows: BatchTable) -> npt.NDArray[np.bool_]:
 class RangeReader:
     """Reads the records of one range, in windows as large as it; some chunks may be empty.
 
-    The options' `gaps` get the gaps. `lost` gets the range and a message if records are gone since the plan was made:
-    it raises, or goes on without them.
+    The options' `gaps` get the gaps. What a broker removed since the plan was made is one, as for who reads a log
+    without a plan: the cleaner's work is not, since the log as it is now has these offsets elsewhere. `lost` gets the
+    range and each of these gaps, and may raise; then a log without any file has lost them too, and is no error.
     """
 
     def __init__(
-        self, part: Range, how: ReadOptions, logs: PlannedLogs, lost: Callable[[Range, str], None] = raise_lost
+        self, part: Range, how: ReadOptions, logs: PlannedLogs, lost: Callable[[Range, Gap], None] | None = None
     ) -> None:
         # A short range is one short window, so that bytes after it are not read in vain. And no more than one: between
         # windows, threads wait for Python's lock, which costs more than what a larger one loses in the caches.
         window = min(WINDOW_BYTES, part.size + SMALL_WINDOW_BYTES)
         first = window if window < WINDOW_BYTES else COPIED_WINDOW_BYTES
         self._how = replace(how, window_bytes=window, first_window_bytes=first)
-        self._part, self._logs, self._lost_at = part, logs, lost
+        self._part, self._logs, self._tell = part, logs, lost
 
     def __iter__(self) -> Iterator[Chunk]:
         part, how, logs = self._part, self._how, self._logs
@@ -223,26 +220,33 @@ class RangeReader:
         except Vanished:
             # Retention or the cleaner removed the segment. Other segments may have its offsets now.
             yield from self._as_it_is()
-        else:
-            is_last_of_segment = part.end_offset == part.next_offset or part.first_offset >= part.end_offset
-            if is_last_of_segment and how.on_corrupt != "skip":
-                self._check_tail()
-            if part.next_offset < 0 and seen < part.end_offset and not any(gap.is_damage for gap in how.gaps):
-                self._check_end()
+            return
+        is_last_of_segment = part.end_offset == part.next_offset or part.first_offset >= part.end_offset
+        if is_last_of_segment and how.on_corrupt != "skip":
+            self._check_tail()
+        if part.next_offset < 0 and seen < part.end_offset and not any(gap.is_damage for gap in how.gaps):
+            self._check_end(self._logs.listed(part))
 
     def _as_it_is(self) -> Iterator[Chunk]:
-        part = self._part
+        part, how = self._part, self._how
         log = self._logs.listed(part)
-        start = log.segments[0].base_offset if log is not None and log.segments else part.end_offset
+        if log is None and self._tell is None:
+            yield from PartitionReader([_unplanned(self._segment)], part.first_offset, part.end_offset, how)
+            return
+        segments = [] if log is None else log.segments
+        start = segments[0].base_offset if segments else part.end_offset
         if start > part.first_offset:
-            self._lost(part.first_offset, start, "deleted since the plan was made")
-        if log is not None and start < part.end_offset:
-            transactions = self._logs.transactions(part)
+            self._lost(part.first_offset, start)
+        if start < part.end_offset:
+            transactions, before = self._logs.transactions(part), len(how.gaps)
             first = max(start, part.first_offset)
-            yield from PartitionReader(log.segments, first, part.end_offset, self._how, transactions=transactions)
-            for gap in self._how.gaps:
-                if gap.kind is GapKind.REMOVED:
-                    self._lost(gap.first_offset, gap.next_offset or part.end_offset, gap.reason)
+            yield from PartitionReader(segments, first, part.end_offset, how, transactions=transactions)
+            lost = [gap for gap in how.gaps[before:] if gap.is_loss]
+            for gap in lost:
+                if gap.kind is GapKind.REMOVED and self._tell is not None:
+                    self._tell(part, gap)
+            if not lost:
+                self._check_end(log)
 
     def _check_tail(self) -> None:
         """Check for damage between the last offset of a segment and the end of its file, like a reader of the log."""
@@ -260,14 +264,23 @@ class RangeReader:
                 raise gap.as_error()
         self._how.gaps += how.gaps
 
-    def _check_end(self) -> None:
+    def _check_end(self, log: LogFiles | None) -> None:
         """Check for a truncation by a follower, if a log had fewer records than planned."""
-        log = self._logs.listed(self._part)
         end = 0 if log is None else end_offset(log.segments)
         if end < self._part.end_offset:
-            self._lost(max(end, self._part.first_offset), self._part.end_offset, "truncated since the plan was made")
+            self._lost(max(end, self._part.first_offset), self._part.end_offset)
 
-    def _lost(self, first: int, end: int, what: str) -> None:
-        part = self._part
-        last = min(end, part.end_offset) - 1
-        self._lost_at(part, f"offsets {first} to {last} of {part.topic}-{part.partition} are gone: {what}")
+    @property
+    def _segment(self) -> Segment:
+        return self._logs.segments(self._part)[0]
+
+    def _lost(self, first: int, end: int) -> None:
+        gap = removed_gap(self._segment, first, min(end, self._part.end_offset))
+        note(gap, self._how)
+        if self._tell is not None:
+            self._tell(self._part, gap)
+
+
+def _unplanned(segment: Segment) -> Segment:
+    """Return a segment of a plan as one of a listing."""
+    return Segment(**{each.name: getattr(segment, each.name) for each in fields(Segment)})

@@ -19,7 +19,7 @@ from pylogseg.errors import StorageError
 from pylogseg.format.scratch import Besides, Scratch
 from pylogseg.reading import header_reader
 from pylogseg.reading.arrow import columns as arrow
-from pylogseg.reading.bounds import Bounds, bounded, guarantee_of, matching, moment, ranges_of, up_to
+from pylogseg.reading.bounds import Bounds, bounded, guarantee_of, matching, ranges_of, time_scalar, up_to
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 from pylogseg.reading.filters import Selection, check_filter, fields_of, filtered
 from pylogseg.reading.log_reader import ReadScope, range_of
@@ -29,7 +29,7 @@ from pylogseg.reading.plan import is_all_damage, packed, pieces
 from pylogseg.reading.ranges import Extent, PlannedLogs, Range, RangeReader, Task, url_of
 from pylogseg.reading.seek import LogEnd, end_of, largest_timestamp
 from pylogseg.reading.stable_offset import last_stable_offset
-from pylogseg.walker.gaps import Gap
+from pylogseg.walker.gaps import Gap, add_gaps
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES
 
 #: A task of several jobs is about so many bytes, one window: what they read ahead is kept until its turn, and has
@@ -241,7 +241,7 @@ class LogScan:
 
     def _add_gaps(self, gaps: Sequence[Gap]) -> None:
         with self._lock:
-            self._options.gaps += [gap for gap in gaps if gap not in self._options.gaps]
+            add_gaps(self._options.gaps, gaps)
 
     def memory(self, columns: Sequence[str]) -> Scratch:
         """Return memory for one thread that reads these columns."""
@@ -382,8 +382,8 @@ def _in_time(filter: Any, times: tuple[int | None, int | None]) -> Any:
     since, until = times
     time = pc.field("timestamp")
     found = [] if filter is None else [filter]
-    found += [] if since is None else [time >= moment(since)]
-    found += [] if until is None else [time < moment(until)]
+    found += [] if since is None else [time >= time_scalar(since)]
+    found += [] if until is None else [time < time_scalar(until)]
     return functools.reduce(operator.and_, found) if found else None
 
 

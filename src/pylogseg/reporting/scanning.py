@@ -395,7 +395,7 @@ def _by_name(task: Task, row: SegmentRow) -> SegmentScan:
 
 def _gone(task: Task, row: SegmentRow) -> SegmentScan:
     result = _by_name(task, row)
-    gap = removed_gap(task.segment, 0, None)
+    gap = removed_gap(task.segment, 0, task.segment.next_base)
     result.report.first_offset = result.report.next_offset = task.segment.base_offset
     result.report.end_position = -1
     result.report.end_gap, result.report.findings, result.is_gone = gap, [of_gap(gap)], True

@@ -10,12 +10,12 @@ from dataclasses import replace
 import pyarrow as pa
 
 from pylogseg.disk import columns
-from pylogseg.errors import StorageError
 from pylogseg.reading.ranges import Range, Task, Vanished
+from pylogseg.reading.removed_segments import removed_gap
 from pylogseg.spark.options import TO_LATEST, SourceOptions
 from pylogseg.spark.plan import plan
-from pylogseg.spark.task import planned_logs
-from pylogseg.tables.batch_rows import BATCHES, of_range
+from pylogseg.spark.task import on_loss, planned_logs
+from pylogseg.tables.batch_rows import BATCHES, of_gap, of_range
 
 BatchReader = Callable[[Task], Iterator[pa.RecordBatch]]
 
@@ -40,7 +40,7 @@ def _read_batches(
 
     `bounds` are the first offset of the read and its end, by folder.
     """
-    logs = planned_logs(options)
+    logs, lost = planned_logs(options), on_loss(options)
     to_log_end = options.ending == TO_LATEST and not options.at_high_watermark
     to_log_end = to_log_end and options.isolation_level == "read_uncommitted"
     for part in task:
@@ -50,8 +50,11 @@ def _read_batches(
         segment = logs.segments(part)[0]
         try:
             view = segment.open()
-        except Vanished as error:
-            raise StorageError(part.path, "read", "deleted since the plan was made") from error
+        except Vanished:
+            gap = removed_gap(segment, part.first_offset, part.end_offset)
+            lost(part, gap)
+            yield of_gap(segment, gap)
+            continue
         with view:
             span = part.first_offset, part.end_offset
             found = of_range(segment, view, *span, BATCHES, crc=options.check_crc, begins=begins, ends=ends)

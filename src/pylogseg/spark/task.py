@@ -19,6 +19,7 @@ from pylogseg.reading.ranges import PlannedLogs, Range, RangeReader
 from pylogseg.spark.logs import naming_option
 from pylogseg.spark.options import SourceOptions
 from pylogseg.values.decoding import TypedBatches
+from pylogseg.walker.gaps import Gap, offsets_text
 
 _log = logging.getLogger("pylogseg.spark")
 
@@ -51,7 +52,7 @@ def chunks(task: Iterable[Range], options: SourceOptions, columns: Sequence[str]
         limit_bytes=options.max_decompressed_bytes,
         scratch=functools.partial(Scratch, besides=arrow.copies_for(columns), allocate=pa.allocate_buffer),
     )
-    logs, lost = planned_logs(options), _on_loss(options)
+    logs, lost = planned_logs(options), on_loss(options)
     ended: set[str] = set()
     for part in task:
         if part.folder in ended:
@@ -76,10 +77,12 @@ def planned_logs(options: SourceOptions) -> PlannedLogs:
     return PlannedLogs(options.isolation_level, place, skips=options.on_corrupt == "skip")
 
 
-def _on_loss(options: SourceOptions) -> Callable[[Range, str], None]:
-    """Report deleted records: raise, or warn without ``failOnDataLoss``."""
+def on_loss(options: SourceOptions) -> Callable[[Range, Gap], None]:
+    """Report records that a broker removed since the plan was made: raise, or warn without ``failOnDataLoss``."""
 
-    def lost(part: Range, message: str) -> None:
+    def lost(part: Range, gap: Gap) -> None:
+        missing = offsets_text(gap.first_offset, gap.next_offset)
+        message = f"{missing} of {part.topic}-{part.partition} are gone: {gap.reason}"
         if options.fail_on_data_loss:
             raise StorageError(part.path, "read", f"{message} (failOnDataLoss=false continues without them)")
         _log.warning("%s: %s", part.path, message)

@@ -16,7 +16,7 @@ from pylogseg.env.executor import processors
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import readable
 from pylogseg.inspect.stats.listing import shown_path
-from pylogseg.reading.bounds import matching, moment, of_log
+from pylogseg.reading.bounds import matching, of_log, time_scalar
 from pylogseg.reading.filters import fields_of
 from pylogseg.reading.logs import partitions_of
 from pylogseg.reading.partition import OPEN_END
@@ -28,7 +28,7 @@ from pylogseg.tables.batch_rows import BATCHES, of_gap, of_range
 from pylogseg.tables.index_rows import INDEXES, of_indexes
 from pylogseg.tables.listing_rows import PARTITIONS, SEGMENTS, of_partitions, of_segments
 from pylogseg.tables.rows import chosen, record_batch
-from pylogseg.walker.gaps import Gap, kind_of
+from pylogseg.walker.gaps import Gap, add_gaps, kind_of
 
 #: The columns of each table.
 TABLES: dict[str, pa.Schema] = {"batches": BATCHES, "segments": SEGMENTS, "partitions": PARTITIONS, "indexes": INDEXES}
@@ -179,8 +179,7 @@ class TableScan:
 
     def _add(self, gap: Gap) -> None:
         with self._lock:
-            if gap not in self.gaps:
-                self.gaps.append(gap)
+            add_gaps(self.gaps, [gap])
 
 
 def table_of(table: str, disk: Disk, partition: int | Sequence[int] | None) -> TableScan:
@@ -223,7 +222,7 @@ def _of_offsets(first: int, end: int) -> Any:
 def _of_times(place: Place) -> Any:
     """Return what is true of the times of batches of a segment, as far as its time index is sure of it."""
     latest, time = largest_timestamp(place.listed), pc.field("maxTimestamp")
-    return pc.scalar(True) if latest is None else (time <= moment(latest)) | time.is_null()
+    return pc.scalar(True) if latest is None else (time <= time_scalar(latest)) | time.is_null()
 
 
 def _of_part(place: Place) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pylogseg.errors import CorruptionError, MissingKeyError, StorageError
@@ -69,6 +70,30 @@ class Gap(NamedTuple):
     reason: str
     is_damage: bool
 
+    @property
+    def is_loss(self) -> bool:
+        """Whether records that were listed were not read: damage, or a broker removed them meanwhile."""
+        return self.is_damage or self.kind is GapKind.REMOVED
+
+    @property
+    def is_of_file(self) -> bool:
+        """Whether a file was not there, or could not be opened: each reader of a part of it says so."""
+        return self.kind in (GapKind.REMOVED, GapKind.UNREADABLE, GapKind.LOCKED) and self.position == 0
+
+    def joined(self, other: Gap) -> Gap | None:
+        """Return one gap for two that readers of parts of a file found in its place; None if they are not of one."""
+        ends = [gap.next_offset for gap in (self, other)]
+        follows = ends[0] is None or other.first_offset <= ends[0]
+        precedes = ends[1] is None or self.first_offset <= ends[1]
+        same = self.is_of_file and other.is_of_file and (self[:3], self[6:]) == (other[:3], other[6:])
+        if not (same and follows and precedes):
+            return None
+        return self._replace(
+            end_position=max(self.end_position, other.end_position),
+            first_offset=min(self.first_offset, other.first_offset),
+            next_offset=None if None in ends else max(end for end in ends if end is not None),
+        )
+
     def as_row(self) -> dict[str, Any]:
         """Return its fields as in the rows of reports."""
         return {
@@ -105,3 +130,15 @@ class Gap(NamedTuple):
             f'{self.reason} (on_corrupt="skip" goes on after the damage, "stop" ends before it)',
             self.first_offset,
         )
+
+
+def add_gaps(noted: list[Gap], more: Iterable[Gap]) -> None:
+    """Add gaps to those that are noted, each once; the parts of a file that is gone become one gap."""
+    for gap in more:
+        place = len(noted)
+        for i in reversed(range(len(noted))):
+            both = gap if noted[i] == gap else noted[i].joined(gap)
+            if both is not None:
+                gap, place = both, i
+                del noted[i]
+        noted.insert(place, gap)

@@ -211,7 +211,8 @@ class SegmentCount(Visitor):
     def unopened(self, error: StorageError | None) -> None:
         """Note that nothing was read."""
         segment = self._segment
-        gap = removed_gap(segment, 0, None) if error is None else unreadable_gap(segment, error, 0, None)
+        end = segment.next_base
+        gap = removed_gap(segment, 0, end) if error is None else unreadable_gap(segment, error, 0, end)
         self.stats.gaps.append(gap)
 
     def start(self, view: FileView) -> int:

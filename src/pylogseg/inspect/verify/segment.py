@@ -123,7 +123,7 @@ class SegmentCheck(Visitor):
             report.findings.append(of_failure(error))
             return
         report.first_offset = report.next_offset = self._segment.base_offset
-        report.end_gap = removed_gap(self._segment, 0, None)
+        report.end_gap = removed_gap(self._segment, 0, self._segment.next_base)
         report.findings = [of_gap(report.end_gap)]
 
     def finish(self, end_position: int) -> None:

@@ -19,7 +19,7 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
 from pylogseg.format.messages.control import control_kinds
 from pylogseg.reading.latest import Latest
-from pylogseg.reading.log_reader import in_time, timed
+from pylogseg.reading.log_reader import chunks_of
 from pylogseg.reading.logs import LogFiles, logs_of
 from pylogseg.reading.partition import Chunk, ReadOptions
 from pylogseg.values.internal.cut_off import CutOff
@@ -62,13 +62,8 @@ class KeyedLog:
 
     def read(self, options: ReadOptions) -> Iterator[Chunk]:
         """Yield what the options want, up to the cut-off."""
-        until = self.cut_off.until_ms
-        for chunk in self.log.chunks(
-            self.log.log_start_offset, self.cut_off.end(self.log.name), timed(options, None, until)
-        ):
-            columns = in_time(chunk.columns, None, until)
-            if len(columns):
-                yield Chunk(columns, chunk.segment)
+        offsets = self.log.log_start_offset, self.cut_off.end(self.log.name)
+        return chunks_of(self.log, offsets, (None, self.cut_off.until_ms), options)
 
     def last_of_each_key(self, *, tombstones: bool = False) -> Iterator[Chunk]:
         """Yield the last record of each key that counts; a tombstone only if that is wanted."""

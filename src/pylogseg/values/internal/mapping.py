@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from pylogseg.format.records import RecordColumns
-from pylogseg.reading.log_reader import timed
+from pylogseg.reading.log_reader import chunks_of
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.values.internal.offsets import OFFSETS, PartitionEnds
@@ -93,15 +93,14 @@ class _Side:
         return self.log.log_start_offset
 
     def read(self, first: int, end: int, times: tuple[int, int] | None = None) -> Iterator[RecordColumns]:
-        """Yield records; of batches that may have one in a range of timestamps, both included."""
+        """Yield records, of a range of timestamps if one is given; both included."""
         options = ReadOptions(isolation_level="read_committed", on_corrupt="skip", skip_unreadable=True)
-        asked = options if times is None else timed(options, times[0], times[1] + 1)
+        since_until = (None, None) if times is None else (times[0], times[1] + 1)
         try:
-            for columns, _ in self.log.chunks(first, min(end, self.end), asked):
-                if len(columns):
-                    yield columns
+            for columns, _ in chunks_of(self.log, (first, min(end, self.end)), since_until, options):
+                yield columns
         finally:
-            damage = [gap for gap in asked.gaps if gap.is_damage]
+            damage = [gap for gap in options.gaps if gap.is_damage]
             self._gaps += [f"{gap.path}, position {gap.position}: {gap.reason}" for gap in damage]
 
     def around(self, offset: int) -> _Around:
