@@ -67,6 +67,20 @@ EDGES = {
     "pandas": re.compile(r"spark(\..*)?"),
     "polars": re.compile(r"tables\.polars"),
 }
+#: Who loops over the windows of files, besides `log` and `walker`, and why: all else asks the scan for records, or is a
+#: visitor of a pass.
+WALKS = {
+    r"reading\.(partition|ranges|logs)": "the scan of records: windows, masks, columns",
+    r"inspect\.segment_pass": "the pass of verify, stats and report",
+    r"reading\.(seek|copies|transaction_markers)": "headers alone: places of offsets and times, markers",
+    r"tables\.batch_rows|inspect\.dump\..*|server\.skipping": "a batch is a row, a line or a place; none is left out",
+    r"inspect\.stats\.listing": "headers of the first and the last batch, of many segments",
+    r"inspect\.stats\.tops|inspect\.verify\.partition": "a record of one segment, of which no log is at hand",
+    r"inspect\.verify\.files|disk\.tier\.layouts": "a file that is no segment yet: how far is it good?",
+    r"tables\.export\.tables": "an outcome of transactions that later segments know",
+    r"owned\.slices": "a log that this program is writing: by its engine, not by its files",
+    r"offline\..*": "bytes that are copied, cut or written again, batch by batch",
+}
 LONGEST_FILE_LINES = 700
 #: Of a constructor, and of `open`, in the engine.
 MOST_PARAMETERS = 7
@@ -176,6 +190,16 @@ def check_band(path: Path, module: str) -> None:
         below, used = band_of(target.removeprefix("pylogseg."))
         assert below >= row, f"{module} ({band}) imports {target} ({used}), which lies above it"
         assert used in NARROWER.get(band, {used}), f"{module} must not know {used}"
+
+
+def test_who_loops_over_windows() -> None:
+    """A change of how records are scanned is made once; the table says who else reads windows, and all of it does."""
+    loops = {"walk", "broker_windows", "recovery_windows", "whole_windows", "dump_windows", "PartitionReader"}
+    walking = {name_of(path) for path in MODULES if {name for _, name in facts(path).calls} & loops}
+    walking |= {name_of(path) for path in MODULES if "windows" in facts(path).attributes}
+    others = {name for name in walking if not name.startswith(("log.", "walker."))}
+    assert {name for name in others if not any(re.fullmatch(each, name) for each in WALKS)} == set()
+    assert [each for each in WALKS if not any(re.fullmatch(each, name) for name in others)] == []
 
 
 def test_bands_are_the_folders() -> None:

@@ -63,10 +63,10 @@ delays the records after it.
 Records below the log start offset are not shown, as to a consumer.
 
 \b
-Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error (what the
-disk cannot read is reported and left out, the rest is printed; with --on-corrupt
-skip the code is 1); 130 interrupted (also the end of --follow). A closed pipe is
-not an error.
+Exit codes: 0 success; 1 damage was found, or a broker removed records meanwhile;
+2 wrong usage or a disk error (what the disk cannot read is reported and left out,
+the rest is printed; with --on-corrupt skip the code is 1); 130 interrupted (also
+the end of --follow). A closed pipe is not an error.
 """
 
 

@@ -61,7 +61,7 @@ base64 or hex are not.
 \b
 Exit codes, like grep's: 0 found; 1 nothing found; 2 wrong usage, a disk error,
 or damage (with --on-corrupt skip or stop too, since skipped data was not
-searched); 130 interrupted (also the end of --follow).
+searched), or a broker removed records meanwhile; 130 interrupted (also the end of --follow).
 """
 
 

@@ -31,8 +31,8 @@ temporary file (TMPDIR).
 With --until or --offset :B, the result is the state at that time or offset.
 
 \b
-Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error;
-130 interrupted. A closed pipe is not an error.
+Exit codes: 0 success; 1 damage was found, or a broker removed records meanwhile;
+2 wrong usage or a disk error; 130 interrupted. A closed pipe is not an error.
 """
 
 

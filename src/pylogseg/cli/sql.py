@@ -81,8 +81,9 @@ Statements see only these tables: no files, no network, no variables of Python.
 With --allow-files they can read and write files. Nothing changes the logs.
 
 \b
-Exit codes: 0 success; 1 damage was found; 2 wrong usage, an error of the query or
-a disk error; 130 interrupted. A closed pipe is not an error.
+Exit codes: 0 success; 1 damage was found, or a broker removed records meanwhile;
+2 wrong usage, an error of the query or a disk error; 130 interrupted. A closed
+pipe is not an error.
 """
 
 

@@ -64,7 +64,8 @@ the decompressed size of keys and values.
 \b
 Sizes are of keys and values, without framing. Percentiles are at most 6 % too
 high; distinct keys are exact up to 8191, then within about 1 %.
-Exit codes: 0 success; 1 damage was found; 2 wrong usage or a disk error.
+Exit codes: 0 success; 1 damage was found, or a broker removed records meanwhile;
+2 wrong usage or a disk error.
 """
 
 
