@@ -111,6 +111,7 @@ cdef inline int load(const Input *c, int64_t i, Loaded *r) noexcept nogil:
     r.value_size = c.value_size[i] if c.value_size != NULL else -1
     r.header_count = c.header_count[i] if c.header_count != NULL else 0
     r.headers_size = 0
+    r.key = r.value = r.headers = NULL
     if r.key_size >= 0:
         r.key = locate(c.sources, c.source_count, c.key_place[i], r.key_size)
         if r.key == NULL:
@@ -132,6 +133,7 @@ cdef inline int load_header(const Input *c, int64_t i, Loaded *r) noexcept nogil
     r.key_size = c.key_size[i]
     r.value_size = c.value_size[i]
     r.key = locate(c.sources, c.source_count, c.key_place[i], r.key_size)
+    r.value = NULL
     if r.value_size >= 0:
         r.value = locate(c.sources, c.source_count, c.value_place[i], r.value_size)
     if r.key_size < 0 or r.key == NULL or (r.value_size >= 0 and r.value == NULL):
