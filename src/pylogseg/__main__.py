@@ -29,7 +29,10 @@ def main() -> None:
     except Exception:
         if not is_unanswered():  # else a library has made this of the interrupt
             raise
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left that would have to be cleaned up
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left that would have to be cleaned up
+    except KeyboardInterrupt:  # it came before that
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(_INTERRUPTED if is_unanswered() else code)
 
 

@@ -1,7 +1,7 @@
 """Ctrl-C at any moment of a command: it ends with 130 and no traceback, and nothing half-written stays.
 
-The moments are calls and returns of the main thread, counted; `tests/soak/interrupts.py` has more of them, those of the
-start of a process, and some by the clock.
+The moments are those where the main thread looks for signals, counted; `tests/soak/interrupts.py` has more of them,
+those of the start of a process, and some by the clock.
 """
 
 from __future__ import annotations
@@ -65,6 +65,9 @@ main()
         ("sql DIR QUERY", "threading.py:start"),
         ("sql DIR QUERY", "_sources/pyarrow.py:__arrow_c_schema__"),
         ("sql DIR QUERY", "_weakrefset.py:_remove"),
+        ("sql DIR QUERY", "sql/session.py:__exit__"),
+        ("sql DIR QUERY", "shutil.py:rmtree"),
+        ("ls DIR", "signal.py:_enum_to_int"),
         ("export DIR --out OUT --jobs 2", "threading.py:start"),
         ("export DIR --out OUT --jobs 2", "threading.py:_acquire_restore"),
         ("verify DIR --jobs 2", "threading.py:__enter__"),
@@ -72,7 +75,10 @@ main()
     ],
 )
 def test_moments_in_which_it_would_be_lost(examples: Path, tmp_path: Path, text: str, at: str) -> None:
-    """Where a thread begins that would not be waited for, a lock stays locked, duckdb or a destructor swallows it."""
+    """Where a thread begins that would not be waited for, a lock stays locked, duckdb or a destructor swallows it.
+
+    And where what is temporary would stay: before it is removed, and in the middle of that.
+    """
     check(forked.python, text, places(examples, tmp_path / "source"), tmp_path / "work", at)
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 from helpers.shell import environment
 from helpers.trees import contents
@@ -36,9 +40,13 @@ COMMANDS = [
     "sql DIR QUERY --output OUT.parquet",
     "sql DIR QUERY --explain",
 ]
+#: Where Python looks for signals: the begin of a function, and the end of a compiled one. None comes at the end of
+#: `with lock:`, or where a generator yields: a lock would stay locked, and what a generator cleans up be forgotten.
+MOMENTS = ("call", "c_return")
 QUERY = "select * from records where octet_length(value) > 2 order by value"
 #: Its arguments: the number of an event, or FILE:FUNCTION for its first call; a file for what became of it; the words.
-SENDING = """
+SENDING = f"""
+MOMENTS = {MOMENTS}
 import faulthandler, os, signal, sys
 faulthandler.dump_traceback_later(50, exit=True)
 at, told = sys.argv.pop(1), sys.argv.pop(1)
@@ -48,6 +56,8 @@ seen, sent = 0, False
 
 def look(frame, event, arg):
     global seen, sent
+    if event not in MOMENTS:
+        return
     seen += 1
     code = frame.f_code
     if seen == int(function) if not file else code.co_name == function and code.co_filename.endswith(file):
@@ -132,3 +142,33 @@ def check(start: Start, text: str, source: Path, work: Path, at: object) -> None
     assert done.returncode == 130, what
     left = [path.name for path in work.rglob("*") if path.name.endswith((".tmp", "-unfinished", ".cleaned", ".swap"))]
     assert left == [], what
+
+
+def interrupted(work: Callable[[], None], at: int) -> bool:
+    """Do some work in this process, with an interrupt at a moment of a number; return whether it came.
+
+    TimeoutError if it does not end: a lock stayed locked.
+    """
+    seen = 0
+
+    def look(frame: FrameType, event: str, _: Any) -> None:
+        nonlocal seen
+        seen += event in MOMENTS
+        if seen == at:
+            sys.setprofile(None)
+            signal.raise_signal(signal.SIGINT)
+
+    def too_long(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError
+
+    signal.signal(signal.SIGALRM, too_long)
+    signal.alarm(int(_PATIENCE_S))
+    try:
+        sys.setprofile(look)
+        work()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.setprofile(None)
+        signal.alarm(0)
+    return seen >= at

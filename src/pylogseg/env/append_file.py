@@ -58,24 +58,21 @@ class LocalAppendFile(SharedDescriptor):
         self._maps: list[Mapping] = []
 
     def append(self, data: Data) -> int:
-        lock = self._lock
-        lock.acquire()
-        try:
-            descriptor = self._descriptor
-            if descriptor < 0:
-                descriptor = self._open()
-            self.recently_used = True
-            position = self.size
-            size = len(data)
-            written = write_once(descriptor, data, position)
-            if written != size:
-                write_at(descriptor, memoryview(data)[written:], position + written)
-            self.size = position + size
-            return position
-        except OSError as error:
-            raise self._append_failed(error) from error
-        finally:
-            lock.release()
+        with self._lock:  # no `acquire`: an interrupt behind it would leave the lock held
+            try:
+                descriptor = self._descriptor
+                if descriptor < 0:
+                    descriptor = self._open()
+                self.recently_used = True
+                position = self.size
+                size = len(data)
+                written = write_once(descriptor, data, position)
+                if written != size:
+                    write_at(descriptor, memoryview(data)[written:], position + written)
+                self.size = position + size
+                return position
+            except OSError as error:
+                raise self._append_failed(error) from error
 
     def append_many(self, buffers: Sequence[Data]) -> int:
         with self._lock:

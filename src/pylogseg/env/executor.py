@@ -130,8 +130,7 @@ class Threads:
                         running.append(_begun(pool, function, item, advance))
                     yield result
             finally:
-                stop.set()
-                pool.shutdown(wait=True, cancel_futures=True)
+                _end(pool, stop)
 
     def merge(
         self,
@@ -179,8 +178,7 @@ class Threads:
                     yield result_of(job)
                     running.extend(start(pool, item) for item in islice(left, 1))
             finally:
-                stop.set()
-                pool.shutdown(wait=True, cancel_futures=True)
+                _end(pool, stop)
 
     def flat(self, function: Callable[[T], Iterator[R]], items: Iterable[T]) -> Iterator[R]:
         """Yield what a function yields for each item, in the order of the items; the caller's thread is one of these.
@@ -225,8 +223,7 @@ class Threads:
                     if error is not None:
                         raise error
             finally:
-                stop.set()
-                pool.shutdown(wait=True, cancel_futures=True)
+                _end(pool, stop)
 
 
 #: The caller's own thread.
@@ -248,6 +245,13 @@ def _begun(pool: ThreadPoolExecutor, function: Callable[..., R], *given: Any) ->
     """Give a job to a pool; an interrupt in between could leave one of their locks held."""
     with held_back():
         return pool.submit(function, *given)
+
+
+def _end(pool: ThreadPoolExecutor, stop: threading.Event) -> None:
+    """Tell the jobs to end, and begin no other; the block of the pool waits for them."""
+    with held_back():
+        stop.set()
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _is_done(job: Future[R]) -> bool:

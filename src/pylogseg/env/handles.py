@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from pylogseg.env.file_errors import closed_error, storage_error
+from pylogseg.env.interrupts import held_back
 
 #: The most files with a descriptor or a map at one time; a file needs at most one descriptor.
 DEFAULT_LIMIT = 128
@@ -139,15 +140,16 @@ class SharedDescriptor:
 
     def release_idle(self) -> bool:
         """Close it if nobody uses it now; see `Handles`."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            if self._users:
+        with held_back():  # an interrupt behind `acquire` would leave the lock held
+            if not self._lock.acquire(blocking=False):
                 return False
-            self._close_descriptor()
-            return True
-        finally:
-            self._lock.release()
+            try:
+                if self._users:
+                    return False
+                self._close_descriptor()
+                return True
+            finally:
+                self._lock.release()
 
     def _close_descriptor(self) -> None:
         if self._descriptor >= 0:

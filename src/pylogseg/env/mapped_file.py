@@ -9,6 +9,7 @@ import threading
 
 from pylogseg.env.file_errors import check_put, check_resize, closed_error, cut_error, storage_error, sync_error
 from pylogseg.env.handles import Handles, open_descriptor
+from pylogseg.env.interrupts import held_back
 from pylogseg.env.maps import Mapping
 from pylogseg.env.positions import Data, read_at, write_at
 from pylogseg.errors import StorageError
@@ -210,13 +211,14 @@ class LocalMappedFile:
 
     def release_idle(self) -> bool:
         """Drop the map if nobody is about to use it."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            self._forget_maps()
-            return True
-        finally:
-            self._lock.release()
+        with held_back():  # an interrupt behind `acquire` would leave the lock held
+            if not self._lock.acquire(blocking=False):
+                return False
+            try:
+                self._forget_maps()
+                return True
+            finally:
+                self._lock.release()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from pylogseg.env.interrupts import held_back
 from pylogseg.errors import ClosedError, PylogsegError, RequestError
 
 _logger = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class ThreadScheduler:
         if delay_ms < 0 or (period_ms is not None and period_ms <= 0):
             raise RequestError(f"{name}: cannot run in {delay_ms} ms, every {period_ms} ms")
         period = None if period_ms is None else period_ms / 1000
-        with self._changed:
+        with held_back(), self._changed:  # an interrupt would leave the lock held, or a thread that was not begun
             if self._closed:
                 raise ClosedError(f"{name}: the scheduler is shut down")
             item = _Task(time.monotonic() + delay_ms / 1000, next(self._numbers), name, task, period)
@@ -87,7 +88,7 @@ class ThreadScheduler:
 
     def shutdown(self) -> None:
         """Start no task any more, and wait for the one that runs (unless that one asks for it)."""
-        with self._changed:
+        with held_back(), self._changed:
             self._closed = True
             self._tasks.clear()
             self._changed.notify()
