@@ -191,6 +191,7 @@ def become(words: list[str], folder: str, variables: dict[str, str], streams: li
         traceback.print_exc()
     finally:
         threading._shutdown()
+        atexit._run_exitfuncs()
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()

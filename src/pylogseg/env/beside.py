@@ -2,10 +2,14 @@
 
 A file of this machine: `whole`, with `sweep` for what a killed process left; an object of a store appears whole anyway.
 A folder: `NewFolder`. A file that has to survive a crash of the machine: `synced`, or `Storage.write_whole`.
+
+Ctrl-C may come between any two steps, also of a clean-up. So what is temporary is noted before it is there, and what is
+still noted goes when the process ends.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
 import os
@@ -13,17 +17,22 @@ import platform
 import re
 import shutil
 import stat
+import tempfile
+import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
 from pylogseg.env.handles import open_descriptor
+from pylogseg.env.interrupts import held_back
 from pylogseg.env.locks import LOCK_NAME
 from pylogseg.env.storage import AppendFile, LocalStorage, Storage, make_folder
 from pylogseg.errors import RequestError, StorageError
 
 #: Readers of datasets skip names that begin with a dot.
 _NAME = re.compile(r"\.(?:.+\.)?(?P<process>\d+)@(?P<host>[^/]+)\.tmp")
+#: What is temporary, and the process that made it: one that was forked from it leaves it alone.
+_temporary: dict[Path, int] = {}
 
 
 # ---- files of this machine ----
@@ -44,13 +53,14 @@ def create(path: Path) -> IO[bytes]:
 def whole(target: Path) -> Iterator[IO[bytes]]:
     """Yield a file that gets its name when all of it is written; nothing is left of it after a failure."""
     beside = target.with_name(unfinished(target.name))
+    _temporary[beside] = os.getpid()
     try:
         with create(beside) as file:
             yield file
         os.replace(beside, target)
+        _temporary.pop(beside, None)
     except BaseException as error:
-        with contextlib.suppress(FileNotFoundError):
-            beside.unlink()
+        _drop(beside)
         # What a write says names no file (a disk that is full), or one that nobody asked for.
         named = error.filename if isinstance(error, OSError) else ""
         if isinstance(error, OSError) and not isinstance(error, StorageError) and named in (None, str(beside)):
@@ -60,14 +70,39 @@ def whole(target: Path) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def scratch_folder(path: Path) -> Iterator[Path]:
+def scratch_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
     """Yield a new folder, which goes with all that is still in it; the one that a killed run left goes first."""
     remove(path)
-    path.mkdir(parents=True)
+    _temporary[path] = os.getpid()
     try:
+        path.mkdir(mode, parents=True)
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        _drop(path)
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """Yield a new folder of this user where the system has temporary files; it goes as a `scratch_folder` does."""
+    with scratch_folder(Path(tempfile.gettempdir(), f"{prefix}{uuid.uuid4().hex}"), 0o700) as folder:
+        yield folder
+
+
+def _drop(path: Path) -> None:
+    """Remove what is temporary as far as it can be removed."""
+    with held_back(), contextlib.suppress(OSError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        _temporary.pop(path, None)
+
+
+@atexit.register
+def _drop_all() -> None:
+    for path, process in list(_temporary.items()):
+        if process == os.getpid():
+            _drop(path)
 
 
 def sweep(folder: Path, patterns: Iterable[str], *, is_locked: bool = False) -> list[Path]:
@@ -119,18 +154,22 @@ def synced(storage: Storage, beside: str, target: str) -> Iterator[AppendFile]:
 
     The name is on the disk after `sync_folder`.
     """
-    file = storage.open_log(beside)
+    file: AppendFile | None = None
     try:
+        file = storage.open_log(beside)
         file.truncate(0)
         yield file
         file.sync()
-    except BaseException:  # for example a full disk: free the space
         file.close()
+        storage.rename(beside, target)
+    except BaseException as error:  # for example a full disk: free the space
+        if file is None and isinstance(error, StorageError):
+            raise  # what has the name is not ours
+        if file is not None:
+            file.close()
         with contextlib.suppress(StorageError):
             storage.remove(beside)
         raise
-    file.close()
-    storage.rename(beside, target)
 
 
 def check_free(storage: Storage, path: str) -> None:
@@ -166,10 +205,14 @@ class NewFolder:
         can be foretold, and in a folder that several users write to somebody may have put a link there.
         """
         storage = self._storage
-        make_folder(storage, self.beside)
-        if isinstance(storage, LocalStorage):
-            _check_ours(self.beside)
-        lock = storage.lock(self.beside)
+        with held_back():
+            make_folder(storage, self.beside)
+            if isinstance(storage, LocalStorage):
+                _check_ours(self.beside)
+            lock = storage.lock(self.beside)
+            self._is_ours = True
+            if isinstance(storage, LocalStorage):
+                _temporary[Path(self.beside)] = os.getpid()
         try:
             for entry in storage.list_folder(self.beside):
                 inside = storage.join(self.beside, entry.name)
@@ -177,7 +220,6 @@ class NewFolder:
                     storage.remove_folder(inside)
                 elif entry.name != LOCK_NAME:
                     storage.remove(inside)
-            self._is_ours = True
             yield
         finally:
             lock.release()
@@ -191,12 +233,21 @@ class NewFolder:
         if storage.exists(self.path):
             storage.remove_folder(self.path)  # not every system renames over a folder
         storage.rename(made or self.beside, self.path)
+        if made is None:
+            self._forget()
         storage.sync_folder(storage.split(self.path)[0])
 
     def discard(self) -> None:
         """Remove what is left of it beside its name; nothing if another run makes it."""
         if self._is_ours:
-            self._storage.remove_folder(self.beside)
+            with held_back():
+                self._storage.remove_folder(self.beside)
+                self._forget()
+
+    def _forget(self) -> None:
+        """Let the name go: from now on it may be that of another run."""
+        self._is_ours = False
+        _temporary.pop(Path(self.beside), None)
 
 
 def _check_ours(path: str) -> None:

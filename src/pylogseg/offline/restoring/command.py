@@ -421,8 +421,8 @@ class Restoring:
         if not names:
             return self._end()
         staging = Staging(self._target)
-        staging.begin()
         try:
+            staging.begin()
             order = RestoreOrder(staging, names, self._topic_ids(names), self._arrivals, self._advance)
             done = spreading.write(given, order, self._executor)
             if done:

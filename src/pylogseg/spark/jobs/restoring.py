@@ -249,7 +249,6 @@ def _made(rows: Any, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Reco
 
 def _write(rows: Any, options: WriteOptions, overwrite: bool) -> list[Placed]:
     staging = Staging(options.root)
-    staging.begin()
     write_id = staging.write_id
 
     def task(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -257,6 +256,7 @@ def _write(rows: Any, options: WriteOptions, overwrite: bool) -> list[Placed]:
             yield pa.RecordBatch.from_pylist([each._asdict()], _WRITTEN)
 
     try:
+        staging.begin()
         placed = staging.commit(_made(rows, task), overwrite=overwrite)
         staging.forget()
         return placed

@@ -174,8 +174,8 @@ def _into(
 ) -> list[PartitionResult]:
     """Rewrite partitions, and put those that did not fail in place, with notes."""
     staging = Staging(os.path.abspath(out))
-    staging.begin()
     try:
+        staging.begin()
         made = list(spread(functools.partial(task, root=staging.root, write_id=staging.write_id), todo))
         new = {name: each.note for name, each in zip(todo, made, strict=True) if each.written is not None}
         kept = {name: note for name, note in _read_notes(out).items() if name not in todo}

@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
 from pylogseg.disk.tier.keys import KEYS_OPTION
-from pylogseg.env.beside import scratch_folder, unfinished, whole
+from pylogseg.env.beside import scratch_folder, temporary_folder, unfinished, whole
 from pylogseg.env.remote import remote_system, tag_of, without_login
 from pylogseg.errors import RequestError, StorageError
 
@@ -202,8 +201,8 @@ class RemoteStore:
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """See `ObjectStore`."""
-        with tempfile.TemporaryDirectory(prefix="pylogseg-", ignore_cleanup_errors=True) as folder:
-            yield Path(folder)
+        with temporary_folder("pylogseg-") as folder:
+            yield folder
 
     def has(self, name: str, noted: Fingerprint) -> bool:
         """Check whether an object has the content that `put` said; it is read if the store has no tags."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import shutil
-import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from queue import Empty
@@ -16,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from pylogseg.env.beside import temporary_folder
 from pylogseg.env.handover import Handover
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import PylogsegError, RequestError
@@ -89,20 +88,18 @@ class Session:
         self._errors: list[PylogsegError] = []
         self._stop = threading.Event()
         self._by_word = {name.lower(): name for name in tables}
-        self._folder = tempfile.mkdtemp(prefix="pylogseg-sql-")
-        try:
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(temporary_folder("pylogseg-sql-"))
             with held_back():
-                self._connection = _connect(jobs, self._folder, allow_files)
-        except BaseException:  # also an interrupt: the import of duckdb takes a while
-            shutil.rmtree(self._folder, ignore_errors=True)
-            raise
+                self._connection = _connect(jobs, str(folder), allow_files)
+            self._folder = stack.pop_all()
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._connection.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        with self._folder:
+            self._connection.close()
 
     @property
     def gaps(self) -> list[Gap]:
