@@ -52,6 +52,7 @@ export root
 inside() {  # a command in the checkout in the root; in name spaces of its own: what it mounts and starts ends with it
   unshare --mount --pid --fork bash -euc '
     mount --bind /dev "$root/dev"; mount -t proc proc "$root/proc"; mount -t sysfs sysfs "$root/sys"
+    mount -t devpts devpts "$root/dev/pts"
     mount -t tmpfs tmpfs "$root/dev/shm" 2>/dev/null || true
     exec chroot "$root" env -i "${@:2}" bash -c "cd /opt/pylogseg && $1"' _ "$1" "${settings[@]}"
 }
