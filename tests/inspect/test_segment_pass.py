@@ -95,7 +95,7 @@ def test_both_say_what_each_says_alone(source: str, golden: Path, tmp_path: Path
 
 def test_a_range_of_time_is_that_of_the_counts_alone(golden: Path) -> None:
     seen = 0
-    for segment in segments_under(golden / "broker-4.3"):
+    for segment in some_of(segments_under(golden / "broker-4.3"), 100):
         alone = segment_stats(segment)
         if alone.least_timestamp is None or alone.largest_timestamp in (None, alone.least_timestamp) or alone.gaps:
             continue
@@ -105,7 +105,7 @@ def test_a_range_of_time_is_that_of_the_counts_alone(golden: Path) -> None:
             report, stats = in_one_pass(segment, Level.INDEXES, times)
             assert asdict(report) == asdict(verify_segment(segment))
             assert plain(stats) == plain(segment_stats(segment, times=times, tops=Tops(3, 3)))
-    assert seen >= 40
+    assert seen >= 15
 
 
 def test_records_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

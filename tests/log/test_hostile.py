@@ -9,7 +9,7 @@ from helpers import kept_inputs
 from helpers.depth import IS_DEEP
 from soak import hostile
 
-INPUTS = int(os.environ.get("PYLOGSEG_HOSTILE_INPUTS", "100000" if IS_DEEP else "30000"))
+INPUTS = int(os.environ.get("PYLOGSEG_HOSTILE_INPUTS", "100000" if IS_DEEP else "15000"))
 #: Address space that all inputs of a target may add; a length that is believed before it is checked asks for more.
 MEMORY_BYTES = 512 << 20
 

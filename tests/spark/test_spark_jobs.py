@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from helpers.damaged_logs import hurt
+from helpers.depth import IS_DEEP
 from helpers.shell import pylogseg as run
 from helpers.spark_logs import needs_sources
 
@@ -198,31 +199,56 @@ def test_restore_of_a_table_that_lacks_a_file(spark: Any, command: Any, examples
     assert {record.offset for record in pylogseg.read(back)} == everything - lost
 
 
-@pytest.mark.parametrize("changed", ["value", "key", "headers", "timestamp"])
-def test_unchanged_is_compared_record_by_record(spark: Any, tmp_path: Path, changed: str) -> None:
-    """Rows with the same offsets and their number, and one other field in one record, are not the same."""
-    from pyspark.sql import functions as sql
+FIELDS = {
+    "value": "cast('w' as binary)",
+    "key": "cast(null as binary)",
+    "headers": "array(named_struct('key', 'h', 'value', cast('y' as binary)))",
+    "timestamp": "timestamp_millis(offset + 1)",
+}
 
+
+@pytest.fixture(scope="module")
+def restored(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path]:
+    """Rows, and the partitions that were made of them."""
     rows = spark.range(50).selectExpr(
         "id as offset", "'t' as topic", "cast(id % 2 as int) as partition", "cast(cast(id as string) as binary) as key",
         "cast('v' as binary) as value", "timestamp_millis(id) as timestamp",
         "array(named_struct('key', 'h', 'value', cast('x' as binary))) as headers",
     )  # fmt: skip
-    root = str(tmp_path / "data")
-    jobs.restore(spark, rows, root)
-    assert {row.state for row in jobs.restore(spark, rows, root).collect()} == {"unchanged"}
-    other = {
-        "value": "cast('w' as binary)",
-        "key": "cast(null as binary)",
-        "headers": "array(named_struct('key', 'h', 'value', cast('y' as binary)))",
-        "timestamp": "timestamp_millis(id + 1)".replace("id", "offset"),
-    }[changed]
-    masked = rows.withColumn(changed, sql.expr(f"if(offset = 7, {other}, {changed})"))
+    root = tmp_path_factory.mktemp("restored") / "data"
+    jobs.restore(spark, rows, str(root))
+    return rows, root
+
+
+def test_unchanged_rows_are_not_written_again(spark: Any, restored: tuple[Any, Path]) -> None:
+    rows, root = restored
+    assert {row.state for row in jobs.restore(spark, rows, str(root)).collect()} == {"unchanged"}
+
+
+@pytest.mark.parametrize("changed", FIELDS)
+def test_unchanged_is_compared_record_by_record(spark: Any, restored: tuple[Any, Path], changed: str) -> None:
+    """Rows with the same offsets and their number, and one other field in one record, are not the same."""
+    rows, root = restored
     with pytest.raises(RequestError, match="t-1: it already exists with other records"):
-        jobs.restore(spark, masked, root)
+        jobs.restore(spark, masked_in(rows, changed), str(root))
+
+
+@pytest.mark.parametrize("changed", FIELDS if IS_DEEP else ["headers"])
+def test_other_rows_replace_those_that_were_there(
+    spark: Any, restored: tuple[Any, Path], tmp_path: Path, changed: str
+) -> None:
+    root = str(shutil.copytree(restored[1], tmp_path / "data"))
+    masked = masked_in(restored[0], changed)
     done = jobs.restore(spark, masked, root, overwrite=True).collect()
     assert {(row.partition, row.state) for row in done} == {(0, "written"), (1, "written")}
     assert {row.state for row in jobs.restore(spark, masked, root).collect()} == {"unchanged"}
+
+
+def masked_in(rows: Any, field: str) -> Any:
+    """Rows of which one has another value in a field."""
+    from pyspark.sql import functions as sql
+
+    return rows.withColumn(field, sql.expr(f"if(offset = 7, {FIELDS[field]}, {field})"))
 
 
 def test_restore_to_a_store_and_from_one(spark: Any, command: Any, examples: Path, tmp_path: Path) -> None:
