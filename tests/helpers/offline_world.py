@@ -12,6 +12,7 @@ from typing import Any
 from crash.images import crash_images
 
 import pylogseg
+from helpers.depth import IS_DEEP
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import CollectingScheduler
@@ -140,12 +141,15 @@ def crashes(command: Command, **own: Any) -> Iterator[tuple[str, MemoryStorage]]
 
 
 def faults(command: Command, **own: Any) -> Iterator[tuple[str, MemoryStorage]]:
-    """The disk behind each failing operation of a command: which it was, and what is on the disk."""
-    for error in (errno.EIO, "short", "sync"):
+    """The disk behind each failing operation of a command: which it was, and what is on the disk.
+
+    In a deep run each of them fails in three ways, else in one of the three.
+    """
+    for turn, error in enumerate((errno.EIO, "short", "sync")):
         counter = FaultyStorage(world(), None, error)  # type: ignore[arg-type]
         run(command, counter, **own)
         assert counter.count
-        for k in range(1, counter.count + 1):
+        for k in range(1, counter.count + 1) if IS_DEEP else range(1 + turn, counter.count + 1, 3):
             inner = world()
             storage = FaultyStorage(inner, k, error)  # type: ignore[arg-type]
             with contextlib.suppress(StorageError):

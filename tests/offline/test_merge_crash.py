@@ -16,6 +16,7 @@ import pytest
 from crash import kills
 from crash.images import crash_images
 from helpers.brokers import NAME, Batch
+from helpers.depth import IS_DEEP
 from helpers.merge_world import SOURCES, Disks, FailingReads, Interrupted, batches_in, disks, flip
 from helpers.offline_world import files
 
@@ -26,9 +27,9 @@ from pylogseg.testing.faults import FaultyStorage
 from pylogseg.testing.memory import MemoryStorage
 
 INTO = "/new/out"
-LIMIT = int(os.environ.get("PYLOGSEG_CRASH_IMAGES", "25"))
+LIMIT = int(os.environ.get("PYLOGSEG_CRASH_IMAGES", "25" if IS_DEEP else "15"))
 #: Of the operations, every so many-th fails; all of them by `PYLOGSEG_CRASH_EVERY=1`.
-EVERY = int(os.environ.get("PYLOGSEG_CRASH_EVERY", "7"))
+EVERY = int(os.environ.get("PYLOGSEG_CRASH_EVERY", "7" if IS_DEEP else "13"))
 ERRORS: list[Any] = [errno.EIO, errno.ENOSPC, "short", "sync"]
 
 
@@ -194,12 +195,12 @@ def test_a_repair_cut_short_loses_nothing() -> None:
     for make in makers:
         counter = make(world.storage(), 0)
         repaired(counter)
-        for k in range(1, counter.count + 1, 6 * EVERY - 5):
+        for k in range(1, counter.count + 1, 5 * EVERY - 4):
             inner = world.storage()
             with contextlib.suppress(StorageError, KeyboardInterrupt):
                 repaired(make(inner, k))
             left.append((f"{counter.error} {k}", inner))
-    assert len(left) > 30
+    assert len(left) > (30 if IS_DEEP else 20)
     for description, disk in left:
         repaired(disk)
         assert batches_in(disk, f"/b1/{NAME}") == every, description
