@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from helpers.depth import IS_DEEP
 
 import pylogseg
 from pylogseg.disk.disk import open_dir
@@ -98,7 +99,7 @@ def test_first_unread(folder: Path) -> None:
     end = log.log_end_offset
     seen = set()
     for stop in (end, end // 2):
-        for offset in range(0, stop + 1, 3):
+        for offset in range(0, stop + 1, 3 if IS_DEEP else 7):
             found, wanted = first_unread(log, offset, stop), unread(folder, offset, stop)
             assert (found.timestamp, not found.why) == wanted, (offset, stop, found)
             seen.add(wanted[1])
