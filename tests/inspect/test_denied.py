@@ -51,7 +51,9 @@ def disk(golden: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         disk = Path(shutil.copytree(golden / "broker-4.3" / "txn" / "data0", Path(scratch) / "data0"))
         for path in (disk, *disk.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
-        CliRunner().invoke(shell, ["verify", str(disk)])  # loads what is loaded on first use
+        # Loads what is loaded on first use: another user may not be able to.
+        CliRunner().invoke(shell, ["verify", str(disk)])
+        pylogseg.report(disk)
         yield disk
 
 
