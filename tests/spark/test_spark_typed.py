@@ -18,9 +18,8 @@ from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.spark import functions
 from pylogseg.spark._compat import VERSION
 from pylogseg.spark.options import parse
-from pylogseg.spark.typed import for_spark
 from pylogseg.values.decoding import decode_column
-from pylogseg.values.forms import in_form
+from pylogseg.values.forms import for_spark, in_form
 
 pytestmark = needs_sources
 COUNT = 500

@@ -22,8 +22,8 @@ from pylogseg.reading.arrow import functions as arrow_functions
 from pylogseg.reading.arrow.functions import RaiseOrNull
 from pylogseg.spark import _compat
 from pylogseg.spark.schema import typed_schema
-from pylogseg.spark.typed import for_spark
 from pylogseg.values.decoding import column_decoder, decoded_column
+from pylogseg.values.forms import for_spark
 
 _RECORD = (
     "key: binary, value: binary, offset: bigint, timestamp: timestamp, timestampType: int, "

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import pyarrow as pa
-
 from pylogseg.disk.disk import open_dir
 from pylogseg.reading.partition import Chunk
 from pylogseg.spark.logs import find_logs
@@ -15,22 +13,8 @@ from pylogseg.spark.plan import plan
 from pylogseg.spark.schema import columns_of
 from pylogseg.spark.task import chunks
 from pylogseg.values.decoding import Decoding, TypedBatches, schemas_disk, typed_batches
+from pylogseg.values.forms import for_spark
 from pylogseg.values.schemas.store import Schemas
-
-
-def for_spark(kind: pa.DataType) -> pa.DataType:
-    """Return the type that Spark has for one of Arrow's: times of day are numbers, as `from_avro` has them."""
-    if pa.types.is_dictionary(kind) or pa.types.is_decimal256(kind):
-        return pa.string()
-    if pa.types.is_fixed_size_binary(kind):
-        return pa.binary()
-    if pa.types.is_unsigned_integer(kind):
-        return pa.int64() if kind.bit_width < 64 else pa.decimal128(20, 0)
-    if pa.types.is_time(kind):
-        return pa.int32() if kind.bit_width == 32 else pa.int64()
-    if pa.types.is_timestamp(kind):
-        return pa.timestamp("us", kind.tz)
-    return pa.duration("us") if pa.types.is_duration(kind) else kind
 
 
 def with_new_schemas(typed: TypedBatches | None, paths: Sequence[str], options: SourceOptions) -> TypedBatches | None:

@@ -45,3 +45,28 @@ def for_polars(kind: pa.DataType) -> pa.DataType:
 def for_duckdb(kind: pa.DataType) -> pa.DataType:
     """Those decimals, and enums: with a dictionary in a struct, duckdb (2.0) tells a table of no filter at all."""
     return pa.string() if pa.types.is_dictionary(kind) else for_polars(kind)
+
+
+def for_spark(kind: pa.DataType) -> pa.DataType:
+    """Return the type that Spark has for one of Arrow's: times of day are numbers, as `from_avro` has them."""
+    if pa.types.is_dictionary(kind) or pa.types.is_decimal256(kind):
+        return pa.string()
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_unsigned_integer(kind):
+        return pa.int64() if kind.bit_width < 64 else pa.decimal128(20, 0)
+    if pa.types.is_time(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    return pa.duration("us") if pa.types.is_duration(kind) else kind
+
+
+def for_tables(kind: pa.DataType) -> pa.DataType:
+    """Return the type that tables of Delta and Iceberg have: as Spark's, and durations are microseconds."""
+    kind = for_spark(kind)
+    if pa.types.is_integer(kind) and kind.bit_width < 32:
+        return pa.int32()
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    return pa.int64() if pa.types.is_duration(kind) else kind
