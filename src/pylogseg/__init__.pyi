@@ -13,6 +13,7 @@ from pylogseg.format.batches import BatchTable as BatchTable
 from pylogseg.format.batches import scan as scan
 from pylogseg.format.records import RecordColumns as RecordColumns
 from pylogseg.format.records import decode as decode
+from pylogseg.lakehouse.lake import lake as lake
 from pylogseg.owned.log import EmbeddedLog as EmbeddedLog
 from pylogseg.owned.manager.manager import LogManager as LogManager
 from pylogseg.owned.manager.settings import BrokerSettings as BrokerSettings

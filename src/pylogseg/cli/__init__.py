@@ -70,6 +70,7 @@ _COMMANDS = {
         "pylogseg.cli.export:export",
         "Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition.",
     ),
+    "lake": ("pylogseg.cli.lake:lake", "Write topics to Delta, Iceberg or DuckLake tables, each record once."),
     "restore": ("pylogseg.cli.restore:restore", "Restore partitions from a backup or an export into a log directory."),
 }
 

@@ -29,6 +29,7 @@ _PACKAGES = (
     "pycryptodome",
     "deltalake",
     "pyiceberg",
+    "sqlalchemy",
 )
 
 

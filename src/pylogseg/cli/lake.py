@@ -1,0 +1,241 @@
+"""`pylogseg lake`: write topics to tables of a lakehouse, each range of the log once."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from pylogseg.cli import common
+from pylogseg.cli.typed import SCHEMA, check_unused, decoding_of, typed_options, wants_schema, whole_disk
+from pylogseg.disk.disk import Disk
+from pylogseg.env.executor import Threads
+from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.lakehouse.lake import LakeOptions, LakeTable, write_tables
+from pylogseg.reading.partition import Throttle
+
+_EPILOG = """\b
+Examples:
+  pylogseg lake /data/kafka orders delta:lake/orders
+  pylogseg lake /data/kafka orders iceberg:lake/kafka.orders --value-as schema
+  pylogseg lake /data/kafka orders iceberg:kafka.orders --catalog prod
+  pylogseg lake /data/kafka orders ducklake:lake.sqlite/orders
+  pylogseg lake /data/kafka 'delta:lake/{topic}' --follow --every 60s
+
+\b
+The table says which offsets it has, in the same commit as its rows. A run goes
+on from there to what is committed in the log: its high watermark, and with
+read_committed its last stable offset. It may be killed anywhere and started
+again, and several may run at once: each range gets into the table once. A run
+that finds nothing new reads nothing.
+
+\b
+TABLE is delta:FOLDER, iceberg:NAMESPACE.TABLE of a catalog that pyiceberg is set
+up for, iceberg:FOLDER/NAMESPACE.TABLE of a catalog in that folder, or
+ducklake:FILE/TABLE. With {topic} in it, each topic gets its own table.
+
+\b
+Columns are topic, partition, offset, timestamp, timestampType, key, value and
+headers; files have one day each. With --value-as schema the value is typed, by
+the schemas of the topic _schemas or of --registry, and what does not decode is
+kept as it is in the table TABLE~dlq; the exit code is 1 then.
+
+\b
+Refused: another topic id under the name, a log that begins above the end of the
+table, a leader epoch that is not in the log's history any more, and a log of
+which records are known to be missing.
+Exit codes: 0 success; 1 damage, missing records or dead letters; 2 wrong usage,
+refused, or a disk error; 130 interrupted.
+"""
+_AS = click.Choice(["bytes", SCHEMA])
+
+
+def _parse_every(text: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", text.strip())
+    if match is None:
+        raise RequestError(f"invalid time {text!r}: expected 60s, 5m or 1h")
+    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"]
+
+
+def _parse_property(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise RequestError(f"invalid property {text!r}: expected KEY=VALUE")
+    return name, value
+
+
+@click.command(epilog=_EPILOG)
+@lambda function: common.selection_options(function, last=" TABLE")
+@click.option("--value-as", type=_AS, default="bytes", show_default=True, help="How values are written.")
+@click.option("--key-as", type=_AS, default="bytes", show_default=True, help="How keys are written.")
+@typed_options
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+    help="read_committed leaves out aborted transactions, and ends before an open one.",
+)
+@click.option(
+    "--to-end",
+    is_flag=True,
+    help="Go on to the end of the log, above the high watermark: of a broker that does not come back.",
+)
+@click.option(
+    "--on-corrupt",
+    type=click.Choice(["raise", "skip"]),
+    default="raise",
+    show_default=True,
+    help="At damage: raise an error, or leave it out; no later run comes back to it.",
+)
+@click.option(
+    "--force", is_flag=True, help="Go on where offsets are missing: deleted before they were written, or lost."
+)
+@click.option("--clean", is_flag=True, help="Remove files that killed runs left, and that are in no table.")
+@click.option("--catalog", metavar="NAME", help="Iceberg: the catalog in pyiceberg's settings.")
+@click.option(
+    "properties",
+    "--catalog-property",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=lambda ctx, param, values: dict(map(_parse_property, values)),
+    help="Iceberg: a property of the catalog, such as uri=...; repeatable.",
+)
+@click.option("--follow", "-f", is_flag=True, help="Go on with what is appended, until interrupted.")
+@click.option(
+    "--every", callback=common.parsed(_parse_every), default="60s", show_default=True, help="With --follow: how often."
+)
+@click.option(
+    "--file-size",
+    callback=common.parsed(common.parse_size),
+    default="256Mi",
+    show_default=True,
+    metavar="SIZE",
+    help="About the size of files.",
+)
+@click.option(
+    "--commit-size",
+    callback=common.parsed(common.parse_size),
+    default="2Gi",
+    show_default=True,
+    metavar="SIZE",
+    help="Commit after so many bytes of the log.",
+)
+@common.rate_option
+@common.json_option
+@common.jobs_option
+def lake(
+    arguments: tuple[str, ...],
+    topic: tuple[str, ...],
+    partition: tuple[int, ...],
+    value_as: str,
+    key_as: str,
+    schema: str | None,
+    registry: str | None,
+    message: str | None,
+    isolation_level: Any,
+    to_end: bool,
+    on_corrupt: Any,
+    force: bool,
+    clean: bool,
+    catalog: str | None,
+    properties: dict[str, str],
+    follow: bool,
+    every: float,
+    file_size: int,
+    commit_size: int,
+    max_bytes_per_second: int | None,
+    as_json: bool,
+    jobs: int,
+) -> None:
+    """Write topics to Delta, Iceberg or DuckLake tables, each record once."""
+    *arguments_of_log, table = arguments
+    if not arguments_of_log:
+        raise click.UsageError("expected a path and a table")
+    given = {"schema": schema, "registry": registry, "message": message}
+    which = wants_schema(key_as, value_as)
+    check_unused(which, given, "--value-as")
+    options = LakeOptions(
+        isolation_level,
+        decoding_of(which, given) if which else None,
+        on_corrupt,
+        to_end,
+        force,
+        clean,
+        file_size,
+        commit_size,
+        None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
+        catalog,
+        properties,
+    )
+    while True:
+        code = _round(arguments_of_log, (topic, partition), table, options, jobs, as_json, quiet=follow)
+        if not follow:
+            break
+        time.sleep(every)
+    if code:
+        click.get_current_context().exit(code)
+
+
+def _round(
+    arguments: Sequence[str],
+    names: tuple[Sequence[str], Sequence[int]],
+    table: str,
+    options: LakeOptions,
+    jobs: int,
+    as_json: bool,
+    *,
+    quiet: bool,
+) -> int:
+    """Write what there is now; return the exit code."""
+    chosen = common.select(arguments, *names)
+    parts = Disk((), tuple(chosen.live_partitions()), chosen.disk.loose, is_named=bool(chosen.choice.names))
+    whole = chosen.disk if options.decoding is None else whole_disk(arguments)
+    code, is_damaged = 0, False
+    with common.progress(0, "writing") as advance:
+        for done in write_tables(whole, parts, table, options, Threads(jobs), advance):
+            if as_json or not quiet or done.commits or done.error is not None:
+                common.try_print(_print, done, as_json)
+            is_damaged |= common.report_gaps(done.gaps)
+            is_damaged |= common.report_lacking(done.missing)
+            is_damaged |= done.dead_letters > 0
+            if done.error is not None:
+                common.complain(common.remedy(done.error))
+                code = max(code, 1 if isinstance(done.error, CorruptionError) else 2)
+    return max(code, int(is_damaged))
+
+
+def _print(done: LakeTable, as_json: bool) -> None:
+    if as_json:
+        common.print_json(_row(done))
+        return
+    counts = [f"{common.count_text(done.records, 'record')} in {common.count_text(done.files, 'file')}"]
+    counts += [common.size_text(done.size)] if done.files else []
+    counts += (
+        [f"{common.count_text(done.dead_letters, 'dead letter')} in {done.table}~dlq"] if done.dead_letters else []
+    )
+    waiting = sum(done.waiting.values())
+    counts += [f"{common.count_text(waiting, 'offset')} not committed in the log yet"] if waiting else []
+    counts += [f"{common.count_text(len(done.removed), 'file')} of killed runs removed"] if done.removed else []
+    click.echo(f"{done.table}: {', '.join(counts)}")
+
+
+def _row(done: LakeTable) -> dict[str, Any]:
+    return {
+        "topic": done.topic,
+        "table": done.table,
+        "records": done.records,
+        "deadLetters": done.dead_letters,
+        "files": done.files,
+        "size": done.size,
+        "commits": done.commits,
+        "partitions": [
+            {"partition": number, "firstOffset": first, "nextOffset": following, "waiting": done.waiting.get(number, 0)}
+            for number, (first, following) in sorted(done.offsets.items())
+        ],
+        "removed": done.removed,
+        "error": None if done.error is None else str(done.error),
+    }

@@ -1,0 +1,197 @@
+"""Delta tables, by deltalake."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction
+
+from pylogseg.errors import RequestError
+from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Covered, Ledger
+from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Offsets, differences, offsets_of
+
+#: The column that the table is partitioned by: Delta has no partitions by an expression.
+DATE = "date"
+_LOOK_BACK = 50
+_FIRST_DAY = (datetime.date.min - datetime.date(1970, 1, 1)).days
+_LAST_DAY = (datetime.date.max - datetime.date(1970, 1, 1)).days
+_NO_DAY = "__HIVE_DEFAULT_PARTITION__"
+
+
+class DeltaSink:
+    """See `Sink`. A commit is a version of the table's log, which only one writer can make."""
+
+    def __init__(self, path: str) -> None:
+        self._path = os.path.abspath(path)
+        self._table: Any = None
+
+    @property
+    def name(self) -> str:
+        """See `Sink`."""
+        return f"delta:{self._path}"
+
+    @property
+    def folder(self) -> Path:
+        """See `Sink`."""
+        return Path(self._path)
+
+    def load(self, partitions: Iterable[int]) -> Ledger | None:
+        """See `Sink`."""
+        self._table = DeltaTable(self._path) if DeltaTable.is_deltatable(self._path) else None
+        return None if self._table is None else self._newest(list(partitions))
+
+    def _newest(self, partitions: list[int]) -> Ledger | None:
+        """The ledger of the newest commit that has one: a restored version goes on from where that one was."""
+        table, below = self._table, self._table.version()
+        for limit in (_LOOK_BACK, None):
+            for commit in table.history(limit):
+                if commit["version"] > below:
+                    continue
+                if LEDGER in commit:
+                    return Ledger.parse(commit[LEDGER], self.name)
+                if commit["operation"] == "RESTORE":
+                    below = int(commit["operationParameters"]["version"])
+        return self._of_transactions(partitions)
+
+    def _of_transactions(self, partitions: list[int]) -> Ledger | None:
+        """The ledger by application versions, which stay when old commits are removed from the log."""
+        settings = self._table.metadata().configuration
+        topic_id = settings.get(TOPIC_ID)
+        if topic_id is None:
+            return None
+        about = json.loads(topic_id)
+        found = {}
+        for number in partitions:
+            following = self._table.transaction_version(_application(about["id"], number))
+            if following is not None:
+                epoch = self._table.transaction_version(_application(about["id"], number, "epoch"))
+                found[number] = Covered(0, following, -1 if epoch is None else epoch)
+        return Ledger(about["topic"], about["id"], about["isolation"], "", found) if found else None
+
+    @property
+    def is_there(self) -> bool:
+        """See `Sink`."""
+        return self._table is not None
+
+    def make(self, schema: pa.Schema, ledger: Ledger) -> None:
+        """See `Sink`."""
+        about = {"topic": ledger.topic, "id": ledger.topic_id, "isolation": ledger.isolation_level}
+        try:
+            DeltaTable.create(
+                self._path,
+                schema=schema.append(pa.field(DATE, pa.date32())),
+                mode="ignore",
+                partition_by=[DATE],
+                configuration={TOPIC_ID: json.dumps(about)},
+                raise_if_key_not_exists=False,  # the name is not one of Delta's own
+            )
+        except CommitFailedError as error:
+            raise ConflictError(f"{self.name}: {error}") from error
+
+    def open(self, schema: pa.Schema, is_new: bool) -> FilePlace:
+        """See `Sink`."""
+        table = self._table
+        if is_new and TOPIC_ID not in table.metadata().configuration:
+            raise RequestError(f"{self.name}: somebody else made this table: write another one")
+        found = differences(pa.schema(table.schema().to_arrow()), schema)
+        if found or table.metadata().partition_columns != [DATE]:
+            why = "; ".join(found) or f"it is not partitioned by {DATE}"
+            raise RequestError(f"{self.name}: {why}: write another table")
+        return FilePlace(self.folder, schema, _folder_of)
+
+    def commit(self, files: Sequence[NewFile], ledger: Ledger) -> None:
+        """See `Sink`."""
+        table = self._table
+        transactions = []
+        for number, extent in ledger.partitions.items():
+            application = _application(ledger.topic_id, number)
+            if table.transaction_version(application) != extent.next_offset:
+                transactions.append(Transaction(application, extent.next_offset))
+                if extent.epoch >= 0:
+                    transactions.append(Transaction(_application(ledger.topic_id, number, "epoch"), extent.epoch))
+        try:
+            table.create_write_transaction(
+                [self._action(each) for each in files],
+                "append",
+                table.schema(),
+                [DATE],
+                # No retry: another commit may be that of a run like this one, and rows do not conflict.
+                commit_properties=CommitProperties({LEDGER: ledger.text}, 0, transactions),
+                post_commithook_properties=PostCommitHookProperties(create_checkpoint=True),
+            )
+        except CommitFailedError as error:
+            raise ConflictError(f"{self.name}: {error}") from error
+        # Not the newest: a commit of others that has followed since is one that the next of ours must not pass over.
+        table.load_as_version(table.version() + 1)
+
+    def _action(self, file: NewFile) -> AddAction:
+        day = _date_of(file.day)
+        return AddAction(
+            path=file.path.relative_to(self._path).as_posix(),
+            size=file.size,
+            partition_values={DATE: None if day is None else day.isoformat()},
+            modification_time=int(file.path.stat().st_mtime * 1000),
+            data_change=True,
+            stats=json.dumps(_stats(file)),
+        )
+
+    def offsets(self, first: dict[int, int]) -> Offsets:
+        """See `Sink`."""
+        rows = self._table.to_pyarrow_dataset()
+        wanted = pc.scalar(False)
+        for number, offset in first.items():
+            wanted |= (pc.field("partition") == number) & (pc.field("offset") >= offset)
+        return offsets_of(rows.to_table(columns=["partition", "offset"], filter=wanted))
+
+    def files(self) -> Collection[Path]:
+        """See `Sink`: those of each commit and checkpoint that is still in the log."""
+        log = Path(self._path, "_delta_log")
+        found: set[str] = set()
+        for path in log.glob("*.json"):
+            for line in path.read_text(encoding="utf-8").splitlines():
+                action = json.loads(line)
+                found.update(action[kind]["path"] for kind in ("add", "remove") if kind in action)
+        for path in log.glob("*.checkpoint*.parquet"):
+            names = pq.read_schema(path).names
+            for kind in ("add", "remove"):
+                if kind in names:
+                    paths = pc.struct_field(pq.read_table(path, columns=[f"{kind}.path"]).column(kind), "path")
+                    found.update(each for each in paths.to_pylist() if each)
+        return {Path(self._path, each) for each in found}
+
+
+def _application(topic_id: str | None, partition: int, what: str = "") -> str:
+    return f"pylogseg:{topic_id}:{partition}{':' if what else ''}{what}"
+
+
+def _date_of(day: int) -> datetime.date | None:
+    return datetime.date(1970, 1, 1) + datetime.timedelta(day) if _FIRST_DAY <= day <= _LAST_DAY else None
+
+
+def _folder_of(day: int) -> str:
+    return f"{DATE}={_date_of(day) or _NO_DAY}"
+
+
+def _stats(file: NewFile) -> dict[str, Any]:
+    """What readers leave out files by: offsets and partitions; times that fit no calendar are left out."""
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    for i in range(file.metadata.num_columns):
+        columns = [group.column(i) for group in groups]
+        name = columns[0].path_in_schema if columns else ""
+        if name not in ("partition", "offset") or not all(each.is_stats_set for each in columns):
+            continue
+        least[name] = min(each.statistics.min for each in columns)
+        most[name] = max(each.statistics.max for each in columns)
+    return {"numRecords": file.rows, "minValues": least, "maxValues": most, "nullCount": dict.fromkeys(least, 0)}

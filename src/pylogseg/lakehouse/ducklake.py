@@ -1,0 +1,187 @@
+"""Tables of DuckLake, by duckdb and its extension."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from pylogseg.env.interrupts import held_back
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.lakehouse.ledger import Ledger
+from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Offsets, differences, offsets_of
+
+#: A table of the catalog that has a row for each table: its ledger. DuckLake commits to several tables at once.
+_LEDGERS = "pylogseg_ledgers"
+
+
+class DuckLakeSink:
+    """See `Sink`. A commit replaces the row of the ledger, which of several transactions only one can do."""
+
+    def __init__(self, catalog: str, table: str) -> None:
+        if not catalog:
+            raise RequestError(f"ducklake:{table}: expected ducklake:FILE/TABLE, where FILE is the catalog")
+        self._file, self._table = os.path.abspath(catalog), table
+        self._data = Path(f"{self._file}.files")
+        self._connection: Any = None
+        self._before = ""
+
+    @property
+    def name(self) -> str:
+        """See `Sink`."""
+        return f"ducklake:{self._file}/{self._table}"
+
+    @property
+    def folder(self) -> Path:
+        """See `Sink`."""
+        return self._data / "main" / self._table
+
+    def _run(self, statement: str, *values: Any) -> Any:
+        with held_back():
+            return self._connection.execute(statement, list(values))
+
+    def _attach(self) -> None:
+        os.makedirs(os.path.dirname(self._file), exist_ok=True)
+        connection = duckdb.connect()
+        _load(connection, "ducklake")
+        kind = ""
+        if self._file.endswith((".sqlite", ".db")):
+            _load(connection, "sqlite_scanner")
+            kind = "sqlite:"
+        where = f"ducklake:{kind}{self._file}".replace("'", "''")
+        data = f"{self._data}/".replace("'", "''")
+        try:
+            # A row that lies in the catalog itself can be deleted by two transactions at once.
+            connection.execute(f"attach '{where}' as lake (data_path '{data}', data_inlining_row_limit 0)")
+        except duckdb.Error as error:
+            if kind and _is_conflict(error):  # another run makes the catalog, or commits to it
+                raise ConflictError(f"{self.name}: {error}") from error
+            hint = "" if kind else "; several may use a catalog at once if the name of its file ends in .sqlite"
+            raise StorageError(self._file, "open", f"{error}{hint}") from error
+        self._connection = connection
+
+    def load(self, partitions: Iterable[int]) -> Ledger | None:
+        """See `Sink`."""
+        if self._connection is None:
+            self._attach()
+        self._rollback()
+        self._before = ""
+        if not self._has(_LEDGERS):
+            return None
+        row = self._run(f"select ledger from lake.{_LEDGERS} where name = ?", self._table).fetchone()
+        self._before = "" if row is None else row[0]
+        return Ledger.parse(self._before, self.name) if self._before else None
+
+    def _rollback(self) -> None:
+        with contextlib.suppress(duckdb.TransactionException):  # there was none
+            self._run("rollback")
+
+    def _has(self, table: str) -> bool:
+        found = self._run("select 1 from duckdb_tables() where database_name = 'lake' and table_name = ?", table)
+        return found.fetchone() is not None
+
+    @property
+    def is_there(self) -> bool:
+        """See `Sink`."""
+        return self._has(self._table)
+
+    def open(self, schema: pa.Schema, is_new: bool) -> FilePlace:
+        """See `Sink`."""
+        ledgers = (
+            self._run(f"select 1 from lake.{_LEDGERS} where name = ?", self._table) if self._has(_LEDGERS) else None
+        )
+        if ledgers is None or ledgers.fetchone() is None:
+            raise RequestError(f"{self.name}: somebody else made this table: write another one")
+        found = differences(self._run(f"from lake.{_quoted(self._table)} limit 0").to_arrow_table().schema, schema)
+        if found:
+            raise RequestError(f"{self.name}: {'; '.join(found)}: write another table")
+        return FilePlace(self.folder, schema, _folder_of)
+
+    def _has_ledger(self) -> bool:
+        if not self._has(_LEDGERS):
+            return False
+        return self._run(f"select 1 from lake.{_LEDGERS} where name = ?", self._table).fetchone() is not None
+
+    def make(self, schema: pa.Schema, ledger: Ledger) -> None:
+        """See `Sink`."""
+        try:
+            self._run("begin")
+            if not self._has(_LEDGERS):
+                self._run(f"create table lake.{_LEDGERS} (name varchar, ledger varchar)")
+            self._connection.register("columns_of_rows", schema.empty_table())
+            self._run(f"create table lake.{_quoted(self._table)} as from columns_of_rows")
+            self._run(f"insert into lake.{_LEDGERS} values (?, '')", self._table)
+            self._run("commit")
+        except duckdb.Error as error:
+            self._rollback()
+            if not _is_conflict(error) and not isinstance(error, duckdb.CatalogException):
+                raise
+            raise ConflictError(f"{self.name}: {error}") from error
+        finally:
+            self._connection.unregister("columns_of_rows")
+
+    def commit(self, files: Sequence[NewFile], ledger: Ledger) -> None:
+        """See `Sink`."""
+        try:
+            self._run("begin")
+            gone = self._run(
+                f"delete from lake.{_LEDGERS} where name = ? and ledger = ?", self._table, self._before
+            ).fetchone()
+            if gone is None or gone[0] != 1:
+                self._run("rollback")
+                raise ConflictError(f"{self.name}: its ledger has changed")
+            self._run(f"insert into lake.{_LEDGERS} values (?, ?)", self._table, ledger.text)
+            for file in files:
+                self._run("call ducklake_add_data_files('lake', ?, ?)", self._table, str(file.path))
+            extra = json.dumps({"pylogseg": ledger.commit})
+            self._run("call lake.set_commit_message('pylogseg', 'lake', extra_info => ?)", extra)
+            self._run("commit")
+        except duckdb.Error as error:
+            self._rollback()
+            if not _is_conflict(error):
+                raise
+            raise ConflictError(f"{self.name}: {error}") from error
+        self._before = ledger.text
+
+    def offsets(self, first: dict[int, int]) -> Offsets:
+        """See `Sink`."""
+        wanted = " or ".join(f'(partition = {number} and "offset" >= {offset})' for number, offset in first.items())
+        rows = self._run(f'select partition, "offset" from lake.{_quoted(self._table)} where {wanted or "false"}')
+        return offsets_of(rows.to_arrow_table())
+
+    def files(self) -> Collection[Path]:
+        """See `Sink`: those of all snapshots."""
+        rows = self._run("select path, path_is_relative from __ducklake_metadata_lake.ducklake_data_file").fetchall()
+        return {self.folder / path if relative else Path(path) for path, relative in rows}
+
+
+def _load(connection: Any, extension: str) -> None:
+    try:
+        connection.load_extension(extension)
+    except duckdb.Error:
+        try:
+            connection.install_extension(extension)
+            connection.load_extension(extension)
+        except duckdb.Error as error:
+            raise RequestError(
+                f"duckdb has no extension {extension}, and it cannot be fetched: {str(error).splitlines()[0]}"
+            ) from error
+
+
+def _is_conflict(error: Exception) -> bool:
+    """Whether another transaction came first, or has a catalog in SQLite at this moment."""
+    return isinstance(error, duckdb.TransactionException) or "database is locked" in str(error)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _folder_of(day: int) -> str:
+    return f"day={day}"

@@ -1,0 +1,257 @@
+"""The rows of a range of the log as Parquet files, each of one day; they are no part of a table until a commit."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pylogseg.env.beside import create
+from pylogseg.env.executor import Advance
+from pylogseg.lakehouse.sinks import UNMEASURED, FilePlace, NewFile, Offsets, is_plain
+from pylogseg.reading.log_reader import ReadScope
+from pylogseg.reading.logs import LogFiles
+from pylogseg.reading.partition import OPEN_END, ReadOptions
+from pylogseg.reading.ranges import Task, url_of
+from pylogseg.reading.scan import LogScan
+from pylogseg.values.decoding import TypedBatches
+from pylogseg.walker.gaps import Gap
+
+#: Of rows; those of dead letters have `REASON` besides.
+COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+REASON = "error"
+#: Name of a file: topic id, partition and offset that it begins with, run, number.
+_NAME = re.compile(r"(?P<topic>[\w-]+)\.(?P<partition>\d+)\.(?P<first>\d{20})\.(?P<run>[0-9a-f]{32})-\d+\.parquet")
+_DAY_US = 86_400_000_000
+#: Files that are open at the same time: a timestamp may be anything, and each file holds a row group in memory.
+_OPEN_FILES = 16
+_ROW_GROUP_BYTES = 64 << 20
+_ROW_GROUP_ROWS = 1 << 20
+_CODEC = "zstd"
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """How the tasks of a commit are written; it may travel to another process."""
+
+    options: ReadOptions
+    rows: FilePlace
+    prefix: str  #: Of names of files.
+    run: str
+    file_bytes: int
+    typed: TypedBatches | None = None
+    dead: FilePlace | None = None  #: Of what does not decode.
+    #: Of dead letters that were committed, when the rows beside them were not: a run was killed in between.
+    dead_offsets: Offsets = field(default_factory=dict)
+
+
+@dataclass
+class Written:
+    """The result of a task."""
+
+    rows: list[NewFile]
+    dead: list[NewFile]
+    gaps: list[Gap]
+
+
+def write_task(work: tuple[int, Task, tuple[LogFiles, ...]], advance: Advance, how: FileOptions) -> Written:
+    """Write the files of a task, which has a number in its commit; runs in a thread, or in another process."""
+    number, task, logs = work
+    options = replace(how.options, gaps=[], on_bytes=advance)
+    scan = LogScan(ReadScope(logs, (0, OPEN_END), (None, None), None, options), COLUMNS)
+    name = f"{how.prefix}.{task[0].partition}.{task[0].first_offset:020d}.{how.run}-{number}"
+    found = scan.batches(task, COLUMNS, scan.memory(COLUMNS), None)
+    with DayFiles(how.rows, name, how.file_bytes) as rows:
+        if how.typed is None or how.dead is None:
+            rows.write_all(found)
+            return Written(rows.finish(), [], scan.gaps)
+        with DayFiles(how.dead, name, how.file_bytes) as dead:
+            for batch in found:
+                for good, bad in _told_apart(batch, how.typed):
+                    rows.write(_without(good, how.dead_offsets))
+                    dead.write(_without(bad, how.dead_offsets))
+            return Written(rows.finish(), dead.finish(), scan.gaps)
+
+
+def dead_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of dead letters, by those of plain rows."""
+    return schema.append(pa.field(REASON, pa.string()))
+
+
+def typed_schema(typed: TypedBatches) -> pa.Schema:
+    """Return the columns of rows that are decoded."""
+    return pa.schema([each for each in typed.schema() if not _is_beside(each.name, typed)])
+
+
+def _is_beside(name: str, typed: TypedBatches) -> bool:
+    return typed.source_of(name) != name
+
+
+def _told_apart(batch: pa.RecordBatch, typed: TypedBatches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """Yield the decoded rows of a batch, and as they are in the log, with the reason, those that do not decode."""
+    first = 0
+    for made in typed.batches([batch]):
+        raw = batch.slice(first, made.num_rows)
+        first += made.num_rows
+        reason = pc.coalesce(*(made.column(f"{name}Error") for name in typed.decoders))
+        rows = made.select([name for name in made.schema.names if not _is_beside(name, typed)])
+        good = pc.is_null(reason)
+        dead = pa.RecordBatch.from_arrays([*raw.columns, reason], schema=dead_schema(raw.schema))
+        if reason.null_count == len(reason):
+            yield rows, dead.slice(0, 0)
+        else:
+            yield rows.filter(good), dead.filter(pc.invert(good))
+
+
+def _without(batch: pa.RecordBatch, offsets: Offsets) -> pa.RecordBatch:
+    """Leave out rows of some offsets: their dead letters were committed, whatever they decode to now."""
+    if not offsets or not batch.num_rows:
+        return batch
+    partition, offset = (batch.column(name).to_numpy() for name in ("partition", "offset"))
+    keep = np.ones(batch.num_rows, np.bool_)
+    for number, gone in offsets.items():
+        keep &= (partition != number) | ~np.isin(offset, gone)
+    return batch if keep.all() else batch.filter(pa.array(keep))
+
+
+class DayFiles:
+    """Writes rows to a file for each day, and another one where a file is large enough; what is not finished goes."""
+
+    def __init__(self, place: FilePlace, name: str, file_bytes: int) -> None:
+        self._place, self._name, self._file_bytes = place, name, file_bytes
+        self._open: OrderedDict[int, _OneFile] = OrderedDict()
+        self._done: list[NewFile] = []
+        self._count = 0
+        self._paths: list[Path] = []
+        self._is_finished = False
+
+    def __enter__(self) -> DayFiles:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if not self._is_finished:
+            for file in self._open.values():
+                file.abandon()
+            for path in self._paths:
+                path.unlink(missing_ok=True)
+
+    def write_all(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write the rows of some batches."""
+        for batch in batches:
+            self.write(batch)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write the rows of a batch."""
+        if not batch.num_rows:
+            return
+        days = batch.column("timestamp").cast(pa.int64()).to_numpy() // _DAY_US
+        if days.min() == days.max():
+            self._write(int(days[0]), batch)
+            return
+        for day in np.unique(days).tolist():
+            self._write(day, batch.filter(pa.array(days == day)))
+
+    def _write(self, day: int, batch: pa.RecordBatch) -> None:
+        file = self._open.pop(day, None) or self._begun(day)
+        self._open[day] = file  # the last one that was written to
+        if file.write(batch) >= self._file_bytes:
+            self._done.append(self._open.pop(day).close())
+
+    def _begun(self, day: int) -> _OneFile:
+        if len(self._open) == _OPEN_FILES:
+            self._done.append(self._open.popitem(last=False)[1].close())
+        folder = self._place.folder / self._place.by_day(day)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._paths.append(folder / f"{self._name}{self._count:05d}.parquet")
+        self._count += 1
+        return _OneFile(self._paths[-1], day, self._place.schema)
+
+    def finish(self) -> list[NewFile]:
+        """Write what waits, and return all files."""
+        while self._open:
+            self._done.append(self._open.popitem(last=False)[1].close())
+        self._is_finished = True
+        return self._done
+
+
+class _OneFile:
+    """A file that is written: row groups of many batches, since one batch is too small for one."""
+
+    def __init__(self, path: Path, day: int, schema: pa.Schema) -> None:
+        self._path, self._day, self._schema = path, day, schema
+        self._file = create(path)
+        leaves = [name for name in schema.names if name not in UNMEASURED] if is_plain(schema) else True
+        self._writer = pq.ParquetWriter(
+            self._file, schema, compression=_CODEC, use_dictionary=leaves, write_statistics=leaves, store_schema=False
+        )
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = self._waiting_rows = self._waiting_bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> int:
+        """Write rows; return about how large the file is by now."""
+        self._waiting.append(batch)
+        self._rows += batch.num_rows
+        self._waiting_rows += batch.num_rows
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes >= _ROW_GROUP_BYTES or self._waiting_rows >= _ROW_GROUP_ROWS:
+            self._flush()
+        return self._file.tell()
+
+    def _flush(self) -> None:
+        if self._waiting:
+            columns = pa.Table.from_batches(self._waiting).columns
+            made = pa.Table.from_arrays(
+                [column.cast(field.type) for column, field in zip(columns, self._schema, strict=True)],
+                schema=self._schema,
+            )
+            self._writer.write_table(made, row_group_size=max(self._waiting_rows, 1))
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+
+    def close(self) -> NewFile:
+        """End the file; its bytes are on the disk then, as those of a commit will be."""
+        self._flush()
+        self._writer.close()
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        size = self._file.tell()
+        self._file.close()
+        return NewFile(self._path, self._rows, size, self._day, pq.read_metadata(self._path))
+
+    def abandon(self) -> None:
+        """Leave the file as it is."""
+        self._file.close()
+
+
+def logs_for(task: Task, logs: Mapping[str, LogFiles]) -> tuple[LogFiles, ...]:
+    """Return the logs of the segments of a task, by `log_key`."""
+    return tuple(logs[folder] for folder in dict.fromkeys(each.folder for each in task))
+
+
+def log_key(log: LogFiles) -> str:
+    """Return what `Range.folder` says of the segments of a log."""
+    segment = log.segments[0]
+    return url_of(segment.files, segment.path).replace(os.sep, "/").rpartition("/")[0]
+
+
+def orphans(folder: Path, committed: Mapping[int, int], known: Iterable[Path]) -> list[Path]:
+    """Return files of runs that died: of this name, in no state of the table, and too late to be committed.
+
+    A commit is refused that begins below what the ledger has, so such a file is of no run that is still going.
+    """
+    there = {Path(os.path.abspath(path)) for path in known}
+    found = []
+    for path in sorted(folder.rglob("*.parquet")):
+        name = _NAME.fullmatch(path.name)
+        if name is None or Path(os.path.abspath(path)) in there:
+            continue
+        if int(name["first"]) < committed.get(int(name["partition"]), 0):
+            found.append(path)
+    return found

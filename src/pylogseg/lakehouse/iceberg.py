@@ -1,0 +1,234 @@
+"""Iceberg tables, by pyiceberg."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
+from pyiceberg.exceptions import NoSuchTableError as NoTable
+from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, EqualTo, GreaterThanOrEqual, Or
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+    schema_to_pyarrow,
+)
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import DataFileContent, FileFormat
+from pyiceberg.transforms import DayTransform
+from pyiceberg.typedef import Record
+
+from pylogseg.errors import RequestError
+from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Ledger
+from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Offsets, differences, is_plain, offsets_of
+
+_DAY = "timestamp_day"
+_MOMENT_SECONDS = 0.2
+_SEQUENCE = "pylogseg.sequence-number"
+#: The library's own retries put rows into a table that has changed: another commit may have the same ones.
+_PROPERTIES = {"commit.retry.num-retries": "0"}
+_METRICS = "write.metadata.metrics.column."
+#: Of a table whose files have no statistics of these.
+_UNMEASURED = {f"{_METRICS}{name}": "none" for name in ("value", "headers.element.key", "headers.element.value")}
+
+
+class IcebergSink:
+    """See `Sink`. A commit is a snapshot, which the catalog takes only if the table still has the one before it."""
+
+    def __init__(self, catalog: str | None, table: str, properties: Mapping[str, str]) -> None:
+        namespace, dot, name = table.partition(".")
+        if not dot or not namespace or not name:
+            raise RequestError(f"iceberg:{table}: expected NAMESPACE.TABLE, such as iceberg:kafka.orders")
+        self._identifier = namespace, name
+        self._catalog = load_catalog(catalog, **properties)
+        self._table: Any = None
+
+    @classmethod
+    def in_folder(cls, folder: str, table: str) -> IcebergSink:
+        """Return a table of a catalog in SQLite, in a folder of this machine."""
+        folder = os.path.abspath(folder)
+        os.makedirs(folder, exist_ok=True)
+        where = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": Path(folder).as_uri()}
+        try:
+            return cls("pylogseg", table, where)
+        except Exception:  # another run makes the catalog's tables at this moment
+            time.sleep(_MOMENT_SECONDS)
+            return cls("pylogseg", table, where)
+
+    @property
+    def name(self) -> str:
+        """See `Sink`."""
+        return f"iceberg:{'.'.join(self._identifier)}"
+
+    @property
+    def folder(self) -> Path:
+        """See `Sink`."""
+        return _local(self._table.location()) / "data"
+
+    def load(self, partitions: Iterable[int]) -> Ledger | None:
+        """See `Sink`."""
+        try:
+            self._table = self._catalog.load_table(self._identifier)
+        except NoTable:
+            self._table = None
+            return None
+        return self._newest()
+
+    def _newest(self) -> Ledger | None:
+        """The ledger of the newest snapshot that has one, along its ancestors: others' commits do not hide it."""
+        oldest = None
+        for snapshot in self._ancestors():
+            text = None if snapshot.summary is None else snapshot.summary.additional_properties.get(LEDGER)
+            if text is not None:
+                return Ledger.parse(text, self.name)
+            oldest = snapshot
+        # Snapshots may have expired, also that of the newest ledger, which the table's properties repeat.
+        text, number = (self._table.properties.get(key) for key in (LEDGER, _SEQUENCE))
+        if oldest is None or text is None:
+            return None
+        if number is not None and int(number) > (oldest.sequence_number or 0):
+            raise RequestError(
+                f"{self.name}: it was set back to a snapshot from before the newest ledger, and the snapshots that "
+                "have an older one were expired: nothing says which offsets it has; write another table"
+            )
+        return Ledger.parse(text, self.name)
+
+    def _ancestors(self) -> Iterator[Any]:
+        snapshot = self._table.current_snapshot()
+        while snapshot is not None:
+            yield snapshot
+            above = snapshot.parent_snapshot_id
+            snapshot = None if above is None else self._table.snapshot_by_id(above)
+
+    @property
+    def is_there(self) -> bool:
+        """See `Sink`."""
+        return self._table is not None
+
+    def open(self, schema: pa.Schema, is_new: bool) -> FilePlace:
+        """See `Sink`."""
+        table = self._table
+        if is_new and TOPIC_ID not in table.properties:
+            raise RequestError(f"{self.name}: somebody else made this table: write another one")
+        if differences(schema_to_pyarrow(table.schema()), schema):
+            self._table = table = self._widened(schema)
+        found = differences(schema_to_pyarrow(table.schema()), schema)
+        fields = [(each.name, str(each.transform)) for each in table.spec().fields]
+        if found or fields != [(_DAY, "day")]:
+            why = "; ".join(found) or "it is not partitioned by day of timestamp alone"
+            raise RequestError(f"{self.name}: {why}: write another table")
+        with_ids = _with_ids(schema, schema_to_pyarrow(table.schema(), include_field_ids=True))
+        return FilePlace(self.folder, with_ids, _folder_of)
+
+    def _widened(self, schema: pa.Schema) -> Any:
+        """Add columns that rows have, if the table still is as it was."""
+        transaction = self._table.transaction()
+        try:
+            with transaction.update_schema() as update:
+                update.union_by_name(schema)
+            return transaction.commit_transaction()
+        except CommitFailedException as error:
+            raise ConflictError(f"{self.name}: {error}") from error
+
+    def make(self, schema: pa.Schema, ledger: Ledger) -> None:
+        """See `Sink`."""
+        try:
+            self._create(schema, ledger)
+        except Exception:  # another run makes the same at this moment, which catalogs say in many ways
+            time.sleep(_MOMENT_SECONDS)
+            if not self._catalog.table_exists(self._identifier):
+                self._create(schema, ledger)
+
+    def _create(self, schema: pa.Schema, ledger: Ledger) -> None:
+        with contextlib.suppress(NamespaceAlreadyExistsError):
+            self._catalog.create_namespace(self._identifier[0])
+        properties = {**_PROPERTIES, TOPIC_ID: str(ledger.topic_id), **(_UNMEASURED if is_plain(schema) else {})}
+        made = self._catalog.create_table_transaction(self._identifier, schema, properties=properties)
+        with made.update_spec() as update:
+            update.add_field("timestamp", DayTransform(), _DAY)
+        made.commit_transaction()
+
+    def commit(self, files: Sequence[NewFile], ledger: Ledger) -> None:
+        """See `Sink`."""
+        table = self._table
+        transaction = table.transaction()
+        number = str(table.metadata.last_sequence_number + 1)
+        transaction.set_properties({**_PROPERTIES, LEDGER: ledger.text, _SEQUENCE: number})
+        try:
+            with transaction.update_snapshot(snapshot_properties={LEDGER: ledger.text}).fast_append() as append:
+                for file in files:
+                    append.append_data_file(self._described(file))
+            self._table = transaction.commit_transaction()
+        except CommitFailedException as error:
+            raise ConflictError(f"{self.name}: {error}") from error
+
+    def _described(self, file: NewFile) -> IcebergFile:
+        schema, meta = self._table.schema(), self._table.metadata
+        found = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=file.metadata,
+            stats_columns=compute_statistics_plan(schema, meta.properties),
+            parquet_column_mapping=parquet_path_to_id_mapping(schema),
+        )
+        return IcebergFile.from_args(
+            content=DataFileContent.DATA,
+            file_path=f"{self._table.location()}/data/{file.path.relative_to(self.folder).as_posix()}",
+            file_format=FileFormat.PARQUET,
+            partition=Record(file.day),
+            file_size_in_bytes=file.size,
+            sort_order_id=None,
+            spec_id=meta.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **found.to_serialized_dict(),
+        )
+
+    def offsets(self, first: dict[int, int]) -> Offsets:
+        """See `Sink`."""
+        wanted: BooleanExpression = AlwaysFalse()
+        for number, offset in first.items():
+            wanted = Or(wanted, And(EqualTo("partition", number), GreaterThanOrEqual("offset", offset)))
+        return offsets_of(self._table.scan(wanted, selected_fields=("partition", "offset")).to_arrow())
+
+    def files(self) -> Collection[Path]:
+        """See `Sink`: those of all snapshots."""
+        found = set()
+        for snapshot in self._table.snapshots():
+            for manifest in snapshot.manifests(self._table.io):
+                for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=False):
+                    found.add(_local(entry.data_file.file_path))
+        return found
+
+
+def _local(location: str) -> Path:
+    parts = urlsplit(location)
+    if parts.scheme not in ("", "file"):
+        raise RequestError(f"{location}: files are written to folders of this machine only")
+    return Path(unquote(parts.path) if parts.scheme else location)
+
+
+def _folder_of(day: int) -> str:
+    return f"{_DAY}={day}"
+
+
+def _with_ids(schema: pa.Schema, numbered: pa.Schema) -> pa.Schema:
+    """Return a schema whose fields have the ids of a table."""
+    return pa.schema([_with_id(field, numbered.field(field.name)) for field in schema])
+
+
+def _with_id(field: pa.Field, numbered: pa.Field) -> pa.Field:
+    kind, like = field.type, numbered.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_with_id(each, like.field(each.name)) for each in kind])
+    elif pa.types.is_map(kind):
+        kind = pa.map_(_with_id(kind.key_field, like.key_field), _with_id(kind.item_field, like.item_field))
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_with_id(kind.value_field, like.value_field))
+    return pa.field(field.name, kind, field.nullable, numbered.metadata)

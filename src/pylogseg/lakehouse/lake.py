@@ -1,0 +1,474 @@
+"""Write topics to tables of lakehouses: each range of the log once, whatever was killed, and whoever else writes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from pylogseg.disk.disk import Disk, Partition, as_disk
+from pylogseg.env.executor import Executor, Threads, Workload, job_count
+from pylogseg.errors import PylogsegError, RequestError, StorageError
+from pylogseg.format.words import check_word
+from pylogseg.inspect.verify.findings import Finding
+from pylogseg.inspect.verify.lacking import Look, known, lacking, refuse
+from pylogseg.lakehouse.files import (
+    COLUMNS,
+    FileOptions,
+    Written,
+    dead_schema,
+    log_key,
+    logs_for,
+    orphans,
+    typed_schema,
+    write_task,
+)
+from pylogseg.lakehouse.ledger import Covered, Ledger
+from pylogseg.lakehouse.opening import TableName, sink_of
+from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Sink
+from pylogseg.lakehouse.source import SourceLog, SourceTopic, Unwritten, topics_on
+from pylogseg.reading.arrow import columns as arrow
+from pylogseg.reading.log_reader import ReadScope
+from pylogseg.reading.partition import OPEN_END, IsolationLevel, ReadOptions, Throttle
+from pylogseg.reading.plan import cut, packed, pieces
+from pylogseg.reading.ranges import Extent, Range, Task
+from pylogseg.reading.stream import Path
+from pylogseg.values.decoding import Decoding, SchemaChoice, TypedBatches, typed_batches
+from pylogseg.values.forms import for_tables
+from pylogseg.values.internal.own_topics import is_own
+from pylogseg.values.schemas.store import Schemas
+from pylogseg.walker.gaps import Gap
+
+_log = logging.getLogger(__name__)
+
+FILE_BYTES = 256 << 20
+COMMIT_BYTES = 2 << 30
+#: A task of several threads is no smaller, whatever that makes of files.
+_LEAST_TASK_BYTES = 8 << 20
+#: Commits by others that came first, one after the other, until it is given up.
+_CONFLICTS = 20
+_WAIT_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class LakeOptions:
+    """How tables are written; see `lake`."""
+
+    isolation_level: IsolationLevel = "read_committed"
+    decoding: Decoding | None = None
+    on_corrupt: Literal["raise", "skip"] = "raise"
+    to_end: bool = False
+    force: bool = False
+    clean: bool = False
+    file_bytes: int = FILE_BYTES
+    commit_bytes: int = COMMIT_BYTES
+    throttle: Throttle | None = None
+    catalog: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class LakeTable:
+    """What a run did for a topic, and what it left.
+
+    Attributes
+    ----------
+    topic, table : str
+    records, dead_letters : int
+        Rows that this run committed.
+    files, size : int
+        Of these rows; bytes.
+    commits : int
+    offsets : dict of int to (int, int)
+        What the table has now of each partition, half-open.
+    waiting : dict of int to int
+        Offsets behind that, up to the end of the log: not committed yet, or in an open transaction.
+    removed : list of str
+        Files of killed runs that were removed.
+    gaps : list of Gap
+        What was damaged and skipped.
+    missing : list of Finding
+        What is known to be missing from the log.
+    error : PylogsegError or None
+        Why it ended early.
+    """
+
+    topic: str
+    table: str
+    records: int = 0
+    dead_letters: int = 0
+    files: int = 0
+    size: int = 0
+    commits: int = 0
+    offsets: dict[int, tuple[int, int]] = field(default_factory=dict)
+    waiting: dict[int, int] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+    missing: list[Finding] = field(default_factory=list)
+    error: PylogsegError | None = None
+
+
+def lake(
+    path: Path | Sequence[Path] | Disk | Partition | Sequence[Partition],
+    table: str,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
+    *,
+    isolation_level: IsolationLevel = "read_committed",
+    decoding: str | Sequence[str] | Decoding | None = None,
+    schema: SchemaChoice | Mapping[str, SchemaChoice] | None = None,
+    registry: Path | Schemas | None = None,
+    on_corrupt: Literal["raise", "skip"] = "raise",
+    to_end: bool = False,
+    force: bool = False,
+    clean: bool = False,
+    catalog: str | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
+    file_bytes: int = FILE_BYTES,
+    commit_bytes: int = COMMIT_BYTES,
+    jobs: int | None = 1,
+) -> list[LakeTable]:
+    """Write topics to tables of a lakehouse: Delta, Iceberg or DuckLake. Each range of a log gets there once.
+
+    A table says which offsets it has, in the same commit as its rows. A run goes on from there to the committed end of
+    the log. It may be killed anywhere and started again, and several may run at once.
+
+    Parameters
+    ----------
+    path, topic, partition
+        As for `pylogseg.read`.
+    table : str
+        ``delta:FOLDER``, ``iceberg:NAMESPACE.TABLE`` of a catalog, ``iceberg:FOLDER/NAMESPACE.TABLE`` of one in the
+        folder (SQLite), or ``ducklake:FILE/TABLE``. With ``{topic}`` in it each topic has its own table; those that
+        Kafka writes for itself are then left out unless they are named.
+    isolation_level : {"read_committed", "read_uncommitted"}
+        The first leaves out aborted transactions, and ends before an open one.
+    decoding : {"value", "key"}, sequence of them, or Decoding, optional
+        Columns to decode to typed values by their schemas; what does not decode goes to the table ``TABLE~dlq``.
+    schema, registry
+        As for `pylogseg.read_arrow`.
+    on_corrupt : {"raise", "skip"}
+        At damage: raise an error, or leave it out; no later run comes back to it.
+    to_end : bool
+        Go on to the end of the log, whatever the high watermark is: for a disk whose broker does not come back.
+    force : bool
+        Go on where offsets are missing: deleted before they were written, or lost from the disk.
+    clean : bool
+        Remove files of killed runs, which are in no state of the table.
+    catalog : str, optional
+        Name of Iceberg's catalog in the settings of pyiceberg.
+    catalog_properties : mapping, optional
+        Properties of the catalog: ``{"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///lake"}``.
+    file_bytes, commit_bytes : int
+        About the size of files, and how many bytes of the log a commit has.
+    jobs : int or None
+        Threads; None is one per processor.
+
+    Returns
+    -------
+    list of LakeTable
+        One for each topic.
+
+    Raises
+    ------
+    RequestError
+        For a log that is not the one that the table was written from, and invalid arguments.
+    IncompleteError
+        If records are known to be missing from the log.
+    CorruptionError
+        At damage, unless it is skipped.
+    StorageError
+        If a file cannot be read or written, or a commit was not made.
+
+    Examples
+    --------
+    >>> import pylogseg
+    >>> found = pylogseg.lake("examples/data", "delta:out/orders", "orders")  # doctest: +SKIP
+    """
+    given = {"schema": schema, "registry": registry}
+    if decoding is None and any(each is not None for each in given.values()):
+        raise RequestError("schema= and registry= go with decoding='value'")
+    options = LakeOptions(
+        isolation_level, None if decoding is None else Decoding.of(decoding, **given), on_corrupt, to_end, force, clean,
+        file_bytes, commit_bytes, None, catalog, catalog_properties or {},
+    )  # fmt: skip
+    whole = as_disk(path)
+    chosen = whole.select(topic).select(partition=partition)
+    done = list(write_tables(whole, chosen, table, options, Threads(job_count(jobs))))
+    for each in done:
+        if each.error is not None:
+            raise each.error
+    return done
+
+
+def write_tables(
+    whole: Disk,
+    chosen: Disk,
+    table: str,
+    options: LakeOptions,
+    executor: Executor,
+    advance: Callable[[int], None] | None = None,
+) -> Iterator[LakeTable]:
+    """Write the topics of a disk; yield what was done for each. An error of one topic does not stop the others.
+
+    `whole` is the disk that they were selected from, which has the schemas. `advance` gets the bytes that were read.
+    """
+    check_word("on_corrupt", options.on_corrupt, ("raise", "skip"))
+    name = TableName.parse(table)
+    topics = topics_on(chosen, to_end=options.to_end)
+    if name.has_topic and not chosen.is_named:
+        topics = [each for each in topics if not is_own(each.name)]
+    if not name.has_topic and len(topics) > 1:
+        some = ", ".join(each.name for each in topics[:3]) + (", ..." if len(topics) > 3 else "")
+        raise RequestError(f"{table}: a table has one topic, and there are {some}: name one, or write {{topic}} in it")
+    for topic in topics:
+        yield _TableRun(whole, topic, name.of_topic(topic.name), options, executor, advance).done()
+
+
+class _TableRun:
+    """Writes a topic to a table, and to that of its dead letters."""
+
+    def __init__(
+        self,
+        whole: Disk,
+        topic: SourceTopic,
+        name: TableName,
+        options: LakeOptions,
+        executor: Executor,
+        advance: Callable[[int], None] | None,
+    ) -> None:
+        self._whole, self._topic, self._options = whole, topic, options
+        self._executor, self._advance = executor, advance
+        self._table = sink_of(name, options.catalog, options.properties)
+        decodes = options.decoding is not None
+        self._dead = sink_of(name.dead, options.catalog, options.properties) if decodes else None
+        self._numbers = [each.partition.partition for each in topic.logs]
+        self._found = LakeTable(topic.name, self._table.name)
+        self._typed: TypedBatches | None = None
+
+    def done(self) -> LakeTable:
+        """Write what there is to write."""
+        try:
+            for conflicts in range(_CONFLICTS):
+                try:
+                    self._once()
+                    break
+                except ConflictError as error:
+                    _log.info("%s", error)
+                    reason = error
+                time.sleep(random.uniform(0, _WAIT_SECONDS * (1 + conflicts)))
+            else:
+                raise StorageError(self._table.name, "commit to", f"others come first again and again: {reason}")
+            if self._options.clean:
+                self._clean()
+        except PylogsegError as error:
+            self._found.error = error
+        return self._found
+
+    def _once(self) -> None:
+        """Go on from the newest ledger; ConflictError if another commit came first."""
+        ledger = self._load(self._table)
+        dead = None if self._dead is None else self._load(self._dead)
+        spans = self._topic.spans(ledger, self._options.isolation_level, self._table.name, force=self._options.force)
+        if spans:
+            self._found.missing = self._lacking(spans)
+            self._found.gaps.clear()
+            base = ledger or Ledger(self._topic.name, self._topic.topic_id, self._options.isolation_level, "")
+            ledger = self._write(spans, base, dead)
+        self._found.offsets = {} if ledger is None else {n: each[:2] for n, each in ledger.partitions.items()}
+        self._found.waiting = self._waiting(ledger)
+
+    def _load(self, sink: Sink) -> Ledger | None:
+        with _said(sink, "read"):
+            found = sink.load(self._numbers)
+        self._topic.check(found, self._options.isolation_level, sink.name)
+        return found
+
+    def _lacking(self, spans: Sequence[Unwritten]) -> list[Finding]:
+        """Return what is known to be missing of what is to be written; IncompleteError unless it is forced."""
+        by_path = {each.source.partition.path: each for each in spans}
+        found = []
+        for finding in lacking(self._whole, [each.source.partition for each in spans], how=Look.OUTLINE):
+            span = by_path.get(finding.path) or by_path.get(os.path.split(finding.path)[0])
+            if span is not None and (finding.offset is None or finding.is_about(span.first_offset, span.end_offset)):
+                found.append(finding)
+        if not self._options.force:
+            refuse(found)
+        return known(found)
+
+    def _waiting(self, ledger: Ledger | None) -> dict[int, int]:
+        """Return how many offsets of each partition are behind what the table has; only names and indexes are read."""
+        found = {}
+        for source in self._topic.logs:
+            extent = None if ledger is None else ledger.partitions.get(source.partition.partition)
+            has = source.log.log_start_offset if extent is None else extent.next_offset
+            if source.log.log_end_offset > has:
+                found[source.partition.partition] = source.log.log_end_offset - has
+        return found
+
+    def _write(self, spans: Sequence[Unwritten], ledger: Ledger, dead: Ledger | None) -> Ledger:
+        options, run = self._options, uuid.uuid4().hex
+        read = ReadOptions(options.isolation_level, options.on_corrupt, throttle=options.throttle)
+        typed, plain = self._typed_of(spans), arrow.schema(COLUMNS)
+        place = self._open(self._table, plain if typed is None else typed_schema(typed), ledger)
+        how = FileOptions(read, place, self._topic.topic_id or "log", run, options.file_bytes, typed)
+        dead_ledger = dead or replace(ledger, partitions={}, commit="")
+        if self._dead is not None:
+            how = replace(how, dead=self._open(self._dead, dead_schema(plain), dead_ledger))
+            how = replace(how, dead_offsets=self._ahead(ledger, dead))
+        logs = {log_key(span.source.log): span.source.log for span in spans}
+        number = 0
+        for tasks, extents in _commits(spans, options, getattr(self._executor, "jobs", 8)):
+            load = Workload("pylogseg lake", [sum(each.size for each in task) for task in tasks], self._advance)
+            work = [(number + i, task, logs_for(task, logs)) for i, task in enumerate(tasks)]
+            number += len(tasks)
+            done = list(self._executor.map(functools.partial(write_task, how=how), work, load))
+            rows, letters = [f for each in done for f in each.rows], [f for each in done for f in each.dead]
+            uncommitted = [*rows, *letters]
+            try:
+                if letters and self._dead is not None:
+                    # First: a row that is there twice can be told by its dead letter, one that is nowhere by nothing.
+                    dead_ledger = self._commit(self._dead, letters, dead_ledger, extents)
+                    uncommitted = rows
+                ledger = self._commit(self._table, rows, ledger, extents)
+            except ConflictError as error:
+                if error.certain:
+                    for file in uncommitted:
+                        file.path.unlink(missing_ok=True)
+                raise
+            self._count(done)
+        return ledger
+
+    def _open(self, sink: Sink, schema: pa.Schema, ledger: Ledger) -> FilePlace:
+        with _said(sink, "open"):
+            if not sink.is_there:
+                sink.make(schema, ledger)
+                if self._load(sink) is not None:
+                    raise ConflictError(f"{sink.name}: another run has made it, and has written to it")
+            return sink.open(schema, not ledger.partitions)
+
+    def _ahead(self, ledger: Ledger, dead: Ledger | None) -> dict[int, Any]:
+        """Return the dead letters that a run committed that was killed before it committed the rows beside them."""
+        first = {}
+        for number, extent in ({} if dead is None else dead.partitions).items():
+            had = ledger.partitions.get(number)
+            has = extent.first_offset if had is None else had.next_offset
+            if extent.next_offset > has:
+                first[number] = has
+        return self._dead.offsets(first) if first and self._dead is not None else {}
+
+    def _commit(self, sink: Sink, files: Sequence[NewFile], before: Ledger, extents: Mapping[int, Covered]) -> Ledger:
+        """Commit, and return the new ledger.
+
+        Where another commit came first that wrote no rows of the log, it is tried again with the same files.
+        """
+        after = before.with_extents(extents, uuid.uuid4().hex)
+        for _ in range(_CONFLICTS):
+            try:
+                sink.commit(files, after)
+                return after
+            except PylogsegError as error:
+                reason: Exception = error
+            except Exception as error:  # of the library, or of what it talks to: it may have been made
+                reason = error
+            now = self._load(sink)
+            commit = "" if now is None else now.commit
+            if commit == after.commit:
+                return after
+            certain = isinstance(reason, ConflictError)
+            if commit != before.commit:
+                raise ConflictError(f"{sink.name}: {reason}", certain=certain) from reason
+            if not certain:
+                text = f"{type(reason).__name__}: {reason}"
+                raise StorageError(sink.name, "commit to", text) from reason
+        raise ConflictError(f"{sink.name}: {reason}")
+
+    def _count(self, done: Sequence[Written]) -> None:
+        found = self._found
+        found.commits += 1
+        for each in done:
+            found.records += sum(file.rows for file in each.rows)
+            found.dead_letters += sum(file.rows for file in each.dead)
+            found.files += len(each.rows) + len(each.dead)
+            found.size += sum(file.size for file in (*each.rows, *each.dead))
+            found.gaps += [gap for gap in each.gaps if gap not in found.gaps]
+
+    def _typed_of(self, spans: Sequence[Unwritten]) -> TypedBatches | None:
+        """Choose the schemas, once a run."""
+        decoding = self._options.decoding
+        if decoding is not None and self._typed is None:
+            decoding = replace(decoding, form=for_tables, on_undecoded="raw")
+            scope = ReadScope([each.source.log for each in spans], (0, OPEN_END), (None, None), None, ReadOptions())
+            self._typed = typed_batches(decoding, self._whole, [self._topic.name], COLUMNS, scope.chunks)
+        return self._typed
+
+    def _clean(self) -> None:
+        for sink in (self._table, self._dead):
+            ledger = None if sink is None else sink.load(self._numbers)
+            if sink is None or ledger is None:
+                continue
+            committed = {number: extent.next_offset for number, extent in ledger.partitions.items()}
+            for path in orphans(sink.folder, committed, sink.files()):
+                path.unlink(missing_ok=True)
+                self._found.removed.append(str(path))
+
+
+@contextlib.contextmanager
+def _said(sink: Sink, operation: str) -> Iterator[None]:
+    """Make errors of a library, or of what it talks to, an error that names the table."""
+    try:
+        yield
+    except PylogsegError:
+        raise
+    except Exception as error:
+        raise StorageError(sink.name, operation, f"{type(error).__name__}: {error}") from error
+
+
+def _commits(
+    spans: Sequence[Unwritten], options: LakeOptions, jobs: int
+) -> Iterator[tuple[list[Task], dict[int, Covered]]]:
+    """Yield the tasks of each commit, and what the table has of the partitions after it."""
+    whole = [piece for span in spans for piece in pieces(Extent(span.source.log, *span[1:3]))]
+    total = sum(piece.range.size for piece in whole)
+    target = min(options.file_bytes, max(total // max(jobs, 1), _LEAST_TASK_BYTES))
+    tasks = packed((part for piece in whole for part in cut(piece, target)), target)
+    group: list[Task] = []
+    size = 0
+    for task in tasks:
+        weight = sum(part.size for part in task)
+        if group and size + weight > options.commit_bytes:
+            yield group, _extents(spans, [part for each in group for part in each])
+            group, size = [], 0
+        group.append(task)
+        size += weight
+    # Also where there is nothing left to read: the table has what there is then.
+    yield group, _extents(spans, None)
+
+
+def _extents(spans: Sequence[Unwritten], parts: Sequence[Range] | None) -> dict[int, Covered]:
+    """Return what a table has after some parts, or after all."""
+    ends = {} if parts is None else {part.partition: part.end_offset for part in parts}
+    found = {}
+    for span in spans:
+        number = span.source.partition.partition
+        end = span.end_offset if parts is None else ends.get(number)
+        if end is not None:
+            epoch = _epoch(span.source, span.end_offset, end)
+            found[number] = Covered(span.begins, end, epoch, span.skipped)
+    return found
+
+
+def _epoch(source: SourceLog, log_end: int, end: int) -> int:
+    return source.lineage(log_end).epoch_at(end - 1)
+
+
+__all__: list[Any] = ["LakeTable", "lake", "write_tables"]

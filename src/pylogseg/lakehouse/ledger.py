@@ -1,0 +1,84 @@
+"""The ledger of a table: which offsets of which log it has. It is committed together with the rows.
+
+As text it is JSON: `docs/lake.md` describes it, for others who read it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from pylogseg.errors import RequestError
+
+#: Name of the ledger among the properties of a commit, and of a table.
+LEDGER = "pylogseg.ledger"
+#: Name of the topic id among the properties of a table.
+TOPIC_ID = "pylogseg.topic-id"
+_FORMAT = 1
+
+
+class Covered(NamedTuple):
+    """What a table has of a partition: the half-open range of offsets that was read for it.
+
+    Not each offset of the range has a row: markers, aborted records and what compaction removed have none.
+    """
+
+    first_offset: int
+    next_offset: int
+    epoch: int = -1  #: Leader epoch of the last offset; -1 if it is not known.
+    #: Half-open ranges that were not in the log any more, and were passed over by order.
+    skipped: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The ledger that a commit carries."""
+
+    topic: str
+    topic_id: str | None  #: None where no file of the log says it.
+    isolation_level: str
+    commit: str  #: Made up for each commit, so that it is found again when its outcome is not known.
+    partitions: Mapping[int, Covered] = field(default_factory=dict)
+
+    def with_extents(self, extents: Mapping[int, Covered], commit: str) -> Ledger:
+        """Return the ledger of the next commit."""
+        return replace(self, commit=commit, partitions={**self.partitions, **extents})
+
+    @property
+    def text(self) -> str:
+        """The ledger as JSON."""
+        extents = {
+            str(number): [each.first_offset, each.next_offset, each.epoch, *([each.skipped] if each.skipped else [])]
+            for number, each in sorted(self.partitions.items())
+        }
+        return json.dumps(
+            {
+                "format": _FORMAT,
+                "topic": self.topic,
+                "topicId": self.topic_id,
+                "isolation": self.isolation_level,
+                "commit": self.commit,
+                "partitions": extents,
+            },
+            separators=(",", ":"),
+        )
+
+    @classmethod
+    def parse(cls, text: str, where: str) -> Ledger:
+        """Return the ledger of a text; RequestError if it is none that this version knows."""
+        try:
+            found = json.loads(text)
+            if found["format"] != _FORMAT:
+                raise RequestError(f"{where}: its ledger has format {found['format']}: a newer version wrote the table")
+            extents = {int(number): _covered(*each) for number, each in found["partitions"].items()}
+            return cls(found["topic"], found["topicId"], found["isolation"], found["commit"], extents)
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            if isinstance(error, RequestError):
+                raise
+            raise RequestError(f"{where}: its ledger is damaged: {type(error).__name__}: {error}") from error
+
+
+def _covered(first: int, following: int, epoch: int, skipped: Sequence[Sequence[int]] = ()) -> Covered:
+    return Covered(first, following, epoch, tuple((start, end) for start, end in skipped))

@@ -1,0 +1,181 @@
+"""A topic's log as a table sees it: up to where it is committed, and whether it still is the log of the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.folders import readable_topic_id
+from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
+from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.format.files.checkpoint import parse_leader_epochs, parse_offset_checkpoint
+from pylogseg.format.names import FileKind
+from pylogseg.lakehouse.ledger import Covered, Ledger
+from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
+from pylogseg.reading.partition import IsolationLevel
+from pylogseg.reading.scan import consumer_end
+
+_UNDO = "to begin again, write another table; to keep this one, give the source that it was written from"
+
+
+@dataclass(frozen=True)
+class SourceLog:
+    """The log of a partition."""
+
+    log: LogFiles
+    partition: Partition
+    watermark: int | None  #: The high watermark; None if no checkpoint says it, or the log's end is asked for.
+    epochs: Sequence[tuple[int, int]]  #: Leader epochs and their first offsets; none if they are not known.
+
+    @property
+    def name(self) -> str:
+        return self.log.name
+
+    def lineage(self, end: int) -> Lineage:
+        """Return its history up to an offset."""
+        return Lineage.of(self.epochs, self.log.log_start_offset, end)
+
+
+class Unwritten(NamedTuple):
+    """Offsets of a partition that are to be written."""
+
+    source: SourceLog
+    first_offset: int
+    end_offset: int
+    begins: int  #: Where the table began.
+    skipped: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class SourceTopic:
+    """The logs of a topic on a disk."""
+
+    name: str
+    topic_id: str | None
+    logs: tuple[SourceLog, ...]
+
+    def check(self, ledger: Ledger | None, isolation_level: str, table: str) -> None:
+        """Refuse a table of another topic, or of another kind of rows."""
+        if ledger is None:
+            return
+        if ledger.topic != self.name:
+            raise RequestError(
+                f"{table}: it has the topic {ledger.topic}, not {self.name}: write {self.name} to another table"
+            )
+        if None not in (ledger.topic_id, self.topic_id) and ledger.topic_id != self.topic_id:
+            raise RequestError(
+                f"{table}: it has the topic {self.name} with the id {ledger.topic_id}, and the log has the id "
+                f"{self.topic_id}: the topic was deleted and made again, or this is another cluster; {_UNDO}"
+            )
+        if ledger.isolation_level != isolation_level:
+            raise RequestError(
+                f"{table}: it was written with {ledger.isolation_level}, and {isolation_level} is asked for: use the "
+                "same, or write another table"
+            )
+
+    def spans(
+        self, ledger: Ledger | None, isolation_level: IsolationLevel, table: str, *, force: bool
+    ) -> list[Unwritten]:
+        """Return what lies between a ledger and the committed end; RequestError for a log that does not go on there."""
+        return [
+            span for source in self.logs if (span := _span(source, ledger, isolation_level, table, force)) is not None
+        ]
+
+
+def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
+    """Return the topics of a disk by name; StorageError for a folder that cannot be listed.
+
+    With `to_end`, high watermarks do not count.
+    """
+    if disk.loose:
+        raise RequestError(f"{disk.loose[0].path}: a file alone does not say which log it is of: name the folder")
+    parts = partitions_of(disk)
+    logs = {log.path: log for log in logs_of(Disk((), tuple(parts), is_named=True))} if parts else {}
+    marks = _Watermarks()
+    found: dict[str, list[SourceLog]] = {}
+    for part in parts:
+        if part.error is not None:
+            raise StorageError(part.error.path, part.error.operation, part.error.reason, part.error.errno)
+        if not part.topic:
+            raise RequestError(f"{part.path}: the name of the folder is not that of a partition")
+        if part.segments:
+            mark = None if to_end else marks.of(part)
+            found.setdefault(part.topic, []).append(SourceLog(logs[part.path], part, mark, _epochs(part)))
+    return [SourceTopic(name, _topic_id(name, its), tuple(its)) for name, its in sorted(found.items())]
+
+
+def _topic_id(topic: str, logs: Iterable[SourceLog]) -> str | None:
+    ids = {readable_topic_id(each.partition.files, each.partition.path) for each in logs} - {None}
+    if len(ids) > 1:
+        raise RequestError(f"{topic}: its partitions have different topic ids, {' and '.join(sorted(map(str, ids)))}")
+    return ids.pop() if ids else None
+
+
+class _Watermarks:
+    """High watermarks by log directory, each read once."""
+
+    def __init__(self) -> None:
+        self._read: dict[str, dict[tuple[str, int], int]] = {}
+
+    def of(self, part: Partition) -> int | None:
+        parent = part.files.split(part.path)[0]
+        path = part.files.join(parent, FileKind.HIGH_WATERMARKS.value)
+        if path not in self._read:
+            try:
+                self._read[path] = parse_offset_checkpoint(part.files.read_all(path), path)
+            except StorageError:  # a partition's folder alone, or a tier
+                self._read[path] = {}
+        return self._read[path].get((part.topic, part.partition))
+
+
+def _epochs(part: Partition) -> Sequence[tuple[int, int]]:
+    path = part.files.join(part.path, FileKind.LEADER_EPOCHS.value)
+    try:
+        return parse_leader_epochs(part.files.read_all(path), path)
+    except (CorruptionError, StorageError):
+        return ()
+
+
+def _span(
+    source: SourceLog, ledger: Ledger | None, isolation_level: IsolationLevel, table: str, force: bool
+) -> Unwritten | None:
+    log, mark = source.log, source.watermark
+    start = log.log_start_offset
+    had = None if ledger is None else ledger.partitions.get(source.partition.partition)
+    if mark is not None and had is not None and had.next_offset >= mark:  # nothing of the log is read
+        _check_lineage(source, had, max(mark, log.segments[-1].base_offset), table)
+        return None
+    end = consumer_end(log, isolation_level).offset
+    end = end if mark is None else min(end, mark)
+    if had is None:
+        return Unwritten(source, start, end, start, ()) if start < end else None
+    _check_lineage(source, had, end, table)
+    first, skipped = had.next_offset, had.skipped
+    if first < start:
+        if not force:
+            raise RequestError(
+                f"{table}: it ends at offset {first} of {source.name}, and the log begins at {start} now: offsets "
+                f"{first} to {start - 1} were deleted before they were written; give a source that has them first (a "
+                "backup, a tier), or go on without them (force)"
+            )
+        first, skipped = start, (*skipped, (first, start))
+    return Unwritten(source, first, end, had.first_offset, skipped) if first < end else None
+
+
+def _check_lineage(source: SourceLog, had: Covered, end: int, table: str) -> None:
+    """Refuse a log in which the last offset of the table was written by another leader, or is of no leader."""
+    lineage = source.lineage(end)
+    ends = lineage.ends()
+    if had.epoch == UNKNOWN_EPOCH or not lineage.epochs or had.next_offset <= lineage.epochs[0].start_offset:
+        return
+    if had.epoch >= lineage.last_epoch or ends.get(had.epoch, -1) >= had.next_offset:
+        return  # of the last epoch the log may be an older copy, which has less
+    until = ends.get(had.epoch)
+    what = f"has no epoch {had.epoch}" if until is None else f"leaves epoch {had.epoch} at offset {until}"
+    raise RequestError(
+        f"{table}: its last row of {source.name} is of leader epoch {had.epoch}, before offset {had.next_offset}, and "
+        f"the log {what}: a leader was elected that did not have these records, so the table has rows that the log has "
+        f"not; {_UNDO}"
+    )

@@ -1,0 +1,350 @@
+"""What `pylogseg.lake` writes to tables, and which logs it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from helpers import lake_tables
+from helpers.lake_tables import FORMATS, consumed, has_format, log_rows, name_of, plain, rows_of, told
+from helpers.shell import pylogseg as shell
+from helpers.typed_logs import write_orders
+
+import pylogseg
+from pylogseg.errors import IncompleteError, RequestError, StorageError
+from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs, encode_offset_checkpoint
+from pylogseg.lakehouse.opening import TableName, sink_of
+from pylogseg.lakehouse.sinks import ConflictError
+
+pytest.importorskip("deltalake")
+pytest.importorskip("pyiceberg")
+
+
+@pytest.fixture(params=FORMATS)
+def kind(request: pytest.FixtureRequest) -> str:
+    if not has_format(request.param):
+        pytest.skip(f"duckdb's extension {request.param} is not here")
+    return str(request.param)
+
+
+def write_log(root: Path, count: int, topic_id: str = "AAAAAAAAAAAAAAAAAAAAAQ") -> None:
+    """Append records, an hour apart, to a partition of `orders`, with the id of its topic."""
+    folder = root / "orders-0"
+    with pylogseg.open_log(folder, segment_bytes=4_000, index_interval_bytes=500) as log:
+        first = log.log_end_offset
+        times = pa.array([3_600_000 * n for n in range(first, first + count)], pa.timestamp("ms", "UTC"))
+        values = pa.array([b"value %d" % n for n in range(first, first + count)], pa.binary())
+        log.append(pa.table({"timestamp": times, "value": values}), batch_bytes=400)
+    (folder / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}\n")
+
+
+def set_watermark(root: Path, offset: int) -> None:
+    (root / "replication-offset-checkpoint").write_bytes(encode_offset_checkpoint({("orders", 0): offset}))
+
+
+@pytest.mark.parametrize("scenario", ["codecs", "txn", "compact-5-cleaned"])
+def test_rows_are_what_a_consumer_got(golden: Path, tmp_path: Path, kind: str, scenario: str) -> None:
+    """Of a real Kafka 4.3, with read_committed: all codecs, aborted and open transactions, compacted topics."""
+    if scenario == "codecs" and kind != "delta":
+        pytest.skip("three formats have the same files: the largest of the three is written once")
+    folder = golden / "broker-4.3" / scenario
+    expected: dict[str, list[dict[str, Any]]] = {}
+    for row in consumed(folder):
+        expected.setdefault(row["topic"], []).append(row)
+    done = pylogseg.lake([folder / "data0", folder / "data1"], name_of(kind, tmp_path / "out", "{topic}"))
+    assert {each.topic for each in done if each.records} == {name for name in expected if not name.startswith("__")}
+    for each in (each for each in done if each.records):
+        rows = [told(row) for row in plain(rows_of(name_of(kind, tmp_path / "out", each.topic)))]
+        assert rows == sorted(expected.get(each.topic, []), key=lambda row: (row["partition"], row["offset"]))
+        assert each.records == len(rows)
+
+
+def test_a_run_goes_on_where_the_table_ends(tmp_path: Path, kind: str) -> None:
+    table = name_of(kind, tmp_path / "out", "orders")
+    for count in (300, 0, 250, 1):
+        write_log(tmp_path / "data", count)
+        (done,) = pylogseg.lake(tmp_path / "data", table, commit_bytes=3_000, file_bytes=2_000)
+        assert (done.records, done.commits > 1) == (count, count > 1)
+        assert plain(rows_of(table)) == log_rows(tmp_path / "data", "orders")
+
+
+def test_an_unchanged_second_run_reads_no_record(tmp_path: Path, kind: str) -> None:
+    write_log(tmp_path / "data", 300)
+    set_watermark(tmp_path / "data", 300)
+    table = name_of(kind, tmp_path / "out", "orders")
+    pylogseg.lake(tmp_path / "data", table)
+    for path in (tmp_path / "data" / "orders-0").glob("*.log"):
+        path.write_bytes(b"?" * path.stat().st_size)
+    (done,) = pylogseg.lake(tmp_path / "data", table)
+    assert (done.commits, done.offsets) == (0, {0: (0, 300)})
+
+
+def test_the_high_watermark_is_the_end_of_what_is_written(tmp_path: Path, kind: str) -> None:
+    write_log(tmp_path / "data", 300)
+    set_watermark(tmp_path / "data", 123)
+    table = name_of(kind, tmp_path / "out", "orders")
+    (done,) = pylogseg.lake(tmp_path / "data", table)
+    assert (done.records, done.offsets, done.waiting) == (123, {0: (0, 123)}, {0: 177})
+    assert pylogseg.lake(tmp_path / "data", table, to_end=True)[0].records == 177
+    assert plain(rows_of(table)) == log_rows(tmp_path / "data", "orders")
+
+
+def test_files_have_one_day_each(tmp_path: Path, kind: str) -> None:
+    write_log(tmp_path / "data", 100)  # of four days and four hours
+    table = name_of(kind, tmp_path / "out", "orders")
+    assert pylogseg.lake(tmp_path / "data", table)[0].files == 5
+    if kind == "iceberg":
+        parts = lake_tables.catalog_of(tmp_path / "out").load_table(("kafka", "orders")).inspect.partitions()
+        assert sorted(parts.column("record_count").to_pylist()) == [4, 24, 24, 24, 24]
+    if kind == "delta":
+        found = rows_of(table)
+        assert found.column("date").equals(found.column("timestamp").cast(pa.date32()))
+
+
+def other_topic_id(data: Path) -> None:
+    (data / "orders-0" / "partition.metadata").write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg\n")
+
+
+def begins_later(data: Path) -> None:
+    write_log(data, 100)
+    (data / "log-start-offset-checkpoint").write_bytes(encode_offset_checkpoint({("orders", 0): 320}))
+
+
+def another_leader(data: Path) -> None:
+    """The epoch of the table's last row ends before it: a leader was elected that did not have that."""
+    write_log(data, 100)
+    entries = [EpochEntry(0, 0), EpochEntry(7, 290)]
+    (data / "orders-0" / "leader-epoch-checkpoint").write_bytes(encode_leader_epochs(entries))
+
+
+def lost_segment(data: Path) -> None:
+    write_log(data, 300)
+    logs = sorted((data / "orders-0").glob("*.log"))
+    for path in (data / "orders-0").glob(f"{logs[-3].stem}.*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "says"),
+    [
+        (other_topic_id, RequestError, "id AAAAAAAAAAAAAAAAAAAAAQ, and the log has the id AAAAAAAAAAAAAAAAAAAAAg"),
+        (begins_later, RequestError, "offsets 300 to 319 were deleted before they were written"),
+        (another_leader, RequestError, "leaves epoch 0 at offset 290"),
+        (lost_segment, IncompleteError, "to go on with what there is, force it"),
+    ],
+)  # fmt: skip
+def test_refused_logs(
+    tmp_path: Path, kind: str, change: Callable[[Path], None], error: type[Exception], says: str
+) -> None:
+    data, table = tmp_path / "data", name_of(kind, tmp_path / "out", "orders")
+    write_log(data, 300)
+    pylogseg.lake(data, table)
+    before = rows_of(table)
+    change(data)
+    with pytest.raises(error, match=says):
+        pylogseg.lake(data, table)
+    assert rows_of(table).equals(before)
+
+
+def test_what_is_forced_is_said_in_the_ledger(tmp_path: Path) -> None:
+    data, table = tmp_path / "data", name_of("delta", tmp_path / "out", "orders")
+    write_log(data, 300)
+    pylogseg.lake(data, table)
+    begins_later(data)
+    assert pylogseg.lake(data, table, force=True)[0].records == 80
+    from deltalake import DeltaTable
+
+    ledger = json.loads(DeltaTable(table.removeprefix("delta:")).history(1)[0]["pylogseg.ledger"])
+    assert ledger["partitions"] == {"0": [0, 400, 0, [[300, 320]]]}
+
+
+def test_an_older_copy_of_the_log_has_nothing_to_write(tmp_path: Path, kind: str) -> None:
+    data, table = tmp_path / "data", name_of(kind, tmp_path / "out", "orders")
+    write_log(data, 300)
+    shutil.copytree(data, tmp_path / "older")
+    write_log(data, 100)
+    pylogseg.lake(data, table)
+    assert pylogseg.lake(tmp_path / "older", table)[0].commits == 0
+
+
+def test_tables_of_others_and_of_other_options_are_refused(tmp_path: Path, kind: str) -> None:
+    data, table = tmp_path / "data", name_of(kind, tmp_path / "out", "orders")
+    write_log(data, 10)
+    pylogseg.lake(data, table)
+    write_log(data, 10)
+    with pytest.raises(RequestError, match="it was written with read_committed, and read_uncommitted is asked for"):
+        pylogseg.lake(data, table, isolation_level="read_uncommitted")
+    os.rename(data / "orders-0", data / "bills-0")
+    with pytest.raises(RequestError, match="it has the topic orders, not bills"):
+        pylogseg.lake(data, table)
+    if kind == "delta":
+        from deltalake import write_deltalake
+
+        rows = pylogseg.read_arrow(data, "bills").read_all()
+        write_deltalake(tmp_path / "theirs", rows.append_column("date", rows["timestamp"].cast(pa.date32())),
+                        partition_by=["date"])  # fmt: skip
+        with pytest.raises(RequestError, match="somebody else made this table"):
+            pylogseg.lake(data, f"delta:{tmp_path}/theirs")
+
+
+def test_what_does_not_decode_is_a_dead_letter(tmp_path: Path, kind: str) -> None:
+    data = write_orders(tmp_path / "data", 500)
+    table = name_of(kind, tmp_path / "out", "orders")
+    how = {"decoding": "value", "registry": data / "schemas"}
+    (done,) = pylogseg.lake(data, table, **how)
+    assert (done.records, done.dead_letters) == (495, 5)
+    lake_tables.check(data, table)
+    typed = pylogseg.read_arrow(data, "orders", decoding="value", registry=data / "schemas").read_all()
+    values = [row for row in typed.column("value").to_pylist() if row is not None]
+    written = rows_of(table).column("value").to_pylist()
+    assert [row["id"] for row in written] == [row["id"] for row in values]
+    assert [row["who"] for row in written] == [row["who"] for row in values]
+    assert all("not enough" in row or "frame" in row for row in rows_of(f"{table}~dlq").column("error").to_pylist())
+
+
+def test_a_commit_whose_answer_is_lost_is_not_made_again(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, table = tmp_path / "data", name_of(kind, tmp_path / "out", "orders")
+    write_log(data, 300)
+    sink = type(sink_of(TableName.parse(table)))
+    real = sink.commit
+
+    def lost(self: Any, files: Any, ledger: Any) -> None:
+        real(self, files, ledger)
+        raise TimeoutError("no answer")
+
+    monkeypatch.setattr(sink, "commit", lost)
+    (done,) = pylogseg.lake(data, table, commit_bytes=3_000, file_bytes=2_000)
+    assert done.commits > 1
+    assert plain(rows_of(table)) == log_rows(data, "orders")
+
+    def refused(self: Any, files: Any, ledger: Any) -> None:
+        raise TimeoutError("no answer")
+
+    write_log(data, 100)
+    monkeypatch.setattr(sink, "commit", refused)
+    with pytest.raises(StorageError, match="TimeoutError: no answer"):
+        pylogseg.lake(data, table)
+    monkeypatch.setattr(sink, "commit", real)
+    assert pylogseg.lake(data, table, clean=True)[0].removed
+    assert plain(rows_of(table)) == log_rows(data, "orders")
+
+
+def test_another_run_that_comes_first_wins(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Just before each commit of a run, another one writes what there is; and its files do not stay."""
+    data, table = tmp_path / "data", name_of(kind, tmp_path / "out", "orders")
+    write_log(data, 300)
+    sink = type(sink_of(TableName.parse(table)))
+    real, conflicts = sink.commit, []
+
+    def late(self: Any, files: Any, ledger: Any) -> None:
+        monkeypatch.setattr(sink, "commit", real)
+        assert pylogseg.lake(data, table)[0].records > 0
+        try:
+            real(self, files, ledger)
+        except ConflictError as error:
+            conflicts.append(error)
+            raise
+
+    for count in (0, 100):
+        write_log(data, count)
+        monkeypatch.setattr(sink, "commit", late)
+        assert pylogseg.lake(data, table)[0].records == 0
+        assert plain(rows_of(table)) == log_rows(data, "orders")
+    assert len(conflicts) == 2
+    assert pylogseg.lake(data, table, clean=True)[0].removed == []
+
+
+def test_what_others_do_to_a_table_does_not_hide_its_ledger(tmp_path: Path) -> None:
+    """Compaction, a restored version, and a log of which old commits were removed."""
+    from deltalake import DeltaTable
+
+    data, table = tmp_path / "data", name_of("delta", tmp_path / "out", "orders")
+    path = table.removeprefix("delta:")
+    for count in (100, 100):
+        write_log(data, count)
+        pylogseg.lake(data, table)
+    before = DeltaTable(path).version()
+    DeltaTable(path).optimize.compact()
+    write_log(data, 100)
+    assert pylogseg.lake(data, table)[0].records == 100
+    DeltaTable(path).restore(before - 1)
+    assert len(rows_of(table)) == 100
+    assert pylogseg.lake(data, table)[0].records == 200
+    assert plain(rows_of(table)) == log_rows(data, "orders")
+    DeltaTable(path).optimize.compact()
+    DeltaTable(path).create_checkpoint()
+    for commit in sorted(Path(path, "_delta_log").glob("*.json"))[:-1]:
+        commit.unlink()
+    write_log(data, 50)
+    assert pylogseg.lake(data, table)[0].records == 50
+    assert plain(rows_of(table)) == log_rows(data, "orders")
+
+
+def test_snapshots_of_others_do_not_hide_the_ledger(tmp_path: Path) -> None:
+    """A snapshot of somebody else, a rollback, and snapshots that expired."""
+    data, table = tmp_path / "data", name_of("iceberg", tmp_path / "out", "orders")
+    first = None
+    for count in (100, 100):
+        write_log(data, count)
+        pylogseg.lake(data, table)
+        theirs = lake_tables.catalog_of(tmp_path / "out").load_table(("kafka", "orders"))
+        first = first or theirs.current_snapshot().snapshot_id
+    theirs.manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
+    assert len(rows_of(table)) == 100
+    assert pylogseg.lake(data, table)[0].records == 100
+    theirs.refresh()
+    theirs.delete("offset = 7")
+    newest = theirs.refresh().current_snapshot().snapshot_id
+    others = [each.snapshot_id for each in theirs.snapshots() if each.snapshot_id != newest]
+    theirs.maintenance.expire_snapshots().by_ids(others).commit()
+    write_log(data, 50)
+    assert pylogseg.lake(data, table)[0].records == 50
+    assert plain(rows_of(table)) == [row for row in log_rows(data, "orders") if row["offset"] != 7]
+
+
+def run_program(*arguments: object) -> str:
+    done = subprocess.run(
+        [sys.executable, lake_tables.__file__, *map(str, arguments)], capture_output=True, encoding="utf-8",
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path])},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_a_run_that_is_killed_anywhere_is_ended_by_the_next(tmp_path: Path, kind: str) -> None:
+    data = write_orders(tmp_path / "data", 400)
+    places = 12 if os.environ.get("PYLOGSEG_DEEP") is None else 50
+    assert f"{places} of" in run_program(kind, data, tmp_path / "out" / "tables", "kill", places)
+
+
+def test_runs_at_the_same_time(tmp_path: Path, kind: str) -> None:
+    data = write_orders(tmp_path / "data", 400)
+    run_program(kind, data, tmp_path / "out", "together", 3)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    data, table = tmp_path / "data", name_of("iceberg", tmp_path / "out", "orders")
+    write_log(data, 100)
+    set_watermark(data, 90)
+    done = shell("lake", str(data), "orders", table)
+    says = "iceberg:kafka.orders: 90 records in 4 files, 8.2 kB, 10 offsets not committed in the log yet\n"
+    assert (done.code, done.text, done.err) == (0, says, "")
+    done = shell("lake", data, table, "--json", "--to-end")
+    assert done.code == 0
+    assert [(row["topic"], row["records"], row["partitions"]) for row in done.rows] == [
+        ("orders", 10, [{"partition": 0, "firstOffset": 0, "nextOffset": 100, "waiting": 0}])
+    ]
+    other_topic_id(data)
+    done = shell("lake", data, table)
+    assert done.code == 2
+    assert "the topic was deleted and made again" in done.err
