@@ -259,7 +259,7 @@ def test_export_text(folder: Path, tmp_path: Path) -> None:
 
 
 def test_export_own_topics_as_text(golden: Path, tmp_path: Path) -> None:
-    disk = next(path.parent for path in golden.rglob("__consumer_offsets-*") if path.is_dir())
+    disk = golden / "broker-4.3" / "txn" / "data0"
     fields = "partition,offset,key,value"
     printed = shell("cat", disk, "__consumer_offsets", "--internal", "--fields", fields)
     target = tmp_path / "offsets.jsonl"
