@@ -41,6 +41,19 @@ def gzip_rooms(
     limit: int,
     rooms: npt.NDArray[np.int64],
 ) -> None: ...
+
+class Unpacker:
+    codec: int
+    def __init__(
+        self,
+        codec: int,
+        call: Callable[..., Any],
+        failure: type[Exception] | tuple[type[Exception], ...],
+        limit: int,
+        first_room: int,
+        careful: Callable[[memoryview], bytes | None],
+    ) -> None: ...
+
 def run_blocks(
     into: Callable[..., int],
     failure: type[Exception] | tuple[type[Exception], ...],

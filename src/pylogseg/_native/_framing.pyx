@@ -12,6 +12,13 @@ from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport framing
 
 
+cdef enum:
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+
 def xxh32(buffer, seed: int = 0) -> int:
     """Compute the xxHash32 of a buffer."""
     cdef const uint8_t[::1] view = buffer
@@ -219,6 +226,82 @@ cdef class Span:
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         PyBuffer_FillInfo(view, self, self.at, self.size, self.is_readonly, flags)
+
+
+cdef class Unpacker:
+    """Decompresses payloads of batches of magic 2, one after the other, for one thread.
+
+    Parameters
+    ----------
+    codec : int
+    call, failure : callable, type or tuple of type
+        A library's function, as `run_payloads` (zstd, gzip) or `run_blocks` (lz4, snappy) takes it, and what it raises.
+    limit : int
+        Most bytes of a payload.
+    first_room : int
+        As of `run_payloads`.
+    careful : callable
+        ``careful(payload)`` for payloads that are not plain: returns bytes, None of what cannot be decompressed.
+    """
+    def __cinit__(self, int codec, call, failure, int64_t limit, int64_t first_room, careful):
+        if not GZIP <= codec <= ZSTD:
+            raise ValueError(f"codec {codec}")
+        self.codec, self.call, self.failure, self.careful = codec, call, failure, careful
+        self.limit, self.first_room = limit, first_room
+
+    cdef const uint8_t *unpack(self, Span source, int64_t begin, int64_t size, Span target, int64_t used, int64_t *made) except? NULL:
+        cdef int64_t room
+        cdef int count
+        source.show(begin, size)
+        made[0], self.data = -1, None
+        if self.codec == LZ4 or self.codec == SNAPPY:
+            if self.codec == LZ4:
+                count = framing.lz4_blocks(source.base, begin, begin + size, True, self.limit, self.blocks, UNPACKER_BLOCKS)
+            else:
+                count = framing.xerial_blocks(source.base, begin, begin + size, self.limit, self.blocks, UNPACKER_BLOCKS)
+            made[0] = self.by_blocks(source, count, target, used)
+            if made[0] >= 0:
+                return target.base + used
+        else:
+            if self.codec == ZSTD:
+                room = framing.zstd_room(source.at, size, self.limit)
+            else:
+                room = framing.gzip_room(source.at, size, self.limit)
+            self.data = payload_of(self.call, self.failure, source, room, self.first_room)
+        if self.data is None:
+            source.show(begin, size)
+            self.data = self.careful(memoryview(source))
+        if self.data is None:
+            return NULL
+        made[0] = len(self.data)
+        return self.data
+
+    cdef int64_t by_blocks(self, Span source, int count, Span target, int64_t used) except -2:
+        """Decompress the blocks that were found, back to back; return the bytes, -1 where that fails."""
+        cdef const framing.Block *block
+        cdef int64_t begin = used, room, made
+        cdef int i
+        if count < 0:
+            return -1
+        for i in range(count):
+            block = &self.blocks[i]
+            room = abs(<int64_t>block.room)
+            source.show(block.position, block.size)
+            if room > target.total - used:
+                return -1
+            target.show(used, room)
+            if block.room < 0:    # stored
+                made = min(source.size, room)
+                memcpy(target.at, source.at, made)
+            else:
+                try:
+                    made = self.call(source, target, room) if self.codec == LZ4 else self.call(source, target)
+                except self.failure:
+                    return -1
+                if not 0 <= made <= room or (self.codec == SNAPPY and made != room):
+                    return -1
+            used += made
+        return used - begin
 
 
 def run_blocks(

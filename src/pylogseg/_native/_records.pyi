@@ -1,10 +1,11 @@
 """Types of the compiled module that decodes records; `tests/package/test_meta.py` compares the two."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from pylogseg._native._framing import Unpacker
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
@@ -50,23 +51,13 @@ def decode(
 def read_and_decode(
     file: int,
     position: int,
-    memory: memoryview,
+    memory: Any,
     piece_bytes: int,
     first_offset: int,
     last_offset: int,
     rows: npt.NDArray[Any],
     output: Output,
-) -> tuple[int, int, int, tuple[int, int, int, int, int], int, int]: ...
-def decode_payloads(
-    quick: Callable[[Any, int], bytes],
-    failure: type[Exception] | tuple[type[Exception], ...],
-    source: Any,
-    start: Int64s,
-    end: Int64s,
-    rooms: Int64s,
-    first_room: int,
-    arena: Any,
-    rows: npt.NDArray[Any],
-    output: Output,
-) -> tuple[int, int, tuple[int, int, int, int, int], int]: ...
+    unpacker: Unpacker | None = None,
+    arena: Any = None,
+) -> tuple[int, int, int, tuple[int, int, int, int, int], int, int, int]: ...
 def use_wide_copies(wide: bool) -> bool: ...

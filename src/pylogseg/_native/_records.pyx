@@ -4,10 +4,10 @@ Functions on buffers, as in `_codec`. A span is a place and a size. Every span i
 its bytes are read, so invalid columns of a caller cannot make a kernel read outside of the buffers.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memmove, memset
 
-from pylogseg._native._framing cimport Span, payload_of
+from pylogseg._native._framing cimport Span, Unpacker
 from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport crc as checksum
 from pylogseg._native.kernels cimport record
@@ -295,21 +295,65 @@ def decode(
     return i, n, tally_of(&tally), status, body.place if walk.p == NULL else walk.source + (walk.p - walk.origin)
 
 
-def read_and_decode(
-    int file, int64_t position, uint8_t[::1] memory not None, int64_t piece_bytes, int64_t first_offset, int64_t last_offset,
-    rows not None, Output output not None,
-):
-    """Read good batches of magic 2 without compression from an open file, and decode them, a piece after the other.
+cdef struct Reading:         # of a file in pieces, or of memory that has all of it
+    int file
+    int64_t position         # in the file, of the first byte
+    uint8_t *base
+    int64_t size             # bytes to read, and memory for them
+    int64_t piece_bytes
+    int64_t filled           # bytes that were read
+    int64_t behind           # how many of them are not in memory any more
+    int64_t done             # bytes of the batches so far
+    bint is_kept             # whether something refers to bytes in memory
+    bint is_short            # whether the file ended before
 
-    So a byte is checked and decoded while the cache has it from the reading; and where all that it holds is copied, the
-    next bytes overwrite it before it leaves the cache for memory. Places of what is copied are those of the copy: values
-    are source 2, keys source 3. It ends before what is anything but good batches of that kind, of which nothing is said,
-    and where rows, columns or memory are full. Other parameters are those of `decode`.
+
+cdef inline const uint8_t *next_batch(Reading *r, header.BatchRow *row, int64_t *length) noexcept nogil:
+    """Return the next batch if it is a good one of magic 2, else NULL; pieces are read as they are needed."""
+    cdef uint8_t *p
+    cdef int64_t piece, count
+    cdef int ending, error = 0
+    cdef bint is_short
+    while True:
+        p = r.base + (r.done - r.behind)
+        ending = header.frame(p, r.base + (r.filled - r.behind), length)
+        if ending == header.MORE:
+            break
+        is_short = ending == header.TORN or r.filled - r.done < header.PREFIX
+        if not is_short or r.filled == r.size or (r.filled - r.done >= header.PREFIX and length[0] > r.size - r.done):
+            return NULL
+        piece = min(r.piece_bytes, r.size - r.filled)
+        if not r.is_kept and r.filled - r.behind > r.piece_bytes and r.filled - r.done <= r.piece_bytes >> 1:
+            memmove(r.base, p, r.filled - r.done)    # what is left of a batch
+            r.behind = r.done
+        count = read_at(r.file, r.base + (r.filled - r.behind), piece, r.position + r.filled, &error)
+        r.filled += count
+        if count < piece:
+            r.is_short = True
+            return NULL
+    if p[header.MAGIC_AT] != 2 or not header.crc_holds(p, length[0]):
+        return NULL
+    header.read_header(p, length[0], row)
+    row.position = r.position + r.done
+    row.verdict = header.GOOD
+    return p
+
+
+def read_and_decode(
+    int file, int64_t position, memory not None, int64_t piece_bytes, int64_t first_offset, int64_t last_offset,
+    rows not None, Output output not None, Unpacker unpacker=None, uint8_t[::1] arena=None,
+):
+    """Read good batches of magic 2 and of one codec from an open file, and decode them, a piece after the other.
+
+    So a byte is checked, decompressed and decoded while the cache has it from the reading; and where all that is made of
+    it is copied, the next bytes overwrite it before it leaves the cache for memory. Places of what is copied are those
+    of the copy: values are source 2, keys source 3. It ends before what is anything but good batches of that kind, of
+    which nothing is said, and where rows, columns or memory are full.
 
     Parameters
     ----------
     file, position : int
-        A descriptor, and where to read.
+        A descriptor, and where to read. The file -1 is memory that has the bytes of that position.
     memory : uint8 array
         For the bytes, source 0: as many are read.
     piece_bytes : int
@@ -319,6 +363,10 @@ def read_and_decode(
         that reaches the last one.
     rows : items of `BATCH_DTYPE`
         Filled.
+    output : Output
+        Filled from slot 0 on.
+    unpacker, arena : Unpacker, uint8 array
+        What decompresses the batches, and memory for that, source 1; None: they are not compressed.
 
     Returns
     -------
@@ -330,140 +378,82 @@ def read_and_decode(
         As of `decode`.
     done, filled : int
         Bytes of the batches, and bytes that were read; -1 for the second if there are fewer than asked for.
+    unpacked : int
+        Bytes that compressed batches became.
     """
     cdef uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
     cdef header.BatchRow *rows_of = <header.BatchRow *>&raw[0] if raw.shape[0] else NULL
+    cdef const uint8_t[::1] readable = memory
+    cdef uint8_t[::1] writable = memory if file >= 0 else None
     cdef header.BatchRow row
-    cdef int64_t room, most, begin, n = 0, size = memory.shape[0], filled = 0, done = 0, behind = 0, length = 0, piece
+    cdef int64_t room, most, begin, n = 0, length = 0, size, used = 0, unpacked = 0
     cdef Py_ssize_t count = 0, before = 0, table = len(rows)
-    cdef int ending, error = 0
-    cdef bint is_kept = False, is_short
-    cdef uint8_t *base
-    cdef uint8_t *p
+    cdef int codec = 0 if unpacker is None else unpacker.codec
+    cdef bint is_kept
+    cdef const uint8_t *p
+    cdef const uint8_t *body
+    cdef Reading reading
     cdef record.Columns columns
     cdef record.Walk walk
     cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0]
+    cdef Span source = None, target = None
     if piece_bytes < 1:
         raise ValueError(f"pieces of {piece_bytes} bytes")
     output.check(0)
     columns, room = output.columns, output.room
-    if not (size and table and room):
-        return 0, 0, 0, tally_of(&tally), 0, 0
+    if not (readable.shape[0] and table and room):
+        return 0, 0, 0, tally_of(&tally), 0, 0, 0
+    if codec:
+        source, target = Span(readable, True), Span(arena, False)
     memset(&walk, 0, sizeof(walk))
-    walk.origin = base = &memory[0]
+    memset(&reading, 0, sizeof(reading))
+    reading.file, reading.position, reading.piece_bytes, reading.size = file, position, piece_bytes, readable.shape[0]
+    reading.base = <uint8_t *>&readable[0]    # written to only if `writable` is the same
+    if file < 0:
+        reading.filled = reading.size
     with nogil:
         while count < table:
-            p = base + (done - behind)
-            ending = header.frame(p, base + (filled - behind), &length)
-            if ending != header.MORE:
-                is_short = ending == header.TORN or filled - done < header.PREFIX
-                if not is_short or filled == size or (filled - done >= header.PREFIX and length > size - done):
-                    break
-                piece = min(piece_bytes, size - filled)
-                if not is_kept and filled - behind > piece_bytes and filled - done <= piece_bytes >> 1:
-                    memmove(base, p, filled - done)    # what is left of a batch
-                    behind = done
-                most = read_at(file, base + (filled - behind), piece, position + filled, &error)
-                filled += most
-                if most < piece:
-                    filled = -1
-                    break
-                continue
-            if p[header.MAGIC_AT] != 2 or not header.crc_holds(p, length):
+            p = next_batch(&reading, &row, &length)
+            if p == NULL or row.attributes & header.CODEC_MASK != codec or row.count < 0:
                 break
-            header.read_header(p, length, &row)
-            most = record.room_for(&row, length - header.V2_HEADER)
-            if row.attributes & header.CODEC_MASK or not 0 <= row.count <= most:
-                break
-            row.position = position + done
-            row.verdict = header.GOOD
             if before == count and row.last_offset < first_offset:
                 before += 1
             elif row.count:    # count 0: Kafka ignores any bytes there
-                if row.count > room - n or not has_room(&columns.keys, n, length) or not has_room(&columns.values, n, length):
+                body, size = p + header.V2_HEADER, length - header.V2_HEADER
+                if codec:
+                    with gil:
+                        body = unpacker.unpack(source, body - reading.base, size, target, used, &size)
+                    if body == NULL or size > target.total - used:
+                        break
+                most = record.room_for(&row, size)
+                if (row.count > most or row.count > room - n or not has_room(&columns.keys, n, size)
+                        or not has_room(&columns.values, n, size)):
                     break
-                walk.p, walk.end = p + header.V2_HEADER, p + length
+                walk.p, walk.end = body, body + size
+                if codec:    # places as those of the arena
+                    walk.origin, walk.source = body, (<int64_t>1 << SOURCE_SHIFT) + used
+                else:
+                    walk.origin = reading.base
                 if (record.decode_v2(&walk, &row, <int32_t>(count - before), &columns, n, row.count) != record.RECORD_OK
                         or walk.p != walk.end):
                     break
                 begin, n = n, n + row.count
-                is_kept |= not refer_to_copies(&columns, begin, n)
+                is_kept = not refer_to_copies(&columns, begin, n)
                 record.tally(&tally, &columns, begin, n)
+                if not codec:
+                    reading.is_kept |= is_kept
+                elif is_kept:
+                    if body != target.base + used:
+                        memcpy(target.base + used, body, size)
+                    used += size
+                if codec:
+                    unpacked += size
             rows_of[count] = row
-            done += length
+            reading.done += length
             count += 1
             if row.last_offset >= last_offset:
                 break
-    return count, before, n, tally_of(&tally), done, filled
-
-
-def decode_payloads(
-    quick, failure, const uint8_t[::1] source not None, const int64_t[::1] start not None, const int64_t[::1] end not None,
-    const int64_t[::1] rooms not None, int64_t first_room, uint8_t[::1] arena not None, rows not None,
-    Output output not None,
-):
-    """Decompress batches of magic 2 by a library's function that returns `bytes`, and decode each before the next one.
-
-    What it returned is kept in the arena, source 1, only where something refers to it that is not copied: places are as
-    those of `read_and_decode`. It ends before a batch that cannot be decompressed or decoded so, of which nothing is
-    said, and where columns or the arena are full. Parameters are those of `run_payloads` and `decode`.
-
-    Returns
-    -------
-    count, n : int
-        Batches decoded, and slots filled.
-    tally : tuple of int
-        As of `decode`.
-    size : int
-        Bytes that the batches became.
-    """
-    cdef const uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
-    cdef Py_ssize_t count = 0, table = len(rows)
-    cdef int64_t room, begin, n = 0, used = 0, size, total = 0
-    cdef int status
-    cdef bint is_kept
-    cdef bytes data
-    cdef const uint8_t *p
-    cdef header.BatchRow row
-    cdef record.Columns columns
-    cdef record.Walk walk
-    cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0]
-    cdef Span piece = Span(source, True)
-    if start.shape[0] != table or end.shape[0] != table or rooms.shape[0] != table:
-        raise ValueError("the arrays differ in length")
-    output.check(0)
-    columns, room = output.columns, output.room
-    memset(&walk, 0, sizeof(walk))
-    while count < table:
-        row = (<const header.BatchRow *>&raw[0])[count]
-        if rooms[count] <= 0 or row.magic != 2 or not 0 < row.count <= room - n:
-            break
-        piece.show(start[count], end[count] - start[count])
-        data = payload_of(quick, failure, piece, rooms[count], first_room)
-        if data is None:
-            break
-        p, size = data, len(data)
-        if (row.count > record.room_for(&row, size) or size > arena.shape[0] - used or not has_room(&columns.keys, n, size)
-                or not has_room(&columns.values, n, size)):
-            break
-        walk.p, walk.end, walk.origin = p, p + size, p
-        walk.source = (<int64_t>1 << SOURCE_SHIFT) + used    # places as if the bytes lay in the arena
-        with nogil:
-            status = record.decode_v2(&walk, &row, <int32_t>count, &columns, n, row.count)
-            if status == record.RECORD_OK and walk.p == walk.end:
-                begin, n = n, n + row.count
-                is_kept = not refer_to_copies(&columns, begin, n)
-                record.tally(&tally, &columns, begin, n)
-                if is_kept:
-                    memcpy(&arena[used], p, size)
-                    used += size
-            else:
-                status = record.RECORD_REMAINS
-        if status != record.RECORD_OK:
-            break
-        total += size
-        count += 1
-    return count, n, tally_of(&tally), total
+    return count, before, n, tally_of(&tally), reading.done, -1 if reading.is_short else reading.filled, unpacked
 
 
 cdef inline bint refer_to_copies(record.Columns *c, int64_t first, int64_t end) noexcept nogil:

@@ -7,6 +7,7 @@ whose module says which library does what.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -81,27 +82,32 @@ def library_of(codec: int) -> Library | None:
     return None if quick is None else Library(quick, zstd_frames.Failure, _framing.zstd_rooms, _FIRST_ROOM_BYTES)
 
 
-class Payloads(NamedTuple):
-    """Payloads of batches of magic 2 in a buffer, each decompressed by one call."""
-
-    library: Library
-    view: memoryview
-    begins: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-    rooms: npt.NDArray[np.int64]
+#: Functions that decompress a block into memory that they are given.
+_INTO: dict[int, Callable[..., Any]] = {
+    SNAPPY: cramjam.snappy.decompress_raw_into,
+    LZ4: cramjam.lz4.decompress_block_into,
+}
 
 
-def payloads_of(table: BatchTable, buffer: Any, file_position: int, limit: int) -> Payloads | None:
-    """Return the payloads of batches of one codec that has a `Library`; None of others."""
-    summary = table.summary()
-    library = library_of(summary.codec) if summary.codec and summary.lowest_magic == 2 else None
-    bodies, view = np.empty(len(table), BODY_DTYPE), byte_view(buffer)
-    if library is None or not _records.plain_bodies(table.rows, file_position, bodies, len(view)):
+def unpacker_of(codec: int, limit: int) -> _framing.Unpacker | None:
+    """Return what decompresses payloads of at most `limit` bytes one by one, for this thread; None of no such codec."""
+    if codec in _INTO:
+        call: Callable[..., Any] = _INTO[codec]
+        failure: type[Exception] | tuple[type[Exception], ...] = cramjam.DecompressionError
+        first_room = _NO_FIRST_ROOM
+    else:
+        library = library_of(codec)
+        if library is None:
+            return None
+        call, failure, _, first_room = library
+    return _framing.Unpacker(codec, call, failure, limit, first_room, functools.partial(_or_none, codec, limit))
+
+
+def _or_none(codec: int, limit: int, payload: memoryview) -> bytes | None:
+    try:
+        return decompress_view(codec, payload, 2, limit)
+    except CodecError:
         return None
-    begins = bodies["place"].copy()
-    ends, rooms = begins + bodies["size"], np.empty(len(table), np.int64)
-    library.rooms(view, begins, ends, limit, rooms)
-    return Payloads(library, view, begins, ends, rooms)
 
 
 class Arena:
@@ -301,7 +307,7 @@ class _Bodies:
         def tables(start: Any, end: Any, row: int, counts: Any, blocks: Any) -> tuple[int, int]:
             return _framing.xerial_blocks(self.view, start, end, self.limit, row, counts, blocks)
 
-        self._blocks(rows, tables, cramjam.snappy.decompress_raw_into, exact=True)
+        self._blocks(rows, tables, _INTO[SNAPPY], exact=True)
 
     def lz4(self, rows: npt.NDArray[np.intp]) -> None:
         """Decompress plain lz4 frames block by block, all others carefully."""
@@ -310,7 +316,7 @@ class _Bodies:
         def tables(start: Any, end: Any, row: int, counts: Any, blocks: Any) -> tuple[int, int]:
             return _framing.lz4_blocks(self.view, start, end, unchecked, self.limit, row, counts, blocks)
 
-        self._blocks(rows, tables, cramjam.lz4.decompress_block_into, exact=False)
+        self._blocks(rows, tables, _INTO[LZ4], exact=False)
 
     def _blocks(
         self,

@@ -19,7 +19,7 @@ from pylogseg.format.batches import BATCH_DTYPE, BatchTable
 from pylogseg.format.codec_error import DECOMPRESSED_LIMIT_BYTES as DECOMPRESSED_LIMIT_BYTES
 from pylogseg.format.codec_error import RAISE_IT, ArenaFullError
 from pylogseg.format.scratch import BODY_DTYPE as BODY_DTYPE
-from pylogseg.format.scratch import COLUMN_NAMES, VIEW_DTYPE, Copies, Scratch, allocate
+from pylogseg.format.scratch import COLUMN_NAMES, VIEW_DTYPE, Copies, Density, Scratch, allocate
 from pylogseg.format.scratch import SOURCE_MASK as SOURCE_MASK
 from pylogseg.format.scratch import SOURCE_SHIFT as SOURCE_SHIFT
 
@@ -31,6 +31,8 @@ SLOTS = 1 << 20
 #: Bytes that are read from a file and decoded before the next ones: they fit the second cache of a processor with what
 #: is made of them.
 _PIECE_BYTES = 512 << 10
+#: What compressed batches that are read at a time become, and the least that there is room for beyond what is expected.
+_UNPACKED_BYTES, _LEAST_BYTES = 4 << 20, 256 << 10
 #: How many times as many records as the last time there is room for, and beyond that.
 _MORE, _LEAST_ROOM = 1.125, 1024
 #: A record of a compressed batch may have so many headers, or one for each 64 bytes that the batch may become, if that
@@ -277,6 +279,9 @@ def decode(
     bodies, sources, damage = _bodies(table, buffer, file_position, limit_bytes, scratch)
     columns = _decode(table, bodies, sources, scratch, damage, crc=False)
     assert columns is not None
+    if scratch is not None and len(table):
+        size = int(table.rows["size"].sum(dtype=np.int64))
+        scratch.density = Density.of(len(table), len(columns), len(sources[1]), size)
     columns = _without_many_headers(columns, damage, limit_bytes)
     for bad in damage:
         table.rows["verdict"][bad.row] = batches.rows["verdict"][bad.row] = Verdict.RECORDS_BAD
@@ -299,7 +304,7 @@ def check_and_decode(
         return None
     batches.rows["verdict"] = Verdict.GOOD
     if scratch is not None and len(batches):
-        scratch.density = len(batches) / len(buffer), len(columns) / len(buffer)
+        scratch.density = Density.of(len(batches), len(columns), 0, len(buffer))
     return columns, damage
 
 
@@ -314,29 +319,45 @@ class ReadAhead(NamedTuple):
 
 
 def read_and_decode(
-    file: int, position: int, memory: memoryview, first: int, last: int, scratch: Scratch
+    view: Any, position: int, size: int, first: int, last: int, codec: int, limit_bytes: int, scratch: Scratch
 ) -> ReadAhead | None:
-    """Read plain good batches from a file and decode them, a piece that fits the processor's cache after the other.
+    """Read good batches of one codec from a file and decode them, a piece that fits the cache after the other.
 
     Batches before the one that has the offset `first` are checked alone; it ends behind the one that has `last`, and
-    before what is anything else. None if that is at once, or if the file ends, or cannot be read.
+    before what is anything else. None if that is at once, or if the file ends, or cannot be read so; and where nothing
+    is known of batches before them.
     """
     if scratch.density is None:
         return None
-    batches, records = (int(len(memory) * each * _MORE) + _LEAST_ROOM for each in scratch.density)
-    room = min(records, SLOTS)
-    rows = np.empty(batches, BATCH_DTYPE)
-    arrays, besides = scratch.columns(room), scratch.besides(room, len(memory), (memory,))
-    found = _records.read_and_decode(file, position, memory, _PIECE_BYTES, first, last, rows, _output(arrays, besides))
-    count, before, records, tally, size, filled = found
-    if filled < 0 or count == before:
+    per_byte = scratch.density
+    unpacker, unpacked = None, size
+    if codec:
+        from pylogseg.format import compression
+
+        unpacker = compression.unpacker_of(codec, limit_bytes)
+        if unpacker is None:
+            return None
+        size = min(size, int(_UNPACKED_BYTES / per_byte.unpacked) + _LEAST_BYTES)
+        unpacked = min(int(size * per_byte.unpacked * _MORE) + _LEAST_BYTES, compression.ARENA_BYTES)
+    whole = getattr(view, "whole", None)
+    memory = scratch.window(size, is_kept=not codec) if whole is None else whole()[position : position + size]
+    arena = scratch.unpacked(unpacked) if codec else None
+    room = min(int(size * per_byte.records * _MORE) + _LEAST_ROOM, SLOTS)
+    rows = np.empty(int(size * per_byte.batches * _MORE) + _LEAST_ROOM, BATCH_DTYPE)
+    sources = (memory, b"" if arena is None else arena)
+    arrays, besides = scratch.columns(room), scratch.besides(room, unpacked, sources)
+    count, before, records, tally, done, filled, unpacked = _records.read_and_decode(
+        view.fileno() if whole is None else -1, position, memory, _PIECE_BYTES, first, last, rows,
+        _output(arrays, besides), unpacker, arena,
+    )  # fmt: skip
+    if filled < 0 or count == before or (codec and tally[-1] > _most_headers(limit_bytes)):
         return None
-    scratch.density = count / size, max(records / size, scratch.density[1] / _MORE)
+    scratch.density = Density.of(count, records, unpacked, done).at_least(per_byte, 1 / _MORE)
     table = BatchTable(rows[:count])
     of = table[before:] if before else table
     memory = memory[:filled]
-    columns = _columns(arrays, besides, records, of, (memory, b""), scratch, Tally(*tally), is_moved=True)
-    return ReadAhead(table, columns, before, memory, size)
+    columns = _columns(arrays, besides, records, of, (memory, *sources[1:]), scratch, Tally(*tally), is_moved=True)
+    return ReadAhead(table, columns, before, memory, done)
 
 
 def _decode(
@@ -384,51 +405,14 @@ def decode_parts(
     never divided, whatever it holds: see `decode_slices`. Parameters are those of `decode`; rows of the damage are
     those of the ``batches`` of the columns beside it.
     """
-    pending, quick = runs(batches)[::-1], scratch
+    pending = runs(batches)[::-1]
     while pending:
         part = pending.pop()
-        made = None if quick is None else _decode_payloads(part, buffer, file_position, limit_bytes, quick)
-        if made is not None:
-            if len(made.batches) < len(part):
-                pending.append(part[len(made.batches) :])
-                quick = None  # whatever it is that ended it
-            yield made, []
-            continue
         try:
             yield decode(part, buffer, file_position, limit_bytes=limit_bytes, scratch=scratch)
         except ArenaFullError:
             half = len(part) // 2
             pending += [part[half:], part[:half]]
-
-
-def _decode_payloads(
-    batches: BatchTable, buffer: Any, file_position: int, limit_bytes: int, scratch: Scratch
-) -> RecordColumns | None:
-    """Decode the first batches, each as soon as it is decompressed, so that its bytes are not stored in between.
-
-    None if there is none that this can be done with, or nothing is known of batches before them.
-    """
-    if scratch.expansion is None or not scratch.is_copied or not len(batches) or not batches.summary().is_compressed:
-        return None
-    from pylogseg.format import compression
-
-    table = BatchTable(np.ascontiguousarray(batches.rows))
-    found = compression.payloads_of(table, buffer, file_position, limit_bytes)
-    if found is None or scratch.arena is None:
-        return None
-    room = min(int(np.maximum(table.rows["count"], 0).sum(dtype=np.int64)), SLOTS)
-    most = int((found.ends - found.begins).sum() * scratch.expansion * _MORE) + _LEAST_ROOM
-    arrays, besides = scratch.columns(room), scratch.besides(room, min(most, compression.ARENA_BYTES), (buffer,))
-    library, memory = found.library, scratch.arena.memory
-    count, records, tally, size = _records.decode_payloads(
-        library.quick, library.failure, found.view, found.begins, found.ends, found.rooms, library.first_room, memory,
-        table.rows, _output(arrays, besides),
-    )  # fmt: skip
-    if not count or tally[-1] > _most_headers(limit_bytes):
-        return None
-    scratch.expansion = size / int((found.ends - found.begins)[:count].sum())
-    of = table[:count]
-    return _columns(arrays, besides, records, of, (buffer, memory), scratch, Tally(*tally), is_moved=True)
 
 
 class Slice(NamedTuple):
@@ -600,8 +584,6 @@ def _bodies(
         if scratch is not None and scratch.with_arena:
             scratch.arena = arena
         bodies, data, errors = compression.fill_bodies(batches, buffer, file_position, limit=limit_bytes, arena=arena)
-        if scratch is not None:
-            scratch.expansion = len(data) / max(int(batches.rows["size"].sum(dtype=np.int64)), 1)
         return (
             bodies,
             (buffer, data),

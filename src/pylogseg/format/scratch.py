@@ -64,6 +64,23 @@ def new_bytes(size: int) -> npt.NDArray[np.uint8]:
 _NOTHING = np.empty(0, np.uint8)
 
 
+class Density(NamedTuple):
+    """What a byte of a file is of: batches, records, and bytes that compressed batches become."""
+
+    batches: float
+    records: float
+    unpacked: float
+
+    @classmethod
+    def of(cls, batches: int, records: int, unpacked: int, size: int) -> Density:
+        """Return that of so many bytes."""
+        return cls(batches / size, records / size, unpacked / size)
+
+    def at_least(self, other: Density, part: float) -> Density:
+        """Return the greater of this one and a part of another."""
+        return Density(*(max(mine, part * given) for mine, given in zip(self, other, strict=True)))
+
+
 class Scratch:
     """Memory for the columns of one decoding at a time, so that a stream does not ask the system for it at each step.
 
@@ -82,7 +99,6 @@ class Scratch:
         "_window",
         "arena",
         "density",
-        "expansion",
         "with_arena",
     )
 
@@ -96,24 +112,25 @@ class Scratch:
         self._window = _NOTHING
         self._spare = [_NOTHING, _NOTHING]
         self.arena: Any = None
-        #: Batches and records of a byte that was read, as far as it is known.
-        self.density: tuple[float, float] | None = None
-        #: Bytes that a compressed byte became, as far as it is known.
-        self.expansion: float | None = None
+        #: Of what was read last, as far as it is known.
+        self.density: Density | None = None
         self.with_arena, self._besides, self._allocate = with_arena, besides, allocate
 
-    @property
-    def is_copied(self) -> bool:
-        """Whether values or keys are copied, and only the columns and the copies are kept until the next decoding."""
-        return self.with_arena and self._besides in _COPIED
-
-    def window(self, size: int) -> memoryview:
-        """Return memory for so many bytes of a file that are decoded next; new memory where they are kept."""
-        if not self.with_arena:
+    def window(self, size: int, *, is_kept: bool = True) -> memoryview:
+        """Return memory for so many bytes of a file that are decoded next; new memory where they are kept then."""
+        if is_kept and not self.with_arena:
             return self.memory(size).data
         if len(self._window) < size:
             self._window = self.memory(size)
         return self._window.data[:size]
+
+    def unpacked(self, size: int) -> npt.NDArray[np.uint8]:
+        """Return memory for so many bytes that compressed batches become, of which it is known how many there are."""
+        if not self.with_arena or self.arena is None:
+            return self.memory(size)
+        self.arena.reserve(size, 0)
+        found: npt.NDArray[np.uint8] = self.arena.memory
+        return found
 
     def memory(self, size: int) -> npt.NDArray[np.uint8]:
         """Return new memory from `allocate`, which may have it from what was let go of: then no page of it is new."""

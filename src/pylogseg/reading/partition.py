@@ -155,7 +155,8 @@ class OnePass:
         self._buffer: Any = None
         self._ahead = 0
         self._decoded: Decoded | None = None
-        self._is_worth_it, self._is_compressed, self._is_through = True, False, False
+        self._is_worth_it, self._is_through = True, False
+        self._codec: int | None = 0  # of the window that was scanned last, None of several
 
     def memory(self, size: int) -> memoryview | None:
         """Return memory for a window; None if its bytes must outlive the window."""
@@ -163,11 +164,11 @@ class OnePass:
 
     def through(self, view: Any, position: int, size: int) -> tuple[Scan, Any] | None:
         """Read, scan and decode a window in one pass; None where `scan` has to look at it."""
-        file = getattr(view, "fileno", None) if hasattr(os, "pread") else None
-        if file is None or self._scratch is None or self._is_compressed or not self._is_worth_it:
+        is_read = hasattr(view, "whole") or (hasattr(view, "fileno") and hasattr(os, "pread"))
+        if not is_read or self._scratch is None or self._codec is None or not self._is_worth_it:
             return None
-        memory = self._scratch.window(size)
-        found = read_and_decode(file(), position, memory, self._first, self._last, self._scratch)
+        limit, scratch = self._limit_bytes, self._scratch
+        found = read_and_decode(view, position, size, self._first, self._last, self._codec, limit, scratch)
         if found is None:
             return None
         self._buffer, self._ahead = found.memory, len(found.batches) - found.before
@@ -178,18 +179,18 @@ class OnePass:
     def scan(self, buffer: Any, *, file_position: int, crc: bool) -> Scan:
         """Scan a window; perhaps decode it too."""
         self._buffer, self._decoded, self._is_through = buffer, None, False
-        ahead = crc and self._is_worth_it and not self._is_compressed
+        ahead = crc and self._is_worth_it and self._codec == 0
         found = self._up_to_last(scan(buffer, file_position=file_position, crc=crc and not ahead))
         batches = found.batches
         # Assume that a window is like the one before it; otherwise its headers are read twice.
-        self._is_compressed = len(batches) > 0 and batches.summary().is_compressed
+        self._codec = _codec_of(batches) if len(batches) else 0
         if not ahead or not len(batches):
             self._ahead = len(batches)
             return found
         before = self._before_first(batches)
         wanted = batches[before:] if before else batches
         self._ahead = len(wanted)
-        if not self._is_compressed and (not before or _are_good(buffer, batches[:before], file_position)):
+        if self._codec == 0 and (not before or _are_good(buffer, batches[:before], file_position)):
             batches.rows["verdict"][:before] = Verdict.GOOD
             if not len(wanted):
                 return found
@@ -233,6 +234,12 @@ class OnePass:
         for bad in decoded[1]:
             batches.rows["verdict"][bad.row] = Verdict.RECORDS_BAD
         yield Slice(*decoded)
+
+
+def _codec_of(batches: BatchTable) -> int | None:
+    """Return the codec of all batches, None if they differ or are compressed in the old way."""
+    found = batches.summary()
+    return None if found.codec and found.lowest_magic < 2 else found.codec
 
 
 def _are_good(buffer: Any, batches: BatchTable, file_position: int) -> bool:

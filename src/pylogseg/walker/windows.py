@@ -132,7 +132,7 @@ def walk(
         if patched.lost:
             batches.rows["verdict"][patched.touched(batches)] = _CRC_BAD
         is_compressed = len(batches) > 0 and batches.summary().is_compressed
-        most = COMPRESSED_WINDOW_BYTES if is_compressed else WINDOW_BYTES if is_through else COPIED_WINDOW_BYTES
+        most = WINDOW_BYTES if is_through else COMPRESSED_WINDOW_BYTES if is_compressed else COPIED_WINDOW_BYTES
         most = min(window_bytes, most)
         read_to, size = position + len(buffer), min(size * 2, most)
         # The window ends inside a batch, or its scanner leaves others out: the next window begins with that batch.
