@@ -124,7 +124,7 @@ def dataset(bench: Bench) -> list[Row]:
     one = in_turn(sides, bench.rounds)
     table = [
         Row("dataset, one core: Spark's 8 columns", rate(records, one["dataset"]), "M records/s", "read_arrow",
-            rate(records, one["stream"]), 0.95, "as read_arrow"),
+            rate(records, one["stream"]), 0.98, "as read_arrow"),
         *_share(bench, log, records),
     ]  # fmt: skip
     with all_cores(bench.cores):
@@ -136,7 +136,7 @@ def dataset(bench: Bench) -> list[Row]:
         best = in_turn(scans, bench.rounds)
         table.append(
             Row(f"dataset, {count} cores (wall)", rate(records, best["all"]), "M records/s", "one core",
-                rate(records, best["one"]), 1.7 if count == 2 else None,
+                rate(records, best["one"]), 1.75 if count == 2 else None,
                 "Python's lock; memory that one thread fills and another frees")
         )  # fmt: skip
         apart = halves.seconds(log, _PARTITIONS, bench.rounds)
