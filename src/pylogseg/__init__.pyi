@@ -13,6 +13,8 @@ from pylogseg.format.batches import BatchTable as BatchTable
 from pylogseg.format.batches import scan as scan
 from pylogseg.format.records import RecordColumns as RecordColumns
 from pylogseg.format.records import decode as decode
+from pylogseg.lakehouse.audit import audit as audit
+from pylogseg.lakehouse.audit_result import Audit as Audit
 from pylogseg.lakehouse.lake import lake as lake
 from pylogseg.owned.log import EmbeddedLog as EmbeddedLog
 from pylogseg.owned.manager.manager import LogManager as LogManager

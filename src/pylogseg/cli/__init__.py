@@ -70,6 +70,7 @@ _COMMANDS = {
         "pylogseg.cli.export:export",
         "Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition.",
     ),
+    "audit": ("pylogseg.cli.audit:audit", "Check a table that was fed from Kafka: what is missing, double or changed."),
     "lake": ("pylogseg.cli.lake:lake", "Write topics to Delta, Iceberg or DuckLake tables, each record once."),
     "restore": ("pylogseg.cli.restore:restore", "Restore partitions from a backup or an export into a log directory."),
 }
@@ -86,7 +87,7 @@ partition (orders-3) or a pattern ('orders-*').
 
 \b
 Exit codes: 0 success; 1 damage was found (grep: nothing was found; diff: the
-sides differ; commands that change a log directory: a partition failed, or one
+sides differ; audit: the table is wrong; commands that change a log directory: a partition failed, or one
 that was named was skipped); 2 wrong usage or a disk error; 130 interrupted.
 A closed pipe (| head) is not an error.
 """

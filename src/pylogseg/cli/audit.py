@@ -1,0 +1,235 @@
+"""`pylogseg audit`: check a table that was fed from Kafka against the log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from pylogseg.cli import common
+from pylogseg.cli.query import OffsetRange, parse_offsets
+from pylogseg.errors import RequestError
+from pylogseg.lakehouse.audit import audit as compare
+from pylogseg.lakehouse.audit import opened
+from pylogseg.lakehouse.audit_columns import PRESETS, parse_columns
+from pylogseg.lakehouse.audit_result import Audit, AuditRange, PartitionAudit
+from pylogseg.lakehouse.foreign import ForeignTable
+
+_EPILOG = r"""\b
+Examples:
+  pylogseg audit /data/kafka orders /lake/orders     Delta, Iceberg or Parquet
+  pylogseg audit /data/kafka orders iceberg:prod:kafka.orders
+                                             a table in a catalog of pyiceberg
+  pylogseg audit /backup orders lake.ducklake        DuckLake
+  pylogseg audit aiven+s3://bucket/prefix orders delta:s3://lake/orders
+                                                     against tiered storage
+  pylogseg audit /data/kafka orders /lake/orders --columns offset=meta.offset
+  pylogseg audit /data/kafka orders /lake/orders -o :5000000 --json
+
+\b
+What is said of each partition:
+  double     an offset has more than one row; with the files and the snapshots
+             that hold them
+  changed    key or value differ from the record's
+  lost       the record is in no row, and nothing below explains it
+  foreign    a row is not a record of the log: aborted, a marker, behind the end
+             of the log, or at an offset that the log never had
+Not in the table, and rightly so: aborted transactions, control records, what
+the cleaner or retention has removed, dead letters (TABLE~dlq, or
+--dead-letters), and what the table does not have yet: above its last offset
+(lost with --complete), or in a transaction that is open.
+"Hidden" rows are in files whose partition value is wrong: queries with a filter
+miss them.
+
+\b
+TABLE is read once, in the state that it has at the start; SOURCE may be written
+to meanwhile. Offsets and hashes lie in temporary files (TMPDIR; 16 bytes a row),
+so memory does not grow with the table.
+
+\b
+Exit codes: 0 each record once; 1 something is double, changed, lost, foreign or
+hidden; 2 wrong usage, a disk error, or nothing is wrong in what was looked at,
+but damage, a missing key or an unreadable file left something out; 130
+interrupted.
+"""
+
+
+def _arguments(function: common.F) -> common.F:
+    return common.selection_options(function, last=" TABLE")
+
+
+@click.command(epilog=_EPILOG.replace(r"\b", "\b"))
+@_arguments
+@click.option(
+    "--columns", "-c", multiple=True, metavar="ROLE=COLUMN",
+    help="Which column is topic, partition, offset, key or value, if no preset fits; a dot stands before a field of a "
+    "struct. Repeatable; without a column after the sign, there is none.",
+)  # fmt: skip
+@click.option("--preset", type=click.Choice(list(PRESETS)), help="Whose columns TABLE has; default: by its columns.")
+@click.option("--dead-letters", metavar="TABLE", help="A table of dead letters, a part of TABLE; default: TABLE~dlq.")
+@click.option(
+    "--offset",
+    "-o",
+    "offsets",
+    metavar="A:B",
+    callback=common.parsed(parse_offsets),
+    help="From offset A up to B, exclusive, up to which TABLE has to be complete.",
+)
+@click.option("--complete", is_flag=True, help="TABLE has to have all of the log: what it does not have yet is lost.")
+@click.option(
+    "--max-ranges", type=click.IntRange(min=0), default=1000, show_default=True, metavar="N",
+    help="List at most N ranges of each partition; all are counted.",
+)  # fmt: skip
+@click.option("--quiet", "-q", is_flag=True, help="Print only what is wrong, and the total.")
+@common.decompressed_option("counts as damaged")
+@common.rate_option
+@common.json_option
+@common.jobs_option
+def audit(
+    arguments: tuple[str, ...],
+    topic: tuple[str, ...],
+    partition: tuple[int, ...],
+    columns: tuple[str, ...],
+    preset: str | None,
+    dead_letters: str | None,
+    offsets: OffsetRange | None,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Check a table that was fed from Kafka: what is missing, double or changed, and why.
+
+    PATH is the log, TABLE a folder of Delta, Iceberg or Parquet, a metadata file of Iceberg, a catalog of DuckLake, or
+    iceberg:CATALOG:NAMESPACE.TABLE.
+    """
+    if len(arguments) < 2:
+        raise click.UsageError("Missing argument 'TABLE'.")
+    *paths, named = arguments
+    tables = list(opened(named, dead_letters))  # before the log, which may go on
+    chosen = common.select(paths, topic, partition)
+    size = chosen.size + sum(map(_size, tables))
+    with common.progress(size, "auditing") as advance:
+        found = compare(
+            chosen.disk,
+            tables[0],
+            list(chosen.choice.names) or None,
+            list(chosen.choice.numbers) or None,
+            columns=parse_columns(columns),
+            preset=preset,
+            dead_letters=tables[1] if len(tables) > 1 else None,
+            offset=_range_of(offsets),
+            on_bytes=advance,
+            **options,
+        )
+    is_whole = not common.is_damage_met() and found.is_whole
+    _print(found, as_json, quiet)
+    click.get_current_context().exit(1 if not found.is_right else 0 if is_whole else 2)
+
+
+def _range_of(offsets: OffsetRange | None) -> tuple[int | None, int | None]:
+    if offsets is None:
+        return None, None
+    first, end, at_most = offsets
+    if (first or 0) < 0 or (end or 0) < 0:
+        raise RequestError("audit does not accept offsets from the end, which move: give absolute offsets")
+    return first, end if at_most is None else (first or 0) + at_most
+
+
+def _size(table: ForeignTable) -> int:
+    return sum(os.path.getsize(file.path) for file in table.files if file.open is None and os.path.exists(file.path))
+
+
+def _print(found: Audit, as_json: bool, quiet: bool) -> None:
+    for row in found.partitions:
+        common.report_gaps(row.gaps)
+        if quiet and row.is_right and row.is_whole:
+            continue
+        if as_json:
+            common.try_print(common.print_json, row.as_row())
+        else:
+            common.try_print(click.echo, "\n".join(_lines(row)))
+    for finding in found.findings:
+        if as_json:
+            common.try_print(common.print_json, finding.as_row())
+        else:
+            rows = "" if finding.rows is None else f" ({common.count_text(finding.rows, 'row')})"
+            where = "" if finding.file is None else f"{finding.file}: "
+            common.try_print(click.echo, f"{finding.kind}: {where}{finding.text}{rows}")
+    if as_json:
+        common.try_print(common.print_json, found.as_row())
+    else:
+        common.try_print(click.echo, "\n".join(_summary(found)))
+
+
+def _lines(row: PartitionAudit) -> Iterator[str]:
+    yield f"{row.name}: {_verdict(row.as_row())} ({common.count_text(row.rows, 'row')})"
+    explained = [f"{count:,} {_WORDS[reason]}" for reason, count in row.missing.items() if count and reason != "lost"]
+    if explained:
+        yield f"  not in the table: {', '.join(explained)}"
+    unchecked = [f"{count:,} {_WORDS[reason]}" for reason, count in row.unchecked.items() if count]
+    if unchecked:
+        yield f"  in the table, and not in the log to compare with: {', '.join(unchecked)}"
+    yield from map(_line, row.ranges)
+    if row.unlisted:
+        yield f"  and {row.unlisted} more ranges (--max-ranges lists more)"
+    for (one, other), (first, second), rows in row.double_files:
+        yield f"  {common.count_text(rows, 'row')} of {_file(one, first)} again in {_file(other, second)}"
+    if row.changed * 2 > row.present > 0:
+        yield "  most of the records differ: was the topic deleted and made again, or are these the wrong columns?"
+
+
+#: Reasons as people read them.
+_WORDS = {
+    "aborted": "aborted",
+    "control": "control records",
+    "compacted": "compacted away",
+    "belowLogStart": "below the log start offset",
+    "deadLetters": "in the dead letters",
+    "notYet": "not yet",
+    "notLookedAt": "not looked at",
+    "beyondEnd": "behind the end of the log",
+    "absent": "at offsets that the log does not have",
+    "noPartition": "of a partition that the source does not have",
+}
+
+
+def _verdict(row: dict[str, Any]) -> str:
+    foreign = sum(row["foreign"].values())
+    wrong = {"double": row["double"], "changed": row["changed"], "lost": row["missing"]["lost"], "foreign": foreign}
+    named = ", ".join(f"{count:,} {name}" for name, count in wrong.items() if count)
+    if named:
+        return named
+    return "each record once" if row["whole"] else "nothing wrong in what could be looked at"
+
+
+def _line(found: AuditRange) -> str:
+    offsets = str(found.first_offset)
+    if found.last_offset > found.first_offset:
+        offsets += f"-{found.last_offset}"
+    kind = "unknown" if found.kind == "notLookedAt" else found.kind
+    reason = f": {_WORDS[found.reason]}" if found.reason else ""
+    return f"  {kind:<8}{offsets:<24}{common.count_text(found.records, 'offset')}{reason}"
+
+
+def _file(path: str, origin: str | None) -> str:
+    return os.path.basename(path) + (f" ({origin})" if origin else "")
+
+
+def _summary(found: Audit) -> Iterator[str]:
+    row = found.as_row()
+    version = f", {found.version}" if found.version else ""
+    hidden = sum(finding.rows or 0 for finding in found.findings if finding.kind == "hidden")
+    verdict = _verdict(row) + (f", {hidden:,} hidden" if hidden else "")
+    yield (
+        f"{found.table} ({found.format}{version}): {common.count_text(len(found.partitions), 'partition')}, "
+        f"{common.count_text(found.rows, 'row')} in {common.count_text(found.files, 'file')}: {verdict}"
+    )
+    if found.other_rows:
+        yield f"{common.count_text(found.other_rows, 'row')} of other topics and partitions were left out"
+    lacking = [role for role in ("key", "value") if role not in found.columns.compared]
+    if lacking:
+        typed = " (typed columns are not)" if found.columns.typed else ""
+        compared = " and ".join(["offsets", *(f"{role}s" for role in found.columns.compared)])
+        yield f"compared: {compared}{typed}"

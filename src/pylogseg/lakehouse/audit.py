@@ -1,0 +1,402 @@
+"""`audit`: is each record of a log once in a table, and right? What is missing is explained."""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pylogseg.disk.choice import PartitionChoice
+from pylogseg.disk.disk import Disk, Partition, as_disk
+from pylogseg.env.executor import Advance, Threads, Workload, job_count
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.scratch import Scratch
+from pylogseg.inspect.stats.groups import units_of
+from pylogseg.lakehouse.audit_columns import TableColumns, columns_of
+from pylogseg.lakehouse.audit_partition import Comparison, LogPart, PartFound, part_without_log, parts_of
+from pylogseg.lakehouse.audit_result import Audit, AuditRange, DoubleFiles, PartitionAudit
+from pylogseg.lakehouse.audit_runs import RUN, FilePiece, Runs, Spilled, Spilling
+from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, open_table
+from pylogseg.reading.log_reader import LogReader, check_order
+from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
+from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle
+from pylogseg.reading.plan import PART_BYTES
+from pylogseg.reading.stable_offset import end_of_log
+
+Path = str | os.PathLike[str]
+
+#: A piece of a data file has columns of about so many bytes.
+_PIECE_BYTES = 64 << 20
+#: Pairs of files with double rows that are told for each partition.
+_MAX_PAIRS = 20
+_END = OPEN_END - 1
+
+Key = tuple[str, int]
+
+
+def audit(
+    source: Path | Disk | Partition,
+    table: Any,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
+    *,
+    columns: Mapping[str, str] | None = None,
+    preset: str | None = None,
+    dead_letters: Any = None,
+    offset: tuple[int | None, int | None] = (None, None),
+    complete: bool = False,
+    max_ranges: int = 1000,
+    max_decompressed_bytes: int = 64 << 20,
+    max_bytes_per_second: float | None = None,
+    jobs: int | None = 1,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Audit:
+    """Compare a table that was fed from Kafka with the log: what is missing, double or changed, and why.
+
+    The table is read once, in the state that it has when the call begins; its offsets and the hashes of keys and values
+    are kept in temporary files (16 bytes a row, where ``TMPDIR`` says), so memory does not grow with the table.
+
+    Parameters
+    ----------
+    source : path, URL, Disk or Partition
+        The log, as any reader takes it. It may be written to meanwhile.
+    table : path, str, pyarrow.dataset.Dataset or ForeignTable
+        A folder of Delta, Iceberg or Parquet, a metadata file of Iceberg, a catalog of DuckLake, or
+        ``iceberg:CATALOG:NAMESPACE.TABLE``.
+    topic : str or list of str, optional
+        Topics, partitions or patterns; by default the topics that the table has. A table without a column for it needs
+        the topic, unless the source has only one.
+    partition : int or list of int, optional
+        Only partitions with these numbers.
+    columns : dict, optional
+        Columns of the table by role (``topic``, ``partition``, ``offset``, ``key``, ``value``), where no preset fits:
+        ``{"offset": "meta.offset"}``. An empty name says that there is no such column.
+    preset : str, optional
+        Whose columns the table has; found by the column of offsets otherwise.
+    dead_letters : path or str, optional
+        The table of dead letters, which counts as a part of this one; ``TABLE~dlq`` if there is one.
+    offset : (int or None, int or None)
+        Only this half-open range. Up to its end the table has to be complete.
+    complete : bool
+        The table has to have all that is in the log: what is above its last offset is lost, not just not there yet.
+    max_ranges : int
+        Ranges listed for each partition; all are counted.
+    max_decompressed_bytes : int
+        A batch that decompresses to more counts as damaged.
+    max_bytes_per_second : float, optional
+        Read the log no faster.
+    jobs : int or None
+        Threads; None is one per processor.
+    on_bytes : callable, optional
+        Gets the bytes of table and log that were read, from several threads.
+
+    Returns
+    -------
+    Audit
+
+    Raises
+    ------
+    RequestError
+        If the table has no column of offsets that is known, or a name is not there.
+    StorageError
+        If the table cannot be opened, or the log cannot be listed.
+    """
+    first, end = offset
+    check_order(first, end)
+    if (first or 0) < 0 or (end or 0) < 0:
+        raise RequestError("audit does not accept offsets from the end, which move: give absolute offsets")
+    choice = PartitionChoice.of(topic, partition)
+    threads = Threads(job_count(jobs))
+    # The table first: what a log gets meanwhile may be missing in it, but not the other way round.
+    tables = list(opened(table, dead_letters))
+    found = _columns(tables, columns or {}, preset)
+    disk = as_disk(source).select(choice.names or None, choice.numbers or None)
+    files = [file for each in tables for file in each.files]
+    result = Audit(tables[0].name, tables[0].format, tables[0].version, found, len(files))
+    result.findings += [finding for each in tables for finding in each.findings]
+    result.findings += _twice(files)
+    footers = list(threads.map(functools.partial(_footer, columns=found), list(enumerate(files))))
+    pieces = [piece for footer in footers for piece in footer.pieces]
+    pieces = [piece._replace(number=number) for number, piece in enumerate(pieces)]
+    result.findings += dict.fromkeys(finding for footer in footers for finding in footer.findings)
+    logs = {_key_of(log): log for log in logs_of(disk)} if disk.partitions or disk.loose else {}
+    with tempfile.TemporaryDirectory(prefix="pylogseg-audit-") as folder:
+        secret = (secrets.randbits(64), secrets.randbits(64))
+        spilling = Spilling(folder, found, secret)
+        load = Workload("pylogseg audit", [piece.size for piece in pieces], on_bytes)
+        runs = _by_partition(list(threads.map(spilling.run, pieces, load)), pieces, found, result)
+        scope = _scope(logs, runs, found, choice, result)
+        dead = np.array([file.is_dead for file in files] or [False])
+        comparison = Comparison(folder, found.compared, secret, dead, max_ranges)
+        plan = _Plan(
+            (first or 0, _END if end is None else end),
+            complete or end is not None,
+            ReadOptions(
+                on_corrupt="skip",
+                control=True,
+                limit_bytes=max_decompressed_bytes,
+                throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
+                scratch=Scratch,
+                skip_unreadable=True,
+            ),
+            PART_BYTES if threads.jobs > 1 else None,
+        )
+        items = [part for parts in threads.map(plan.parts, scope) for part in parts]
+        cleaned = {unit.name for unit in units_of(disk, partitions_of(disk), []) if unit.is_cleaned}
+        merge = functools.partial(_merged, items, cleaned, files, max_ranges)
+        load = Workload("pylogseg audit", [part.reader.size if part.reader else 0 for part in items], on_bytes)
+        names = [part.name for part in items]
+        result.partitions = [each for _, each in threads.merge(comparison.run, items, names, _never, merge, load)]
+    result.partitions.sort(key=lambda each: _by_number(each.name))
+    return result
+
+
+def opened(table: Any, dead_letters: Any = None) -> Iterator[ForeignTable]:
+    """Yield the table, and that of its dead letters if there is one."""
+    yield open_table(table)
+    if dead_letters is None and isinstance(table, str | os.PathLike):
+        beside = os.fspath(table).rstrip("/") + "~dlq"
+        dead_letters = beside if os.path.exists(beside) else None
+    if dead_letters is not None:
+        found = open_table(dead_letters, "table of dead letters")
+        yield _with_dead(found)
+
+
+def _with_dead(table: ForeignTable) -> ForeignTable:
+    return replace(table, files=tuple(replace(file, is_dead=True) for file in table.files))
+
+
+def _columns(tables: Sequence[ForeignTable], given: Mapping[str, str], preset: str | None) -> TableColumns:
+    found = columns_of(tables[0].schema, tables[0].name, given, preset)
+    for dead in tables[1:]:
+        # Dead letters have the bytes that could not be decoded; where the table has none, neither are compared.
+        other = columns_of(dead.schema, dead.name, {}, None)
+        for column in found.columns:
+            there = other.get(column.role)
+            if there is None and column.role in ("partition", "offset"):
+                raise RequestError(f"{dead.name}, the dead letters, has no column for the {column.role}")
+            if there is not None and there.path != column.path:
+                raise RequestError(
+                    f"{dead.name}, the dead letters, has the {column.role} in {there.name}, the table in "
+                    f"{column.name}: audit them one by one"
+                )
+    return found
+
+
+def _twice(files: Iterable[DataFile]) -> Iterator[TableFinding]:
+    """Yield what is listed twice; the rows of it are double."""
+    by_path: dict[str, list[DataFile]] = {}
+    for file in files:
+        by_path.setdefault(file.path, []).append(file)
+    for path, several in by_path.items():
+        if len(several) > 1:
+            who = ", ".join(dict.fromkeys(file.origin or "unknown" for file in several))
+            yield TableFinding("twice", f"the table lists it {len(several)} times (added by {who})", path)
+
+
+class _Footer(NamedTuple):
+    """What the end of a data file says."""
+
+    pieces: list[FilePiece]
+    findings: list[TableFinding]
+
+
+def _footer(item: tuple[int, DataFile], advance: Advance, columns: TableColumns) -> _Footer:
+    number, file = item
+    try:
+        with file.parquet() as opened:
+            metadata, schema = opened.metadata, opened.schema_arrow
+    except StorageError as error:
+        return _Footer([], [TableFinding("unread", str(error), file.path)])
+    findings = [] if file.check is None else list(file.check(metadata, schema))
+    pieces: list[FilePiece] = []
+    groups: list[int] = []
+    size = row = first_row = 0
+    wanted = [column.path[0] for column in columns.columns]
+    for i in range(metadata.num_row_groups):
+        group = metadata.row_group(i)
+        groups.append(i)
+        row += group.num_rows
+        size += sum(
+            chunk.total_compressed_size
+            for chunk in map(group.column, range(group.num_columns))
+            if chunk.path_in_schema.split(".")[0] in wanted
+        )
+        if size >= _PIECE_BYTES or i + 1 == metadata.num_row_groups:
+            pieces.append(FilePiece(0, number, file, tuple(groups), first_row, size))
+            groups, size, first_row = [], 0, row
+    return _Footer(pieces, findings)
+
+
+def _by_partition(
+    spilled: Sequence[Spilled], pieces: Sequence[FilePiece], columns: TableColumns, result: Audit
+) -> dict[Key, Runs]:
+    """Return the runs of each partition of the table, by topic and number; what could not be read becomes findings."""
+    topics: dict[str, int] = {}
+    every = []
+    for found, piece in zip(spilled, pieces, strict=True):
+        if found.error is not None:
+            result.findings.append(TableFinding("unread", found.error, piece.file.path))
+        if found.unnamed:
+            text = "rows without an offset or a partition: whether they are in the log is not known"
+            result.findings.append(TableFinding("unread", text, piece.file.path, found.unnamed))
+            result.rows += found.unnamed
+        numbers = np.array([topics.setdefault(name, len(topics)) for name in found.topics] or [0], np.int32)
+        runs = found.runs.copy()
+        runs["topic"] = numbers[runs["topic"]] if len(runs) else runs["topic"]
+        every.append(runs)
+    runs = np.concatenate([np.empty(0, RUN), *every])
+    result.rows += int(runs["count"].sum())
+    runs = runs[np.lexsort((runs["partition"], runs["topic"]))]
+    names = list(topics)
+    starts = np.flatnonzero(np.diff(runs["topic"]) | np.diff(runs["partition"])) + 1
+    groups = np.split(runs, starts) if len(runs) else []
+    return {(names[group["topic"][0]], int(group["partition"][0])): group for group in groups}
+
+
+def _scope(
+    logs: dict[Key, LogFiles], runs: dict[Key, Runs], columns: TableColumns, choice: PartitionChoice, result: Audit
+) -> list[tuple[str, LogFiles | None, Runs]]:
+    """Return the partitions to compare: their names, logs and runs."""
+    if columns.get("topic") is None:
+        topics = sorted({topic for topic, _ in logs})
+        if len(topics) != 1:
+            some = ", ".join(topics[:5]) + (", ..." if len(topics) > 5 else "")
+            raise RequestError(
+                f"{result.table} has no column for the topic, and the source has {len(topics)} ({some}): name the one "
+                "that it was fed from"
+            )
+        runs = {(topics[0], number): group for (_, number), group in runs.items()}
+    elif not choice.names:
+        there = {topic for topic, _ in runs}
+        logs = {key: log for key, log in logs.items() if key[0] in there}
+    if columns.get("partition") is None:
+        if len(logs) != 1:
+            raise RequestError(
+                f"{result.table} has no column for the partition, and {len(logs)} are selected: name one (orders-3), "
+                "or say which column it is (--columns partition=NAME)"
+            )
+        runs = {next(iter(logs)): np.concatenate([np.empty(0, RUN), *runs.values()])}
+    chosen = {key: group for key, group in runs.items() if key in logs or choice.takes(*key)}
+    result.other_rows = sum(int(group["count"].sum()) for key, group in runs.items() if key not in chosen)
+    none = np.empty(0, RUN)
+    keys = sorted({*logs, *chosen})
+    return [(_name(key, logs.get(key)), logs.get(key), chosen.get(key, none)) for key in keys]
+
+
+def _name(key: Key, log: LogFiles | None) -> str:
+    return f"{key[0]}-{key[1]}" if log is None else log.name
+
+
+def _key_of(log: LogFiles) -> Key:
+    if log.segments:
+        return log.segments[0].topic, log.segments[0].partition
+    topic, _, number = log.name.rpartition("-")
+    return (topic, int(number)) if number.isdecimal() else (log.name, -1)
+
+
+class _Plan(NamedTuple):
+    """How logs are cut into parts."""
+
+    offsets: tuple[int, int]
+    is_complete: bool
+    options: ReadOptions
+    part_bytes: int | None
+
+    def parts(self, item: tuple[str, LogFiles | None, Runs], advance: Advance) -> list[LogPart]:
+        """Return the parts of a partition."""
+        name, log, runs = item
+        first, end = self.offsets
+        if log is None:
+            return [part_without_log(name, runs)]
+        state = end_of_log(list(log.segments), log.snapshots, unopened={}, damage=[])
+        base = log.segments[0].base_offset if log.segments else 0
+        log_start = max(log.log_start_offset, base)
+        log_end = max(state.offset, log_start)
+        stable = min([log_end, *state.open_first.values()])
+        behind = _END
+        if not self.is_complete and len(runs):
+            behind = int(runs["last"].max()) + 1
+        reader = LogReader.of(log, (first, min(end, log_end)), (None, None), self.options)
+        readers = reader.parts(self.part_bytes) or [reader]
+        return parts_of(name, log, readers, runs, (log_start, log_end, stable, behind), self.offsets)
+
+
+def _merged(
+    items: Sequence[LogPart],
+    cleaned: set[str],
+    files: Sequence[DataFile],
+    max_ranges: int,
+    name: str,
+    found: Iterable[PartFound],
+) -> PartitionAudit:
+    """Add up the parts of a partition."""
+    part = next(each for each in items if each.name == name)
+    whole = PartitionAudit(name, log_start_offset=part.log_start_offset, end_offset=part.log_end_offset)
+    whole.last_stable_offset = part.stable_offset
+    parts = list(found)
+    is_cleaned = name in cleaned or any(each.is_cleaned for each in parts)
+    pairs: Counter[tuple[int, int]] = Counter()
+    ranges: list[AuditRange] = []
+    for each in parts:
+        whole.rows += each.rows
+        whole.present += each.present
+        whole.double += each.double
+        whole.changed += each.changed
+        for into, counts in (
+            (whole.missing, each.missing),
+            (whole.foreign, each.foreign),
+            (whole.unchecked, each.unchecked),
+        ):
+            for reason, count in counts.items():
+                into[reason] += count
+        pairs.update(each.pairs)
+        ranges += each.ranges
+        whole.unlisted += each.unlisted
+        whole.gaps += each.gaps
+        # Without a cleaner, a log has each offset: somebody has taken records out of it.
+        whole.missing["compacted" if is_cleaned else "notLookedAt"] += each.absent
+        if is_cleaned:
+            whole.unchecked["compacted"] += each.extra
+        else:
+            whole.foreign["absent"] += each.extra
+            ranges += [*each.extra_ranges, *(each.absent_ranges if each.absent else ())]
+            whole.unlisted += each.extra_unlisted
+    ranges = _joined(sorted(ranges, key=lambda of: (of.first_offset, of.kind)))
+    whole.ranges = ranges[:max_ranges]
+    whole.unlisted += len(ranges) - len(whole.ranges)
+    for (one, other), count in pairs.most_common(_MAX_PAIRS):
+        a, b = files[one], files[other]
+        whole.double_files.append(DoubleFiles((a.path, b.path), (a.origin, b.origin), count))
+    return whole
+
+
+def _joined(ranges: Iterable[AuditRange]) -> list[AuditRange]:
+    """Join ranges that the border of a chunk or a part has cut."""
+    found: list[AuditRange] = []
+    last: dict[tuple[str, str], int] = {}
+    for each in ranges:
+        at = last.get(each[:2])
+        if at is not None and found[at].last_offset + 1 == each.first_offset:
+            records = found[at].records + each.records
+            found[at] = found[at]._replace(last_offset=each.last_offset, records=records)
+        else:
+            last[each[:2]] = len(found)
+            found.append(each)
+    return found
+
+
+def _by_number(name: str) -> tuple[str, int]:
+    topic, _, number = name.rpartition("-")
+    return (topic, int(number)) if number.isdecimal() else (name, -1)
+
+
+def _never(*_: Any) -> None:
+    """Threads fold nothing."""

@@ -1,0 +1,156 @@
+"""Which columns of a table are topic, partition, offset, key and value: presets of those who write such tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from pylogseg.errors import RequestError
+
+#: What an audit asks of a table; only the offset must be there.
+ROLES = ("topic", "partition", "offset", "key", "value")
+
+#: Columns by writer. The first whose offset a table has is taken. A dot stands between a struct and its field.
+PRESETS: dict[str, dict[str, str]] = {
+    # Redpanda's Iceberg topics.
+    "redpanda": {
+        "partition": "redpanda.partition",
+        "offset": "redpanda.offset",
+        "key": "redpanda.key",
+        "value": "value",
+    },
+    # Aiven's Iceberg topics: the raw bytes where they are kept.
+    "aiven": {"partition": "kafka.partition", "offset": "kafka.offset", "key": "key_raw", "value": "value_raw"},
+    # AutoMQ's Table Topic.
+    "automq": {
+        "partition": "_kafka_metadata.partition",
+        "offset": "_kafka_metadata.offset",
+        "key": "_kafka_key",
+        "value": "_kafka_value",
+    },
+    # Confluent's Tableflow.
+    "tableflow": {
+        "topic": "$$topic",
+        "partition": "$$partition",
+        "offset": "$$offset",
+        "key": "$$raw-key",
+        "value": "$$raw-value",
+    },
+    # Connect's Iceberg sink, with its transformation of Kafka's metadata: flat.
+    "connect": {
+        "topic": "_kafka_metadata_topic",
+        "partition": "_kafka_metadata_partition",
+        "offset": "_kafka_metadata_offset",
+    },
+    # Connect with InsertField, as its documentation names the fields.
+    "insertfield": {"topic": "__kafka_topic", "partition": "__kafka_partition", "offset": "__kafka_offset"},
+    # Ours, Spark's Kafka source, and most that is written by hand.
+    "kafka": {"topic": "topic", "partition": "partition", "offset": "offset", "key": "key", "value": "value"},
+}
+
+
+class RoleColumn(NamedTuple):
+    """A column of a table that has a role, or a field of a struct."""
+
+    role: str
+    path: tuple[str, ...]  #: Names from the table's column to the field.
+    type: pa.DataType
+
+    @property
+    def name(self) -> str:
+        return ".".join(self.path)
+
+
+class TableColumns(NamedTuple):
+    """The columns of a table by their roles."""
+
+    preset: str  #: Empty if all were given.
+    columns: tuple[RoleColumn, ...]
+    typed: tuple[str, ...]  #: Keys or values that are there, but not as bytes or text: these cannot be compared.
+
+    def get(self, role: str) -> RoleColumn | None:
+        """Return the column with a role, if there is one."""
+        return next((column for column in self.columns if column.role == role), None)
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The roles of the columns whose content is compared with the log."""
+        return tuple(column.role for column in self.columns if column.role in ("key", "value"))
+
+    def only(self, compared: Iterable[str]) -> TableColumns:
+        """Return the columns of which no other content than this is compared."""
+        kept = {*compared, "topic", "partition", "offset"}
+        return self._replace(columns=tuple(column for column in self.columns if column.role in kept))
+
+
+def parse_columns(settings: Iterable[str]) -> dict[str, str]:
+    """Return columns by role from texts ``ROLE=COLUMN``; an empty column says that there is none.
+
+    >>> parse_columns(["offset=meta.offset", "key="])
+    {'offset': 'meta.offset', 'key': ''}
+    """
+    found = {}
+    for setting in settings:
+        role, equals, name = setting.partition("=")
+        if not equals or role not in ROLES:
+            raise RequestError(f"invalid columns {setting!r}: expected ROLE=COLUMN, with a role of {', '.join(ROLES)}")
+        found[role] = name
+    return found
+
+
+def columns_of(schema: pa.Schema, table: str, given: Mapping[str, str], preset: str | None = None) -> TableColumns:
+    """Return which columns of a schema have a role: those given, the others by a preset.
+
+    Raises RequestError if there is no column of offsets, or one that is named is missing or has another type.
+    """
+    if preset is not None and preset not in PRESETS:
+        raise RequestError(f"no preset {preset!r}: there are {', '.join(PRESETS)}")
+    chosen = preset or next((name for name, by in PRESETS.items() if _found(schema, by["offset"]) is not None), "")
+    if not chosen and "offset" not in given:
+        raise RequestError(
+            f"{table} has no column of offsets that is known (its columns: {', '.join(schema.names)}); "
+            "say which they are: --columns offset=meta.offset --columns partition=meta.partition"
+        )
+    wanted = {**PRESETS.get(chosen, {}), **given}
+    columns, typed = [], []
+    for role in ROLES:
+        name = wanted.get(role) or ""
+        column = _found(schema, name) if name else None
+        if name and column is None and (role in given or role == "offset"):
+            raise RequestError(f"{table} has no column {name} for the {role}; its columns: {', '.join(schema.names)}")
+        if column is None:
+            continue
+        path, kind = column
+        if role in ("partition", "offset") and not pa.types.is_integer(kind):
+            raise RequestError(f"{table}: column {name}, for the {role}, has the type {kind}, not whole numbers")
+        if role == "topic" and not _is_bytes(kind):
+            raise RequestError(f"{table}: column {name}, for the topic, has the type {kind}, not text")
+        if role in ("key", "value") and not _is_bytes(kind):
+            typed.append(role)
+        else:
+            columns.append(RoleColumn(role, path, kind))
+    return TableColumns(chosen, tuple(columns), tuple(typed))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    is_plain = pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind)
+    return bool(is_text or is_plain or pa.types.is_fixed_size_binary(kind))
+
+
+def _found(schema: pa.Schema, name: str) -> tuple[tuple[str, ...], pa.DataType] | None:
+    """Find a column by its name, which may have dots itself, else the field of a struct."""
+    if name in schema.names:
+        return (name,), schema.field(name).type
+    path = tuple(name.split("."))
+    fields: Any = schema
+    for i, part in enumerate(path):
+        names = fields.names if i == 0 else [field.name for field in fields] if pa.types.is_struct(fields) else []
+        if names.count(part) != 1:
+            return None
+        fields = fields.field(part).type
+    return path, fields

@@ -1,0 +1,350 @@
+"""Compare a part of a log with the rows of its offsets in a table, chunk by chunk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from pylogseg._native import _keymap
+from pylogseg.env.executor import Advance
+from pylogseg.format.records import RecordColumns
+from pylogseg.lakehouse.audit_result import AuditRange
+from pylogseg.lakehouse.audit_runs import Offsets, RunReader, Runs, TableRows
+from pylogseg.reading.log_reader import LogReader
+from pylogseg.reading.logs import LogFiles
+from pylogseg.reading.partition import OPEN_END, Chunk
+from pylogseg.reading.transactions import Transactions
+from pylogseg.walker.gaps import Gap, GapKind
+
+#: What a record of the log is to a table: one of its rows, a marker, aborted, or not decided yet.
+_DATA, _CONTROL, _ABORTED, _UNSTABLE = range(4)
+#: Offsets without a record that are noted for each part of a log, until it is known whether that is to be expected.
+_MAX_ABSENT = 1000
+
+_Mask = npt.NDArray[np.bool_]
+
+
+class LogPart(NamedTuple):
+    """A range of offsets of one log, and what the whole is known to be."""
+
+    name: str
+    log: LogFiles  #: All segments, for transactions.
+    reader: LogReader | None  #: Of the part; None if the source has no such log.
+    runs: Runs  #: The rows of the partition, of all offsets.
+    first_offset: int  #: Half-open: rows of these offsets belong to the part.
+    end_offset: int
+    log_start_offset: int
+    log_end_offset: int
+    stable_offset: int
+    behind_offset: int  #: From here on, what is missing is not in the table yet.
+
+
+@dataclass
+class PartFound:
+    """What was found in a part; `absent` offsets have neither record nor row, `extra` ones a row and no record."""
+
+    rows: int = 0
+    present: int = 0
+    double: int = 0
+    changed: int = 0
+    missing: Counter[str] = field(default_factory=Counter)
+    foreign: Counter[str] = field(default_factory=Counter)
+    unchecked: Counter[str] = field(default_factory=Counter)
+    pairs: Counter[tuple[int, int]] = field(default_factory=Counter)
+    ranges: list[AuditRange] = field(default_factory=list)
+    unlisted: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+    absent: int = 0
+    absent_ranges: list[AuditRange] = field(default_factory=list)
+    extra: int = 0
+    extra_ranges: list[AuditRange] = field(default_factory=list)
+    extra_unlisted: int = 0
+    is_cleaned: bool = False
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How parts of logs are compared with runs in a folder."""
+
+    folder: str
+    compared: tuple[str, ...]
+    secret: tuple[int, int]
+    dead: npt.NDArray[np.bool_]  #: Which files are of dead letters.
+    max_ranges: int
+
+    def run(self, part: LogPart, advance: Advance) -> PartFound:
+        """Compare one part; runs in a thread."""
+        return _PartAudit(self, part).compared(advance)
+
+
+class _PartAudit:
+    """One part while it is compared."""
+
+    def __init__(self, how: Comparison, part: LogPart) -> None:
+        self._how, self._part = how, part
+        self._found = PartFound()
+        self._rows = RunReader(how.folder, part.runs, part.first_offset)
+        self._transactions: Transactions | None = None
+        self._extra: list[Offsets] = []
+        self._absent: list[tuple[int, int]] = []  # half-open
+
+    def compared(self, advance: Advance) -> PartFound:
+        found, part = self._found, self._part
+        self._below_start()
+        if part.reader is None:
+            self._strange("noPartition", self._rows.take(part.end_offset))
+            return found
+        reader = part.reader.apart(advance)
+        next_offset = max(part.first_offset, part.log_start_offset)
+        for chunk in reader.chunks():
+            columns = _in_order(chunk.columns, next_offset)
+            if len(columns):
+                next_offset = self._add(chunk._replace(columns=columns), next_offset)
+        end = min(part.end_offset, part.log_end_offset)
+        if next_offset < end:
+            self._without_records(next_offset, end, self._rows.take(end))
+            next_offset = end
+        if part.end_offset > next_offset:
+            self._beyond_end(reader.gaps)
+        found.gaps = reader.gaps
+        self._settle(reader.gaps)
+        return found
+
+    def _beyond_end(self, gaps: Sequence[Gap]) -> None:
+        """Rows behind the log's end are foreign, unless the end is damaged, and so is not known."""
+        rows = self._rows.take(self._part.end_offset)
+        if any(gap.is_damage and gap.next_offset is None for gap in gaps):
+            self._found.unchecked["notLookedAt"] += len(self._firsts(rows))
+        else:
+            self._strange("beyondEnd", rows)
+
+    def _below_start(self) -> None:
+        """What retention has deleted of the log can only be double."""
+        part, found = self._part, self._found
+        end = min(part.log_start_offset, part.end_offset)
+        if part.first_offset >= end:
+            return
+        rows = self._rows.take(end)
+        offsets = rows.offset[self._firsts(rows)]
+        found.unchecked["belowLogStart"] += len(offsets)
+        found.missing["belowLogStart"] += end - part.first_offset - len(offsets)
+
+    def _add(self, chunk: Chunk, next_offset: int) -> int:
+        """Compare a chunk of the log with the rows up to its last offset; return the offset after that."""
+        columns, found = chunk.columns, self._found
+        limit = int(columns.offset[-1]) + 1
+        rows = self._rows.take(limit)
+        codes = self._codes(chunk)
+        hashes = np.zeros(len(columns), np.uint64)
+        for role in self._how.compared:
+            place, size = getattr(columns, f"{role}_place"), getattr(columns, f"{role}_size")
+            place, size = np.ascontiguousarray(place), np.ascontiguousarray(size)
+            _keymap.hash_spans(self._how.secret, place, size, columns.sources, hashes)
+        self._note_absent(columns, next_offset, limit)
+        if (
+            codes is None
+            and len(rows.offset) == len(columns)
+            and np.array_equal(rows.offset, columns.offset)
+            and np.array_equal(rows.hash, hashes)
+            and not self._how.dead.any()
+        ):
+            found.rows += len(columns)
+            found.present += len(columns)
+            return limit
+        self._compare(columns.offset, np.zeros(len(columns), np.uint8) if codes is None else codes, hashes, rows)
+        return limit
+
+    def _codes(self, chunk: Chunk) -> npt.NDArray[np.uint8] | None:
+        """What each record is to a table; None if they are all ordinary."""
+        columns, part = chunk.columns, self._part
+        batches, summary = columns.batches, columns.batches.summary()
+        is_decided = columns.offset[-1] < part.stable_offset
+        if is_decided and not summary.has_control and not batches.is_transactional.any():
+            return None
+        codes = np.full(len(columns), _DATA, np.uint8)
+        if batches.is_transactional.any():
+            if self._transactions is None:
+                log = part.log
+                self._transactions = Transactions(
+                    list(log.segments), log.snapshots, int(columns.offset[0]), ends_stable=True, skips=True
+                )
+            kept, _ = self._transactions.committed(batches, chunk.segment)
+            codes[~kept[columns.batch]] = _ABORTED
+        codes[columns.offset >= part.stable_offset] = _UNSTABLE
+        codes[batches.is_control[columns.batch]] = _CONTROL
+        return codes
+
+    def _compare(
+        self, offsets: Offsets, codes: npt.NDArray[np.uint8], hashes: npt.NDArray[np.uint64], rows: TableRows
+    ) -> None:
+        found, dead = self._found, self._how.dead
+        firsts = self._firsts(rows)
+        distinct = rows.offset[firsts]
+        place = np.minimum(np.searchsorted(offsets, distinct), len(offsets) - 1)
+        hit = offsets[place] == distinct if len(distinct) else np.zeros(0, np.bool_)
+        self._extra.append(distinct[~hit])
+
+        at = place[hit]
+        is_here = np.zeros(len(offsets), np.bool_)
+        is_here[at] = True
+        is_record = (codes == _DATA) | (codes == _UNSTABLE)
+        # Of dead letters there is no other row.
+        only_dead = np.zeros(len(offsets), np.bool_)
+        if dead.any() and len(firsts):
+            groups = np.logical_and.reduceat(dead[rows.file], firsts)
+            only_dead[at] = groups[hit]
+        if len(firsts):
+            numbers = np.repeat(np.arange(len(firsts)), np.diff([*firsts.tolist(), len(rows.offset)]))
+            differs = np.zeros(len(rows.offset), np.bool_)
+            of_log = hit[numbers]
+            differs[of_log] = rows.hash[of_log] != hashes[place[numbers[of_log]]]
+            changed = np.logical_or.reduceat(differs, firsts)[hit] & is_record[at]
+            found.changed += int(np.count_nonzero(changed))
+            self._list("changed", "", offsets[at[changed]])
+        found.present += int(np.count_nonzero(is_here & is_record & ~only_dead))
+        found.missing["deadLetters"] += int(np.count_nonzero(is_here & is_record & only_dead))
+        for code, name in ((_ABORTED, "aborted"), (_CONTROL, "control")):
+            of_code = codes == code
+            found.missing[name] += int(np.count_nonzero(of_code & ~is_here))
+            strange = offsets[of_code & is_here]
+            found.foreign[name] += len(strange)
+            self._list("foreign", name, strange)
+        is_behind = (codes == _UNSTABLE) | (offsets >= self._part.behind_offset)
+        found.missing["notYet"] += int(np.count_nonzero(is_record & ~is_here & is_behind))
+        lost = offsets[is_record & ~is_here & ~is_behind]
+        found.missing["lost"] += len(lost)
+        self._list("lost", "", lost)
+
+    def _firsts(self, rows: TableRows) -> npt.NDArray[np.intp]:
+        """Count rows and doubles; return the numbers of the first row of each offset."""
+        found, offset = self._found, rows.offset
+        found.rows += len(offset)
+        if not len(offset):
+            return np.zeros(0, np.intp)
+        again = np.flatnonzero(offset[1:] == offset[:-1]) + 1
+        firsts: npt.NDArray[np.intp] = np.flatnonzero(np.append(True, offset[1:] != offset[:-1]))
+        if len(again):
+            found.double += len(again)
+            self._list("double", "", np.unique(offset[again]))
+            # The file that has the offset first, and the one that has it again.
+            first = firsts[np.searchsorted(firsts, again, "right") - 1]
+            pairs, counts = np.unique(np.stack([rows.file[first], rows.file[again]]), axis=1, return_counts=True)
+            for one, other, count in zip(*pairs.tolist(), counts.tolist(), strict=True):
+                found.pairs[one, other] += count
+        return firsts
+
+    def _note_absent(self, columns: RecordColumns, next_offset: int, limit: int) -> None:
+        """Note the offsets before and between records at which the log has none."""
+        offsets, found = columns.offset, self._found
+        if limit - next_offset == len(offsets):
+            return
+        before = np.concatenate([[next_offset - 1], offsets])
+        holes = np.flatnonzero(np.diff(before) > 1)
+        found.absent += limit - next_offset - len(offsets)
+        for hole in holes[: max(0, _MAX_ABSENT - len(self._absent))].tolist():
+            self._absent.append((int(before[hole]) + 1, int(before[hole + 1])))
+        batches = columns.batches
+        # The cleaner leaves batches with fewer records than offsets, and sets their delete horizons.
+        counted = (batches.count >= 0) & (batches.last_offset - batches.base_offset + 1 > batches.count)
+        found.is_cleaned |= bool(counted.any() or batches.has_delete_horizon.any())
+
+    def _without_records(self, first: int, end: int, rows: TableRows) -> None:
+        self._found.absent += end - first
+        self._absent.append((first, end))
+        self._extra.append(rows.offset[self._firsts(rows)])
+
+    def _strange(self, reason: str, rows: TableRows) -> None:
+        offsets = rows.offset[self._firsts(rows)]
+        self._found.foreign[reason] += len(offsets)
+        self._list("foreign", reason, offsets)
+
+    def _list(self, kind: str, reason: str, offsets: Offsets) -> None:
+        found = self._found
+        listed = ranges_of(kind, reason, offsets)
+        room = max(0, self._how.max_ranges - len(found.ranges))
+        found.ranges += listed[:room]
+        found.unlisted += len(listed) - len(listed[:room])
+
+    def _settle(self, gaps: Sequence[Gap]) -> None:
+        """Divide the offsets without a record among damage, and what the cleaner or nobody has removed."""
+        found, part = self._found, self._part
+        extra = np.concatenate([np.empty(0, np.int64), *self._extra])
+        absent = self._absent
+        end_of_part = min(part.end_offset, part.log_end_offset)
+        for gap in gaps:
+            if not (gap.is_damage or gap.kind is GapKind.REMOVED):
+                continue
+            first = max(gap.first_offset, part.first_offset, part.log_start_offset)
+            end = min(end_of_part if gap.next_offset is None else gap.next_offset, end_of_part)
+            if first >= end:
+                continue
+            within = (extra >= first) & (extra < end)
+            count = int(np.count_nonzero(within))
+            found.unchecked["notLookedAt"] += count
+            hidden = min(end - first, found.absent)
+            found.missing["notLookedAt"] += max(0, hidden - count)
+            found.absent -= hidden
+            found.ranges.append(AuditRange("notLookedAt", "", first, end - 1, end - first))
+            extra = extra[~within]
+            absent = [rest for hole in absent for rest in _without(hole, first, end)]
+        found.absent = max(0, found.absent - len(extra))
+        found.absent_ranges = [AuditRange("notLookedAt", "", first, end - 1, end - first) for first, end in absent]
+        found.extra = len(extra)
+        listed = ranges_of("foreign", "absent", extra)
+        found.extra_ranges = listed[: self._how.max_ranges]
+        found.extra_unlisted = len(listed) - len(found.extra_ranges)
+
+
+def ranges_of(kind: str, reason: str, offsets: Offsets) -> list[AuditRange]:
+    """Return ascending offsets as ranges."""
+    if not len(offsets):
+        return []
+    ends = np.flatnonzero(np.diff(offsets) > 1) + 1
+    return [
+        AuditRange(kind, reason, int(offsets[first]), int(offsets[end - 1]), end - first)
+        for first, end in pairwise([0, *ends.tolist(), len(offsets)])
+    ]
+
+
+def _without(hole: tuple[int, int], first: int, end: int) -> list[tuple[int, int]]:
+    """The parts of a range outside of another one."""
+    parts = [(hole[0], min(hole[1], first)), (max(hole[0], end), hole[1])]
+    return [part for part in parts if part[0] < part[1]]
+
+
+def _in_order(columns: RecordColumns, least: int) -> RecordColumns:
+    """Return records with ascending offsets; if damage made them descend (a gap), the first of each offset counts."""
+    if len(columns) and columns.offset[0] >= least and (columns.offset[1:] > columns.offset[:-1]).all():
+        return columns
+    first = np.unique(columns.offset, return_index=True)[1]
+    return columns.take(first[columns.offset[first] >= least])
+
+
+def parts_of(
+    name: str,
+    log: LogFiles,
+    readers: Sequence[LogReader],
+    runs: Runs,
+    known: tuple[int, int, int, int],
+    offsets: tuple[int, int],
+) -> list[LogPart]:
+    """Return the parts of a log; `known` is its start, its end, its last stable offset, and where the table ends."""
+    first, end = offsets
+    firsts = [max(each.first_offset, *(of.base_offset for of in each.log.segments[:1])) for each in readers]
+    # What lies before the first part and after the last one belongs to these.
+    bounds: list[Any] = [first, *firsts[1:], end]
+    return [
+        LogPart(name, log, reader, runs, begin, until, *known)
+        for reader, begin, until in zip(readers, bounds[:-1], bounds[1:], strict=True)
+    ]
+
+
+def part_without_log(name: str, runs: Runs) -> LogPart:
+    """Return the part of a partition that the source does not have."""
+    return LogPart(name, LogFiles([], 0, {}), None, runs, 0, OPEN_END - 1, 0, 0, 0, 0)

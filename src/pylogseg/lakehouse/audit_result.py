@@ -1,0 +1,239 @@
+"""What an audit says: of each partition how its records are in a table, and of the table what is wrong with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from pylogseg.lakehouse.audit_columns import TableColumns
+from pylogseg.lakehouse.foreign import TableFinding
+from pylogseg.walker.gaps import Gap, GapKind
+
+#: Why the table does not have a record, or an offset.
+Reason = Literal[
+    "aborted", "control", "compacted", "belowLogStart", "deadLetters", "notYet", "notLookedAt", "lost",
+]  # fmt: skip
+REASONS: tuple[Reason, ...] = (
+    "aborted", "control", "compacted", "belowLogStart", "deadLetters", "notYet", "notLookedAt", "lost",
+)  # fmt: skip
+#: Why a row is not one of the log's records.
+Strange = Literal["aborted", "control", "beyondEnd", "absent", "noPartition"]
+STRANGE: tuple[Strange, ...] = ("aborted", "control", "beyondEnd", "absent", "noPartition")
+#: Why a row cannot be compared with the log: it may be right.
+UNCHECKED = ("belowLogStart", "compacted", "notLookedAt")
+
+
+class AuditRange(NamedTuple):
+    """Offsets next to each other of which the same is to be said.
+
+    Attributes
+    ----------
+    kind : {"double", "changed", "lost", "foreign", "notLookedAt"}
+    reason : str
+        Of foreign rows, see `STRANGE`; else empty.
+    first_offset, last_offset : int
+        Inclusive.
+    records : int
+        Offsets in it that this is said of.
+    """
+
+    kind: str
+    reason: str
+    first_offset: int
+    last_offset: int
+    records: int
+
+    def as_row(self) -> dict[str, Any]:
+        """Fields for JSON."""
+        found = {"kind": self.kind, "first": self.first_offset, "last": self.last_offset, "records": self.records}
+        return {**found, "reason": self.reason} if self.reason else found
+
+
+class DoubleFiles(NamedTuple):
+    """Two files that have rows of the same offsets, or one that has them twice.
+
+    Attributes
+    ----------
+    files : tuple of (str, str)
+    origins : tuple of (str or None, str or None)
+        The snapshots or versions that added them, as far as the format says.
+    rows : int
+        Rows of the second one that are double.
+    """
+
+    files: tuple[str, str]
+    origins: tuple[str | None, str | None]
+    rows: int
+
+    def as_row(self) -> dict[str, Any]:
+        """Fields for JSON."""
+        return {"files": list(self.files), "addedBy": list(self.origins), "rows": self.rows}
+
+
+@dataclass
+class PartitionAudit:
+    """How the records of one partition are in a table.
+
+    Attributes
+    ----------
+    name : str
+        Of the partition.
+    rows : int
+        Rows of the table that belong to it, dead letters among them.
+    present : int
+        Records of the log that the table has, changed ones among them.
+    double : int
+        Rows beyond the first of each offset.
+    changed : int
+        Records with a row whose key or value is another one.
+    missing : dict of str to int
+        Offsets without a row, by reason: ``aborted`` (of an aborted transaction), ``control`` (a marker), ``compacted``
+        (the cleaner removed the record), ``belowLogStart``, ``deadLetters`` (it has a row there), ``notYet`` (above all
+        rows of the table, or in a transaction that is still open), ``notLookedAt`` (damage), ``lost`` (none of these).
+    foreign : dict of str to int
+        Offsets with a row that is no record of the log, by reason: ``aborted``, ``control``, ``beyondEnd`` (at or above
+        the log end offset), ``absent`` (the log has no such offset), ``noPartition`` (the source has no such log).
+    unchecked : dict of str to int
+        Offsets with a row that the log has no longer, so that it cannot be compared, by reason: ``belowLogStart``,
+        ``compacted``, ``notLookedAt``.
+    ranges : list of AuditRange
+        The first ones, by offset.
+    unlisted : int
+        Ranges beyond these.
+    double_files : list of DoubleFiles
+        The pairs with the most rows first.
+    log_start_offset, end_offset : int
+        What the log has, half-open.
+    last_stable_offset : int
+        Above it, transactions may be open.
+    gaps : list of Gap
+        Parts of the log that could not be read.
+    """
+
+    name: str
+    rows: int = 0
+    present: int = 0
+    double: int = 0
+    changed: int = 0
+    missing: dict[str, int] = field(default_factory=lambda: dict.fromkeys(REASONS, 0))
+    foreign: dict[str, int] = field(default_factory=lambda: dict.fromkeys(STRANGE, 0))
+    unchecked: dict[str, int] = field(default_factory=lambda: dict.fromkeys(UNCHECKED, 0))
+    ranges: list[AuditRange] = field(default_factory=list)
+    unlisted: int = 0
+    double_files: list[DoubleFiles] = field(default_factory=list)
+    log_start_offset: int = 0
+    end_offset: int = 0
+    last_stable_offset: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+
+    @property
+    def lost(self) -> int:
+        """Records that ought to be in the table and are not."""
+        return self.missing["lost"]
+
+    @property
+    def is_right(self) -> bool:
+        """True if no record is double, changed or lost, and no row foreign."""
+        return not (self.double or self.changed or self.lost or any(self.foreign.values()))
+
+    @property
+    def is_whole(self) -> bool:
+        """True if nothing of the log was left out for damage, a key or a deletion."""
+        hidden = any(gap.is_damage or gap.kind is GapKind.REMOVED for gap in self.gaps)
+        return not (hidden or self.missing["notLookedAt"] or self.unchecked["notLookedAt"])
+
+    def as_row(self) -> dict[str, Any]:
+        """Fields for a JSON line."""
+        return {
+            "type": "partition",
+            "partition": self.name,
+            "right": self.is_right,
+            "whole": self.is_whole,
+            "rows": self.rows,
+            "present": self.present,
+            "double": self.double,
+            "changed": self.changed,
+            "missing": self.missing,
+            "foreign": self.foreign,
+            "unchecked": self.unchecked,
+            "logStartOffset": self.log_start_offset,
+            "lastStableOffset": self.last_stable_offset,
+            "nextOffset": self.end_offset,
+            "ranges": [found.as_row() for found in self.ranges],
+            "rangesNotListed": self.unlisted,
+            "doubleFiles": [found.as_row() for found in self.double_files],
+            "gaps": [gap.as_row() for gap in self.gaps],
+        }
+
+
+@dataclass
+class Audit:
+    """The result of `pylogseg.audit`.
+
+    Attributes
+    ----------
+    table, format : str
+        Of the table.
+    version : str or None
+        The snapshot or version that was read.
+    columns : TableColumns
+        Which columns were taken for what.
+    files, rows : int
+        Data files and rows of the table, rows of other topics among them.
+    other_rows : int
+        Rows of topics or partitions that were not selected.
+    partitions : list of PartitionAudit
+        By name.
+    findings : list of TableFinding
+        What is to be said of the table as a whole.
+    """
+
+    table: str
+    format: str
+    version: str | None
+    columns: TableColumns
+    files: int = 0
+    rows: int = 0
+    other_rows: int = 0
+    partitions: list[PartitionAudit] = field(default_factory=list)
+    findings: list[TableFinding] = field(default_factory=list)
+
+    @property
+    def is_right(self) -> bool:
+        """True if no record is double, changed or lost, no row foreign, and no row hidden."""
+        return all(each.is_right for each in self.partitions) and not any(each.is_wrong for each in self.findings)
+
+    @property
+    def is_whole(self) -> bool:
+        """True if all of the log and of the table was looked at."""
+        return all(each.is_whole for each in self.partitions) and not any(f.kind == "unread" for f in self.findings)
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the sums, as fields for a JSON line."""
+        total: Counter[str] = Counter()
+        missing, foreign, unchecked = (dict.fromkeys(names, 0) for names in (REASONS, STRANGE, UNCHECKED))
+        for each in self.partitions:
+            total.update(present=each.present, double=each.double, changed=each.changed)
+            for into, counts in ((missing, each.missing), (foreign, each.foreign), (unchecked, each.unchecked)):
+                for name, count in counts.items():
+                    into[name] += count
+        return {
+            "type": "summary",
+            "table": self.table,
+            "format": self.format,
+            "version": self.version,
+            "preset": self.columns.preset,
+            "columns": {column.role: column.name for column in self.columns.columns},
+            "compared": list(self.columns.compared),
+            "right": self.is_right,
+            "whole": self.is_whole,
+            "partitions": len(self.partitions),
+            "files": self.files,
+            "rows": self.rows,
+            "otherRows": self.other_rows,
+            **{name: total[name] for name in ("present", "double", "changed")},
+            "missing": missing,
+            "foreign": foreign,
+            "unchecked": unchecked,
+        }

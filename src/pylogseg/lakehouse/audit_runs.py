@@ -1,0 +1,251 @@
+"""The rows of a table as sorted runs in temporary files: offset and hash of each, by partition.
+
+A batch of rows of a data file becomes a run for each partition in it. Runs are read again in ranges of offsets, so that
+no more of a table lies in memory than the part of the log that it is compared with.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pylogseg._native import _keymap
+from pylogseg.env.executor import Advance
+from pylogseg.errors import StorageError
+from pylogseg.lakehouse.audit_columns import TableColumns
+from pylogseg.lakehouse.foreign import Batch, DataFile, read_rows
+
+#: A run: which rows it has, and where they lie in their temporary file.
+RUN = np.dtype(
+    [("topic", "i4"), ("partition", "i4"), ("file", "i4"), ("spill", "i4")]
+    + [(name, "i8") for name in ("position", "count", "first", "last")]
+)
+
+#: The topic of a table without a column for it, and the partition likewise.
+NONE = -1
+
+Offsets = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+Runs = npt.NDArray[Any]
+#: Topic and partition of each row.
+_Codes = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
+
+
+class FilePiece(NamedTuple):
+    """Some row groups of a data file, which one thread reads."""
+
+    number: int  #: Of the piece, and of its temporary file.
+    file_number: int
+    file: DataFile
+    groups: tuple[int, ...]
+    first_row: int
+    size: int  #: Bytes of the columns, about.
+
+
+class Spilled(NamedTuple):
+    """What was read of a piece."""
+
+    runs: Runs
+    topics: list[str]  #: What the numbers of topics in the runs mean.
+    unnamed: int = 0  #: Rows without an offset, or a partition.
+    error: str | None = None  #: Why the file could not be read, or not to its end.
+
+
+@dataclass(frozen=True)
+class Spilling:
+    """Reads pieces of a table and leaves their rows as runs in a folder."""
+
+    folder: str
+    columns: TableColumns
+    secret: tuple[int, int]
+
+    def run(self, piece: FilePiece, advance: Advance) -> Spilled:
+        """Read one piece; what cannot be read of it is said in the result."""
+        runs: list[tuple[int, ...]] = []
+        topics: dict[str | None, int] = {}
+        unnamed, at, error = 0, 0, None
+        with open(spill_path(self.folder, piece.number), "wb") as out:
+            try:
+                for batch in read_rows(piece.file, self.columns, piece.groups, piece.first_row):
+                    codes, offsets, hashes, without = self._sorted(batch, topics)
+                    unnamed += without
+                    for first, end in _stretches(codes):
+                        of = offsets[first:end]
+                        out.write(of.tobytes())
+                        out.write(hashes[first:end].tobytes())
+                        where = (codes[0][first], codes[1][first], piece.file_number, piece.number, at)
+                        runs.append((*where, end - first, of[0], of[-1]))
+                        at += 16 * (end - first)
+                    advance(0)
+            except StorageError as failed:
+                error = str(failed)
+        advance(piece.size)
+        return Spilled(np.array(runs, RUN), [topic or "" for topic in topics], unnamed, error)
+
+    def _sorted(self, batch: Batch, topics: dict[str | None, int]) -> tuple[_Codes, Offsets, Hashes, int]:
+        """Rows by topic, partition and offset; those without an offset are counted."""
+        count = batch.rows
+        offset, has_offset = _numbers(batch.columns.get("offset"), count, np.int64)
+        partition, has_partition = _numbers(batch.columns.get("partition", NONE), count, np.int32)
+        topic = _topics(batch.columns.get("topic", ""), count, topics)
+        hashes = np.zeros(count, np.uint64)
+        for role in self.columns.compared:
+            _hash(self.secret, batch.columns[role], hashes)
+        which: Any = has_offset & has_partition
+        without = int(count - np.count_nonzero(which))
+        if not without and (not count or (_is_one(topic) and _is_one(partition) and (offset[1:] >= offset[:-1]).all())):
+            return (topic, partition), offset, hashes, 0
+        if without:
+            which = np.flatnonzero(which)
+            which = which[np.lexsort((offset[which], partition[which], topic[which]))]
+        else:
+            which = np.lexsort((offset, partition, topic))
+        return (topic[which], partition[which]), offset[which], hashes[which], without
+
+
+def spill_path(folder: str, number: int) -> str:
+    """Return the path of a temporary file."""
+    return os.path.join(folder, f"{number}.run")
+
+
+def _is_one(values: npt.NDArray[Any]) -> bool:
+    return bool((values == values[0]).all())
+
+
+def _stretches(codes: _Codes) -> list[tuple[int, int]]:
+    """Return the ranges of rows of the same topic and partition."""
+    topic, partition = codes
+    if not len(topic):
+        return []
+    ends = np.flatnonzero((topic[1:] != topic[:-1]) | (partition[1:] != partition[:-1])) + 1
+    return list(pairwise([0, *ends.tolist(), len(topic)]))
+
+
+def _numbers(given: Any, count: int, kind: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """A column of numbers, and which of them are there; one that is out of range is not."""
+    if not isinstance(given, pa.Array):
+        is_there = given is not None
+        return np.full(count, int(given) if is_there else 0, kind), np.full(count, is_there)
+    values = pc.cast(given, pa.int64(), safe=False)
+    there = np.ones(count, np.bool_) if not given.null_count else np.asarray(pc.is_valid(given))
+    numbers = np.asarray(values.fill_null(0) if given.null_count else values)
+    if kind is not np.int64:
+        there = there & (numbers == numbers.astype(kind))
+    return numbers.astype(kind, copy=False), there
+
+
+def _topics(given: Any, count: int, topics: dict[str | None, int]) -> npt.NDArray[np.int32]:
+    """The number of each row's topic; new topics are added."""
+    if not isinstance(given, pa.Array):
+        return np.full(count, topics.setdefault(given, len(topics)), np.int32)
+    found = given if pa.types.is_dictionary(given.type) else given.dictionary_encode(null_encoding="encode")
+    names = [_text(name) for name in found.dictionary.to_pylist()]
+    numbers = np.array([topics.setdefault(name, len(topics)) for name in names] or [0], np.int32)
+    codes: npt.NDArray[np.int32] = numbers[np.asarray(found.indices.fill_null(0))]
+    return codes
+
+
+def _text(name: Any) -> str | None:
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else name
+
+
+def _hash(secret: tuple[int, int], given: Any, out: Hashes) -> None:
+    """Mix the bytes of a column of keys or values into hashes."""
+    if not isinstance(given, pa.Array):
+        given = pa.nulls(len(out), pa.binary()) if given is None else pa.repeat(pa.scalar(given), len(out))
+    if pa.types.is_dictionary(given.type):
+        given = given.dictionary_decode()
+    kind = given.type
+    if pa.types.is_fixed_size_binary(kind) or pa.types.is_null(kind):
+        given = given.cast(pa.binary())
+    elif pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        given = given.cast(pa.large_binary())
+    wide = pa.types.is_large_binary(given.type) or pa.types.is_large_string(given.type)
+    validity, offsets, data = given.buffers()
+    count = len(given)
+    if not count:
+        return
+    ends = np.frombuffer(offsets, np.int64 if wide else np.int32, count + 1 + given.offset)[given.offset :]
+    place = np.ascontiguousarray(ends[:-1], np.int64)
+    size = np.diff(ends).astype(np.int32)
+    if validity is not None and given.null_count:
+        size[np.asarray(pc.is_null(given))] = -1
+    _keymap.hash_spans(secret, place, size, (b"" if data is None else np.frombuffer(data, np.uint8),), out)
+
+
+class TableRows(NamedTuple):
+    """Some rows of one partition, by offset; of rows with the same offset, in the order of the files."""
+
+    offset: Offsets
+    hash: Hashes
+    file: npt.NDArray[np.int32]
+
+
+class RunReader:
+    """Gives the rows of one partition from an offset on, in order, up to an offset at a time."""
+
+    def __init__(self, folder: str, runs: Runs, first_offset: int) -> None:
+        self._folder, self._first = folder, first_offset
+        runs = runs[runs["last"] >= first_offset]
+        self._waiting = runs[np.lexsort((runs["file"], runs["first"]))]
+        self._next = 0
+        #: By next offset: what is open of each run.
+        self._open: list[tuple[int, int, _OpenRun]] = []
+
+    def take(self, limit: int) -> TableRows:
+        """Return the rows below an offset that were not taken before."""
+        waiting = self._waiting
+        while self._next < len(waiting) and waiting["first"][self._next] < limit:
+            opened = _OpenRun(self._folder, waiting[self._next], self._first)
+            heapq.heappush(self._open, (opened.next_offset, self._next, opened))
+            self._next += 1
+        found = []
+        while self._open and self._open[0][0] < limit:
+            _, number, run = heapq.heappop(self._open)
+            found.append((run.file, number, run.take(limit)))
+            if run.next_offset is not None:
+                heapq.heappush(self._open, (run.next_offset, number, run))
+        return _merged([(rows, file) for file, _, rows in sorted(found, key=lambda each: each[:2])])
+
+
+class _OpenRun:
+    """A run that is read; its file is mapped, so that only the pages of the offsets that are asked for are read."""
+
+    def __init__(self, folder: str, run: Any, first_offset: int) -> None:
+        count, position = int(run["count"]), int(run["position"])
+        path = spill_path(folder, int(run["spill"]))
+        self.file = int(run["file"])
+        self._offsets = np.memmap(path, np.int64, "r", position, (count,))
+        self._hashes = np.memmap(path, np.uint64, "r", position + 8 * count, (count,))
+        self._at = int(np.searchsorted(self._offsets, first_offset))
+
+    @property
+    def next_offset(self) -> Any:
+        """The offset of the next row; None if there is none."""
+        return int(self._offsets[self._at]) if self._at < len(self._offsets) else None
+
+    def take(self, limit: int) -> tuple[Offsets, Hashes]:
+        first = self._at
+        self._at = first + int(np.searchsorted(self._offsets[first:], limit))
+        return np.array(self._offsets[first : self._at]), np.array(self._hashes[first : self._at])
+
+
+def _merged(found: Sequence[tuple[tuple[Offsets, Hashes], int]]) -> TableRows:
+    if not found:
+        return TableRows(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.int32))
+    offset = np.concatenate([rows[0] for rows, _ in found])
+    hashes = np.concatenate([rows[1] for rows, _ in found])
+    file = np.concatenate([np.full(len(rows[0]), number, np.int32) for rows, number in found])
+    if len(found) > 1 and (offset[1:] < offset[:-1]).any():
+        order = np.argsort(offset, kind="stable")
+        offset, hashes, file = offset[order], hashes[order], file[order]
+    return TableRows(offset, hashes, file)

@@ -1,0 +1,311 @@
+"""Tables of others as a list of data files: what an audit reads, whatever the format says about them."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.lakehouse.audit_columns import TableColumns
+
+#: Rows that are read at a time: fewer where they are large.
+_BATCH_ROWS, _BATCH_BYTES = 1 << 18, 32 << 20
+
+Positions = npt.NDArray[np.int64]
+
+
+class TableFinding(NamedTuple):
+    """What is to be said of a table as a whole, or of a file of it.
+
+    Attributes
+    ----------
+    kind : {"hidden", "unread", "bounds", "twice", "repeated", "note"}
+        Rows that queries with a filter do not see; a file, or rows of it, that were not looked at; bounds in the
+        metadata that a file's own contradict; a file listed twice; a commit that was made twice; nothing wrong.
+    text : str
+        What, with the remedy.
+    file : str or None
+    rows : int or None
+        How many rows it is about, as far as that is known.
+    """
+
+    kind: str
+    text: str
+    file: str | None = None
+    rows: int | None = None
+
+    @property
+    def is_wrong(self) -> bool:
+        """True if it makes the table wrong by itself; doubles are counted with the rows."""
+        return self.kind in ("hidden", "bounds")
+
+    def as_row(self) -> dict[str, Any]:
+        """Fields for a JSON line."""
+        return {"type": "finding", **self._asdict()}
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A data file of a table; one that is listed twice is there twice.
+
+    `origin` is the snapshot or version that added it, for people. `constants` are columns that the file itself does not
+    have. `deleted` are positions of rows that the table has deleted. `open` returns what pyarrow opens, if the path is
+    not one of this machine. `names` are those of the columns in the file where they differ from the table's.
+    """
+
+    path: str
+    origin: str | None = None
+    constants: Mapping[str, Any] = field(default_factory=dict)
+    deleted: Positions | None = None
+    open: Callable[[], Any] | None = None
+    names: Callable[[tuple[str, ...], pa.Schema], tuple[str, ...] | None] | None = None
+    #: Compares what the table says of the file with its footer.
+    check: Callable[[pq.FileMetaData, pa.Schema], Iterator[TableFinding]] | None = None
+    is_dead: bool = False  #: Of the table of dead letters.
+
+    def parquet(self) -> pq.ParquetFile:
+        """Open the file; StorageError if it is missing or no Parquet."""
+        try:
+            return pq.ParquetFile(self.path if self.open is None else self.open())
+        except FileNotFoundError as error:
+            raise StorageError(self.path, "open", "the table lists this file, and it is not there") from error
+        except (OSError, pa.ArrowException) as error:
+            raise StorageError(self.path, "open", f"cannot be read as Parquet: {error}") from error
+
+
+@dataclass(frozen=True)
+class ForeignTable:
+    """A table as its format describes it at one moment."""
+
+    name: str
+    format: str
+    schema: pa.Schema
+    files: tuple[DataFile, ...]
+    findings: tuple[TableFinding, ...] = ()
+    version: str | None = None  #: Which state of it this is.
+
+
+class Batch(NamedTuple):
+    """Rows of a file, by role."""
+
+    rows: int
+    columns: dict[str, Any]  #: Arrow arrays; a constant is a plain value.
+
+
+def read_rows(file: DataFile, columns: TableColumns, groups: tuple[int, ...], first_row: int) -> Iterator[Batch]:
+    """Yield the rows of some row groups of a file that the table has not deleted; `first_row` is that of the first."""
+    opened = file.parquet()
+    with opened:
+        names, constants = _in_file(file, columns, opened.schema_arrow)
+        wanted = [".".join(path) for path in names.values()]
+        size = batch_rows(opened.metadata, groups, wanted)
+        at = first_row
+        try:
+            for batch in opened.iter_batches(size, row_groups=list(groups), columns=wanted, use_threads=False):
+                kept = None if file.deleted is None else _kept(file.deleted, at, batch.num_rows)
+                at += batch.num_rows
+                found = {role: _leaf(batch, path) for role, path in names.items()}
+                if kept is not None:
+                    found = {role: array.filter(kept) for role, array in found.items()}
+                rows = batch.num_rows if kept is None else int(pc.sum(kept).as_py() or 0)
+                yield Batch(rows, {**found, **constants})
+        except (OSError, pa.ArrowException) as error:
+            raise StorageError(file.path, "read", f"cannot be read as Parquet: {error}") from error
+
+
+def _in_file(
+    file: DataFile, columns: TableColumns, schema: pa.Schema
+) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:
+    """Return where the columns lie in a file, by role, and those that it does not have: constants, or nulls."""
+    names, constants = {}, {}
+    for column in columns.columns:
+        path = column.path if file.names is None else file.names(column.path, schema)
+        if column.name in file.constants:
+            constants[column.role] = file.constants[column.name]
+        elif path is not None and has(schema, path):
+            names[column.role] = path
+        else:
+            constants[column.role] = None  # a column that was added to the table later
+    return names, constants
+
+
+def has(schema: pa.Schema, path: tuple[str, ...]) -> bool:
+    """Check whether a schema has a column, or a field of structs."""
+    fields: Any = schema
+    for i, part in enumerate(path):
+        if i and not pa.types.is_struct(fields):
+            return False
+        if part not in (fields.names if i == 0 else [each.name for each in fields]):
+            return False
+        fields = fields.field(part).type
+    return True
+
+
+def has_ids(schema: pa.Schema) -> bool:
+    """Check whether the columns of a file have the numbers that the table knows them by."""
+    return any(_number(each) is not None for each in schema)
+
+
+def path_by_id(fields: Any, number: int) -> tuple[str, ...] | None:
+    """Find a column, or a field of structs, by its number in the table."""
+    for each in fields:
+        if _number(each) == number:
+            return (each.name,)
+        inner = path_by_id(each.type, number) if pa.types.is_struct(each.type) else None
+        if inner is not None:
+            return (each.name, *inner)
+    return None
+
+
+def _number(field: pa.Field) -> int | None:
+    found = (field.metadata or {}).get(b"PARQUET:field_id")
+    return None if found is None else int(found)
+
+
+def _leaf(batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:
+    array = batch.column(path[0])
+    # The field of a null struct is null.
+    return pc.struct_field(array, list(path[1:])) if len(path) > 1 else array
+
+
+def _kept(deleted: Positions, at: int, rows: int) -> pa.Array:
+    mask = np.ones(rows, np.bool_)
+    first, end = np.searchsorted(deleted, [at, at + rows])
+    mask[deleted[first:end] - at] = False
+    return pa.array(mask)
+
+
+def batch_rows(metadata: pq.FileMetaData, groups: tuple[int, ...], names: list[str]) -> int:
+    """Return how many rows to read at a time, so that their columns take about `_BATCH_BYTES`."""
+    rows = total = 0
+    for number in groups:
+        group = metadata.row_group(number)
+        rows += group.num_rows
+        for i in range(group.num_columns):
+            column = group.column(i)
+            if any(column.path_in_schema == name or column.path_in_schema.startswith(f"{name}.") for name in names):
+                total += column.total_uncompressed_size
+    return max(1024, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(total, 1)))
+
+
+# ---- which format a path is ----
+
+
+def open_table(given: Any, what: str = "TABLE") -> ForeignTable:
+    """Open a table: a path, a dataset of pyarrow, or ``FORMAT:...``, for Iceberg and DuckLake with a catalog.
+
+    `what` is for messages.
+    """
+    if isinstance(given, ForeignTable):
+        return given
+    if not isinstance(given, str | os.PathLike):
+        return _of_arrow(given)
+    path = os.fspath(given)
+    if match := re.fullmatch(r"(iceberg|ducklake|delta|parquet):(?!//)(.*)", path):
+        return _opener(match[1])(match[2])
+    if re.match(r"\w+://", path) is None and not os.path.exists(path):
+        raise RequestError(
+            f"{path}: no such {what}: expected a folder of Delta, Iceberg or Parquet, a file of Parquet or DuckLake, "
+            "or iceberg:CATALOG:NAMESPACE.TABLE"
+        )
+    return _opener(_format_of(path))(path)
+
+
+def _format_of(path: str) -> str:
+    if "://" in path:
+        if path.endswith(".metadata.json"):
+            return "iceberg"
+        raise RequestError(f"{path}: say which format the table has: delta:{path}, or iceberg:CATALOG:NAMESPACE.TABLE")
+    if path.endswith(".metadata.json"):
+        return "iceberg"
+    if os.path.isdir(os.path.join(path, "_delta_log")):
+        return "delta"
+    metadata = os.path.join(path, "metadata")
+    if os.path.isdir(metadata) and any(name.endswith(".metadata.json") for name in os.listdir(metadata)):
+        return "iceberg"
+    if os.path.isfile(path):
+        with open(path, "rb") as file:
+            head = file.read(16)
+        if head.startswith(b"SQLite format 3") or head[8:12] == b"DUCK":
+            return "ducklake"
+    return "parquet"
+
+
+def _opener(kind: str) -> Callable[[str], ForeignTable]:
+    """Return what opens a format; each has its own package, which is loaded then."""
+    if kind == "parquet":
+        return open_parquet
+    opener: Callable[[str], ForeignTable] = import_module(f"pylogseg.lakehouse.foreign_{kind}").open_it
+    return opener
+
+
+def missing_package(package: str, extra: str) -> RequestError:
+    """Return the error for a package that a format needs."""
+    return RequestError(f"{package} is not installed: run pip install 'pylogseg[{extra}]'")
+
+
+# ---- Parquet, and what pyarrow has open ----
+
+
+def open_parquet(path: str) -> ForeignTable:
+    """Open a Parquet file, or a folder of them; folders named ``COLUMN=VALUE`` are columns."""
+    if os.path.isdir(path):
+        found = sorted(_parquet_files(path))
+        if not found:
+            raise RequestError(f"{path}: no table: the folder has neither _delta_log nor metadata, nor .parquet files")
+    else:
+        found = [path]
+    files = tuple(DataFile(name, constants=_from_folders(os.path.relpath(name, path))) for name in found)
+    with files[0].parquet() as first:
+        schema = first.schema_arrow
+    for name, value in files[0].constants.items():
+        if name not in schema.names:
+            schema = schema.append(pa.field(name, pa.int64() if isinstance(value, int) else pa.string()))
+    return ForeignTable(path, "parquet", schema, files)
+
+
+def _parquet_files(folder: str) -> Iterator[str]:
+    for where, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        for name in names:
+            if name.endswith((".parquet", ".pq")) and not name.startswith((".", "_")):
+                yield os.path.join(where, name)
+
+
+def _from_folders(path: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for folder in path.split(os.sep)[:-1]:
+        name, equals, value = folder.partition("=")
+        if equals:
+            found[name] = int(value) if re.fullmatch(r"\d{1,18}", value) else value
+    return found
+
+
+def _of_arrow(given: Any) -> ForeignTable:
+    import pyarrow.dataset as ds
+
+    if not isinstance(given, ds.Dataset):
+        raise RequestError(f"expected a path, a name or a dataset of pyarrow as the table, not {type(given).__name__}")
+    fragments = list(given.get_fragments())
+    if not all(isinstance(each, ds.ParquetFileFragment) for each in fragments):
+        raise RequestError("the dataset has files that are not Parquet, or lies in memory: write it as Parquet first")
+    files = [
+        DataFile(
+            each.path,
+            constants=ds.get_partition_keys(each.partition_expression),
+            open=functools.partial(each.filesystem.open_input_file, each.path),
+        )
+        for each in fragments
+    ]
+    return ForeignTable("the dataset", "parquet", given.schema, tuple(files))

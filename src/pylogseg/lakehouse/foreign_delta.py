@@ -1,0 +1,116 @@
+"""Delta tables as data files: which version added each, what is deleted of it, and commits that were made twice."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs
+
+from pylogseg.errors import StorageError
+from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, missing_package
+
+
+def open_it(path: str) -> ForeignTable:
+    """Open a Delta table in its newest version."""
+    try:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import DeltaError
+        from deltalake.fs import DeltaStorageHandler
+    except ModuleNotFoundError as error:
+        raise missing_package(error.name or "deltalake", "delta") from None
+    try:
+        table = DeltaTable(path)
+        actions = pa.table(table.get_add_actions())
+        schema = pa.schema(table.schema().to_arrow())
+        vectors = _deleted(table)
+    except (DeltaError, OSError) as error:
+        raise StorageError(path, "open", f"cannot be read as a Delta table: {error}") from error
+    store = pa.fs.PyFileSystem(DeltaStorageHandler(table.table_uri))
+    history = _History(store, table.version())
+    physical = {name: _physical(table, name) for name in schema.names}
+    names = functools.partial(_renamed, physical) if any(name != real for name, real in physical.items()) else None
+    local = path if os.path.isdir(path) else None
+    files = []
+    for row in sorted(actions.to_pylist(), key=lambda row: (history.added.get(row["path"], -1), row["path"])):
+        name = unquote(row["path"])
+        version = history.added.get(row["path"])
+        files.append(
+            DataFile(
+                os.path.join(local, name) if local and "://" not in name else name,
+                None if version is None else f"version {version}",
+                _constants(row.get("partition") or {}, physical),
+                vectors.get(name),
+                None if local or "://" in name else functools.partial(store.open_input_file, name),
+                names,
+            )
+        )
+    return ForeignTable(path, "delta", schema, tuple(files), tuple(history.findings), f"version {table.version()}")
+
+
+def _deleted(table: Any) -> dict[str, Any]:
+    """Return the positions of deleted rows, by file."""
+    found = {}
+    for row in pa.table(table.deletion_vectors()).to_pylist():
+        # Which rows are kept; those behind its end are, too.
+        kept = np.array(row["selection_vector"], np.bool_)
+        found[unquote(os.path.basename(row["filepath"]))] = np.flatnonzero(~kept).astype(np.int64)
+    return _ByName(found)
+
+
+class _ByName(dict[str, Any]):
+    """Deletion vectors are told by whole URLs, files by paths: their names are unique."""
+
+    def get(self, path: str, default: Any = None) -> Any:
+        return super().get(os.path.basename(path), default)
+
+
+def _physical(table: Any, name: str) -> str:
+    for field in table.schema().fields:
+        if field.name == name:
+            return str((field.metadata or {}).get("delta.columnMapping.physicalName", name))
+    return name
+
+
+def _renamed(physical: dict[str, str], path: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...]:
+    return (physical.get(path[0], path[0]), *path[1:])
+
+
+def _constants(values: dict[str, Any], physical: dict[str, str]) -> dict[str, Any]:
+    logical = {real: name for name, real in physical.items()}
+    return {logical.get(name, name): value for name, value in values.items()}
+
+
+class _History:
+    """What the log of commits says, as far back as it is kept."""
+
+    def __init__(self, store: Any, newest: int) -> None:
+        self.added: dict[str, int] = {}
+        self.findings: list[TableFinding] = []
+        self._applied: dict[tuple[str, int], int] = {}
+        for version in range(newest, -1, -1):
+            try:
+                with store.open_input_file(f"_delta_log/{version:020}.json") as file:
+                    lines = file.read().decode().splitlines()
+            except OSError:  # removed behind a checkpoint
+                break
+            self._read(version, [json.loads(line) for line in lines if line.strip()])
+        self.findings.reverse()
+
+    def _read(self, version: int, actions: list[dict[str, Any]]) -> None:
+        has_rows = any("add" in action for action in actions)
+        for action in actions:
+            if "add" in action:
+                self.added.setdefault(action["add"]["path"], version)
+            elif "txn" in action and has_rows:
+                named = (action["txn"]["appId"], action["txn"]["version"])
+                again = self._applied.get(named)
+                if again is not None:
+                    text = f"commits {version} and {again} are both version {named[1]} of the application {named[0]}"
+                    self.findings.append(TableFinding("repeated", f"{text}: one of them was a repetition"))
+                self._applied[named] = version

@@ -1,0 +1,149 @@
+"""DuckLake tables as data files, by the tables of their catalog: no extension of duckdb is needed to read these."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, missing_package, path_by_id
+
+
+def open_it(given: str) -> ForeignTable:
+    """Open a DuckLake table: ``CATALOG:TABLE``, or the file of a catalog that has one table."""
+    try:
+        import duckdb
+    except ModuleNotFoundError as error:
+        raise missing_package(error.name or "duckdb", "ducklake") from None
+    path, name = (given, "") if os.path.exists(given) else given.rpartition(":")[::2]
+    if not os.path.exists(path):
+        raise RequestError(f"ducklake:{given}: no such catalog: expected a file, and the table after a colon")
+    try:
+        connection = duckdb.connect()
+        with connection:
+            with open(path, "rb") as file:
+                kind = "sqlite" if file.read(6) == b"SQLite" else "duckdb"
+            quoted = path.replace("'", "''")
+            connection.execute(f"attach '{quoted}' as c (type {kind}, read_only); use c")
+            return _Catalog(connection, path).table(name)
+    except duckdb.Error as error:
+        raise StorageError(path, "open", f"cannot be read as a catalog of DuckLake: {error}") from error
+
+
+class _Catalog:
+    def __init__(self, connection: Any, path: str) -> None:
+        self._connection, self._path = connection, path
+        self.findings: list[TableFinding] = []
+
+    def _rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
+        found: list[tuple[Any, ...]] = self._connection.execute(query, list(values)).fetchall()
+        return found
+
+    def table(self, name: str) -> ForeignTable:
+        """Return a table by its name, or the only one."""
+        (newest,) = self._rows("select max(snapshot_id) from ducklake_snapshot")[0]
+        there = self._rows(
+            "select s.schema_name || '.' || t.table_name, t.table_id, s.path, s.path_is_relative, t.path, "
+            "t.path_is_relative from ducklake_table t join ducklake_schema s using (schema_id) "
+            "where t.end_snapshot is null and s.end_snapshot is null order by 1"
+        )
+        chosen = [row for row in there if name in ("", row[0], row[0].partition(".")[2])]
+        if len(chosen) != 1:
+            names = ", ".join(row[0] for row in there) or "none"
+            raise RequestError(f"{self._path}: name one table, as ducklake:{self._path}:TABLE; it has {names}")
+        full, number, *places = chosen[0]
+        folder = self._data_path()
+        for path, is_relative in (places[:2], places[2:]):
+            folder = os.path.join(folder, path) if is_relative else path
+        files = [*self._files(number, folder), *self._inlined(number)]
+        if not files:
+            raise RequestError(f"{self._path}: the table {full} is empty")
+        with files[-1].parquet() as last:
+            schema = self._renamed(number, last.schema_arrow)
+        version = f"snapshot {newest}"
+        return ForeignTable(f"{self._path}:{full}", "ducklake", schema, tuple(files), tuple(self.findings), version)
+
+    def _data_path(self) -> str:
+        (path,) = self._rows("select value from ducklake_metadata where key = 'data_path' and scope is null")[0]
+        return os.path.join(os.path.dirname(os.path.abspath(self._path)), path)
+
+    def _columns(self, number: int) -> dict[str, int]:
+        rows = self._rows(
+            "select column_id, column_name, parent_column from ducklake_column "
+            "where table_id = ? and end_snapshot is null order by column_id",
+            number,
+        )
+        names: dict[int, str] = {}
+        for column, name, parent in rows:
+            names[column] = name if parent is None else f"{names.get(parent, '')}.{name}"
+        return {name: column for column, name in names.items()}
+
+    def _renamed(self, number: int, schema: pa.Schema) -> pa.Schema:
+        """The schema with the names that the columns have in the table now."""
+        for name, column in self._columns(number).items():
+            path = path_by_id(schema, column) if "." not in name else None
+            if path is not None and len(path) == 1:
+                place = schema.get_field_index(path[0])
+                schema = schema.set(place, schema.field(place).with_name(name))
+        return schema
+
+    def _files(self, number: int, folder: str) -> list[DataFile]:
+        columns = self._columns(number)
+        deletes = self._deletes(number, folder)
+        files = []
+        for key, path, is_relative, begin in self._rows(
+            "select data_file_id, path, path_is_relative, begin_snapshot from ducklake_data_file "
+            "where table_id = ? and end_snapshot is null order by begin_snapshot, data_file_id",
+            number,
+        ):
+            path = os.path.join(folder, path) if is_relative else path
+            deleted = deletes.get(key)
+            names = functools.partial(_named, columns)
+            positions = None if deleted is None else np.unique(np.concatenate(deleted))
+            files.append(DataFile(path, f"snapshot {begin}", deleted=positions, names=names))
+        return files
+
+    def _deletes(self, number: int, folder: str) -> dict[int, list[Any]]:
+        """Return the positions of deleted rows, by data file."""
+        found: dict[int, list[Any]] = {}
+        for key, path, is_relative in self._rows(
+            "select data_file_id, path, path_is_relative from ducklake_delete_file "
+            "where table_id = ? and end_snapshot is null",
+            number,
+        ):
+            path = os.path.join(folder, path) if is_relative else path
+            try:
+                found.setdefault(key, []).append(pq.read_table(path, columns=["pos"]).column("pos").to_numpy())
+            except (OSError, pa.ArrowException) as error:
+                self.findings.append(TableFinding("unread", f"deleted positions cannot be read: {error}", path))
+        if self._has(f"ducklake_inlined_delete_{number}"):
+            for key, row in self._rows(f"select file_id, row_id from ducklake_inlined_delete_{number}"):
+                found.setdefault(key, []).append(np.array([row], np.int64))
+        return found
+
+    def _has(self, name: str) -> bool:
+        return bool(self._rows("select 1 from duckdb_tables() where database_name = 'c' and table_name = ?", name))
+
+    def _inlined(self, number: int) -> list[DataFile]:
+        """Return the rows that lie in the catalog itself, as files in memory: small ones, by their nature."""
+        files = []
+        for (name,) in self._rows("select table_name from ducklake_inlined_data_tables where table_id = ?", number):
+            live = f'from "{name}" where end_snapshot is null'
+            for (begin,) in self._rows(f"select distinct begin_snapshot {live} order by 1"):
+                query = f"select * exclude (row_id, begin_snapshot, end_snapshot) {live} and begin_snapshot = {begin}"
+                sink = pa.BufferOutputStream()
+                pq.write_table(self._connection.sql(query).to_arrow_table(), sink)
+                opened = functools.partial(pa.BufferReader, sink.getvalue())
+                files.append(DataFile(f"{self._path}:{name}", f"snapshot {begin}", open=opened))
+        return files
+
+
+def _named(columns: dict[str, int], path: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...] | None:
+    """Find a column of the table in a file by its number."""
+    number = columns.get(".".join(path))
+    return path if number is None or not has_ids(schema) else path_by_id(schema, number)

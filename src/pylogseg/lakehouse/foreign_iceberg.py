@@ -1,0 +1,207 @@
+"""Iceberg tables as data files: which snapshot added each, what is deleted of it, and wrong partition values."""
+
+from __future__ import annotations
+
+import functools
+import glob
+import os
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, missing_package, path_by_id
+
+
+def open_it(given: str) -> ForeignTable:
+    """Open an Iceberg table: ``CATALOG:NAMESPACE.TABLE``, its folder, or a metadata file."""
+    try:
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
+    except ModuleNotFoundError as error:
+        raise missing_package(error.name or "pyiceberg", "iceberg") from None
+    try:
+        table = _loaded(given)
+        snapshot = table.current_snapshot()
+        entries = [] if snapshot is None else list(_entries(table, snapshot))
+    except (NoSuchTableError, NoSuchNamespaceError) as error:
+        raise RequestError(f"iceberg:{given}: {error}") from None
+    except (OSError, ValidationError) as error:
+        raise StorageError(given, "open", f"cannot be read as an Iceberg table: {error}") from error
+    deletes = _Deletes(table, [entry for entry in entries if entry.data_file.content != 0])
+    entries.sort(key=lambda entry: entry.sequence_number or 0)
+    files = [_file(table, entry, deletes) for entry in entries if entry.data_file.content == 0]
+    version = None if snapshot is None else f"snapshot {snapshot.snapshot_id}"
+    name = ".".join(table.name()) if ":" in given else given
+    return ForeignTable(name, "iceberg", table.schema().as_arrow(), tuple(files), tuple(deletes.findings), version)
+
+
+def _loaded(given: str) -> Any:
+    from pyiceberg.table import StaticTable
+
+    if given.endswith(".metadata.json"):
+        return StaticTable.from_metadata(given)
+    if os.path.isdir(given):
+        return StaticTable.from_metadata(_newest(given))
+    catalog, colon, name = given.partition(":")
+    if not colon:
+        raise RequestError(f"iceberg:{given}: expected iceberg:CATALOG:NAMESPACE.TABLE, or the folder of the table")
+    from pyiceberg.catalog import load_catalog
+
+    try:
+        return load_catalog(catalog).load_table(name)
+    except ValueError as error:
+        raise RequestError(f"iceberg:{given}: {error} (catalogs are described in .pyiceberg.yaml)") from None
+
+
+def _newest(folder: str) -> str:
+    """Return the newest metadata file of a table's folder, for one without its catalog."""
+    found = glob.glob(os.path.join(glob.escape(folder), "metadata", "*.metadata.json"))
+
+    def number(path: str) -> tuple[int, float]:
+        match = re.match(r"v?(\d+)", os.path.basename(path))
+        return int(match[1]) if match else -1, os.path.getmtime(path)
+
+    return max(found, key=number)
+
+
+def _entries(table: Any, snapshot: Any) -> Iterator[Any]:
+    for manifest in snapshot.manifests(table.io):
+        yield from manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+
+
+def _path(location: str) -> tuple[str, bool]:
+    """Return the path of a file, and whether it is one of this machine."""
+    path = re.sub(r"^file:(//)?(?=/)", "", location)
+    return path, "://" not in path
+
+
+def _file(table: Any, entry: Any, deletes: _Deletes) -> DataFile:
+    data = entry.data_file
+    path, is_local = _path(data.file_path)
+    if data.file_format != "PARQUET":
+        text = f"a file of the format {data.file_format}: only Parquet is read"
+        deletes.findings.append(TableFinding("unread", text, path, data.record_count))
+    return DataFile(
+        path,
+        f"snapshot {entry.snapshot_id}",
+        deleted=deletes.of(data.file_path, entry.sequence_number or 0),
+        open=None if is_local else functools.partial(_opened, table.io, data.file_path),
+        names=functools.partial(_named, table.schema()),
+        check=functools.partial(_checked, table, data),
+    )
+
+
+def _opened(io: Any, location: str) -> Any:
+    return io.new_input(location).open()
+
+
+def _named(of_table: Any, path: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...] | None:
+    """Find a column of the table in a file by its number, so that names may have changed since."""
+    if not has_ids(schema):
+        return path  # of another writer, added by its names
+    return path_by_id(schema, of_table.find_field(".".join(path)).field_id)
+
+
+class _Deletes:
+    """Rows that the table has deleted, by file; what cannot be applied becomes a finding."""
+
+    def __init__(self, table: Any, entries: list[Any]) -> None:
+        self.findings: list[TableFinding] = []
+        self._positions: dict[str, list[tuple[int, Any]]] = {}
+        for entry in entries:
+            data = entry.data_file
+            path, _ = _path(data.file_path)
+            if data.content == 2:
+                text = "deletes by the values of columns: which rows they mean is not known, all of them are counted"
+                self.findings.append(TableFinding("unread", text, path, data.record_count))
+                continue
+            try:
+                found = _positions(table, data)
+            except (OSError, ValueError, pa.ArrowException) as error:
+                self.findings.append(TableFinding("unread", f"deleted positions cannot be read: {error}", path))
+                continue
+            for name, positions in found.items():
+                self._positions.setdefault(name, []).append((entry.sequence_number or 0, positions))
+
+    def of(self, location: str, sequence: int) -> Any:
+        found = [each for number, each in self._positions.get(location, ()) if number >= sequence]
+        return np.unique(np.concatenate(found)) if found else None
+
+
+def _positions(table: Any, data: Any) -> dict[str, Any]:
+    with table.io.new_input(data.file_path).open() as file:
+        if data.file_format == "PUFFIN":
+            from pyiceberg.table.puffin import PuffinFile
+
+            vectors = PuffinFile(file.read()).to_vector()
+            return {name: np.asarray(of, np.int64) for name, of in vectors.items()}
+        rows = pq.read_table(file, columns=["file_path", "pos"])
+    names = rows.column("file_path").combine_chunks().dictionary_encode()
+    positions = rows.column("pos").to_numpy()
+    codes = names.indices.to_numpy()
+    return {name: positions[codes == code] for code, name in enumerate(names.dictionary.to_pylist())}
+
+
+def _checked(table: Any, data: Any, footer: pq.FileMetaData, schema: pa.Schema) -> Iterator[TableFinding]:
+    """Compare what the manifest says of a file with its footer: rows, and the values of its partition."""
+    path, _ = _path(data.file_path)
+    if data.record_count != footer.num_rows:
+        text = f"the manifest says {data.record_count} rows, the file has {footer.num_rows}: engines count wrong"
+        yield TableFinding("bounds", text, path, footer.num_rows)
+    spec = table.specs().get(data.spec_id, table.spec())
+    for place, field in enumerate(spec.fields):
+        value = data.partition[place]
+        bounds = _bounds(table, field, footer, schema)
+        if bounds is None:
+            continue
+        least, largest = bounds
+        if value is None or not (least == largest == value):
+            kind = field.transform.result_type(table.schema().find_type(field.source_id))
+            said, first, last = (field.transform.to_human_string(kind, each) for each in (value, least, largest))
+            text = (
+                f"its partition value {field.name} is {said}, its rows have {first}"
+                f"{'' if least == largest else f' to {last}'}: "
+                "queries that filter by it do not see them all; write them again by append, and remove the file"
+            )
+            yield TableFinding("hidden", text, path, footer.num_rows)
+
+
+def _bounds(table: Any, field: Any, footer: pq.FileMetaData, schema: pa.Schema) -> tuple[Any, Any] | None:
+    """Return the least and largest partition value of a file's rows, by its footer; None if that does not tell."""
+    if not field.transform.preserves_order:
+        return None
+    name = table.schema().find_column_name(field.source_id)
+    path = None if name is None else _named(table.schema(), tuple(name.split(".")), schema)
+    if path is None:
+        return None
+    transform = field.transform.transform(table.schema().find_type(field.source_id))
+    kind = _leaf_type(schema, path)
+    found = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for i in range(group.num_columns):
+            column = group.column(i)
+            statistics = column.statistics if column.path_in_schema == ".".join(path) else None
+            if statistics is not None and statistics.has_min_max:
+                found += [statistics.min, statistics.max]
+    if not found:
+        return None
+    return transform(_plain(min(found), kind)), transform(_plain(max(found), kind))
+
+
+def _plain(value: Any, kind: pa.DataType) -> Any:
+    """A value of a footer's statistics as Iceberg's transforms take it: times as numbers."""
+    if pa.types.is_timestamp(kind):
+        return pa.scalar(value, kind).cast(pa.timestamp("us", kind.tz), safe=False).value
+    return pa.scalar(value, kind).value if pa.types.is_date32(kind) else value
+
+
+def _leaf_type(schema: pa.Schema, path: tuple[str, ...]) -> pa.DataType:
+    kind = schema.field(path[0]).type
+    for name in path[1:]:
+        kind = kind.field(name).type
+    return kind
