@@ -285,3 +285,29 @@ def test_times_in_a_damaged_batch(tmp_path: Path, timestamp: int, at: int, byte:
             log.offset_for_time(timestamp)
     else:
         assert log.offset_for_time(timestamp) == (NOW + 9, expected, 0)
+
+
+def _reads() -> int:
+    """System calls so far by which this process read."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("syscr:")).split()[1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="this system does not count reads")
+@pytest.mark.parametrize(("value_bytes", "most"), [(200, 4), (16_000, 2)])
+def test_a_read_at_an_offset_is_few_reads_of_the_system(tmp_path: Path, value_bytes: int, most: int) -> None:
+    """What follows a header is read with it: a small batch with its neighbours, another with the next header."""
+    clock = ManualClock(NOW)
+    environment = Environment(LocalStorage(), clock, ManualScheduler(clock))
+    log = Log.open(environment, str(tmp_path / "t-0"), LogConfig())
+    for i in range(600):
+        log.append_as_leader(encode([(NOW, None, bytes([i % 256]) * value_bytes)]), 0)
+    log.close()
+    log = Log.open(environment, str(tmp_path / "t-0"), LogConfig(), Start(clean=True))
+    offsets = random.Random(5).choices(range(50, 550), k=200)
+    log.fetch(offsets[0], 1)
+    before = _reads()
+    found = [log.fetch(offset, 1).data for offset in offsets]
+    assert _reads() - before <= most * len(offsets) + 5  # the count is read too
+    assert [data[80] for data in found] == [offset % 256 for offset in offsets]
+    log.close()

@@ -8,6 +8,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 
 from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport record
@@ -35,6 +36,8 @@ cdef enum:
     KEPT = 4                   # headers; a search needs up to three
     HEADER = 64                # bytes that hold the header of any batch
     NEAR_BYTES = 1 << 15       # a batch up to this size is read on the stack
+    FEW_BYTES = 1 << 10        # after a batch up to this size, several headers are read at once
+    SOME_BYTES = 1 << 12       # as many bytes
 
 cdef struct Segment:
     const uint8_t *entries
@@ -47,6 +50,10 @@ cdef struct Segment:
     uint8_t[KEPT][HEADER] headers   # that were read last: the next offset may need them too
     int64_t[KEPT] kept         # their positions; -1 none
     int newest, oldest
+    uint8_t *near              # NEAR_BYTES for what lies behind a header; NULL: headers are read alone
+    int64_t near_at, near_size # what was read there
+    int64_t before_size        # of the batch before the next header: the next one has about as many bytes
+    int64_t wanted             # bytes from the found batch on
 
 
 cdef Segment segment_of(const uint8_t *entries, int64_t entries_size, int64_t count, const uint8_t *log, int64_t log_size, int64_t end) except *:
@@ -56,6 +63,7 @@ cdef Segment segment_of(const uint8_t *entries, int64_t entries_size, int64_t co
         raise IndexError(f"{count} entries and {end} bytes are not in buffers of {entries_size} and {log_size} bytes")
     s.entries, s.count, s.log, s.seen, s.end, s.descriptor, s.error = entries, count, log, end, end, -1, 0
     s.newest, s.oldest = 0, 1
+    s.near, s.near_at, s.near_size, s.before_size, s.wanted = NULL, 0, 0, 0, 0
     for i in range(KEPT):
         s.kept[i] = -1
     return s
@@ -69,6 +77,7 @@ cdef inline int64_t last_offset(const uint8_t *p, int64_t size, header.BatchRow 
 cdef const uint8_t *header_at(Segment *s, int64_t at) noexcept nogil:
     """The header of the batch at a position; NULL if it cannot be read. That of the call before stays."""
     cdef int64_t wanted = min(HEADER, s.end - at)
+    cdef const uint8_t *p
     cdef int i
     if s.log != NULL:
         return s.log + at
@@ -78,10 +87,35 @@ cdef const uint8_t *header_at(Segment *s, int64_t at) noexcept nogil:
             return s.headers[i]
     i = s.oldest if s.oldest != s.newest else (s.oldest + 1) % KEPT
     s.kept[i] = -1
-    if wanted > 0 and read_at(s.descriptor, s.headers[i], wanted, at, &s.error) < wanted:
-        return NULL
+    if wanted > 0:
+        p = near_bytes(s, at, wanted)
+        if p != NULL:
+            memcpy(s.headers[i], p, wanted)
+        elif read_at(s.descriptor, s.headers[i], wanted, at, &s.error) < wanted:
+            return NULL
     s.newest, s.oldest, s.kept[i] = i, (i + 1) % KEPT, at
     return s.headers[i]
+
+
+cdef const uint8_t *near_bytes(Segment *s, int64_t at, int64_t size) noexcept nogil:
+    """Bytes at a position, read together with what a search needs next if that is likely to be worth it; else NULL.
+
+    A header alone takes as long as 2 KiB. What cannot be read behind it is no error yet.
+    """
+    cdef int64_t ahead = 0
+    if s.near_at <= at and at + size <= s.near_at + s.near_size:
+        return s.near + (at - s.near_at)
+    if s.near == NULL or s.before_size == 0:
+        return NULL
+    if s.wanted:               # the batch, and the header after it
+        ahead = max(s.wanted, s.before_size + (s.before_size >> 3)) + HEADER
+    if s.before_size <= FEW_BYTES:
+        ahead = max(ahead, SOME_BYTES)
+    ahead = min(ahead, s.end - at)
+    if not size < ahead <= NEAR_BYTES:
+        return NULL
+    s.near_at, s.near_size = at, read_at(s.descriptor, s.near, ahead, at, &s.error)
+    return s.near if s.near_size >= size else NULL
 
 
 cdef inline int framed(const uint8_t *p, int64_t seen, int64_t left, int64_t *size) noexcept nogil:
@@ -138,6 +172,7 @@ cdef int64_t find(Segment *s, int64_t base_offset, int64_t offset, header.BatchR
             return at
         before, before_size, p_before = at, size[0], p
         at += before_size
+        s.before_size = before_size
     if (status == header.BAD_LENGTH or status == header.ZEROS) and s.end - at > header.PREFIX and size[0] < header.V0_SMALLEST:
         return DAMAGED
     if before >= 0 and last_offset(p_before, before_size, row) >= offset:
@@ -298,13 +333,15 @@ def read_in_file(int descriptor, int64_t end, index not None, int64_t base_offse
     cdef Py_buffer held
     cdef header.BatchRow row
     cdef Segment s
+    cdef uint8_t[NEAR_BYTES] near
+    cdef const uint8_t *p
     cdef int64_t at, size = 0, wrapped = -1, room = 0, count
     cdef uint8_t *to
     entries, count = index.raw()
     PyObject_GetBuffer(entries, &held, PyBUF_SIMPLE)
     try:
         s = segment_of(<const uint8_t *>held.buf, held.len, count, NULL, end, end)
-        s.descriptor = descriptor
+        s.descriptor, s.near, s.wanted = descriptor, near, max(wanted, 0)
         with nogil:
             at = find(&s, base_offset, offset, &row, &size, &wrapped)
     finally:
@@ -314,9 +351,13 @@ def read_in_file(int descriptor, int64_t end, index not None, int64_t base_offse
     data = PyBytes_FromStringAndSize(NULL, room)
     if room:
         to = <uint8_t *>PyBytes_AS_STRING(data)
-        with nogil:
-            if read_at(descriptor, to, room, at, &s.error) < room:
-                at = NOT_READ
+        if s.near_at <= at and at + room <= s.near_at + s.near_size:
+            p = near + (at - s.near_at)
+            memcpy(to, p, room)
+        else:
+            with nogil:
+                if read_at(descriptor, to, room, at, &s.error) < room:
+                    at = NOT_READ
     if at == NOT_READ:
         if s.error:
             raise OSError(s.error, os.strerror(s.error))
@@ -336,9 +377,10 @@ def places_in_file(
     cdef const uint8_t[::1] entries
     cdef int64_t count
     cdef Segment s
+    cdef uint8_t[NEAR_BYTES] near
     entries, count = index.raw()
     s = segment_of(&entries[0] if entries.shape[0] else NULL, entries.shape[0], count, NULL, end, end)
-    s.descriptor = descriptor
+    s.descriptor, s.near = descriptor, near
     return fill_places(&s, base_offset, offsets, positions, base_offsets, sizes)
 
 
