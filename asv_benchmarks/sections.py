@@ -60,9 +60,13 @@ class Bench:
 
     def against_kafka(self, ours: dict[str, Callable[[], object]], theirs: Side | None) -> dict[str, float]:
         """Best seconds: ours in rounds, Kafka's JVM in between, twice."""
+        return self.beside_kafka({name: self.timed(work) for name, work in ours.items()}, theirs)
+
+    def beside_kafka(self, sides: dict[str, Side], theirs: Side | None) -> dict[str, float]:
+        """The same of sides that say themselves how long they took."""
         best: dict[str, float] = {}
         for _ in range(2):
-            part = in_turn({name: self.timed(work) for name, work in ours.items()}, self.rounds)
+            part = in_turn(sides, self.rounds)
             if theirs is not None:
                 part["kafka"] = theirs()
             best = {name: min(seconds, best.get(name, seconds)) for name, seconds in part.items()}
