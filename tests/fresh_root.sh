@@ -41,7 +41,9 @@ rm -f "$root.log"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 settings=(HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive)
 if [ -n "${FRESH_ROOT_CA:-}" ]; then
-  cp "$FRESH_ROOT_CA" "$root/usr/local/share/ca-certificates/given.crt"
+  # One certificate a file: of a file of several, Java's store would take none.
+  awk -v to="$root/usr/local/share/ca-certificates/given-" '/BEGIN CERT/ {on = 1; n++} on {print > (to n ".crt")}
+    /END CERT/ {on = 0; close(to n ".crt")}' "$FRESH_ROOT_CA"
   chroot "$root" update-ca-certificates > /dev/null
   settings+=(PIP_CERT=/etc/ssl/certs/ca-certificates.crt)
 fi
