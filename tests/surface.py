@@ -78,7 +78,8 @@ def _of(name: str, value: Any) -> Iterator[str]:
         names |= {
             each
             for each in dir(value)
-            if each[0] != "_" and not hasattr(BaseException, each) and not hasattr(tuple, each)
+            # What Python itself gives differs by its version.
+            if each[0] != "_" and not any(hasattr(kind, each) for kind in (BaseException, tuple, int))
         }
         yield f"python class {name}"
         for each in names:
