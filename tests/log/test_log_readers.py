@@ -232,7 +232,7 @@ def test_thousand_segments_with_256_files() -> None:
     # Thousands of syncs: in memory, where there is a file system for that.
     with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
         done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(_MANY), folder], capture_output=True, text=True, timeout=300
+            [sys.executable, "-c", textwrap.dedent(_MANY), folder], capture_output=True, text=True, timeout=1800
         )
     assert done.returncode == 0, done.stderr
     assert 0 < int(done.stdout) <= 128 + 20
