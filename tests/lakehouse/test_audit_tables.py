@@ -154,8 +154,8 @@ def test_an_iceberg_table_by_its_catalog(examples, rows, tmp_path, monkeypatch):
     monkeypatch.setenv("PYICEBERG_CATALOG__TESTS__URI", f"sqlite:///{tmp_path}/catalog.db")
     monkeypatch.setattr(catalogs, "_ENV_CONFIG", Config())
     assert pylogseg.audit(examples, "iceberg:tests:kafka.orders").is_right
-    with pytest.raises(RequestError, match="expected iceberg:CATALOG:NAMESPACE"):
-        open_table("iceberg:kafka.orders")
+    with pytest.raises(RequestError, match=r"expected .*iceberg:\[CATALOG:\]NAMESPACE"):
+        open_table("iceberg:orders")
 
 
 # ---- DuckLake ----
@@ -178,9 +178,9 @@ def test_ducklake(examples, ducklake):
     assert ranges(found) == [("lost", 7, 7), ("lost", 10, 200), ("lost", 310, 310), *double]
     assert found.version == "snapshot 6"
     assert [pair.origins for pair in found.partitions[0].double_files] == [("snapshot 2", "snapshot 3")]
-    assert pylogseg.audit(examples, f"ducklake:{ducklake}:orders").as_row()["rows"] == found.rows
+    assert pylogseg.audit(examples, f"ducklake:{ducklake}/orders").as_row()["rows"] == found.rows
     with pytest.raises(RequestError, match=r"name one table, .*it has main.orders"):
-        open_table(f"ducklake:{ducklake}:other")
+        open_table(f"ducklake:{ducklake}/other")
 
 
 # ---- Parquet, and any ----

@@ -65,6 +65,7 @@ def test_rows_are_what_a_consumer_got(golden: Path, tmp_path: Path, kind: str, s
         rows = [told(row) for row in plain(rows_of(name_of(kind, tmp_path / "out", each.topic)))]
         assert rows == sorted(expected.get(each.topic, []), key=lambda row: (row["partition"], row["offset"]))
         assert each.records == len(rows)
+        assert pylogseg.audit([folder / "data0", folder / "data1"], each.table, each.topic).is_right
 
 
 def test_a_run_goes_on_where_the_table_ends(tmp_path: Path, kind: str) -> None:
@@ -208,6 +209,8 @@ def test_what_does_not_decode_is_a_dead_letter(tmp_path: Path, kind: str) -> Non
     assert [row["id"] for row in written] == [row["id"] for row in values]
     assert [row["who"] for row in written] == [row["who"] for row in values]
     assert all("not enough" in row or "frame" in row for row in rows_of(f"{table}~dlq").column("error").to_pylist())
+    found = pylogseg.audit(data, table)
+    assert (found.is_right, found.partitions[0].present, found.partitions[0].missing["deadLetters"]) == (True, 495, 5)
 
 
 def test_a_commit_whose_answer_is_lost_is_not_made_again(
@@ -337,7 +340,7 @@ def test_the_command(tmp_path: Path) -> None:
     write_log(data, 100)
     set_watermark(data, 90)
     done = shell("lake", str(data), "orders", table)
-    says = "iceberg:kafka.orders: 90 records in 4 files, 8.2 kB, 10 offsets not committed in the log yet\n"
+    says = f"{table}: 90 records in 4 files, 8.2 kB, 10 offsets not committed in the log yet\n"
     assert (done.code, done.text, done.err) == (0, says, "")
     done = shell("lake", data, table, "--json", "--to-end")
     assert done.code == 0

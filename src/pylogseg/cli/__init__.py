@@ -87,8 +87,9 @@ partition (orders-3) or a pattern ('orders-*').
 
 \b
 Exit codes: 0 success; 1 damage was found (grep: nothing was found; diff: the
-sides differ; audit: the table is wrong; commands that change a log directory: a partition failed, or one
-that was named was skipped); 2 wrong usage or a disk error; 130 interrupted.
+sides differ; audit: the table is wrong; commands that change a log directory:
+a partition failed, or one that was named was skipped); 2 wrong usage or a disk
+error; 130 interrupted.
 A closed pipe (| head) is not an error.
 """
 

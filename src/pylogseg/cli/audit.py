@@ -102,7 +102,7 @@ def audit(
     """Check a table that was fed from Kafka: what is missing, double or changed, and why.
 
     PATH is the log, TABLE a folder of Delta, Iceberg or Parquet, a metadata file of Iceberg, a catalog of DuckLake, or
-    iceberg:CATALOG:NAMESPACE.TABLE.
+    a name that `lake` takes: iceberg:[CATALOG:]NAMESPACE.TABLE.
     """
     if len(arguments) < 2:
         raise click.UsageError("Missing argument 'TABLE'.")

@@ -21,7 +21,7 @@ _EPILOG = """\b
 Examples:
   pylogseg lake /data/kafka orders delta:lake/orders
   pylogseg lake /data/kafka orders iceberg:lake/kafka.orders --value-as schema
-  pylogseg lake /data/kafka orders iceberg:kafka.orders --catalog prod
+  pylogseg lake /data/kafka orders iceberg:prod:kafka.orders
   pylogseg lake /data/kafka orders ducklake:lake.sqlite/orders
   pylogseg lake /data/kafka 'delta:lake/{topic}' --follow --every 60s
 
@@ -33,9 +33,9 @@ again, and several may run at once: each range gets into the table once. A run
 that finds nothing new reads nothing.
 
 \b
-TABLE is delta:FOLDER, iceberg:NAMESPACE.TABLE of a catalog that pyiceberg is set
-up for, iceberg:FOLDER/NAMESPACE.TABLE of a catalog in that folder, or
-ducklake:FILE/TABLE. With {topic} in it, each topic gets its own table.
+TABLE is delta:FOLDER, iceberg:[CATALOG:]NAMESPACE.TABLE of a catalog that
+pyiceberg is set up for, iceberg:FOLDER/NAMESPACE.TABLE of a catalog in that
+folder, or ducklake:FILE/TABLE. With {topic} in it, each topic gets its own table.
 
 \b
 Columns are topic, partition, offset, timestamp, timestampType, key, value and
@@ -95,7 +95,6 @@ def _parse_property(text: str) -> tuple[str, str]:
     "--force", is_flag=True, help="Go on where offsets are missing: deleted before they were written, or lost."
 )
 @click.option("--clean", is_flag=True, help="Remove files that killed runs left, and that are in no table.")
-@click.option("--catalog", metavar="NAME", help="Iceberg: the catalog in pyiceberg's settings.")
 @click.option(
     "properties",
     "--catalog-property",
@@ -141,7 +140,6 @@ def lake(
     on_corrupt: Any,
     force: bool,
     clean: bool,
-    catalog: str | None,
     properties: dict[str, str],
     follow: bool,
     every: float,
@@ -168,7 +166,6 @@ def lake(
         file_size,
         commit_size,
         None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
-        catalog,
         properties,
     )
     while True:

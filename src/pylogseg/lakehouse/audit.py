@@ -24,6 +24,7 @@ from pylogseg.lakehouse.audit_partition import Comparison, LogPart, PartFound, p
 from pylogseg.lakehouse.audit_result import Audit, AuditRange, DoubleFiles, PartitionAudit
 from pylogseg.lakehouse.audit_runs import RUN, FilePiece, Runs, Spilled, Spilling
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, open_table
+from pylogseg.lakehouse.names import DEAD, NoTableError
 from pylogseg.reading.log_reader import LogReader, check_order
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle
@@ -69,7 +70,8 @@ def audit(
         The log, as any reader takes it. It may be written to meanwhile.
     table : path, str, pyarrow.dataset.Dataset or ForeignTable
         A folder of Delta, Iceberg or Parquet, a metadata file of Iceberg, a catalog of DuckLake, or
-        ``iceberg:CATALOG:NAMESPACE.TABLE``.
+        any name that `lake` writes to: ``iceberg:[CATALOG:]NAMESPACE.TABLE``,
+        ``iceberg:FOLDER/NAMESPACE.TABLE``, ``ducklake:FILE/TABLE``.
     topic : str or list of str, optional
         Topics, partitions or patterns; by default the topics that the table has. A table without a column for it needs
         the topic, unless the source has only one.
@@ -162,11 +164,12 @@ def opened(table: Any, dead_letters: Any = None) -> Iterator[ForeignTable]:
     """Yield the table, and that of its dead letters if there is one."""
     yield open_table(table)
     if dead_letters is None and isinstance(table, str | os.PathLike):
-        beside = os.fspath(table).rstrip("/") + "~dlq"
-        dead_letters = beside if os.path.exists(beside) else None
-    if dead_letters is not None:
-        found = open_table(dead_letters, "table of dead letters")
-        yield _with_dead(found)
+        try:
+            yield _with_dead(open_table(os.fspath(table).rstrip("/") + DEAD))
+        except NoTableError:
+            return
+    elif dead_letters is not None:
+        yield _with_dead(open_table(dead_letters, "table of dead letters"))
 
 
 def _with_dead(table: ForeignTable) -> ForeignTable:

@@ -25,8 +25,6 @@ class DuckLakeSink:
     """See `Sink`. A commit replaces the row of the ledger, which of several transactions only one can do."""
 
     def __init__(self, catalog: str, table: str) -> None:
-        if not catalog:
-            raise RequestError(f"ducklake:{table}: expected ducklake:FILE/TABLE, where FILE is the catalog")
         self._file, self._table = os.path.abspath(catalog), table
         self._data = Path(f"{self._file}.files")
         self._connection: Any = None

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
+from pylogseg.lakehouse.names import NoTableError
 
 #: Rows that are read at a time: fewer where they are large.
 _BATCH_ROWS, _BATCH_BYTES = 1 << 18, 32 << 20
@@ -215,9 +216,9 @@ def open_table(given: Any, what: str = "TABLE") -> ForeignTable:
     if match := re.fullmatch(r"(iceberg|ducklake|delta|parquet):(?!//)(.*)", path):
         return _opener(match[1])(match[2])
     if re.match(r"\w+://", path) is None and not os.path.exists(path):
-        raise RequestError(
+        raise NoTableError(
             f"{path}: no such {what}: expected a folder of Delta, Iceberg or Parquet, a file of Parquet or DuckLake, "
-            "or iceberg:CATALOG:NAMESPACE.TABLE"
+            "or iceberg:[CATALOG:]NAMESPACE.TABLE"
         )
     return _opener(_format_of(path))(path)
 
@@ -226,7 +227,7 @@ def _format_of(path: str) -> str:
     if "://" in path:
         if path.endswith(".metadata.json"):
             return "iceberg"
-        raise RequestError(f"{path}: say which format the table has: delta:{path}, or iceberg:CATALOG:NAMESPACE.TABLE")
+        raise RequestError(f"{path}: say which format it has: delta:{path}, or iceberg:[CATALOG:]NAMESPACE.TABLE")
     if path.endswith(".metadata.json"):
         return "iceberg"
     if os.path.isdir(os.path.join(path, "_delta_log")):

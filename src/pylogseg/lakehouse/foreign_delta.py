@@ -14,13 +14,14 @@ import pyarrow.fs
 
 from pylogseg.errors import StorageError
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, missing_package
+from pylogseg.lakehouse.names import NoTableError
 
 
 def open_it(path: str) -> ForeignTable:
     """Open a Delta table in its newest version."""
     try:
         from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError
+        from deltalake.exceptions import DeltaError, TableNotFoundError
         from deltalake.fs import DeltaStorageHandler
     except ModuleNotFoundError as error:
         raise missing_package(error.name or "deltalake", "delta") from None
@@ -29,6 +30,8 @@ def open_it(path: str) -> ForeignTable:
         actions = pa.table(table.get_add_actions())
         schema = pa.schema(table.schema().to_arrow())
         vectors = _deleted(table)
+    except TableNotFoundError as error:
+        raise NoTableError(f"{path}: no Delta table: {error}") from None
     except (DeltaError, OSError) as error:
         raise StorageError(path, "open", f"cannot be read as a Delta table: {error}") from error
     store = pa.fs.PyFileSystem(DeltaStorageHandler(table.table_uri))

@@ -12,17 +12,18 @@ import pyarrow.parquet as pq
 
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, missing_package, path_by_id
+from pylogseg.lakehouse.names import NoTableError
 
 
 def open_it(given: str) -> ForeignTable:
-    """Open a DuckLake table: ``CATALOG:TABLE``, or the file of a catalog that has one table."""
+    """Open a DuckLake table: ``FILE/TABLE``, or the file of a catalog that has one table."""
     try:
         import duckdb
     except ModuleNotFoundError as error:
         raise missing_package(error.name or "duckdb", "ducklake") from None
-    path, name = (given, "") if os.path.exists(given) else given.rpartition(":")[::2]
+    path, name = (given, "") if os.path.exists(given) else given.rpartition("/")[::2]
     if not os.path.exists(path):
-        raise RequestError(f"ducklake:{given}: no such catalog: expected a file, and the table after a colon")
+        raise NoTableError(f"ducklake:{given}: no such catalog: expected ducklake:FILE/TABLE")
     try:
         connection = duckdb.connect()
         with connection:
@@ -55,7 +56,7 @@ class _Catalog:
         chosen = [row for row in there if name in ("", row[0], row[0].partition(".")[2])]
         if len(chosen) != 1:
             names = ", ".join(row[0] for row in there) or "none"
-            raise RequestError(f"{self._path}: name one table, as ducklake:{self._path}:TABLE; it has {names}")
+            raise NoTableError(f"{self._path}: name one table, as ducklake:{self._path}/TABLE; it has {names}")
         full, number, *places = chosen[0]
         folder = self._data_path()
         for path, is_relative in (places[:2], places[2:]):

@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, missing_package, path_by_id
+from pylogseg.lakehouse.names import CATALOG_OF_FOLDER, NoTableError, TableName, catalog_of_folder
 
 
 def open_it(given: str) -> ForeignTable:
-    """Open an Iceberg table: ``CATALOG:NAMESPACE.TABLE``, its folder, or a metadata file."""
+    """Open an Iceberg table: its name as `TableName` has it without the kind, its folder, or a metadata file."""
     try:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
     except ModuleNotFoundError as error:
@@ -28,14 +29,14 @@ def open_it(given: str) -> ForeignTable:
         snapshot = table.current_snapshot()
         entries = [] if snapshot is None else list(_entries(table, snapshot))
     except (NoSuchTableError, NoSuchNamespaceError) as error:
-        raise RequestError(f"iceberg:{given}: {error}") from None
+        raise NoTableError(f"iceberg:{given}: {error}") from None
     except (OSError, ValidationError) as error:
         raise StorageError(given, "open", f"cannot be read as an Iceberg table: {error}") from error
     deletes = _Deletes(table, [entry for entry in entries if entry.data_file.content != 0])
     entries.sort(key=lambda entry: entry.sequence_number or 0)
     files = [_file(table, entry, deletes) for entry in entries if entry.data_file.content == 0]
     version = None if snapshot is None else f"snapshot {snapshot.snapshot_id}"
-    name = ".".join(table.name()) if ":" in given else given
+    name = given if os.path.exists(given) else ".".join(table.name())
     return ForeignTable(name, "iceberg", table.schema().as_arrow(), tuple(files), tuple(deletes.findings), version)
 
 
@@ -46,13 +47,16 @@ def _loaded(given: str) -> Any:
         return StaticTable.from_metadata(given)
     if os.path.isdir(given):
         return StaticTable.from_metadata(_newest(given))
-    catalog, colon, name = given.partition(":")
-    if not colon:
-        raise RequestError(f"iceberg:{given}: expected iceberg:CATALOG:NAMESPACE.TABLE, or the folder of the table")
+    name = TableName.parse(f"iceberg:{given}")
     from pyiceberg.catalog import load_catalog
 
+    if name.place:
+        file, where = catalog_of_folder(name.place)
+        if not os.path.isfile(file):
+            raise NoTableError(f"{file}: no such catalog: an Iceberg table's folder may be named instead")
+        return load_catalog(CATALOG_OF_FOLDER, **where, init_catalog_tables="false").load_table(name.name)
     try:
-        return load_catalog(catalog).load_table(name)
+        return load_catalog(name.catalog).load_table(name.name)
     except ValueError as error:
         raise RequestError(f"iceberg:{given}: {error} (catalogs are described in .pyiceberg.yaml)") from None
 

@@ -28,6 +28,7 @@ from pyiceberg.typedef import Record
 
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Ledger
+from pylogseg.lakehouse.names import CATALOG_OF_FOLDER, TableName, catalog_of_folder
 from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Offsets, differences, is_plain, offsets_of
 
 _DAY = "timestamp_day"
@@ -43,30 +44,29 @@ _UNMEASURED = {f"{_METRICS}{name}": "none" for name in ("value", "headers.elemen
 class IcebergSink:
     """See `Sink`. A commit is a snapshot, which the catalog takes only if the table still has the one before it."""
 
-    def __init__(self, catalog: str | None, table: str, properties: Mapping[str, str]) -> None:
-        namespace, dot, name = table.partition(".")
-        if not dot or not namespace or not name:
-            raise RequestError(f"iceberg:{table}: expected NAMESPACE.TABLE, such as iceberg:kafka.orders")
-        self._identifier = namespace, name
+    def __init__(self, table: TableName, catalog: str | None, properties: Mapping[str, str]) -> None:
+        namespace, _, name = table.name.partition(".")
+        self._identifier, self._name = (namespace, name), table.text
         self._catalog = load_catalog(catalog, **properties)
         self._table: Any = None
 
     @classmethod
-    def in_folder(cls, folder: str, table: str) -> IcebergSink:
+    def in_folder(cls, table: TableName) -> IcebergSink:
         """Return a table of a catalog in SQLite, in a folder of this machine."""
-        folder = os.path.abspath(folder)
+        folder = os.path.abspath(table.place)
         os.makedirs(folder, exist_ok=True)
-        where = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": Path(folder).as_uri()}
+        table = table._replace(place=folder)
+        _, where = catalog_of_folder(folder)
         try:
-            return cls("pylogseg", table, where)
+            return cls(table, CATALOG_OF_FOLDER, where)
         except Exception:  # another run makes the catalog's tables at this moment
             time.sleep(_MOMENT_SECONDS)
-            return cls("pylogseg", table, where)
+            return cls(table, CATALOG_OF_FOLDER, where)
 
     @property
     def name(self) -> str:
         """See `Sink`."""
-        return f"iceberg:{'.'.join(self._identifier)}"
+        return self._name
 
     @property
     def folder(self) -> Path:

@@ -33,7 +33,8 @@ from pylogseg.lakehouse.files import (
     write_task,
 )
 from pylogseg.lakehouse.ledger import Covered, Ledger
-from pylogseg.lakehouse.opening import TableName, sink_of
+from pylogseg.lakehouse.names import TableName
+from pylogseg.lakehouse.opening import sink_of
 from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Sink
 from pylogseg.lakehouse.source import SourceLog, SourceTopic, Unwritten, topics_on
 from pylogseg.reading.arrow import columns as arrow
@@ -72,7 +73,6 @@ class LakeOptions:
     file_bytes: int = FILE_BYTES
     commit_bytes: int = COMMIT_BYTES
     throttle: Throttle | None = None
-    catalog: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -131,7 +131,6 @@ def lake(
     to_end: bool = False,
     force: bool = False,
     clean: bool = False,
-    catalog: str | None = None,
     catalog_properties: Mapping[str, str] | None = None,
     file_bytes: int = FILE_BYTES,
     commit_bytes: int = COMMIT_BYTES,
@@ -164,10 +163,8 @@ def lake(
         Go on where offsets are missing: deleted before they were written, or lost from the disk.
     clean : bool
         Remove files of killed runs, which are in no state of the table.
-    catalog : str, optional
-        Name of Iceberg's catalog in the settings of pyiceberg.
     catalog_properties : mapping, optional
-        Properties of the catalog: ``{"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///lake"}``.
+        Properties of Iceberg's catalog: ``{"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///lake"}``.
     file_bytes, commit_bytes : int
         About the size of files, and how many bytes of the log a commit has.
     jobs : int or None
@@ -199,7 +196,7 @@ def lake(
         raise RequestError("schema= and registry= go with decoding='value'")
     options = LakeOptions(
         isolation_level, None if decoding is None else Decoding.of(decoding, **given), on_corrupt, to_end, force, clean,
-        file_bytes, commit_bytes, None, catalog, catalog_properties or {},
+        file_bytes, commit_bytes, None, catalog_properties or {},
     )  # fmt: skip
     whole = as_disk(path)
     chosen = whole.select(topic).select(partition=partition)
@@ -248,9 +245,9 @@ class _TableRun:
     ) -> None:
         self._whole, self._topic, self._options = whole, topic, options
         self._executor, self._advance = executor, advance
-        self._table = sink_of(name, options.catalog, options.properties)
+        self._table = sink_of(name, options.properties)
         decodes = options.decoding is not None
-        self._dead = sink_of(name.dead, options.catalog, options.properties) if decodes else None
+        self._dead = sink_of(name.dead, options.properties) if decodes else None
         self._numbers = [each.partition.partition for each in topic.logs]
         self._found = LakeTable(topic.name, self._table.name)
         self._typed: TypedBatches | None = None
