@@ -204,16 +204,16 @@ class NewFolder:
         Raises StorageError if another run is making the same result, or the name belongs to something else: its name
         can be foretold, and in a folder that several users write to somebody may have put a link there.
         """
-        storage = self._storage
-        with held_back():
-            make_folder(storage, self.beside)
-            if isinstance(storage, LocalStorage):
-                _check_ours(self.beside)
-            lock = storage.lock(self.beside)
-            self._is_ours = True
-            if isinstance(storage, LocalStorage):
-                _temporary[Path(self.beside)] = os.getpid()
+        storage, lock = self._storage, None
         try:
+            with held_back():  # an interrupt comes at its end
+                make_folder(storage, self.beside)
+                if isinstance(storage, LocalStorage):
+                    _check_ours(self.beside)
+                lock = storage.lock(self.beside)
+                self._is_ours = True
+                if isinstance(storage, LocalStorage):
+                    _temporary[Path(self.beside)] = os.getpid()
             for entry in storage.list_folder(self.beside):
                 inside = storage.join(self.beside, entry.name)
                 if entry.is_dir:
@@ -222,7 +222,8 @@ class NewFolder:
                     storage.remove(inside)
             yield
         finally:
-            lock.release()
+            if lock is not None:
+                lock.release()
 
     def finish(self, made: str | None = None) -> None:
         """Give what was made (all of it, or a folder in it) its name; StorageError if that is not free any more."""

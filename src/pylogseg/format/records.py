@@ -327,9 +327,9 @@ def read_and_decode(
     before what is anything else. None if that is at once, or if the file ends, or cannot be read so; and where nothing
     is known of batches before them.
     """
-    if scratch.density is None:
-        return None
     per_byte = scratch.density
+    if per_byte is None or (codec and not per_byte.unpacked):
+        return None
     unpacker, unpacked = None, size
     if codec:
         from pylogseg.format import compression
