@@ -293,7 +293,7 @@ def test_what_is_no_table(tmp_path):
     (tmp_path / "x.parquet").write_text("no")
     with pytest.raises(StorageError, match="cannot be read as Parquet"):
         open_table(tmp_path)
-    with pytest.raises(RequestError, match="say which format the table has"):
+    with pytest.raises(RequestError, match="say which format it has"):
         open_table("s3://bucket/table")
     with pytest.raises(RequestError, match="lies in memory"):
         open_table(ds.dataset(pa.table({"offset": [1]})))

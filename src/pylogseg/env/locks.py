@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import sys
 import threading
+import weakref
 from collections.abc import Hashable
 
 from pylogseg.env.file_errors import storage_error
 from pylogseg.env.handles import open_descriptor
+from pylogseg.env.interrupts import held_back
 from pylogseg.errors import DirectoryLockedError, StorageError
 
 LOCK_NAME = ".lock"
 # The system does not refuse a second lock to the process that has the first.
-_taken: set[tuple[int, int]] = set()
+_taken: dict[tuple[int, int], weakref.ref[FolderLock]] = {}
 _taken_lock = threading.Lock()
 
 
@@ -30,7 +33,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class FolderLock:
-    """The lock of a log directory, held from the call until `release` or the end of the process.
+    """The lock of a log directory, held from the call until `release`, or until nobody has this object any more.
 
     It is the POSIX record lock of the whole file ``.lock`` that Java's ``FileChannel.tryLock`` takes, so a broker and
     this program exclude each other. As a broker does, `release` removes the file. Such a lock is lost when this process
@@ -41,11 +44,13 @@ class FolderLock:
         self.path = os.path.join(folder, LOCK_NAME)
         status = self._folder_status(folder)
         self._key = (status.st_dev, status.st_ino)
-        with _taken_lock:
-            if self._key in _taken:
-                raise DirectoryLockedError(self.path, "this process has the lock already, by another object")
-            self._descriptor = self._take()
-            _taken.add(self._key)
+        self._process = os.getpid()
+        with held_back(), _taken_lock:
+            _check_free(self._key, self.path)
+            # A file of Python's, which closes itself: an interrupt may come before the owner has this object, or at the
+            # first step of `release`.
+            self._file: io.FileIO | None = io.FileIO(self._take(), "r+")
+            _taken[self._key] = weakref.ref(self)
 
     def _folder_status(self, folder: str) -> os.stat_result:
         try:
@@ -71,19 +76,26 @@ class FolderLock:
             os.close(descriptor)
 
     def release(self) -> None:
-        """Release the lock; a second call does nothing."""
-        with _taken_lock:
-            if self._descriptor < 0:
+        """Release the lock; a second call does nothing, nor one in a child, since the lock is the parent's."""
+        with held_back(), _taken_lock:
+            if self._file is None or self._process != os.getpid():
                 return
-            descriptor, self._descriptor = self._descriptor, -1
+            file, self._file = self._file, None
             try:
                 if os.name != "nt":  # there an open file cannot be removed
                     os.unlink(self.path)
             except OSError:
                 pass  # an empty file is left, as a killed broker leaves one
             finally:
-                os.close(descriptor)
-                _taken.discard(self._key)
+                file.close()
+                _taken.pop(self._key, None)
+
+
+def _check_free(key: tuple[int, int], path: str) -> None:
+    """Raise if an object of this process has the lock of a folder."""
+    taken = _taken.get(key)
+    if taken is not None and taken() is not None:
+        raise DirectoryLockedError(path, "this process has the lock already, by another object")
 
 
 class ObjectLock:
@@ -109,8 +121,7 @@ def check_unlocked(folder: str) -> None:
         status = os.stat(folder)
         with _taken_lock:
             # To close a file gives up the locks that this process has on it.
-            if (status.st_dev, status.st_ino) in _taken:
-                raise DirectoryLockedError(path, "this process has the lock already, by another object")
+            _check_free((status.st_dev, status.st_ino), path)
             descriptor = open_descriptor(path, os.O_RDONLY)
             try:
                 if _is_locked(descriptor):
