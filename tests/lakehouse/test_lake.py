@@ -19,7 +19,7 @@ from helpers.shell import pylogseg as shell
 from helpers.typed_logs import write_orders
 
 import pylogseg
-from pylogseg.errors import IncompleteError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, IncompleteError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs, encode_offset_checkpoint
 from pylogseg.lakehouse.opening import TableName, sink_of
 from pylogseg.lakehouse.sinks import ConflictError
@@ -351,3 +351,25 @@ def test_the_command(tmp_path: Path) -> None:
     done = shell("lake", data, table)
     assert done.code == 2
     assert "the topic was deleted and made again" in done.err
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("on_corrupt", ["raise", "skip"])
+def test_damage_anywhere_is_said(tmp_path: Path, kind: str, on_corrupt: Any) -> None:
+    """In a closed segment, in the active one, in its last batch: never a table that silently ends there."""
+    write_log(tmp_path / "data", 100)
+    logs = sorted((tmp_path / "data" / "orders-0").glob("*.log"))
+    places = [(log, at) for log in (logs[0], logs[-1]) for at in (100, log.stat().st_size // 2, log.stat().st_size - 5)]
+    for number, (log, at) in enumerate(places):
+        whole = log.read_bytes()
+        log.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+        table = name_of(kind, tmp_path / f"out{number}", "orders")
+        if on_corrupt == "raise":
+            with pytest.raises(CorruptionError, match=log.name):
+                pylogseg.lake(tmp_path / "data", table)
+        else:
+            (done,) = pylogseg.lake(tmp_path / "data", table, on_corrupt="skip")
+            assert [gap.path.endswith(log.name) and gap.is_damage for gap in done.gaps] == [True], at
+            read = pylogseg.read_arrow(tmp_path / "data", on_corrupt="skip").read_all()
+            assert done.records == read.num_rows
+        log.write_bytes(whole)

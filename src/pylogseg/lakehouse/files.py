@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections import OrderedDict
@@ -226,8 +227,11 @@ class _OneFile:
         return NewFile(self._path, self._rows, size, self._day, pq.read_metadata(self._path))
 
     def abandon(self) -> None:
-        """Leave the file as it is."""
-        self._file.close()
+        """Leave the file as it is, on a full disk too."""
+        with contextlib.suppress(OSError, pa.ArrowException):
+            self._writer.close()  # else it tries to when it is freed, and says that it cannot
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 def logs_for(task: Task, logs: Mapping[str, LogFiles]) -> tuple[LogFiles, ...]:

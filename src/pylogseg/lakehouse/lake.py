@@ -275,10 +275,11 @@ class _TableRun:
         """Go on from the newest ledger; ConflictError if another commit came first."""
         ledger = self._load(self._table)
         dead = None if self._dead is None else self._load(self._dead)
-        spans = self._topic.spans(ledger, self._options.isolation_level, self._table.name, force=self._options.force)
+        how = ReadOptions(self._options.isolation_level, self._options.on_corrupt)
+        spans = self._topic.spans(ledger, how, self._table.name, force=self._options.force)
+        self._found.gaps = list(how.gaps)
         if spans:
             self._found.missing = self._lacking(spans)
-            self._found.gaps.clear()
             base = ledger or Ledger(self._topic.name, self._topic.topic_id, self._options.isolation_level, "")
             ledger = self._write(spans, base, dead)
         self._found.offsets = {} if ledger is None else {n: each[:2] for n, each in ledger.partitions.items()}

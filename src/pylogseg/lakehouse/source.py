@@ -14,8 +14,8 @@ from pylogseg.format.files.checkpoint import parse_leader_epochs, parse_offset_c
 from pylogseg.format.names import FileKind
 from pylogseg.lakehouse.ledger import Covered, Ledger
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
-from pylogseg.reading.partition import IsolationLevel
-from pylogseg.reading.scan import consumer_end
+from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.scan import check_tail, consumer_end
 
 _UNDO = "to begin again, write another table; to keep this one, give the source that it was written from"
 
@@ -75,13 +75,12 @@ class SourceTopic:
                 "same, or write another table"
             )
 
-    def spans(
-        self, ledger: Ledger | None, isolation_level: IsolationLevel, table: str, *, force: bool
-    ) -> list[Unwritten]:
-        """Return what lies between a ledger and the committed end; RequestError for a log that does not go on there."""
-        return [
-            span for source in self.logs if (span := _span(source, ledger, isolation_level, table, force)) is not None
-        ]
+    def spans(self, ledger: Ledger | None, how: ReadOptions, table: str, *, force: bool) -> list[Unwritten]:
+        """Return what lies between a ledger and the committed end; RequestError for a log that does not go on there.
+
+        Damage that ends a log before what is committed is a CorruptionError, or one of the gaps of `how`.
+        """
+        return [span for source in self.logs if (span := _span(source, ledger, how, table, force)) is not None]
 
 
 def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
@@ -138,17 +137,17 @@ def _epochs(part: Partition) -> Sequence[tuple[int, int]]:
         return ()
 
 
-def _span(
-    source: SourceLog, ledger: Ledger | None, isolation_level: IsolationLevel, table: str, force: bool
-) -> Unwritten | None:
+def _span(source: SourceLog, ledger: Ledger | None, how: ReadOptions, table: str, force: bool) -> Unwritten | None:
     log, mark = source.log, source.watermark
     start = log.log_start_offset
     had = None if ledger is None else ledger.partitions.get(source.partition.partition)
     if mark is not None and had is not None and had.next_offset >= mark:  # nothing of the log is read
         _check_lineage(source, had, max(mark, log.segments[-1].base_offset), table)
         return None
-    end = consumer_end(log, isolation_level).offset
-    end = end if mark is None else min(end, mark)
+    found = consumer_end(log, how.isolation_level)
+    if mark is None or found.offset < mark:
+        check_tail(log, found, how)
+    end = found.offset if mark is None else min(found.offset, mark)
     if had is None:
         return Unwritten(source, start, end, start, ()) if start < end else None
     _check_lineage(source, had, end, table)
