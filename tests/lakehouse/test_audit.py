@@ -354,3 +354,18 @@ def test_reasons_are_those_of_the_documents():
         *("aborted", "control", "compacted", "belowLogStart", "deadLetters", "notYet", "notLookedAt", "lost"),
         *("beyondEnd", "absent", "noPartition"),
     }
+
+
+def test_damage_anywhere_is_not_looked_at(examples, tmp_path):
+    """Nor is the table wrong for it: in a closed segment, in the active one, in its last batch."""
+    source = shutil.copytree(examples / "codec-none-1", tmp_path / "data" / "codec-none-1")
+    parquet(tmp_path / "table", [records(examples, "codec-none")])
+    assert pylogseg.audit(tmp_path / "data", tmp_path / "table", "codec-none").is_whole
+    logs = sorted(source.glob("*.log"))
+    for log in (logs[0], logs[-1]):
+        for at in (20, log.stat().st_size // 2, log.stat().st_size - 5):
+            whole = log.read_bytes()
+            log.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
+            found = pylogseg.audit(tmp_path / "data", tmp_path / "table", "codec-none")
+            assert (found.is_right, found.is_whole) == (True, False), at
+            log.write_bytes(whole)

@@ -29,7 +29,10 @@ from pylogseg.reading.log_reader import LogReader, check_order
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle
 from pylogseg.reading.plan import PART_BYTES
+from pylogseg.reading.scan import check_tail
+from pylogseg.reading.seek import end_of
 from pylogseg.reading.stable_offset import end_of_log
+from pylogseg.walker.gaps import Gap
 
 Path = str | os.PathLike[str]
 
@@ -329,7 +332,11 @@ class _Plan(NamedTuple):
             behind = int(runs["last"].max()) + 1
         reader = LogReader.of(log, (first, min(end, log_end)), (None, None), self.options)
         readers = reader.parts(self.part_bytes) or [reader]
-        return parts_of(name, log, readers, runs, (log_start, log_end, stable, behind), self.offsets)
+        *found, last = parts_of(name, log, readers, runs, (log_start, log_end, stable, behind), self.offsets)
+        tail: list[Gap] = []
+        if end > log_end:
+            check_tail(log, end_of(log.segments), replace(self.options, gaps=tail))
+        return [*found, last._replace(tail=tuple(tail))]
 
 
 def _merged(

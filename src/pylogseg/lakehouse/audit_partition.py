@@ -43,6 +43,7 @@ class LogPart(NamedTuple):
     log_end_offset: int
     stable_offset: int
     behind_offset: int  #: From here on, what is missing is not in the table yet.
+    tail: tuple[Gap, ...] = ()  #: What lies behind the end of the log, in the last part.
 
 
 @dataclass
@@ -110,10 +111,10 @@ class _PartAudit:
         if next_offset < end:
             self._without_records(next_offset, end, self._rows.take(end))
             next_offset = end
+        found.gaps = [*reader.gaps, *(gap for gap in part.tail if gap not in reader.gaps)]
         if part.end_offset > next_offset:
-            self._beyond_end(reader.gaps)
-        found.gaps = reader.gaps
-        self._settle(reader.gaps)
+            self._beyond_end(found.gaps)
+        self._settle(found.gaps)
         return found
 
     def _beyond_end(self, gaps: Sequence[Gap]) -> None:
