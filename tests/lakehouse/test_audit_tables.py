@@ -205,7 +205,11 @@ KINDS = [
 def test_bytes_of_each_type(examples, rows, tmp_path, kind):
     cast = rows.set_column(1, "value", rows["value"].combine_chunks().cast(kind) if "dict" not in str(kind) else
                            rows["value"].combine_chunks().dictionary_encode())  # fmt: skip
-    assert pylogseg.audit(examples, parquet(tmp_path / "t", [cast])).is_right
+    try:
+        written = parquet(tmp_path / "t", [cast])
+    except pa.ArrowNotImplementedError as error:  # views, by older versions
+        pytest.skip(str(error))
+    assert pylogseg.audit(examples, written).is_right
 
 
 def test_text_is_compared_by_its_bytes(tmp_path):
