@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -340,8 +341,9 @@ def test_the_command(tmp_path: Path) -> None:
     write_log(data, 100)
     set_watermark(data, 90)
     done = shell("lake", str(data), "orders", table)
-    says = f"{table}: 90 records in 4 files, 8.2 kB, 10 offsets not committed in the log yet\n"
-    assert (done.code, done.text, done.err) == (0, says, "")
+    says = rf"{re.escape(table)}: 90 records in 4 files, \d\.\d kB, 10 offsets not committed in the log yet\n"
+    assert (done.code, done.err) == (0, "")
+    assert re.fullmatch(says, done.text)  # the size is that of a version of pyarrow
     done = shell("lake", data, table, "--json", "--to-end")
     assert done.code == 0
     assert [(row["topic"], row["records"], row["partitions"]) for row in done.rows] == [
