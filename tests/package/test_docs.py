@@ -60,10 +60,11 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("page", PYTHON_PAGES, ids=lambda page: page.stem)
-def test_python(page: Path, root: Path, request: pytest.FixtureRequest) -> None:
+def test_python(page: Path, request: pytest.FixtureRequest) -> None:
     """The blocks of a page run one after the other, as a reader types them; those with prompts show what they print."""
     if page.stem in SPARK_PAGES:
-        request.getfixturevalue("spark")  # what `getOrCreate` gives then
+        request.getfixturevalue("spark")  # what `getOrCreate` gives then; its JVM stays in the folder where it began
+    request.getfixturevalue("root")
     names: dict[str, object] = {"__name__": f"docs.{page.stem}"}
     for block in documents.blocks(page, "python"):
         if block.text.lstrip().startswith(">>>"):
