@@ -304,8 +304,7 @@ def _name(key: Key, log: LogFiles | None) -> str:
 def _key_of(log: LogFiles) -> Key:
     if log.segments:
         return log.segments[0].topic, log.segments[0].partition
-    topic, _, number = log.name.rpartition("-")
-    return (topic, int(number)) if number.isdecimal() else (log.name, -1)
+    return _by_number(log.name)
 
 
 class _Plan(NamedTuple):
@@ -403,7 +402,7 @@ def _joined(ranges: Iterable[AuditRange]) -> list[AuditRange]:
     return found
 
 
-def _by_number(name: str) -> tuple[str, int]:
+def _by_number(name: str) -> Key:
     topic, _, number = name.rpartition("-")
     return (topic, int(number)) if number.isdecimal() else (name, -1)
 

@@ -91,10 +91,7 @@ class DuckLakeSink:
 
     def open(self, schema: pa.Schema, is_new: bool) -> FilePlace:
         """See `Sink`."""
-        ledgers = (
-            self._run(f"select 1 from lake.{_LEDGERS} where name = ?", self._table) if self._has(_LEDGERS) else None
-        )
-        if ledgers is None or ledgers.fetchone() is None:
+        if not self._has_ledger():
             raise RequestError(f"{self.name}: somebody else made this table: write another one")
         found = differences(self._run(f"from lake.{_quoted(self._table)} limit 0").to_arrow_table().schema, schema)
         if found:

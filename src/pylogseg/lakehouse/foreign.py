@@ -251,11 +251,6 @@ def _opener(kind: str) -> Callable[[str], ForeignTable]:
     return opener
 
 
-def missing_package(package: str, extra: str) -> RequestError:
-    """Return the error for a package that a format needs."""
-    return RequestError(f"{package} is not installed: run pip install 'pylogseg[{extra}]'")
-
-
 # ---- Parquet, and what pyarrow has open ----
 
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.fs
 
 from pylogseg.errors import StorageError
-from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, missing_package
-from pylogseg.lakehouse.names import NoTableError
+from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding
+from pylogseg.lakehouse.names import NoTableError, missing_package
 
 
 def open_it(path: str) -> ForeignTable:

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, missing_package, path_by_id
-from pylogseg.lakehouse.names import NoTableError
+from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, path_by_id
+from pylogseg.lakehouse.names import NoTableError, missing_package
 
 
 def open_it(given: str) -> ForeignTable:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, missing_package, path_by_id
-from pylogseg.lakehouse.names import CATALOG_OF_FOLDER, NoTableError, TableName, catalog_of_folder
+from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, path_by_id
+from pylogseg.lakehouse.names import CATALOG_OF_FOLDER, NoTableError, TableName, catalog_of_folder, missing_package
 
 
 def open_it(given: str) -> ForeignTable:

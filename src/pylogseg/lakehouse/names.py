@@ -78,3 +78,8 @@ def catalog_of_folder(folder: str) -> tuple[str, dict[str, str]]:
     folder = os.path.abspath(folder)
     file = os.path.join(folder, "catalog.db")
     return file, {"type": "sql", "uri": f"sqlite:///{file}", "warehouse": Path(folder).as_uri()}
+
+
+def missing_package(package: str, extra: str) -> RequestError:
+    """Return the error for a package that a format needs."""
+    return RequestError(f"{package} is not installed: run pip install 'pylogseg[{extra}]'")

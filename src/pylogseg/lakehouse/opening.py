@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pylogseg.errors import RequestError
-from pylogseg.lakehouse.names import TableName
+from pylogseg.lakehouse.names import TableName, missing_package
 from pylogseg.lakehouse.sinks import Sink
 
 
@@ -33,4 +33,4 @@ def sink_of(table: TableName, properties: Mapping[str, str] | None = None) -> Si
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("deltalake", "pyiceberg", "sqlalchemy", "duckdb"):
             raise
-        raise RequestError(f"{error.name} is not installed: run pip install 'pylogseg[{table.kind}]'") from None
+        raise missing_package(error.name or table.kind, table.kind) from None

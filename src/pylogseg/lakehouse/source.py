@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from pylogseg.disk.disk import Disk, Partition
-from pylogseg.disk.folders import readable_topic_id
+from pylogseg.disk.folders import readable_leader_epochs, readable_topic_id
 from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
-from pylogseg.errors import CorruptionError, RequestError, StorageError
-from pylogseg.format.files.checkpoint import parse_leader_epochs, parse_offset_checkpoint
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
 from pylogseg.lakehouse.ledger import Covered, Ledger
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
@@ -101,7 +101,8 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
             raise RequestError(f"{part.path}: the name of the folder is not that of a partition")
         if part.segments:
             mark = None if to_end else marks.of(part)
-            found.setdefault(part.topic, []).append(SourceLog(logs[part.path], part, mark, _epochs(part)))
+            epochs = readable_leader_epochs(part.files, part.path)
+            found.setdefault(part.topic, []).append(SourceLog(logs[part.path], part, mark, epochs))
     return [SourceTopic(name, _topic_id(name, its), tuple(its)) for name, its in sorted(found.items())]
 
 
@@ -127,14 +128,6 @@ class _Watermarks:
             except StorageError:  # a partition's folder alone, or a tier
                 self._read[path] = {}
         return self._read[path].get((part.topic, part.partition))
-
-
-def _epochs(part: Partition) -> Sequence[tuple[int, int]]:
-    path = part.files.join(part.path, FileKind.LEADER_EPOCHS.value)
-    try:
-        return parse_leader_epochs(part.files.read_all(path), path)
-    except (CorruptionError, StorageError):
-        return ()
 
 
 def _span(source: SourceLog, ledger: Ledger | None, how: ReadOptions, table: str, force: bool) -> Unwritten | None:

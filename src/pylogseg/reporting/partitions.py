@@ -6,10 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 
 from pylogseg.disk.disk import Disk, OtherFile, Partition, Segment
-from pylogseg.disk.folders import readable_topic_id
-from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.disk.folders import readable_leader_epochs, readable_topic_id
 from pylogseg.format.escape import printable
-from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.stats.groups import TIME_TYPES, Unit, codec_name
 from pylogseg.inspect.stats.listing import (
@@ -330,11 +328,7 @@ def text_of(data: bytes | None, most: int = SHOWN_BYTES) -> str:
 
 def leader_epochs(partition: Partition) -> tuple[EpochFact, ...]:
     """Return the leader epochs by their checkpoint; none if it is missing or damaged, which `verify` reports."""
-    path = partition.files.join(partition.path, FileKind.LEADER_EPOCHS.value)
-    try:
-        entries = parse_leader_epochs(partition.files.read_all(path), path)
-    except (CorruptionError, StorageError):
-        return ()
+    entries = readable_leader_epochs(partition.files, partition.path)
     return tuple(EpochFact(entry.epoch, entry.start_offset) for entry in entries)
 
 

@@ -9,9 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pylogseg.disk.disk import Disk, LogDir, OtherFile, Partition, Segment
+from pylogseg.disk.folders import readable_leader_epochs
 from pylogseg.env.filesystem import Entry, FileSystem
 from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.format.files.checkpoint import EpochEntry, parse_leader_epochs, parse_offset_checkpoint
+from pylogseg.format.files.checkpoint import EpochEntry, parse_offset_checkpoint
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name, parse_partition_folder, segment_file_name
 from pylogseg.inspect.verify.findings import PERHAPS_REMOTE, Finding
@@ -141,7 +142,7 @@ def check_ends(
         return
     key = partition.topic, partition.partition
     log_start = checkpoints.of(FileKind.LOG_STARTS, key) if checkpoints else None
-    epochs = _epochs(partition)
+    epochs = readable_leader_epochs(partition.files, partition.path)
     is_tiered = _is_tiered(partition, reports, checkpoints, cluster)
     at_start = list(_at_start(partition, reports, epochs, checkpoints, is_tiered))
     yield from _undeleted(partition, reports, epochs, checkpoints)
@@ -228,14 +229,6 @@ def _beside(partition: Partition, epochs: Sequence[EpochEntry]) -> Iterator[tupl
         last_epoch = epochs[-1]
         what = f"leader epoch {last_epoch.epoch} begins at {last_epoch.start_offset}"
         yield last_epoch.start_offset, f"{FileKind.LEADER_EPOCHS.value} says that {what}"
-
-
-def _epochs(partition: Partition) -> list[EpochEntry]:
-    path = partition.files.join(partition.path, FileKind.LEADER_EPOCHS.value)
-    try:
-        return list(parse_leader_epochs(partition.files.read_all(path), path))
-    except (CorruptionError, StorageError):
-        return []
 
 
 def _at_start(
