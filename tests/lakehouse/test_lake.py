@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from helpers import lake_tables
+from helpers.depth import IS_DEEP
 from helpers.lake_tables import FORMATS, consumed, has_format, log_rows, name_of, plain, rows_of, told
 from helpers.shell import pylogseg as shell
 from helpers.typed_logs import write_orders
@@ -326,13 +327,13 @@ def run_program(*arguments: object) -> str:
 
 
 def test_a_run_that_is_killed_anywhere_is_ended_by_the_next(tmp_path: Path, kind: str) -> None:
-    data = write_orders(tmp_path / "data", 400)
-    places = 12 if os.environ.get("PYLOGSEG_DEEP") is None else 50
+    data = write_orders(tmp_path / "data", 400 if IS_DEEP else 250)
+    places = 50 if IS_DEEP else 5
     assert f"{places} of" in run_program(kind, data, tmp_path / "out" / "tables", "kill", places)
 
 
 def test_runs_at_the_same_time(tmp_path: Path, kind: str) -> None:
-    data = write_orders(tmp_path / "data", 400)
+    data = write_orders(tmp_path / "data", 250)
     run_program(kind, data, tmp_path / "out", "together", 3)
 
 
