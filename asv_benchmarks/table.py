@@ -18,6 +18,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import audits
 import cluster_state
 import dataset
 import rows as table_rows
@@ -25,8 +26,14 @@ import sections
 import typed
 from measure import Clock, all_cores, pin
 
-#: The subjects by name; `state`, `typed` and `dataset` use what the others have.
-ALL = {**sections.ALL, "state": cluster_state.cluster_state, "typed": typed.typed, "dataset": dataset.dataset}
+#: The subjects by name; `state` and those after it use what the others have.
+ALL = {
+    **sections.ALL,
+    "state": cluster_state.cluster_state,
+    "typed": typed.typed,
+    "dataset": dataset.dataset,
+    "audit": audits.audits,
+}
 
 
 def arguments() -> argparse.Namespace:

@@ -16,19 +16,23 @@ FOLDER = Path(__file__).parents[2] / "asv_benchmarks"
 @pytest.fixture
 def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(FOLDER)
-    from benchmarks import engine_logs, offline_commands, state_tables
+    from benchmarks import engine_logs, offline_commands, state_tables, tables
 
     monkeypatch.setattr(engine_logs, "RECORDS", 3000)
     monkeypatch.setattr(engine_logs, "SEGMENTS", 3)
     monkeypatch.setattr(offline_commands, "RECORDS", 3000)
     monkeypatch.setattr(state_tables, "RECORDS", 3000)
-    return {**vars(engine_logs), **vars(offline_commands), **vars(state_tables)}
+    monkeypatch.setattr(tables, "RECORDS", 3000)
+    return {**vars(engine_logs), **vars(offline_commands), **vars(state_tables), **vars(tables)}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 @pytest.mark.parametrize(
     "name",
-    ["Appending", "Finding", "Recovering", "Opening", "OfflineReading", "OfflineChanging", "Typed", "ClusterState"],
+    [
+        *("Appending", "Finding", "Recovering", "Opening", "OfflineReading", "OfflineChanging", "Typed"),
+        *("ClusterState", "Audit"),
+    ],
 )
 def test_each_runs(benchmarks: Any, name: str) -> None:
     kind = benchmarks[name]

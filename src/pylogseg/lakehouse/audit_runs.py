@@ -224,8 +224,8 @@ class _OpenRun:
         count, position = int(run["count"]), int(run["position"])
         path = spill_path(folder, int(run["spill"]))
         self.file = int(run["file"])
-        self._offsets = np.memmap(path, np.int64, "r", position, (count,))
-        self._hashes = np.memmap(path, np.uint64, "r", position + 8 * count, (count,))
+        both = np.memmap(path, np.int64, "r", position, (2 * count,))
+        self._offsets, self._hashes = both[:count], both[count:].view(np.uint64)
         self._at = int(np.searchsorted(self._offsets, first_offset))
 
     @property

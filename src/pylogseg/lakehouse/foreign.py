@@ -20,8 +20,8 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.names import NoTableError
 
-#: Rows that are read at a time: fewer where they are large.
-_BATCH_ROWS, _BATCH_BYTES = 1 << 18, 32 << 20
+#: Rows that are read at a time: fewer where they are large. What more need is fresh memory again and again.
+_BATCH_ROWS, _BATCH_BYTES = 1 << 16, 32 << 20
 
 Positions = npt.NDArray[np.int64]
 
