@@ -13,7 +13,7 @@ import pyspark.sql.functions as sql
 from pyspark.sql import SparkSession
 
 _WIDTH = 40
-_MOST = 12
+_MOST = 7
 
 
 def topics(spark: SparkSession, path: str) -> Any:
