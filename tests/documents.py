@@ -22,7 +22,7 @@ from typing import NamedTuple
 from helpers import forked
 from helpers.golden import GOLDEN, unpack
 
-from pylogseg.disk.columns import LISTED_SEGMENTS, STATS, TABLES, markdown
+from pylogseg.disk.columns import STATS, TABLES, markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -217,9 +217,15 @@ def resize(folder: Path, info: os.statvfs_result) -> None:
 
 
 def with_columns(text: str) -> str:
-    """The text of a page with its tables of columns made from the declarations."""
-    declared = TABLES | {"spark segments": LISTED_SEGMENTS, "stats": STATS}
-    return _COLUMNS.sub(lambda match: f"{match[1]}\n\n{markdown(declared[match[2]])}\n<!-- end -->", text)
+    """The text of a page with its tables of columns made from the declarations, without where each row is from."""
+    declared = TABLES | {"stats": STATS}
+    place = {*TABLES["batches"]} & {*TABLES["segments"]} & {*TABLES["indexes"]}
+
+    def table(match: re.Match[str]) -> str:
+        shown = [each for each in declared[match[2]] if each not in place]
+        return f"{match[1]}\n\n{markdown(shown)}\n<!-- end -->"
+
+    return _COLUMNS.sub(table, text)
 
 
 def recipes() -> Iterator[tuple[str, list[Command]]]:

@@ -9,6 +9,7 @@ import inspect
 import pkgutil
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import documents
@@ -109,7 +110,7 @@ def test_tables_of_columns() -> None:
     """They say what `pylogseg.disk.columns` declares; `python tests/documents.py` makes them."""
     texts = [page.read_text(encoding="utf-8") for page in PAGES]
     assert [documents.with_columns(text) for text in texts] == texts
-    for name in (*columns.TABLES, "spark segments", "stats"):
+    for name in (*columns.TABLES, "stats"):
         assert sum(f"<!-- columns of {name} -->" in text for text in texts) == 1
 
 
@@ -179,6 +180,38 @@ def test_lines_are_readable(page: Path) -> None:
         in_example ^= line.lstrip().startswith("```")
         is_free = in_example or line.startswith(("|", "    ", "<!--"))
         assert is_free or len(line) <= 120 or " " not in line.strip(), f"{page.name}:{number}: {len(line)} columns"
+
+
+#: Pages of the menu's "Start" and "How to", and the two that lead to them.
+MENU = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("- Start:")[2].partition("- Reference:")[0]
+GUIDES = [page for page in PAGES if page.name in {"README.md", "index.md", *re.findall(r"[\w-]+\.md", MENU)}]
+#: Two new pages, of which some sentences are still longer.
+GUIDES = [page for page in GUIDES if page.stem not in {"lake", "tables"}]
+_LIST_ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a page's paragraphs and lists; a span of code counts as one word, and a link as its text."""
+    paragraph: list[str] = []
+    for line in [*re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL).splitlines(), ""]:
+        is_text = line.strip() and not line.startswith(("|", "#", "<!--", "    ", "!["))
+        if paragraph and (not is_text or _LIST_ITEM.match(line)):
+            whole = re.sub(r"`[^`]+`", "code", re.sub(r"\]\([^)]*\)", "]", " ".join(paragraph)))
+            yield from re.split(r"(?<=[.!?])[)\]*\"]* ", whole)
+            paragraph = []
+        if is_text:
+            paragraph.append(_LIST_ITEM.sub("", line).strip())
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_sentences_are_short(page: Path) -> None:
+    """Those of the guides have at most 30 words; tables are not looked at."""
+    assert [each for each in sentences(page.read_text(encoding="utf-8")) if len(each.split()) > 30] == []
+
+
+def test_a_long_sentence_is_seen() -> None:
+    text = f"# A title\n\nShort one. {'word ' * 28}`a b c`\n[and more words](x.md) here. Next.\n\n- {'item ' * 31}\n"
+    assert [len(each.split()) for each in sentences(text)] == [2, 33, 1, 31]
 
 
 #: Folders in which pages look for a file that they name, and programs of others.
