@@ -351,7 +351,17 @@ def test_temporary_files_are_removed(examples, tmp_path, monkeypatch):
 def test_reasons_are_those_of_the_documents():
     """Names in JSON are public."""
     assert {*REASONS, *STRANGE, *UNCHECKED} == {
-        *("aborted", "control", "compacted", "belowLogStart", "deadLetters", "notYet", "notLookedAt", "lost"),
+        *(
+            "aborted",
+            "control",
+            "compacted",
+            "belowLogStart",
+            "deadLetters",
+            "tombstone",
+            "notYet",
+            "notLookedAt",
+            "lost",
+        ),
         *("beyondEnd", "absent", "noPartition"),
     }
 

@@ -240,6 +240,35 @@ def test_presets(examples, rows, tmp_path, preset):
     assert found.partitions[0].present == rows.num_rows
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_sink_that_writes_no_tombstones(examples, rows, tmp_path, nested):
+    """Connect's Iceberg sink ignores null values; what else is missing is lost, and such a row is not wrong."""
+    fields = ["topic", "partition", "offset"]
+    arrays = [rows[name].combine_chunks() for name in fields]
+    flat = pa.table(arrays, [f"_kafka_metadata_{name}" for name in fields])
+    made = pa.table({"_kafka_metadata": pa.StructArray.from_arrays(arrays, fields)}) if nested else flat
+    nulls = [row for row, value in enumerate(rows["value"].to_pylist()) if value is None]
+    kept = made.take([row for row in range(rows.num_rows) if row not in (*nulls[1:], 17)])
+    found = pylogseg.audit(examples, parquet(tmp_path / "t", [kept]))
+    assert ranges(found) == [("lost", 17, 17)]
+    assert found.partitions[0].missing["tombstone"] == len(nulls) - 1 == 1
+
+
+def test_a_value_that_a_sink_has_decoded_is_not_compared(examples, rows, tmp_path):
+    """Aiven's column of raw values is null for all that could be decoded; so may one of Redpanda's be a field."""
+    struct = pa.StructArray.from_arrays([rows[name].combine_chunks() for name in ("partition", "offset")],
+                                        ["partition", "offset"])  # fmt: skip
+    nulls = pa.nulls(rows.num_rows, pa.binary())
+    aiven = pa.table({"kafka": struct, "key_raw": rows["key"], "value_raw": nulls})
+    found = pylogseg.audit(examples, parquet(tmp_path / "a", [aiven]), TOPIC)
+    assert (found.columns.preset, found.columns.compared, found.is_right) == ("aiven", ("key",), True)
+    decoded = redpanda(rows).set_column(1, "value", nulls).append_column("amount", pa.array([1] * rows.num_rows))
+    found = pylogseg.audit(examples, parquet(tmp_path / "r", [decoded]), TOPIC)
+    assert (found.columns.typed, found.columns.compared, found.is_right) == (("value",), ("key",), True)
+    bytes_only = parquet(tmp_path / "k", [redpanda(rows).set_column(1, "value", nulls)])
+    assert not pylogseg.audit(examples, bytes_only, TOPIC).is_right
+
+
 def test_columns_that_are_said(examples, rows, tmp_path):
     strange = rows.rename_columns(["k", "v", "topic", "p", "meta.offset", "timestamp"])
     table = parquet(tmp_path / "t", [strange])

@@ -38,8 +38,9 @@ What is said of each partition:
              of the log, or at an offset that the log never had
 Not in the table, and rightly so: aborted transactions, control records, what
 the cleaner or retention has removed, dead letters (TABLE~dlq, or
---dead-letters), and what the table does not have yet: above its last offset
-(lost with --complete), or in a transaction that is open.
+--dead-letters), tombstones where the sink writes none (presets connect,
+insertfield), and what the table does not have yet: above its last offset (lost
+with --complete), or in a transaction that is open.
 "Hidden" rows are in files whose partition value is wrong: queries with a filter
 miss them.
 
@@ -187,6 +188,7 @@ _WORDS = {
     "compacted": "compacted away",
     "belowLogStart": "below the log start offset",
     "deadLetters": "in the dead letters",
+    "tombstone": "tombstones",
     "notYet": "not yet",
     "notLookedAt": "not looked at",
     "beyondEnd": "behind the end of the log",

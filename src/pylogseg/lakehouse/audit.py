@@ -139,7 +139,7 @@ def audit(
         runs = _by_partition(list(threads.map(spilling.run, pieces, load)), pieces, found, result)
         scope = _scope(logs, runs, found, choice, result)
         dead = np.array([file.is_dead for file in files] or [False])
-        comparison = Comparison(folder, found.compared, secret, dead, max_ranges)
+        comparison = Comparison(folder, found.compared, secret, dead, max_ranges, found.has_tombstones)
         plan = _Plan(
             (first or 0, _END if end is None else end),
             complete or end is not None,

@@ -14,23 +14,27 @@ ROLES = ("topic", "partition", "offset", "key", "value")
 
 #: Columns by writer. The first whose offset a table has is taken. A dot stands between a struct and its field.
 PRESETS: dict[str, dict[str, str]] = {
-    # Redpanda's Iceberg topics.
+    # Redpanda's Iceberg topics: `build_rp_struct` in redpanda's src/v/datalake/table_definition.cc. The value is a
+    # column of bytes in the mode key_value only; elsewhere a column of this name would be a field of a schema.
     "redpanda": {
         "partition": "redpanda.partition",
         "offset": "redpanda.offset",
         "key": "redpanda.key",
         "value": "value",
     },
-    # Aiven's Iceberg topics: the raw bytes where they are kept.
-    "aiven": {"partition": "kafka.partition", "offset": "kafka.offset", "key": "key_raw", "value": "value_raw"},
-    # AutoMQ's Table Topic.
+    # Aiven's Iceberg topics: "Table schema" in iceberg_whitepaper.md of Aiven-Open/tiered-storage-for-apache-kafka. Its
+    # `value_raw` has only values that could not be decoded, and is null for all others: it is not compared.
+    "aiven": {"partition": "kafka.partition", "offset": "kafka.offset", "key": "key_raw"},
+    # AutoMQ's Table Topic: RecordAssembler.java in core/src/main/java/kafka/automq/table/process; `_kafka_value` where
+    # the value is not flattened. With a topic it is Connect's transformation of metadata with nested=true.
     "automq": {
+        "topic": "_kafka_metadata.topic",
         "partition": "_kafka_metadata.partition",
         "offset": "_kafka_metadata.offset",
         "key": "_kafka_key",
         "value": "_kafka_value",
     },
-    # Confluent's Tableflow.
+    # Confluent's Tableflow: the columns that readers of its Delta tables list; no document of its own was found.
     "tableflow": {
         "topic": "$$topic",
         "partition": "$$partition",
@@ -38,17 +42,22 @@ PRESETS: dict[str, dict[str, str]] = {
         "key": "$$raw-key",
         "value": "$$raw-value",
     },
-    # Connect's Iceberg sink, with its transformation of Kafka's metadata: flat.
+    # Connect's Iceberg sink with KafkaMetadataTransform.java of apache/iceberg (kafka-connect-transforms), as it is set
+    # by default: flat.
     "connect": {
         "topic": "_kafka_metadata_topic",
         "partition": "_kafka_metadata_partition",
         "offset": "_kafka_metadata_offset",
     },
-    # Connect with InsertField, as its documentation names the fields.
+    # Connect with InsertField of Kafka. The names are the user's: these are the most usual ones (apache/iceberg 12549).
     "insertfield": {"topic": "__kafka_topic", "partition": "__kafka_partition", "offset": "__kafka_offset"},
-    # Ours, Spark's Kafka source, and most that is written by hand.
+    # Ours; Spark's Kafka source (kafkaSchemaWithoutHeaders in KafkaRecordToRowConverter.scala); the S3 sink of Aiven
+    # with format.output.fields=key,value,offset,timestamp, which has topic and partition in the names of files only;
+    # and most that is written by hand.
     "kafka": {"topic": "topic", "partition": "partition", "offset": "offset", "key": "key", "value": "value"},
 }
+#: Who writes no row for a null value: Connect's Iceberg sink, `write` in IcebergWriter.java of apache/iceberg.
+_WITHOUT_TOMBSTONES = ("connect", "insertfield")
 
 
 class RoleColumn(NamedTuple):
@@ -78,6 +87,12 @@ class TableColumns(NamedTuple):
     def compared(self) -> tuple[str, ...]:
         """The roles of the columns whose content is compared with the log."""
         return tuple(column.role for column in self.columns if column.role in ("key", "value"))
+
+    @property
+    def has_tombstones(self) -> bool:
+        """Whether a record with a null value has a row."""
+        nested = self.preset == "automq" and self.get("topic") is not None
+        return not (nested or self.preset in _WITHOUT_TOMBSTONES)
 
     def only(self, compared: Iterable[str]) -> TableColumns:
         """Return the columns of which no other content than this is compared."""
@@ -127,7 +142,8 @@ def columns_of(schema: pa.Schema, table: str, given: Mapping[str, str], preset: 
             raise RequestError(f"{table}: column {name}, for the {role}, has the type {kind}, not whole numbers")
         if role == "topic" and not _is_bytes(kind):
             raise RequestError(f"{table}: column {name}, for the topic, has the type {kind}, not text")
-        if role in ("key", "value") and not _is_bytes(kind):
+        is_decoded = chosen == "redpanda" and role == "value" not in given and len(schema.names) > 2
+        if is_decoded or (role in ("key", "value") and not _is_bytes(kind)):
             typed.append(role)
         else:
             columns.append(RoleColumn(role, path, kind))

@@ -78,6 +78,7 @@ class Comparison:
     secret: tuple[int, int]
     dead: npt.NDArray[np.bool_]  #: Which files are of dead letters.
     max_ranges: int
+    has_tombstones: bool = True  #: Whether a null value has a row.
 
     def run(self, part: LogPart, advance: Advance) -> PartFound:
         """Compare one part; runs in a thread."""
@@ -158,7 +159,7 @@ class _PartAudit:
             found.rows += len(columns)
             found.present += len(columns)
             return limit
-        self._compare(columns.offset, np.zeros(len(columns), np.uint8) if codes is None else codes, hashes, rows)
+        self._compare(columns, np.zeros(len(columns), np.uint8) if codes is None else codes, hashes, rows)
         return limit
 
     def _codes(self, chunk: Chunk) -> npt.NDArray[np.uint8] | None:
@@ -182,9 +183,9 @@ class _PartAudit:
         return codes
 
     def _compare(
-        self, offsets: Offsets, codes: npt.NDArray[np.uint8], hashes: npt.NDArray[np.uint64], rows: TableRows
+        self, columns: RecordColumns, codes: npt.NDArray[np.uint8], hashes: npt.NDArray[np.uint64], rows: TableRows
     ) -> None:
-        found, dead = self._found, self._how.dead
+        found, dead, offsets = self._found, self._how.dead, columns.offset
         firsts = self._firsts(rows)
         distinct = rows.offset[firsts]
         place = np.minimum(np.searchsorted(offsets, distinct), len(offsets) - 1)
@@ -218,7 +219,12 @@ class _PartAudit:
             self._list("foreign", name, strange)
         is_behind = (codes == _UNSTABLE) | (offsets >= self._part.behind_offset)
         found.missing["notYet"] += int(np.count_nonzero(is_record & ~is_here & is_behind))
-        lost = offsets[is_record & ~is_here & ~is_behind]
+        is_lost = is_record & ~is_here & ~is_behind
+        if not self._how.has_tombstones:
+            is_null = columns.value_size < 0
+            found.missing["tombstone"] += int(np.count_nonzero(is_lost & is_null))
+            is_lost &= ~is_null
+        lost = offsets[is_lost]
         found.missing["lost"] += len(lost)
         self._list("lost", "", lost)
 

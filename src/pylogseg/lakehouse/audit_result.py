@@ -12,10 +12,10 @@ from pylogseg.walker.gaps import Gap, GapKind
 
 #: Why the table does not have a record, or an offset.
 Reason = Literal[
-    "aborted", "control", "compacted", "belowLogStart", "deadLetters", "notYet", "notLookedAt", "lost",
+    "aborted", "control", "compacted", "belowLogStart", "deadLetters", "tombstone", "notYet", "notLookedAt", "lost",
 ]  # fmt: skip
 REASONS: tuple[Reason, ...] = (
-    "aborted", "control", "compacted", "belowLogStart", "deadLetters", "notYet", "notLookedAt", "lost",
+    "aborted", "control", "compacted", "belowLogStart", "deadLetters", "tombstone", "notYet", "notLookedAt", "lost",
 )  # fmt: skip
 #: Why a row is not one of the log's records.
 Strange = Literal["aborted", "control", "beyondEnd", "absent", "noPartition"]
@@ -89,8 +89,9 @@ class PartitionAudit:
         Records with a row whose key or value is another one.
     missing : dict of str to int
         Offsets without a row, by reason: ``aborted`` (of an aborted transaction), ``control`` (a marker), ``compacted``
-        (the cleaner removed the record), ``belowLogStart``, ``deadLetters`` (it has a row there), ``notYet`` (above all
-        rows of the table, or in a transaction that is still open), ``notLookedAt`` (damage), ``lost`` (none of these).
+        (the cleaner removed the record), ``belowLogStart``, ``deadLetters`` (it has a row there), ``tombstone`` (a null
+        value, for which the sink writes no row), ``notYet`` (above all rows of the table, or in a transaction that is
+        still open), ``notLookedAt`` (damage), ``lost`` (none of these).
     foreign : dict of str to int
         Offsets with a row that is no record of the log, by reason: ``aborted``, ``control``, ``beyondEnd`` (at or above
         the log end offset), ``absent`` (the log has no such offset), ``noPartition`` (the source has no such log).
