@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from helpers.damaged_logs import hurt
 from helpers.every_job import READING, WRITING, partitions, told, words, written
+from helpers.foreign_tables import broken
 from helpers.pickled_executor import Pickled
 from helpers.shell import Done
 from helpers.shell import pylogseg as run
@@ -30,7 +31,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Any:
         with monkeypatch.context() as patch:
             patch.setattr(Workers, "executor", executor)
             patch.setattr(Workers, "is_spark", True)
-            patch.setattr("pylogseg.cli.workers.PART_BYTES", 3000)  # here segments are shared, there they are not
+            for module in ("cli.workers", "lakehouse.audit"):
+                patch.setattr(f"pylogseg.{module}.PART_BYTES", 3000)  # here segments are shared, there they are not
             return run(*words)
 
     return done
@@ -43,13 +45,14 @@ def disks(examples: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     names = ("codec-none-1", "codec-gzip-0", "txn-a-0", "txn-a-1", "timestamps-0")
     for name in names:
         shutil.copytree(examples / name, root / "whole" / name)
-    return {"whole": root / "whole", "damaged": hurt(root / "whole", root / "damaged")}
+    table = broken(root / "table", root / "whole")
+    return {"whole": root / "whole", "damaged": hurt(root / "whole", root / "damaged"), "table": table}
 
 
 @pytest.mark.parametrize("which", ["whole", "damaged"])
 @pytest.mark.parametrize("text", READING)
 def test_reading(sent: Any, disks: dict[str, Path], text: str, which: str) -> None:
-    places = {"DIR": disks[which], "OTHER": disks["whole"]}
+    places = {"DIR": disks[which], "OTHER": disks["whole"], "TABLE": disks["table"]}
     assert told(sent(*words(text, **places))) == told(run(*words(text, **places)))
 
 

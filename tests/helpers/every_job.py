@@ -9,7 +9,7 @@ from typing import Any
 from helpers.shell import Done
 from helpers.trees import contents
 
-#: Of a directory DIR and another one, OTHER.
+#: Of a directory DIR, another one, OTHER, and a table that was fed from that, TABLE.
 READING = [
     "verify DIR --json",
     "verify DIR --level records",
@@ -29,6 +29,8 @@ READING = [
     "grep value DIR",
     "diff DIR OTHER --json --on-corrupt skip",
     "diff DIR OTHER --latest --on-corrupt skip",
+    "audit DIR TABLE --json",
+    "audit DIR TABLE codec-none txn-a --max-ranges 3 --complete",
 ]
 #: Which write to a folder OUT.
 WRITING = [

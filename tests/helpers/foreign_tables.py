@@ -58,4 +58,10 @@ def iceberg(folder: Path, parts: Parts, **how: Any) -> Path:
     return folder / "warehouse" / "kafka" / "orders"
 
 
+def broken(folder: Path, source: Any) -> Path:
+    """Write a table in which a log's aborted records are, some are there twice, and one is not."""
+    rows = records(source, isolation_level="read_uncommitted")
+    return parquet(folder, [rows.slice(1, 400), rows.slice(401), rows.slice(50, 20)], row_group_size=150)
+
+
 WRITERS = {"parquet": parquet, "delta": delta, "iceberg": iceberg}

@@ -10,7 +10,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from helpers.foreign_tables import catalog, delta, iceberg, parquet, records
+from helpers.foreign_tables import WRITERS, catalog, delta, iceberg, parquet, records
+from helpers.pickled_executor import Pickled
 
 import pylogseg
 from pylogseg.errors import RequestError, StorageError
@@ -186,12 +187,50 @@ def test_ducklake(examples, ducklake):
 # ---- Parquet, and any ----
 
 
+@pytest.mark.parametrize("kind", [*WRITERS, "table", "dataset"])
+def test_a_table_of_each_kind_travels(examples, rows, tmp_path, kind):
+    """What opens its files is sent to other processes; its catalog is not."""
+    broken = [rows.slice(0, 300), rows.slice(295)]
+    if kind in WRITERS:
+        table = WRITERS[kind](tmp_path / "t", broken)
+    else:
+        table = pa.concat_tables(broken)
+        table = table if kind == "table" else ds.dataset(parquet(tmp_path / "t", broken))
+    here, there = (pylogseg.audit(examples, table, TOPIC, executor=executor) for executor in (None, Pickled()))
+    assert there.as_row() == here.as_row()
+    assert [each.as_row() for each in there.partitions] == [each.as_row() for each in here.partitions]
+    assert ranges(there) == [("double", 295, 299)]
+
+
 def test_a_dataset_of_pyarrow(examples, rows, tmp_path):
     ds.write_dataset(rows, tmp_path / "t", format="parquet", partitioning=["partition"], partitioning_flavor="hive")
     assert pylogseg.audit(examples, tmp_path / "t").is_right
     found = pylogseg.audit(examples, ds.dataset(tmp_path / "t", partitioning="hive"))
     assert found.is_right
     assert found.partitions[0].present == rows.num_rows
+
+
+def test_tables_of_arrow_in_memory(examples, rows, tmp_path, monkeypatch):
+    """A table, a frame of polars, datasets in memory and of other files; rows of each part are named."""
+    polars = pytest.importorskip("polars")
+    nested = redpanda(rows)
+    for number in (0, 1):
+        ds.write_dataset(rows.slice(300 * number, 300 - 95 * number), tmp_path / "ipc", format="feather",
+                         basename_template=f"{number}-{{i}}.feather", existing_data_behavior="overwrite_or_ignore",
+                         partitioning=["partition"], partitioning_flavor="hive")  # fmt: skip
+    ipc = ds.dataset(tmp_path / "ipc", format="feather", partitioning="hive")
+    for table in (rows, polars.from_arrow(rows), ds.dataset(rows), ipc, rows.to_reader(100), nested, ds.dataset([ipc])):
+        found = pylogseg.audit(examples, table, TOPIC)
+        assert found.is_right, found
+        assert found.partitions[0].present == rows.num_rows
+    monkeypatch.setattr("pylogseg.lakehouse.foreign._PART_ROWS", 300)
+    found = pylogseg.audit(examples, pa.concat_tables([rows, rows.slice(0, 5)]), jobs=2)
+    assert ranges(found) == [("double", 0, 4)]
+    assert [pair.files for pair in found.partitions[0].double_files] == [("rows 0 to 299", "rows 300 to 509")]
+    next((tmp_path / "ipc").rglob("1-*.feather")).write_bytes(b"ARROW1 no more")
+    found = pylogseg.audit(examples, ipc, TOPIC)
+    assert [each.kind for each in found.findings] == ["unread"]
+    assert not found.is_whole
 
 
 KINDS = [
@@ -328,7 +367,5 @@ def test_what_is_no_table(tmp_path):
         open_table(tmp_path)
     with pytest.raises(RequestError, match="say which format it has"):
         open_table("s3://bucket/table")
-    with pytest.raises(RequestError, match="lies in memory"):
-        open_table(ds.dataset(pa.table({"offset": [1]})))
     with pytest.raises(RequestError, match="not int"):
         open_table(3)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from helpers.damaged_logs import hurt
 from helpers.every_job import READING, WRITING, partitions, told, words, written
+from helpers.foreign_tables import broken
 from helpers.shell import Done
 from helpers.shell import pylogseg as run
 
@@ -33,7 +34,8 @@ def places(examples: Path, tmp_path: Path) -> dict[str, Path]:
     whole = tmp_path / "whole"
     for name in ("codec-none-1", "codec-gzip-0", "txn-a-0", "txn-a-1", "timestamps-0"):
         shutil.copytree(examples / name, whole / name)
-    return {"DIR": hurt(whole, tmp_path / "damaged"), "OTHER": whole}
+    table = broken(tmp_path / "table", whole)
+    return {"DIR": hurt(whole, tmp_path / "damaged"), "OTHER": whole, "TABLE": table}
 
 
 def test_what_reads(on_spark: Any, places: dict[str, Path]) -> None:

@@ -10,6 +10,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.query import OffsetRange, parse_offsets
+from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse.audit import audit as compare
 from pylogseg.lakehouse.audit import opened
@@ -47,7 +48,8 @@ miss them.
 \b
 TABLE is read once, in the state that it has at the start; SOURCE may be written
 to meanwhile. Offsets and hashes lie in temporary files (TMPDIR; 16 bytes a row),
-so memory does not grow with the table.
+so memory does not grow with the table. With --spark, TMPDIR has to be a folder
+that all machines see.
 
 \b
 Exit codes: 0 each record once; 1 something is double, changed, lost, foreign or
@@ -87,7 +89,7 @@ def _arguments(function: common.F) -> common.F:
 @common.decompressed_option("counts as damaged")
 @common.rate_option
 @common.json_option
-@common.jobs_option
+@workers_option
 def audit(
     arguments: tuple[str, ...],
     topic: tuple[str, ...],
@@ -98,6 +100,7 @@ def audit(
     offsets: OffsetRange | None,
     quiet: bool,
     as_json: bool,
+    workers: Workers,
     **options: Any,
 ) -> None:
     """Check a table that was fed from Kafka: what is missing, double or changed, and why.
@@ -111,7 +114,7 @@ def audit(
     tables = list(opened(named, dead_letters))  # before the log, which may go on
     chosen = common.select(paths, topic, partition)
     size = chosen.size + sum(map(_size, tables))
-    with common.progress(size, "auditing") as advance:
+    with workers.executor() as executor, common.progress(size, "auditing") as advance:
         found = compare(
             chosen.disk,
             tables[0],
@@ -121,6 +124,7 @@ def audit(
             preset=preset,
             dead_letters=tables[1] if len(tables) > 1 else None,
             offset=_range_of(offsets),
+            executor=executor,
             on_bytes=advance,
             **options,
         )

@@ -15,7 +15,7 @@ import numpy as np
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, as_disk
-from pylogseg.env.executor import Advance, Threads, Workload, job_count
+from pylogseg.env.executor import Advance, Executor, Threads, Workload, job_count
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.stats.groups import units_of
@@ -60,21 +60,24 @@ def audit(
     max_decompressed_bytes: int = 64 << 20,
     max_bytes_per_second: float | None = None,
     jobs: int | None = 1,
+    executor: Executor | None = None,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Audit:
     """Compare a table that was fed from Kafka with the log: what is missing, double or changed, and why.
 
     The table is read once, in the state that it has when the call begins; its offsets and the hashes of keys and values
-    are kept in temporary files (16 bytes a row, where ``TMPDIR`` says), so memory does not grow with the table.
+    are kept in temporary files (16 bytes a row, where ``TMPDIR`` says), so memory does not grow with the table. With an
+    executor on several machines, these must be in a folder that all of them see.
 
     Parameters
     ----------
     source : path, URL, Disk or Partition
         The log, as any reader takes it. It may be written to meanwhile.
-    table : path, str, pyarrow.dataset.Dataset or ForeignTable
+    table : path, str, pyarrow.dataset.Dataset, pyarrow.Table or ForeignTable
         A folder of Delta, Iceberg or Parquet, a metadata file of Iceberg, a catalog of DuckLake, or
         any name that `lake` writes to: ``iceberg:[CATALOG:]NAMESPACE.TABLE``,
-        ``iceberg:FOLDER/NAMESPACE.TABLE``, ``ducklake:FILE/TABLE``.
+        ``iceberg:FOLDER/NAMESPACE.TABLE``, ``ducklake:FILE/TABLE``. Also what has Arrow's stream
+        (``__arrow_c_stream__``), such as a frame of polars.
     topic : str or list of str, optional
         Topics, partitions or patterns; by default the topics that the table has. A table without a column for it needs
         the topic, unless the source has only one.
@@ -99,6 +102,8 @@ def audit(
         Read the log no faster.
     jobs : int or None
         Threads; None is one per processor.
+    executor : Executor, optional
+        What works instead of threads: a `SparkExecutor`.
     on_bytes : callable, optional
         Gets the bytes of table and log that were read, from several threads.
 
@@ -118,7 +123,7 @@ def audit(
     if (first or 0) < 0 or (end or 0) < 0:
         raise RequestError("audit does not accept offsets from the end, which move: give absolute offsets")
     choice = PartitionChoice.of(topic, partition)
-    threads = Threads(job_count(jobs))
+    work: Executor = Threads(job_count(jobs)) if executor is None else executor
     # The table first: what a log gets meanwhile may be missing in it, but not the other way round.
     tables = list(opened(table, dead_letters))
     found = _columns(tables, columns or {}, preset)
@@ -127,16 +132,13 @@ def audit(
     result = Audit(tables[0].name, tables[0].format, tables[0].version, found, len(files))
     result.findings += [finding for each in tables for finding in each.findings]
     result.findings += _twice(files)
-    footers = list(threads.map(functools.partial(_footer, columns=found), list(enumerate(files))))
-    pieces = [piece for footer in footers for piece in footer.pieces]
-    pieces = [piece._replace(number=number) for number, piece in enumerate(pieces)]
-    result.findings += dict.fromkeys(finding for footer in footers for finding in footer.findings)
+    pieces = _pieces(files, found, work, result)
     logs = {_key_of(log): log for log in logs_of(disk)} if disk.partitions or disk.loose else {}
     with tempfile.TemporaryDirectory(prefix="pylogseg-audit-") as folder:
         secret = (secrets.randbits(64), secrets.randbits(64))
         spilling = Spilling(folder, found, secret)
-        load = Workload("pylogseg audit", [piece.size for piece in pieces], on_bytes)
-        runs = _by_partition(list(threads.map(spilling.run, pieces, load)), pieces, found, result)
+        load = Workload("pylogseg audit: the table", [piece.size for piece in pieces], on_bytes)
+        runs = _by_partition(list(work.map(spilling.run, pieces, load)), pieces, found, result)
         scope = _scope(logs, runs, found, choice, result)
         dead = np.array([file.is_dead for file in files] or [False])
         comparison = Comparison(folder, found.compared, secret, dead, max_ranges, found.has_tombstones)
@@ -151,14 +153,16 @@ def audit(
                 scratch=Scratch,
                 skip_unreadable=True,
             ),
-            PART_BYTES if threads.jobs > 1 else None,
+            None if isinstance(work, Threads) and work.jobs == 1 else PART_BYTES,
         )
-        items = [part for parts in threads.map(plan.parts, scope) for part in parts]
+        items = [part for parts in work.map(plan.parts, scope) for part in parts]
         cleaned = {unit.name for unit in units_of(disk, partitions_of(disk), []) if unit.is_cleaned}
-        merge = functools.partial(_merged, items, cleaned, files, max_ranges)
-        load = Workload("pylogseg audit", [part.reader.size if part.reader else 0 for part in items], on_bytes)
+        known = {part.name: _Known.of(part, part.name in cleaned) for part in items}
+        named = [(file.path, file.origin) for file in files]
+        merge = functools.partial(_merged, known, named, max_ranges)
+        load = Workload("pylogseg audit: the log", [part.reader.size if part.reader else 0 for part in items], on_bytes)
         names = [part.name for part in items]
-        result.partitions = [each for _, each in threads.merge(comparison.run, items, names, _never, merge, load)]
+        result.partitions = [each for _, each in work.merge(comparison.run, items, names, _kept, merge, load)]
     result.partitions.sort(key=lambda each: _by_number(each.name))
     return result
 
@@ -214,8 +218,20 @@ class _Footer(NamedTuple):
     findings: list[TableFinding]
 
 
+def _pieces(files: Sequence[DataFile], columns: TableColumns, work: Executor, result: Audit) -> list[FilePiece]:
+    """Read the ends of the data files, on this machine, and return the pieces to read; findings go to the result."""
+    # Only few bytes are read of each, and what opens a catalog does not travel.
+    threads = work if isinstance(work, Threads) else Threads(job_count(None))
+    footers = list(threads.map(functools.partial(_footer, columns=columns), list(enumerate(files))))
+    result.findings += dict.fromkeys(finding for footer in footers for finding in footer.findings)
+    pieces = [piece for footer in footers for piece in footer.pieces]
+    return [piece._replace(number=n, file=replace(piece.file, check=None)) for n, piece in enumerate(pieces)]
+
+
 def _footer(item: tuple[int, DataFile], advance: Advance, columns: TableColumns) -> _Footer:
     number, file = item
+    if file.batches is not None:
+        return _Footer([FilePiece(0, number, file, (), 0, 0)], [])
     try:
         with file.parquet() as opened:
             metadata, schema = opened.metadata, opened.schema_arrow
@@ -338,20 +354,32 @@ class _Plan(NamedTuple):
         return [*found, last._replace(tail=tuple(tail))]
 
 
+class _Known(NamedTuple):
+    """What is known of a partition before it is read."""
+
+    log_start_offset: int
+    log_end_offset: int
+    stable_offset: int
+    is_cleaned: bool
+
+    @classmethod
+    def of(cls, part: LogPart, is_cleaned: bool) -> _Known:
+        return cls(part.log_start_offset, part.log_end_offset, part.stable_offset, is_cleaned)
+
+
 def _merged(
-    items: Sequence[LogPart],
-    cleaned: set[str],
-    files: Sequence[DataFile],
+    known: Mapping[str, _Known],
+    files: Sequence[tuple[str, str | None]],
     max_ranges: int,
     name: str,
     found: Iterable[PartFound],
 ) -> PartitionAudit:
     """Add up the parts of a partition."""
-    part = next(each for each in items if each.name == name)
-    whole = PartitionAudit(name, log_start_offset=part.log_start_offset, end_offset=part.log_end_offset)
-    whole.last_stable_offset = part.stable_offset
+    log = known[name]
+    whole = PartitionAudit(name, log_start_offset=log.log_start_offset, end_offset=log.log_end_offset)
+    whole.last_stable_offset = log.stable_offset
     parts = list(found)
-    is_cleaned = name in cleaned or any(each.is_cleaned for each in parts)
+    is_cleaned = log.is_cleaned or any(each.is_cleaned for each in parts)
     pairs: Counter[tuple[int, int]] = Counter()
     ranges: list[AuditRange] = []
     for each in parts:
@@ -382,8 +410,8 @@ def _merged(
     whole.ranges = ranges[:max_ranges]
     whole.unlisted += len(ranges) - len(whole.ranges)
     for (one, other), count in pairs.most_common(_MAX_PAIRS):
-        a, b = files[one], files[other]
-        whole.double_files.append(DoubleFiles((a.path, b.path), (a.origin, b.origin), count))
+        (path, origin), (again, origin_again) = files[one], files[other]
+        whole.double_files.append(DoubleFiles((path, again), (origin, origin_again), count))
     return whole
 
 
@@ -407,5 +435,6 @@ def _by_number(name: str) -> Key:
     return (topic, int(number)) if number.isdecimal() else (name, -1)
 
 
-def _never(*_: Any) -> None:
-    """Threads fold nothing."""
+def _kept(found: dict[int, PartFound], number: int, part: PartFound) -> None:
+    """Keep what was found in a part, until all of the partition are merged."""
+    found[number] = part

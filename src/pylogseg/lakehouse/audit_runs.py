@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import heapq
 import os
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -73,7 +74,9 @@ class Spilling:
         runs: list[tuple[int, ...]] = []
         topics: dict[str | None, int] = {}
         unnamed, at, error = 0, 0, None
-        with open(spill_path(self.folder, piece.number), "wb") as out:
+        # A task may run twice: what it writes appears whole, and is the same.
+        made, path = f"{self.folder}/{secrets.token_hex(8)}.part", spill_path(self.folder, piece.number)
+        with self._created(made) as out:
             try:
                 for batch in read_rows(piece.file, self.columns, piece.groups, piece.first_row):
                     codes, offsets, hashes, without = self._sorted(batch, topics)
@@ -88,8 +91,16 @@ class Spilling:
                     advance(0)
             except StorageError as failed:
                 error = str(failed)
+        os.replace(made, path)
         advance(piece.size)
         return Spilled(np.array(runs, RUN), [topic or "" for topic in topics], unnamed, error)
+
+    def _created(self, path: str) -> BinaryIO:
+        try:
+            return open(path, "xb")
+        except FileNotFoundError as error:
+            remedy = "not all machines see the temporary folder: set TMPDIR to one that they share"
+            raise StorageError(path, "open", remedy, error.errno) from error
 
     def _sorted(self, batch: Batch, topics: dict[str | None, int]) -> tuple[_Codes, Offsets, Hashes, int]:
         """Rows by topic, partition and offset; those without an offset are counted."""

@@ -23,6 +23,9 @@ from pylogseg.lakehouse.names import NoTableError
 #: Rows that are read at a time: fewer where they are large. What more need is fresh memory again and again.
 _BATCH_ROWS, _BATCH_BYTES = 1 << 16, 32 << 20
 
+#: Rows of a table in memory that are one piece of work.
+_PART_ROWS = 1 << 20
+
 Positions = npt.NDArray[np.int64]
 
 
@@ -74,6 +77,7 @@ class DataFile:
     #: Compares what the table says of the file with its footer.
     check: Callable[[pq.FileMetaData, pa.Schema], Iterator[TableFinding]] | None = None
     is_dead: bool = False  #: Of the table of dead letters.
+    batches: Callable[[list[str]], Iterator[pa.RecordBatch]] | None = None
 
     def parquet(self) -> pq.ParquetFile:
         """Open the file; StorageError if it is missing or no Parquet."""
@@ -106,6 +110,11 @@ class Batch(NamedTuple):
 
 def read_rows(file: DataFile, columns: TableColumns, groups: tuple[int, ...], first_row: int) -> Iterator[Batch]:
     """Yield the rows of some row groups of a file that the table has not deleted; `first_row` is that of the first."""
+    if file.batches is not None:
+        paths = {column.role: column.path for column in columns.columns}
+        for batch in file.batches(sorted({path[0] for path in paths.values()})):
+            yield Batch(batch.num_rows, {role: _leaf(batch, path) for role, path in paths.items()})
+        return
     opened = file.parquet()
     with opened:
         names, constants = _in_file(file, columns, opened.schema_arrow)
@@ -292,16 +301,45 @@ def _of_arrow(given: Any) -> ForeignTable:
     import pyarrow.dataset as ds
 
     if not isinstance(given, ds.Dataset):
-        raise RequestError(f"expected a path, a name or a dataset of pyarrow as the table, not {type(given).__name__}")
-    fragments = list(given.get_fragments())
-    if not all(isinstance(each, ds.ParquetFileFragment) for each in fragments):
-        raise RequestError("the dataset has files that are not Parquet, or lies in memory: write it as Parquet first")
-    files = [
-        DataFile(
-            each.path,
-            constants=ds.get_partition_keys(each.partition_expression),
-            open=functools.partial(each.filesystem.open_input_file, each.path),
-        )
-        for each in fragments
-    ]
-    return ForeignTable("the dataset", "parquet", given.schema, tuple(files))
+        if not hasattr(given, "__arrow_c_stream__"):
+            raise RequestError(
+                f"expected a path, a name, or a table or dataset of Arrow as the table, not {type(given).__name__}"
+            )
+        return _in_memory(pa.table(given))
+    if isinstance(given, ds.InMemoryDataset):
+        return _in_memory(given.to_table())
+    files = tuple(map(functools.partial(_of_fragment, given.schema), given.get_fragments()))
+    return ForeignTable("the dataset", "dataset", given.schema, files)
+
+
+def _of_fragment(schema: pa.Schema, fragment: Any) -> DataFile:
+    import pyarrow.dataset as ds
+
+    if isinstance(fragment, ds.ParquetFileFragment):
+        constants = ds.get_partition_keys(fragment.partition_expression)
+        opened = functools.partial(fragment.filesystem.open_input_file, fragment.path)
+        return DataFile(fragment.path, constants=constants, open=opened)
+    path = getattr(fragment, "path", "rows in memory")
+    return DataFile(path, batches=functools.partial(_scanned, fragment, schema))
+
+
+def _scanned(fragment: Any, schema: pa.Schema, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from fragment.to_batches(schema=schema, columns=columns, batch_size=_BATCH_ROWS, use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        path = getattr(fragment, "path", "rows in memory")
+        raise StorageError(path, "read", f"cannot be read by pyarrow: {error}") from error
+
+
+def _in_memory(table: pa.Table) -> ForeignTable:
+    """Return a table in memory in parts, which are read side by side."""
+    files = []
+    for first in range(0, max(1, table.num_rows), _PART_ROWS):
+        part = table.slice(first, _PART_ROWS)
+        name = f"rows {first} to {first + part.num_rows - 1}"
+        files.append(DataFile(name, batches=functools.partial(_of_table, part)))
+    return ForeignTable("the table", "memory", table.schema, tuple(files))
+
+
+def _of_table(table: pa.Table, columns: list[str]) -> Iterator[pa.RecordBatch]:
+    yield from table.select(columns).to_batches(max_chunksize=_BATCH_ROWS)
