@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import audits
 import cluster_state
 import dataset
+import lakes
 import rows as table_rows
 import sections
 import typed
@@ -33,6 +34,7 @@ ALL = {
     "typed": typed.typed,
     "dataset": dataset.dataset,
     "audit": audits.audits,
+    "lake": lakes.lake,
 }
 
 

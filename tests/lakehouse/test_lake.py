@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from helpers import lake_tables
@@ -110,6 +111,16 @@ def test_files_have_one_day_each(tmp_path: Path, kind: str) -> None:
     if kind == "delta":
         found = rows_of(table)
         assert found.column("date").equals(found.column("timestamp").cast(pa.date32()))
+
+
+def test_days_in_any_order_make_no_more_files_than_days(tmp_path: Path) -> None:
+    days = np.random.default_rng(5).permutation(np.arange(400) % 40)
+    with pylogseg.open_log(tmp_path / "data" / "orders-0") as log:
+        times = pa.array(days * 86_400_000 + np.arange(400), pa.timestamp("ms", "UTC"))
+        log.append(pa.table({"timestamp": times, "value": pa.array([b"value"] * 400, pa.binary())}), batch_bytes=400)
+    table = name_of("delta", tmp_path / "out", "orders")
+    assert pylogseg.lake(tmp_path / "data", table)[0].files == 40
+    assert plain(rows_of(table)) == log_rows(tmp_path / "data", "orders")
 
 
 def other_topic_id(data: Path) -> None:

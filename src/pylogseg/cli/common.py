@@ -326,9 +326,9 @@ def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = Fa
     now_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     if text == "now":
         return now_ms
-    ago = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", text)
-    if ago:
-        return now_ms - int(float(ago[1]) * _UNITS_MS[ago[2]])
+    ago = _milliseconds(text)
+    if ago is not None:
+        return now_ms - ago
     try:
         # Python 3.10 does not accept Z.
         moment = datetime.datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
@@ -340,6 +340,19 @@ def parse_moment(text: str, now_ms: int | None = None, *, rounds_down: bool = Fa
     if moment.tzinfo is None:
         raise RequestError(f"time {text!r} has no time zone: add Z or an offset such as +02:00")
     return ms_of(moment) if rounds_down else first_ms(moment)
+
+
+def parse_duration(text: str) -> float:
+    """Return seconds from ``60s``, ``5m``, ``1h`` and the like, in the units of `parse_moment`."""
+    found = _milliseconds(text.strip())
+    if found is None:
+        raise RequestError(f"invalid time {text!r}: expected 60s, 5m or 1h")
+    return found / 1000
+
+
+def _milliseconds(text: str) -> int | None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)", text)
+    return None if match is None else int(float(match[1]) * _UNITS_MS[match[2]])
 
 
 def time_options(what: str = "From this time on") -> Callable[[F], F]:

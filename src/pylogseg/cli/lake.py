@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -53,13 +52,6 @@ refused, or a disk error; 130 interrupted.
 _AS = click.Choice(["bytes", SCHEMA])
 
 
-def _parse_every(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|h)?", text.strip())
-    if match is None:
-        raise RequestError(f"invalid time {text!r}: expected 60s, 5m or 1h")
-    return float(match[1]) * {"s": 1, "m": 60, "h": 3600}[match[2] or "s"]
-
-
 def _parse_property(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
@@ -105,7 +97,11 @@ def _parse_property(text: str) -> tuple[str, str]:
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is appended, until interrupted.")
 @click.option(
-    "--every", callback=common.parsed(_parse_every), default="60s", show_default=True, help="With --follow: how often."
+    "--every",
+    callback=common.parsed(common.parse_duration),
+    default="60s",
+    show_default=True,
+    help="With --follow: how often.",
 )
 @click.option(
     "--file-size",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -32,9 +32,11 @@ REASON = "error"
 #: Name of a file: topic id, partition and offset that it begins with, run, number.
 _NAME = re.compile(r"(?P<topic>[\w-]+)\.(?P<partition>\d+)\.(?P<first>\d{20})\.(?P<run>[0-9a-f]{32})-\d+\.parquet")
 _DAY_US = 86_400_000_000
-#: Files that are open at the same time: a timestamp may be anything, and each file holds a row group in memory.
-_OPEN_FILES = 16
+#: Files that are open at the same time: a timestamp may be anything.
+_OPEN_FILES = 128
 _ROW_GROUP_BYTES = 64 << 20
+#: Of all open files together, in memory.
+_WAITING_BYTES = 2 * _ROW_GROUP_BYTES
 _ROW_GROUP_ROWS = 1 << 20
 _CODEC = "zstd"
 
@@ -128,9 +130,8 @@ class DayFiles:
 
     def __init__(self, place: FilePlace, name: str, file_bytes: int) -> None:
         self._place, self._name, self._file_bytes = place, name, file_bytes
-        self._open: OrderedDict[int, _OneFile] = OrderedDict()
+        self._days: dict[int, _OneFile] = {}
         self._done: list[NewFile] = []
-        self._count = 0
         self._paths: list[Path] = []
         self._is_finished = False
 
@@ -139,7 +140,7 @@ class DayFiles:
 
     def __exit__(self, *error: object) -> None:
         if not self._is_finished:
-            for file in self._open.values():
+            for file in self._days.values():
                 file.abandon()
             for path in self._paths:
                 path.unlink(missing_ok=True)
@@ -156,29 +157,44 @@ class DayFiles:
         days = batch.column("timestamp").cast(pa.int64()).to_numpy() // _DAY_US
         if days.min() == days.max():
             self._write(int(days[0]), batch)
-            return
-        for day in np.unique(days).tolist():
-            self._write(day, batch.filter(pa.array(days == day)))
+        else:
+            order = np.argsort(days, kind="stable")
+            found, starts = np.unique(days[order], return_index=True)
+            for day, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+                self._write(day, batch.take(pa.array(rows)))  # a copy: a slice would keep the rows of all days
+        waiting = sum(each.waiting_bytes for each in self._days.values())
+        while waiting > _WAITING_BYTES:
+            day, most = max(self._days.items(), key=lambda each: each[1].waiting_bytes)
+            waiting -= most.waiting_bytes
+            self._flush(day, most)
 
     def _write(self, day: int, batch: pa.RecordBatch) -> None:
-        file = self._open.pop(day, None) or self._begun(day)
-        self._open[day] = file  # the last one that was written to
-        if file.write(batch) >= self._file_bytes:
-            self._done.append(self._open.pop(day).close())
+        file = self._days.get(day) or self._days.setdefault(day, self._named(day))
+        file.wait(batch)
+        if file.waiting_bytes >= _ROW_GROUP_BYTES or file.waiting_rows >= _ROW_GROUP_ROWS:
+            self._flush(day, file)
 
-    def _begun(self, day: int) -> _OneFile:
-        if len(self._open) == _OPEN_FILES:
-            self._done.append(self._open.popitem(last=False)[1].close())
+    def _named(self, day: int) -> _OneFile:
         folder = self._place.folder / self._place.by_day(day)
         folder.mkdir(parents=True, exist_ok=True)
-        self._paths.append(folder / f"{self._name}{self._count:05d}.parquet")
-        self._count += 1
+        self._paths.append(folder / f"{self._name}{len(self._paths):05d}.parquet")
         return _OneFile(self._paths[-1], day, self._place.schema)
+
+    def _flush(self, day: int, file: _OneFile) -> None:
+        file.flush()
+        if file.size >= self._file_bytes:
+            self._close(day)
+        opened = [each for each in self._days if self._days[each].is_open]
+        if len(opened) > _OPEN_FILES:
+            self._close(max(opened, key=lambda each: self._days[each].size))
+
+    def _close(self, day: int) -> None:
+        self._done.append(self._days.pop(day).close())
 
     def finish(self) -> list[NewFile]:
         """Write what waits, and return all files."""
-        while self._open:
-            self._done.append(self._open.popitem(last=False)[1].close())
+        for day in [*self._days]:
+            self._close(day)
         self._is_finished = True
         return self._done
 
@@ -188,50 +204,64 @@ class _OneFile:
 
     def __init__(self, path: Path, day: int, schema: pa.Schema) -> None:
         self._path, self._day, self._schema = path, day, schema
-        self._file = create(path)
-        leaves = [name for name in schema.names if name not in UNMEASURED] if is_plain(schema) else True
-        self._writer = pq.ParquetWriter(
-            self._file, schema, compression=_CODEC, use_dictionary=leaves, write_statistics=leaves, store_schema=False
-        )
+        self._file: IO[bytes] | None = None
+        self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
-        self._rows = self._waiting_rows = self._waiting_bytes = 0
+        self._rows = self.waiting_rows = self.waiting_bytes = 0
 
-    def write(self, batch: pa.RecordBatch) -> int:
-        """Write rows; return about how large the file is by now."""
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
+    @property
+    def size(self) -> int:
+        """Bytes that are written."""
+        return 0 if self._file is None else self._file.tell()
+
+    def wait(self, batch: pa.RecordBatch) -> None:
+        """Take rows, which wait in memory."""
         self._waiting.append(batch)
         self._rows += batch.num_rows
-        self._waiting_rows += batch.num_rows
-        self._waiting_bytes += batch.nbytes
-        if self._waiting_bytes >= _ROW_GROUP_BYTES or self._waiting_rows >= _ROW_GROUP_ROWS:
-            self._flush()
-        return self._file.tell()
+        self.waiting_rows += batch.num_rows
+        self.waiting_bytes += batch.nbytes
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what waits as a row group."""
+        if self._writer is None:
+            self._file = create(self._path)
+            names = [name for name in self._schema.names if name not in UNMEASURED] if is_plain(self._schema) else True
+            self._writer = pq.ParquetWriter(
+                self._file, self._schema, compression=_CODEC, use_dictionary=names, write_statistics=names,
+                store_schema=False,
+            )  # fmt: skip
         if self._waiting:
             columns = pa.Table.from_batches(self._waiting).columns
             made = pa.Table.from_arrays(
                 [column.cast(field.type) for column, field in zip(columns, self._schema, strict=True)],
                 schema=self._schema,
             )
-            self._writer.write_table(made, row_group_size=max(self._waiting_rows, 1))
-        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+            self._writer.write_table(made, row_group_size=max(self.waiting_rows, 1))
+        self._waiting, self.waiting_rows, self.waiting_bytes = [], 0, 0
 
     def close(self) -> NewFile:
         """End the file; its bytes are on the disk then, as those of a commit will be."""
-        self._flush()
-        self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        size = self._file.tell()
-        self._file.close()
+        self.flush()
+        file, writer = self._file, self._writer
+        assert file is not None and writer is not None  # noqa: PT018 - opened by the flush
+        writer.close()
+        file.flush()
+        os.fsync(file.fileno())
+        size = file.tell()
+        file.close()
         return NewFile(self._path, self._rows, size, self._day, pq.read_metadata(self._path))
 
     def abandon(self) -> None:
         """Leave the file as it is, on a full disk too."""
-        with contextlib.suppress(OSError, pa.ArrowException):
-            self._writer.close()  # else it tries to when it is freed, and says that it cannot
-        with contextlib.suppress(OSError):
-            self._file.close()
+        if self._file is not None and self._writer is not None:
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._writer.close()  # else it tries to when it is freed, and says that it cannot
+            with contextlib.suppress(OSError):
+                self._file.close()
 
 
 def logs_for(task: Task, logs: Mapping[str, LogFiles]) -> tuple[LogFiles, ...]:
