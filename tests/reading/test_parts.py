@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import pylogseg
+from pylogseg.reading import removed_segments
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import logs_of
 from pylogseg.reading.partition import ReadOptions
@@ -71,6 +72,7 @@ def test_parts_have_each_record_and_each_gap_once(log: Path, monkeypatch: pytest
 
 
 def test_a_segment_that_cannot_be_opened_is_said_once(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removed_segments, "_PAUSE_SECONDS", 0)
     (files,) = logs_of(pylogseg.open_dir(log))
     options = ReadOptions(skip_unreadable=True)
     assert len(LogReader(files, 0, 2**63, options=options).parts(3000)) > 10

@@ -11,8 +11,9 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from clients import runs
@@ -85,26 +86,61 @@ def rows(golden: Path) -> dict[str, list[dict[str, Any]]]:
     return {topic: sorted(each, key=lambda row: (row["partition"], row["offset"])) for topic, each in found.items()}
 
 
-@pytest.fixture(scope="module", params=CLIENTS)
-def client(request: pytest.FixtureRequest) -> tuple[str, list[str]]:
-    """The name of a client, and the command of its program."""
-    name = request.param
-    if name == "Java":
-        classpath = request.getfixturevalue("kafka").checked("classpath").strip()
-        return name, runs.java_program("4.3.0", classpath.partition(":")[2])
-    return name, [sys.executable, str(PROGRAMS / f"by_{name.partition('-kafka')[0].replace('-', '_')}.py")]
+class Started(NamedTuple):
+    """The programs of a client, which run while others are looked at: most of their time they wait."""
+
+    answers: Future[dict[str, Any]]
+    members: Future[dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def answers(client: tuple[str, list[str]], server: pylogseg.Server) -> dict[str, Any]:
+def programs(server: pylogseg.Server, request: pytest.FixtureRequest) -> Iterator[dict[str, Started]]:
+    found = {}
+    with ThreadPoolExecutor(2 * len(CLIENTS)) as threads:
+        for name in CLIENTS:
+            if name == "Java":
+                try:
+                    classpath = request.getfixturevalue("kafka").checked("classpath").strip()
+                except (pytest.skip.Exception, pytest.fail.Exception) as outcome:
+                    found[name] = Started(Future(), Future())
+                    for each in found[name]:
+                        each.set_exception(outcome)
+                    continue
+                command = runs.java_program("4.3.0", classpath.partition(":")[2])
+            else:
+                command = [sys.executable, str(PROGRAMS / f"by_{name.partition('-kafka')[0].replace('-', '_')}.py")]
+            found[name] = Started(
+                threads.submit(answers_of, name, command, server), threads.submit(members_of, name, command, server)
+            )
+        yield found
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def answers(client: str, programs: dict[str, Started]) -> dict[str, Any]:
+    return programs[client].answers.result()
+
+
+def answers_of(name: str, command: list[str], server: pylogseg.Server) -> dict[str, Any]:
     """All answers of a client; one that stalls by itself is asked again."""
-    name, command = client
     spec = {**SPEC, "topics": TOPICS if name in ("Java", "confluent-kafka") else NO_LZ4}
     found = runs.answers(command, server.bootstrap_servers, spec)
     again = [each for each in found if "Stalled" in str(found[each])]
     if again and name == "kafka-python":  # docs/serve.md: it stays in a join, on a broker too
         found.update(runs.answers(command, server.bootstrap_servers, {**spec, "capabilities": again, "suffix": "-2"}))
     return {**found, "name": name}
+
+
+def members_of(name: str, command: list[str], server: pylogseg.Server) -> dict[str, Any]:
+    """How many members shared a topic, step by step."""
+    if name == "kafka-python":
+        return {}
+    asked = {"group": f"members-{name}-{os.getpid()}"}
+    return runs.rebalances(command, server.bootstrap_servers, "Name.with_dots-and-2", 12, asked)
 
 
 def of(answers: dict[str, Any], capability: str) -> Any:
@@ -174,10 +210,8 @@ def test_produce_is_refused(answers: dict[str, Any]) -> None:
     assert "read-only" in text or "Policy" in text, text
 
 
-def test_truncation_is_seen(
-    client: tuple[str, list[str]], answers: dict[str, Any], rows: dict[str, list[dict[str, Any]]]
-) -> None:
-    if client[0] == "kafka-python":
+def test_truncation_is_seen(client: str, answers: dict[str, Any], rows: dict[str, list[dict[str, Any]]]) -> None:
+    if client == "kafka-python":
         pytest.skip("it looks after the leader changes, and not when it begins")
     found = of(answers, "truncated")
     first = next(row["offset"] for row in rows["cmp-long"] if row["offset"] >= 985)
@@ -190,13 +224,11 @@ def test_many_partitions(answers: dict[str, Any]) -> None:
     assert found == [[number, 0, "0"] for number in range(MANY)]
 
 
-def test_members_come_and_are_killed(client: tuple[str, list[str]], server: pylogseg.Server) -> None:
+def test_members_come_and_are_killed(client: str, programs: dict[str, Started]) -> None:
     """Three members, five, two are killed, one comes, and leaves: each time all partitions are shared again."""
-    name, command = client
-    if name == "kafka-python":
+    if client == "kafka-python":
         pytest.skip("it stays in a join now and then, on a broker too (docs/serve.md)")
-    topic = "Name.with_dots-and-2"
-    found = runs.rebalances(command, server.bootstrap_servers, topic, 12, {"group": f"members-{os.getpid()}"})
+    found = programs[client].members.result()
     assert "error" not in found, found
     assert {step: len(sizes) for step, sizes in found.items()} == {
         "3 members": 3, "5 members": 5, "2 killed": 3, "1 comes": 4, "1 leaves": 3}  # fmt: skip
