@@ -14,13 +14,14 @@ from pathlib import Path
 
 import pytest
 from helpers import forked
+from helpers.depth import IS_DEEP
 from helpers.interrupted import COMMANDS, SENDING, check, moments, places
 from helpers.shell import environment
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 #: So many moments of each command.
-_MOMENTS = 4
+_MOMENTS = 4 if IS_DEEP else 2
 
 
 @pytest.mark.parametrize("text", COMMANDS)

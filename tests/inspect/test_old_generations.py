@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from helpers.depth import diagonals
 from helpers.index_lookups import Lookups
 
 import pylogseg
@@ -165,8 +166,7 @@ def records(disk: Path, partition: str) -> list[tuple[int, int, bytes | None, by
     return [(r.offset, r.timestamp, r.key, r.value) for r in pylogseg.read(disk, topic, int(number))]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("name", PARTITIONS)
+@pytest.mark.parametrize(("name", "command"), diagonals(PARTITIONS, COMMANDS, 2))
 def test_no_command_leaves_damage_in_an_old_log(golden: Path, tmp_path: Path, name: str, command: str) -> None:
     source, disk = golden / "old" / name, tmp_path / "disk"
     disk.mkdir()

@@ -385,7 +385,7 @@ def test_a_damaged_file_of_the_cleaner_that_a_load_removes_is_no_damage(disk: Pa
         assert kinds(disk) == (set() if base == 0 else {"swap"})
         (folder / f"{0:020d}.log.swap").unlink()
         before = records(disk / "codec-none-1")
-        assert pylogseg("recover", disk, "--no-keep").code == 0
+        assert pylogseg("recover", disk, "codec-none", "--no-keep").code == 0
         assert records(disk / "codec-none-1") == before
 
 

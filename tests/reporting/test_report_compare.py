@@ -35,14 +35,24 @@ def identify(log_dir: Path, topics: dict[str, str], cluster: str = CLUSTER) -> N
         (log_dir / name / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
 
 
-@pytest.fixture
-def log_dir(tmp_path: Path) -> Path:
-    folder = tmp_path / "kafka"
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("compare") / "kafka"
     names = [f"{name}-0" for name in ("moves", "is-cut", "gone", "made-again", "same", "starts-later", "harmed")]
     for name in names:
         append(folder / name, 100)
     identify(folder, dict.fromkeys(names, "5bdNJEwYTyWDvSsKwr0Dlg"))
     return folder
+
+
+@pytest.fixture
+def log_dir(untouched: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(untouched, tmp_path / "kafka"))
+
+
+@pytest.fixture(scope="module")
+def earlier_facts(untouched: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return written(untouched, tmp_path_factory.mktemp("earlier") / "before.json").read_text()
 
 
 def written(log_dir: Path, to: Path, *words: object, now: int = THEN) -> Path:
@@ -179,11 +189,13 @@ def gone(**other: Any) -> dict[str, Any]:
         (lambda found: found | {"partitions": [gone(name="\ud800-0")]}, "not the JSON of a report"),
     ],
 )
-def test_what_is_refused(log_dir: Path, tmp_path: Path, harm: Callable[[dict[str, Any]], Any], word: str) -> None:
-    earlier = written(log_dir, tmp_path / "before.json")
-    earlier.write_text(json.dumps(harm(json.loads(earlier.read_text()))))
+def test_what_is_refused(
+    untouched: Path, earlier_facts: str, tmp_path: Path, harm: Callable[[dict[str, Any]], Any], word: str
+) -> None:
+    earlier = tmp_path / "before.json"
+    earlier.write_text(json.dumps(harm(json.loads(earlier_facts))))
     page = tmp_path / "report.html"
-    done = pylogseg("report", log_dir, "-o", page, "--now", NOW, "--compare", earlier)
+    done = pylogseg("report", untouched, "-o", page, "--now", NOW, "--compare", earlier)
     assert done.code == 2
     assert word in done.err, done.err
     assert "Traceback" not in done.err

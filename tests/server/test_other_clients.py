@@ -11,6 +11,7 @@ from typing import Any
 import aiokafka
 import confluent_kafka
 import pytest
+from helpers.depth import diagonals
 from helpers.kafka_clients import PATIENCE_S
 
 import pylogseg
@@ -57,8 +58,7 @@ def librdkafka(server: pylogseg.Server, **more: Any) -> Any:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize(("topic", "isolation"), diagonals(TOPICS, ISOLATIONS, 2))
 def test_librdkafka(server: pylogseg.Server, topic: str, isolation: str) -> None:
     client = librdkafka(server, **{"isolation.level": isolation})
     numbers = sorted(server.catalog.topics[topic].partitions)
@@ -67,8 +67,7 @@ def test_librdkafka(server: pylogseg.Server, topic: str, isolation: str) -> None
     client.close()
 
 
-@pytest.mark.parametrize("isolation", ISOLATIONS)
-@pytest.mark.parametrize("topic", TOPICS)
+@pytest.mark.parametrize(("topic", "isolation"), diagonals(TOPICS, reversed(ISOLATIONS), 2))
 def test_aiokafka(server: pylogseg.Server, topic: str, isolation: str) -> None:
     async def read() -> list[Row]:
         client = aiokafka.AIOKafkaConsumer(

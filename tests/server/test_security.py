@@ -21,6 +21,7 @@ import kafka
 import pytest
 from helpers.certificates import Certificates, expired, make
 from helpers.checks import wait_for
+from helpers.depth import diagonals
 from helpers.kafka_clients import PATIENCE_S, RawClient
 from helpers.servers import reading
 from helpers.shell import run
@@ -288,8 +289,7 @@ def test_a_stop_while_clients_of_tls_wait(files: Certificates) -> None:
 # ---- SASL ----
 
 
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("user", sorted(USERS))
+@pytest.mark.parametrize(("user", "mechanism"), diagonals(sorted(USERS), MECHANISMS, 2))
 def test_clients_log_in(
     asking: pylogseg.Server, both: pylogseg.Server, files: Certificates, mechanism: str, user: str
 ) -> None:
