@@ -21,6 +21,7 @@ from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.stats.groups import units_of
 from pylogseg.lakehouse.audit_columns import TableColumns, columns_of
 from pylogseg.lakehouse.audit_partition import Comparison, LogPart, PartFound, part_without_log, parts_of
+from pylogseg.lakehouse.audit_quick import Count, counted, row_groups
 from pylogseg.lakehouse.audit_result import Audit, AuditRange, DoubleFiles, PartitionAudit
 from pylogseg.lakehouse.audit_runs import RUN, FilePiece, Runs, Spilled, Spilling
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, open_table
@@ -56,6 +57,7 @@ def audit(
     dead_letters: Any = None,
     offset: tuple[int | None, int | None] = (None, None),
     complete: bool = False,
+    quick: bool = False,
     max_ranges: int = 1000,
     max_decompressed_bytes: int = 64 << 20,
     max_bytes_per_second: float | None = None,
@@ -94,6 +96,10 @@ def audit(
         Only this half-open range. Up to its end the table has to be complete.
     complete : bool
         The table has to have all that is in the log: what is above its last offset is lost, not just not there yet.
+    quick : bool
+        Read no row: compare the counts of row groups, by the statistics of offsets in the files' ends, with those of
+        the log's headers. What is found wrong is wrong; a record that is lost beside one that is double, and what keys
+        and values are, is not looked at, nor are check sums.
     max_ranges : int
         Ranges listed for each partition; all are counted.
     max_decompressed_bytes : int
@@ -122,6 +128,8 @@ def audit(
     check_order(first, end)
     if (first or 0) < 0 or (end or 0) < 0:
         raise RequestError("audit does not accept offsets from the end, which move: give absolute offsets")
+    if quick and offset != (None, None):
+        raise RequestError("quick compares whole files: it cannot be combined with a range of offsets")
     choice = PartitionChoice.of(topic, partition)
     work: Executor = Threads(job_count(jobs)) if executor is None else executor
     # The table first: what a log gets meanwhile may be missing in it, but not the other way round.
@@ -132,13 +140,16 @@ def audit(
     result = Audit(tables[0].name, tables[0].format, tables[0].version, found, len(files))
     result.findings += [finding for each in tables for finding in each.findings]
     result.findings += _twice(files)
-    pieces = _pieces(files, found, work, result)
     logs = {_key_of(log): log for log in logs_of(disk)} if disk.partitions or disk.loose else {}
+    if quick:
+        return _quick(files, logs, disk, choice, complete, work, result)
+    pieces = _pieces(files, found, work, result)
     with tempfile.TemporaryDirectory(prefix="pylogseg-audit-") as folder:
         secret = (secrets.randbits(64), secrets.randbits(64))
         spilling = Spilling(folder, found, secret)
         load = Workload("pylogseg audit: the table", [piece.size for piece in pieces], on_bytes)
-        runs = _by_partition(list(work.map(spilling.run, pieces, load)), pieces, found, result)
+        spilled = list(work.map(spilling.run, pieces, load))
+        runs = _by_partition(spilled, [piece.file for piece in pieces], found, result)
         scope = _scope(logs, runs, found, choice, result)
         dead = np.array([file.is_dead for file in files] or [False])
         comparison = Comparison(folder, found.compared, secret, dead, max_ranges, found.has_tombstones)
@@ -156,7 +167,7 @@ def audit(
             None if isinstance(work, Threads) and work.jobs == 1 else PART_BYTES,
         )
         items = [part for parts in work.map(plan.parts, scope) for part in parts]
-        cleaned = {unit.name for unit in units_of(disk, partitions_of(disk), []) if unit.is_cleaned}
+        cleaned = _cleaned(disk)
         known = {part.name: _Known.of(part, part.name in cleaned) for part in items}
         named = [(file.path, file.origin) for file in files]
         merge = functools.partial(_merged, known, named, max_ranges)
@@ -164,6 +175,42 @@ def audit(
         names = [part.name for part in items]
         result.partitions = [each for _, each in work.merge(comparison.run, items, names, _kept, merge, load)]
     result.partitions.sort(key=lambda each: _by_number(each.name))
+    return result
+
+
+def _cleaned(disk: Disk) -> set[str]:
+    """Return the names of the partitions that the cleaner has been in."""
+    return {unit.name for unit in units_of(disk, partitions_of(disk), []) if unit.is_cleaned}
+
+
+def _threads(work: Executor) -> Threads:
+    """Return threads of this machine."""
+    return work if isinstance(work, Threads) else Threads(job_count(None))
+
+
+def _quick(
+    files: Sequence[DataFile],
+    logs: dict[Key, LogFiles],
+    disk: Disk,
+    choice: PartitionChoice,
+    is_complete: bool,
+    work: Executor,
+    result: Audit,
+) -> Audit:
+    """Compare counts, without reading rows."""
+    result.is_quick, columns = True, result.columns
+    told = list(_threads(work).map(functools.partial(row_groups, columns=columns), list(enumerate(files))))
+    result.findings += dict.fromkeys(finding for each in told for finding in each.findings)
+    untold = sum(each.untold for each in told)
+    result.rows += untold
+    runs = _by_partition([Spilled(each.runs, each.topics) for each in told], files, columns, result)
+    cleaned, parts = _cleaned(disk), {part.path: part for part in partitions_of(disk)}
+    items = []
+    for name, log, groups in _scope(logs, runs, columns, choice, result):
+        ends = (0, 0, 0) if log is None else _ends(log)
+        part = None if log is None else parts[log.path]
+        items.append(Count(name, part, groups, *ends, name in cleaned, is_complete, not untold))
+    result.partitions = sorted(work.map(counted, items), key=lambda each: _by_number(each.name))
     return result
 
 
@@ -221,8 +268,7 @@ class _Footer(NamedTuple):
 def _pieces(files: Sequence[DataFile], columns: TableColumns, work: Executor, result: Audit) -> list[FilePiece]:
     """Read the ends of the data files, on this machine, and return the pieces to read; findings go to the result."""
     # Only few bytes are read of each, and what opens a catalog does not travel.
-    threads = work if isinstance(work, Threads) else Threads(job_count(None))
-    footers = list(threads.map(functools.partial(_footer, columns=columns), list(enumerate(files))))
+    footers = list(_threads(work).map(functools.partial(_footer, columns=columns), list(enumerate(files))))
     result.findings += dict.fromkeys(finding for footer in footers for finding in footer.findings)
     pieces = [piece for footer in footers for piece in footer.pieces]
     return [piece._replace(number=n, file=replace(piece.file, check=None)) for n, piece in enumerate(pieces)]
@@ -258,17 +304,17 @@ def _footer(item: tuple[int, DataFile], advance: Advance, columns: TableColumns)
 
 
 def _by_partition(
-    spilled: Sequence[Spilled], pieces: Sequence[FilePiece], columns: TableColumns, result: Audit
+    spilled: Sequence[Spilled], files: Sequence[DataFile], columns: TableColumns, result: Audit
 ) -> dict[Key, Runs]:
     """Return the runs of each partition of the table, by topic and number; what could not be read becomes findings."""
     topics: dict[str, int] = {}
     every = []
-    for found, piece in zip(spilled, pieces, strict=True):
+    for found, file in zip(spilled, files, strict=True):
         if found.error is not None:
-            result.findings.append(TableFinding("unread", found.error, piece.file.path))
+            result.findings.append(TableFinding("unread", found.error, file.path))
         if found.unnamed:
             text = "rows without an offset or a partition: whether they are in the log is not known"
-            result.findings.append(TableFinding("unread", text, piece.file.path, found.unnamed))
+            result.findings.append(TableFinding("unread", text, file.path, found.unnamed))
             result.rows += found.unnamed
         numbers = np.array([topics.setdefault(name, len(topics)) for name in found.topics] or [0], np.int32)
         runs = found.runs.copy()
@@ -337,11 +383,7 @@ class _Plan(NamedTuple):
         first, end = self.offsets
         if log is None:
             return [part_without_log(name, runs)]
-        state = end_of_log(list(log.segments), log.snapshots, unopened={}, damage=[])
-        base = log.segments[0].base_offset if log.segments else 0
-        log_start = max(log.log_start_offset, base)
-        log_end = max(state.offset, log_start)
-        stable = min([log_end, *state.open_first.values()])
+        log_start, log_end, stable = _ends(log)
         behind = _END
         if not self.is_complete and len(runs):
             behind = int(runs["last"].max()) + 1
@@ -352,6 +394,15 @@ class _Plan(NamedTuple):
         if end > log_end:
             check_tail(log, end_of(log.segments), replace(self.options, gaps=tail))
         return [*found, last._replace(tail=tuple(tail))]
+
+
+def _ends(log: LogFiles) -> tuple[int, int, int]:
+    """Return the start of a log, its end and its last stable offset."""
+    state = end_of_log(list(log.segments), log.snapshots, unopened={}, damage=[])
+    base = log.segments[0].base_offset if log.segments else 0
+    start = max(log.log_start_offset, base)
+    end = max(state.offset, start)
+    return start, end, min([end, *state.open_first.values()])
 
 
 class _Known(NamedTuple):

@@ -188,6 +188,8 @@ class Audit:
         By name.
     findings : list of TableFinding
         What is to be said of the table as a whole.
+    is_quick : bool
+        Counts were compared, and no row was read.
     """
 
     table: str
@@ -199,6 +201,7 @@ class Audit:
     other_rows: int = 0
     partitions: list[PartitionAudit] = field(default_factory=list)
     findings: list[TableFinding] = field(default_factory=list)
+    is_quick: bool = False
 
     @property
     def is_right(self) -> bool:
@@ -226,7 +229,8 @@ class Audit:
             "version": self.version,
             "preset": self.columns.preset,
             "columns": {column.role: column.name for column in self.columns.columns},
-            "compared": list(self.columns.compared),
+            "quick": self.is_quick,
+            "compared": [] if self.is_quick else list(self.columns.compared),
             "right": self.is_right,
             "whole": self.is_whole,
             "partitions": len(self.partitions),

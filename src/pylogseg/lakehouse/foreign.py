@@ -117,7 +117,7 @@ def read_rows(file: DataFile, columns: TableColumns, groups: tuple[int, ...], fi
         return
     opened = file.parquet()
     with opened:
-        names, constants = _in_file(file, columns, opened.schema_arrow)
+        names, constants = columns_in_file(file, columns, opened.schema_arrow)
         wanted = [".".join(path) for path in names.values()]
         size = batch_rows(opened.metadata, groups, wanted)
         at = first_row
@@ -134,7 +134,7 @@ def read_rows(file: DataFile, columns: TableColumns, groups: tuple[int, ...], fi
             raise StorageError(file.path, "read", f"cannot be read as Parquet: {error}") from error
 
 
-def _in_file(
+def columns_in_file(
     file: DataFile, columns: TableColumns, schema: pa.Schema
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, Any]]:
     """Return where the columns lie in a file, by role, and those that it does not have: constants, or nulls."""

@@ -1,0 +1,254 @@
+"""`audit --quick`: the row groups of a table by their statistics, beside counts of the log's records; no row is read.
+
+Row groups whose ranges of offsets overlap are one stretch. What is said of a stretch is certain as far as it goes: with
+more rows than records some are double or foreign, with fewer some are lost. A row that is lost and another that is
+double in the same stretch are not seen, nor is what a row holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from pylogseg.disk.disk import Disk, Partition
+from pylogseg.env.executor import Advance
+from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.lakehouse.audit_columns import TableColumns
+from pylogseg.lakehouse.audit_result import AuditRange, PartitionAudit
+from pylogseg.lakehouse.audit_runs import NONE, RUN, Offsets, Runs
+from pylogseg.lakehouse.foreign import DataFile, TableFinding, columns_in_file
+from pylogseg.reading.partition import IsolationLevel
+from pylogseg.tables.read_arrow import read_arrow
+
+#: Longer names may be cut in statistics.
+_WHOLE_NAME = 60
+
+
+class Groups(NamedTuple):
+    """What the statistics of a file say of its row groups, as runs of rows that nobody has read."""
+
+    runs: Runs
+    topics: list[str]  #: What the numbers of topics in the runs mean.
+    findings: list[TableFinding]
+    untold: int = 0  #: Rows of which they say too little.
+
+
+def row_groups(item: tuple[int, DataFile], advance: Advance, columns: TableColumns) -> Groups:
+    """Return the row groups of a file."""
+    number, file = item
+    if file.batches is not None:
+        raise RequestError("quick is for files of Parquet, which have statistics: audit without it")
+    try:
+        with file.parquet() as opened:
+            metadata, schema = opened.metadata, opened.schema_arrow
+    except StorageError as error:
+        return Groups(np.empty(0, RUN), [], [TableFinding("unread", str(error), file.path)])
+    findings = [] if file.check is None else list(file.check(metadata, schema))
+    names, constants = columns_in_file(file, columns.only(()), schema)
+    paths = {".".join(path): role for role, path in names.items()}
+    found: list[tuple[int, ...]] = []
+    topics: dict[str, int] = {}
+    untold = at = 0
+    for i in range(metadata.num_row_groups):
+        group = metadata.row_group(i)
+        rows, at = _left(file, at, group.num_rows), at + group.num_rows
+        told = _told(group, paths, constants, columns) if rows else None
+        if told is not None:
+            topic, partition, first, last = told
+            found.append((topics.setdefault(topic, len(topics)), partition, number, 0, 0, rows, first, last))
+        untold += rows if told is None else 0
+    if untold:
+        text = "row groups without statistics of the offset, or of several partitions: audit without quick"
+        findings.append(TableFinding("unread", text, file.path, untold))
+    return Groups(np.array(found, RUN), list(topics), findings, untold)
+
+
+def _left(file: DataFile, first: int, rows: int) -> int:
+    if file.deleted is None:
+        return rows
+    return rows - int(np.diff(np.searchsorted(file.deleted, [first, first + rows]))[0])
+
+
+def _told(
+    group: pq.RowGroupMetaData, paths: dict[str, str], constants: dict[str, Any], columns: TableColumns
+) -> tuple[str, int, int, int] | None:
+    """Topic, partition, first and last offset of a row group; None if its statistics do not tell them."""
+    bounds = {role: (value, value) for role, value in constants.items() if value is not None}
+    for i in range(group.num_columns):
+        column = group.column(i)
+        role = paths.get(column.path_in_schema)
+        if role is None or role in bounds:
+            continue
+        told = column.statistics
+        if told is None or not told.has_min_max or not told.has_null_count or told.null_count:
+            return None
+        bounds[role] = (_plain(told.min), _plain(told.max))
+    for role in ("topic", "partition"):
+        if columns.get(role) is None:
+            bounds[role] = ("", "") if role == "topic" else (NONE, NONE)
+        first, last = bounds.get(role, (0, 1))
+        if first != last or (isinstance(first, str) and len(first) > _WHOLE_NAME):
+            return None
+    if "offset" not in bounds:
+        return None
+    return (str(bounds["topic"][0]), int(bounds["partition"][0]), int(bounds["offset"][0]), int(bounds["offset"][1]))
+
+
+def _plain(value: Any) -> Any:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+@dataclass(frozen=True)
+class Count:
+    """The counts of one partition: its log, the row groups of the table, and what is known of the log."""
+
+    name: str
+    log: Partition | None  #: None if the source has no such log.
+    groups: Runs
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    stable_offset: int = 0
+    is_cleaned: bool = False
+    is_complete: bool = False
+    is_told: bool = True  #: False if rows are somewhere of which nothing is told: what is missing may be among them.
+
+
+class _Stretch(NamedTuple):
+    first_offset: int
+    end_offset: int
+    rows: int
+
+
+def counted(item: Count, advance: Advance) -> PartitionAudit:
+    """Compare the counts of one partition; runs in a thread, or in a task of Spark."""
+    return _PartitionCount(item).found()
+
+
+class _PartitionCount:
+    def __init__(self, item: Count) -> None:
+        self._item = item
+        self._found = PartitionAudit(
+            item.name,
+            rows=int(item.groups["count"].sum()),
+            log_start_offset=item.log_start_offset,
+            end_offset=item.log_end_offset,
+            last_stable_offset=item.stable_offset,
+        )
+
+    @property
+    def _lost(self) -> str:
+        return "lost" if self._item.is_told else "notLookedAt"
+
+    def found(self) -> PartitionAudit:
+        item, found = self._item, self._found
+        stretches = list(_stretches(item.groups))
+        if item.log is None:
+            self._foreign("noPartition", stretches)
+            return found
+        self._count(stretches)
+        at = item.log_start_offset
+        for stretch in stretches:
+            first, end = max(stretch.first_offset, item.log_start_offset), min(stretch.end_offset, item.log_end_offset)
+            if stretch.end_offset <= item.log_start_offset:
+                found.unchecked["belowLogStart"] += stretch.rows
+            elif stretch.first_offset >= item.log_end_offset:
+                self._foreign("beyondEnd", [stretch])
+            else:
+                self._missing(self._lost, at, first)
+                self._compare(_Stretch(first, end, stretch.rows), stretch.first_offset < first)
+            at = max(at, end)
+        behind = self._lost if item.is_complete or not len(item.groups) else "notYet"
+        self._missing(behind, at, item.log_end_offset)
+        return found
+
+    def _compare(self, stretch: _Stretch, is_cut: bool) -> None:
+        """Compare the rows of a stretch with the records of the log in it; `is_cut`: it begins below the log start."""
+        first, end, rows = stretch
+        records = self._records(first, end)
+        if records is None:
+            return
+        found, stable = self._found, self._item.stable_offset
+        if rows > records and end > stable:  # what is not decided yet may be there
+            records = min(rows, records + self._undecided(max(first, stable), end))
+        found.present += min(rows, records)
+        more, whole = rows - records, AuditRange("", "", first, end - 1, abs(rows - records))
+        if more < 0:
+            found.missing[self._lost] -= more
+            found.ranges.append(whole._replace(kind=self._lost))
+        elif more and is_cut:
+            found.unchecked["belowLogStart"] += more
+        elif more and self._item.is_cleaned:
+            found.unchecked["compacted"] += more
+        elif more and rows <= self._undecided(first, end):
+            found.foreign["aborted"] += more
+            found.ranges.append(whole._replace(kind="foreign", reason="aborted"))
+        elif more:
+            found.double += more
+            found.ranges.append(whole._replace(kind="double"))
+
+    def _missing(self, reason: str, first: int, end: int) -> None:
+        if first >= end:
+            return
+        records = self._records(first, end)
+        if records:
+            self._found.missing[reason] += records
+            if reason != "notYet":
+                self._found.ranges.append(AuditRange(reason, "", first, end - 1, records))
+
+    def _foreign(self, reason: str, stretches: Iterable[_Stretch]) -> None:
+        for first, end, rows in stretches:
+            self._found.foreign[reason] += rows
+            self._found.ranges.append(AuditRange("foreign", reason, first, end - 1, rows))
+
+    def _count(self, stretches: Iterable[_Stretch]) -> None:
+        """Count the records below each end of a stretch, in one pass over the headers of batches; up to damage."""
+        first, end = self._item.log_start_offset, self._item.log_end_offset
+        ends = np.array([of for stretch in stretches for of in stretch[:2]], np.int64)
+        self._ends = np.unique(np.concatenate([[first, end], np.clip(ends, first, end)]))
+        self._below = np.zeros(len(self._ends), np.int64)
+        self._known_to = end
+        try:
+            for batch in self._offsets(first, end, "read_committed"):
+                if len(batch):
+                    self._known_to = int(batch[-1]) + 1
+                    self._below += np.searchsorted(batch, self._ends)
+        except CorruptionError:
+            return
+        self._known_to = end
+
+    def _records(self, first: int, end: int) -> int | None:
+        """Return how many records lie between two ends; None if damage does."""
+        if end > self._known_to:
+            self._found.missing["notLookedAt"] += end - first
+            self._found.ranges.append(AuditRange("notLookedAt", "", first, end - 1, end - first))
+            return None
+        below = self._below[np.searchsorted(self._ends, [first, end])]
+        return int(below[1] - below[0])
+
+    def _undecided(self, first: int, end: int) -> int:
+        """Count records, aborted ones among them."""
+        return sum(map(len, self._offsets(first, end, "read_uncommitted")))
+
+    def _offsets(self, first: int, end: int, level: IsolationLevel) -> Iterator[Offsets]:
+        part = self._item.log
+        assert part is not None
+        disk = Disk((), (part,), is_named=True)
+        for batch in read_arrow(disk, offset=(first, end), columns=["offset"], isolation_level=level, check_crc=False):
+            yield batch.column(0).to_numpy()
+
+
+def _stretches(groups: Runs) -> Iterator[_Stretch]:
+    """Yield ranges of offsets that do not overlap, with the rows of all row groups in each."""
+    if not len(groups):
+        return
+    groups = groups[np.argsort(groups["first"], kind="stable")]
+    ends = np.maximum.accumulate(groups["last"]) + 1
+    starts = np.append(0, np.flatnonzero(groups["first"][1:] >= ends[:-1]) + 1)
+    rows = np.add.reduceat(groups["count"], starts)
+    last = np.append(starts[1:], len(groups)) - 1
+    for stretch in zip(groups["first"][starts].tolist(), ends[last].tolist(), rows.tolist(), strict=True):
+        yield _Stretch(*stretch)
