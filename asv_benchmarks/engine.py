@@ -237,8 +237,9 @@ def lookups(bench: Any) -> list[Row]:
     best = bench.against_kafka(ours, None)
     close(log)
     theirs: dict[str, float] = {}
-    for work, count in (("read at", 300_000), ("bytes at", 300_000), ("look-up by time", 100_000)):
-        side = bench.kafka_side("lookup", str(source.folder), work=work)
+    reads = bench.kafka_reads
+    for work, count in (("read at", reads), ("bytes at", reads), ("look-up by time", reads // 3)):
+        side = bench.kafka_side("lookup", str(source.folder), str(reads), work=work)
         if side is not None:
             theirs[work] = min(side() for _ in range(2)) / count * 1e6
     place, read = best["place"] / len(calls) * 1e6, best["read"] / len(calls) * 1e6

@@ -57,4 +57,4 @@ class Kafka:
 
     def write(self, folder: Path, records: int, codec: str) -> None:
         """Make a log in ``folder/bench-0`` by appending 16 KiB batches of 100-byte values as a leader does."""
-        self._run("bench", "write", str(folder), str(records), codec)
+        self._run("bench", "write", str(folder), str(records), codec, "0", "1")
