@@ -176,6 +176,23 @@ def test_the_time_of_a_batch_that_is_too_large_to_look_into(tmp_path: Path) -> N
         assert row["firstTimestamp"] == 1_700_000_000_123
 
 
+def test_the_time_of_a_whole_batch_comes_from_its_header(examples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No codec is loaded for it; a batch that was cleaned is looked into."""
+
+    def decode(*_: object, **__: object) -> None:
+        raise AssertionError("records were decoded")
+
+    monkeypatch.setattr("pylogseg.format.records.decode", decode)
+    segments = list(open_dir(examples).segments)
+    times = [segment_row(segment).first_timestamp for segment in segments if segment.topic.startswith("codec-")]
+    assert [(time or 0) - 1_700_000_000_000 for time in times] == [
+        *(0, 35_000, 0, 26_000, 0, 16_000, 32_000, 0, 28_000, 0, 33_000)
+    ]
+    cleaned = next(segment for segment in segments if segment.topic == "cmp-short")
+    with pytest.raises(AssertionError, match="were decoded"):
+        segment_row(cleaned)
+
+
 def test_segments_that_are_missing_are_named(examples: Path, tmp_path: Path) -> None:
     """By indexes that are left, and by offsets between segments; not what retention or a deletion took."""
     folder = Path(shutil.copytree(examples / "txn-a-0", tmp_path / "kafka" / "txn-a-0"))

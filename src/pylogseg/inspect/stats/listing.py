@@ -15,7 +15,6 @@ from pylogseg.env.filesystem import FileSystem, FileView, LocalFiles
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind
-from pylogseg.format.records import decode
 from pylogseg.reading.removed_segments import open_unless_removed
 from pylogseg.reading.seek import end_offset, headers_from, holds, position_of_offset, time_index
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES, Window, walk
@@ -182,6 +181,10 @@ def _first_timestamp(segment: Segment, view: FileView) -> int | None:
         # Magic 0 has no timestamps; its largest one is -1.
         for row in np.flatnonzero(item.batches.max_timestamp >= 0).tolist():
             batch = item.batches[row : row + 1]
+            if batch.magic[0] == 2 and _tells_first(batch):
+                return _timestamp_of_header(batch)
+            from pylogseg.format.records import decode  # headers suffice for nearly all segments
+
             columns, damage = decode(batch, item.buffer, item.file_position)
             known = columns.timestamp[columns.timestamp >= 0]
             if len(known):
