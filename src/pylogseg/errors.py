@@ -138,6 +138,11 @@ class StorageError(PylogsegError, OSError):
         return (type(self), (self.path, self.operation, self.reason, self.errno))
 
 
+def is_missing(error: BaseException) -> bool:
+    """Check whether an error says that a file or folder is not there (any more)."""
+    return isinstance(error.__cause__, FileNotFoundError)
+
+
 def is_denied(error: BaseException) -> bool:
     """Check whether an error says that this user may not look there; it says nothing about what is there."""
     number = error.errno if isinstance(error, OSError) else None

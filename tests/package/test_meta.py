@@ -72,7 +72,7 @@ EDGES = {
 WALKS = {
     r"reading\.(partition|ranges|logs)": "the scan of records: windows, masks, columns",
     r"inspect\.segment_pass": "the pass of verify, stats and report",
-    r"reading\.(seek|copies|transaction_markers)": "headers alone: places of offsets and times, markers",
+    r"reading\.(seek|copies|transaction_markers|removed_segments)": "headers: places of offsets and times, markers",
     r"tables\.batch_rows|inspect\.dump\..*|server\.skipping": "a batch is a row, a line or a place; none is left out",
     r"inspect\.stats\.listing": "headers of the first and the last batch, of many segments",
     r"inspect\.stats\.tops|inspect\.verify\.partition": "a record of one segment, of which no log is at hand",

@@ -104,12 +104,11 @@ def three_segments(folder):
 
 
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
-@pytest.mark.parametrize("rename", [False, True])
-def test_retention_between_listing_and_opening(tmp_path, isolation_level, rename):
+def test_retention_between_listing_and_opening(tmp_path, isolation_level):
     paths = three_segments(tmp_path / "t-0")
     disk = pylogseg.open_dir(tmp_path / "t-0")
     for path in paths[:2]:
-        path.rename(f"{path}.deleted") if rename else path.unlink()
+        path.unlink()
     for start in ({}, {"timestamp": 1_000_000}):
         reader = pylogseg.read(disk, isolation_level=isolation_level, **start)
         assert [record.offset for record in reader] == [6, 7, 8]
@@ -190,19 +189,61 @@ def test_a_listing_from_before_a_truncation(tmp_path):
     assert [record.offset for record in pylogseg.read(disk, timestamp=1_000_001)] == [1, 2]
 
 
-def test_a_segment_that_vanishes_elsewhere_is_an_error(tmp_path):
-    """Its records may be in another file now, where the cleaner put them; to leave them out would lose them."""
+@pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
+def test_what_is_pending_deletion_is_read(tmp_path, isolation_level):
+    """A broker renames what it deletes, and removes it a minute later: till then nothing is missing."""
+    paths = three_segments(tmp_path / "t-0")
+    disk = pylogseg.open_dir(tmp_path / "t-0")
+    for path in paths[:2]:
+        path.rename(f"{path}.deleted")
+    for start, found in (
+        ({}, list(range(9))),
+        ({"timestamp": 1_000_000}, list(range(9))),
+        ({"offset": 4}, [4, 5, 6, 7, 8]),
+    ):
+        reader = pylogseg.read(disk, isolation_level=isolation_level, **start)
+        assert ([record.offset for record in reader], reader.gaps) == (found, [])
+    (partition,) = disk.partitions
+    assert partition_row(partition).first_timestamp == 1_000_000
+    assert all(segment_row(segment).size > 0 for segment in partition.segments)
+    assert [segment_stats(segment).records for segment in partition.segments] == [3, 3, 3]
+    assert {finding.kind for finding in verify(disk, VerifySummary(Level.INDEXES))} == {"missing-index"}
+
+
+def test_a_segment_that_vanishes_in_the_middle_is_a_gap(tmp_path):
+    """No file has its records: the cleaner found a later one for each of their keys, or somebody deleted it."""
     paths = three_segments(tmp_path / "t-0")
     disk = pylogseg.open_dir(tmp_path / "t-0")
     paths[1].unlink()
-    reader = iter(pylogseg.read(disk))
-    assert [next(reader).offset for _ in range(3)] == [0, 1, 2]
-    with pytest.raises(StorageError, match=f"{paths[1].name}: .*cannot open"):
-        next(reader)
+    reader = pylogseg.read(disk)
+    assert [record.offset for record in reader] == [0, 1, 2, 6, 7, 8]
+    assert [(gap.kind, gap.path, gap.first_offset, gap.next_offset) for gap in reader.gaps] == [
+        (GapKind.REMOVED, str(paths[1]), 3, 6)
+    ]
     for path in (paths[0], paths[2]):
         path.unlink()
     with pytest.raises(StorageError, match=f"{paths[0].name}: .*cannot open"):
         list(pylogseg.read(disk))
+
+
+def test_a_log_that_was_truncated_and_grew_again(tmp_path):
+    """What its new segments have of the offsets of one that is gone is read, in the order of the offsets."""
+    folder = tmp_path / "t-0"
+    paths = three_segments(folder)
+    disk = pylogseg.open_dir(folder)
+    for path in paths[1:]:
+        path.unlink()
+    more = {0: range(5), 5: range(5, 7), 7: range(7, 12)}
+    for base, offsets in more.items():
+        batches = [build.batch_v2([live.record(offset, 5)]) for offset in offsets]
+        (folder / f"{base:020d}.log").write_bytes(b"".join(batches))
+    reader = pylogseg.read(disk)
+    assert ([record.offset for record in reader], reader.gaps) == (list(range(12)), [])
+    paths[0].write_bytes(paths[0].read_bytes()[:-1])  # torn, as while a broker writes
+    for base in (5, 7):
+        (folder / f"{base:020d}.log").unlink()
+    (partition,) = disk.partitions
+    assert [segment_stats(segment).records for segment in partition.segments[1:]] == [1, 0]
 
 
 def test_a_segment_that_the_cleaner_is_replacing_is_waited_for(tmp_path):

@@ -136,7 +136,7 @@ def test_a_log_that_was_truncated(copy):
     expected, tasks = plain(copy), plan(str(copy), parse({}))
     last = segments(copy)[-1]
     last.write_bytes(last.read_bytes()[:-10])
-    with pytest.raises(StorageError, match="offsets 4950 to 4999 of orders-0 are gone: deleted or truncated away"):
+    with pytest.raises(StorageError, match="offsets 4950 to 4999 of orders-0 are gone: removed by the broker"):
         rows_of(tasks, parse({}))
     assert rows_of(tasks, parse({"failOnDataLoss": "false"})) == expected[:-50]
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.disk.disk import Disk, LogDir, Partition, open_dir
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import RequestError, StorageError, is_missing
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import logs_of
 from pylogseg.reading.partition import Chunk
@@ -73,7 +73,7 @@ class FollowedReader:
                 if len(filtered.columns):
                     yield filtered
         except StorageError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
+            if not is_missing(error):
                 raise
             return  # the cleaner replaced the segment: the next poll finds the new one
         # In a preallocated file an incomplete batch may become complete without a change of size.
@@ -89,7 +89,7 @@ class FollowedReader:
         except RequestError:  # an empty folder: all files were moved or deleted
             return
         except StorageError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
+            if is_missing(error):
                 self.is_gone = True
                 return
             raise

@@ -6,6 +6,7 @@ file; local or an fsspec URL.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import os
@@ -32,7 +33,7 @@ from pylogseg.disk.tier.opening import file_system
 from pylogseg.env.filesystem import Entry, FileSystem, FileView, LocalFiles
 from pylogseg.env.garbage import uncollected
 from pylogseg.env.remote import RemoteFiles
-from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, RequestError, StorageError, is_missing
 from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder
 
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from pylogseg.disk.tier.joined import DiskWithTier
 
 _log = logging.getLogger(__name__)
+
+#: A broker renames what retention or the cleaner deletes, and removes it a minute later.
+DELETED = ".deleted"
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,18 @@ class Segment:
         return self.files.split(self.path)[1]
 
     def open(self) -> FileView:
-        """Open the file of batches; if a sealed one is truncated while it is read, that is an error."""
-        return self.files.open(self.path, sealed=not self.is_last)
+        """Open the file of batches, also if it was renamed to `.deleted` since it was listed.
+
+        If a sealed one is truncated while it is read, that is an error.
+        """
+        try:
+            return self.files.open(self.path, sealed=not self.is_last)
+        except StorageError as error:
+            if not is_missing(error):
+                raise
+            with contextlib.suppress(StorageError):
+                return self.files.open(self.path + DELETED, sealed=True)
+            raise
 
     @property
     def is_swapped_in(self) -> bool:
@@ -108,7 +122,7 @@ class Segment:
             return None
 
     def companion(self, kind: FileKind) -> bytes | None:
-        """Return the bytes of an index of this segment; None if there is none (or it was deleted).
+        """Return the bytes of an index of this segment, also if it was renamed to `.deleted`; None if there is none.
 
         Raises
         ------
@@ -117,15 +131,14 @@ class Segment:
         CorruptionError
             If it is too large for an index.
         """
-        path = self.companions.get(kind)
-        if path is None:
-            return None
-        try:
-            return self.files.read_all(path)
-        except StorageError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return None
-            raise
+        listed = self.companions.get(kind)
+        for path in () if listed is None else (listed, listed + DELETED):
+            try:
+                return self.files.read_all(path)
+            except StorageError as error:
+                if not is_missing(error):
+                    raise
+        return None
 
 
 def beside(path: str, kind: FileKind) -> str:
@@ -558,7 +571,7 @@ def _log_dir(
                 raise StorageError(folder, "read", "a link to a folder without any file of a partition")
             partitions.append(_partition(files, folder, settled(files, folder, inside), start))
         except StorageError as error:
-            if isinstance(error.__cause__, FileNotFoundError):  # deleted by the broker since
+            if is_missing(error):  # deleted by the broker since
                 continue
             # One unreadable folder must not fail the others.
             partitions.append(Partition(files, of.topic, of.partition, folder, of.state, (), (), start, error))
@@ -573,7 +586,7 @@ def _log_starts(files: FileSystem, path: str | None, notes: list[str | _UnknownS
     try:
         return dict(parse_offset_checkpoint(files.read_all(path), path))
     except (CorruptionError, StorageError) as error:
-        if not isinstance(error.__cause__, FileNotFoundError):
+        if not is_missing(error):
             notes.append(_UnknownStarts(error))
         return {}
 
@@ -601,7 +614,7 @@ def _with_swap(files: FileSystem, path: str, entries: list[Entry]) -> tuple[list
         try:
             return entries, unfinished_swap([entry.name for entry in entries], end_of)
         except StorageError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
+            if not is_missing(error):
                 raise
         entries = files.list_folder(path)  # a broker has just ended it
     raise StorageError(path, "list", "segments are replaced faster than they can be looked at")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pylogseg.env.filesystem import Entry
-from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, RequestError, StorageError, is_missing
 from pylogseg.format.files.status import parse_partition_metadata
 from pylogseg.format.names import FileKind, PartitionFolder, parse_file_name, parse_partition_folder
 
@@ -79,7 +79,7 @@ def look(folders: Folders, path: str, name: str, entries: Sequence[Entry]) -> Co
         try:
             listed[entry.name] = found = folders.list_folder(inside)
         except StorageError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
+            if not is_missing(error):
                 unreadable[entry.name] = error
             continue
         if holds_partitions(folders, inside, found):

@@ -10,6 +10,7 @@ import errno
 import mmap
 import os
 import stat
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
@@ -246,6 +247,38 @@ class PositionedFile(_Closing):
         if not self._closed:
             self._closed = True
             os.close(self._descriptor)
+
+
+class PartsOfFiles(_Closing):
+    """Ranges of bytes of open files as one file, under the path of the first; it closes them."""
+
+    is_copied = True
+
+    def __init__(self, parts: Sequence[tuple[FileView, int, int]]) -> None:
+        self._parts, self.path = parts, parts[0][0].path
+
+    @property
+    def size(self) -> int:
+        return sum(end - start for _, start, end in self._parts)
+
+    def read(self, position: int, size: int) -> bytes:
+        """Return a copy of bytes."""
+        found = [bytes(view.read(start, end - start)) for view, start, end in self._within(position, position + size)]
+        return found[0] if len(found) == 1 else b"".join(found)
+
+    def drop(self, start: int, end: int) -> None:
+        for view, first, last in self._within(start, end):
+            view.drop(first, last)
+
+    def close(self) -> None:
+        for view, _, _ in self._parts:
+            view.close()
+
+    def _within(self, first: int, last: int) -> Iterator[tuple[FileView, int, int]]:
+        for view, start, end in self._parts:
+            if first < end - start and last > 0:
+                yield view, start + max(first, 0), min(end, start + last)
+            first, last = first - (end - start), last - (end - start)
 
 
 def _read_at(descriptor: int, position: int, size: int) -> bytes:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Set
 from typing import Protocol
 
 from pylogseg.env.storage import Storage, make_folder
-from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, RequestError, StorageError, is_missing
 from pylogseg.format.escape import printable
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.format.files.status import encode_clean_shutdown
@@ -33,7 +33,7 @@ def read_offsets(storage: Storage, path: str) -> dict[Key, int]:
     try:
         data = storage.read_all(path)
     except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
+        if is_missing(error):
             raise
         remedy = (
             "nothing is changed here while it cannot be read; if it stays so, remove the file: then logs are recovered "

@@ -18,8 +18,9 @@ from pylogseg.format.batches import BATCH_DTYPE, BatchTable
 from pylogseg.format.layout import BATCH_HEADER, LOG_OVERHEAD
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
-from pylogseg.reading.ranges import PlannedLogs, Range, UncutRange, Vanished
-from pylogseg.reading.seek import largest_timestamp, position_of_offset
+from pylogseg.reading.positions import position_of_offset
+from pylogseg.reading.ranges import PlannedLogs, Range, UncutRange
+from pylogseg.reading.seek import largest_timestamp
 
 #: Columns that say which log a record lies in: to count by them, headers suffice.
 COUNTED = frozenset(["topic", "partition", "segment"])
@@ -104,7 +105,7 @@ def _rows_of(part: Range, segment: Segment) -> BatchTable | None:
     """The batches of a range, if all are plain ones that lie wholly in it."""
     try:
         opened = segment.open()
-    except (StorageError, Vanished):
+    except StorageError:
         return None
     with opened as view:
         # The end of a sealed segment is looked at too, as by who reads it.
@@ -148,7 +149,7 @@ def up_to_time(piece: UncutRange, until_ms: int) -> UncutRange | None:
     part, segment = piece.range, piece.segment
     try:
         opened = segment.open()
-    except (StorageError, Vanished):
+    except StorageError:
         return piece
     with opened as view:
         first = position_of_offset(segment, view, part.first_offset)

@@ -31,8 +31,8 @@ from pylogseg.format.scratch import Scratch
 from pylogseg.format.words import check_word
 from pylogseg.reading.copies import told_of_copies
 from pylogseg.reading.offset_order import Order
+from pylogseg.reading.positions import position_of_offset
 from pylogseg.reading.removed_segments import open_or_gap, unreadable_gap
-from pylogseg.reading.seek import position_of_offset
 from pylogseg.reading.stable_offset import Tail
 from pylogseg.reading.transaction_markers import Unopened
 from pylogseg.reading.transactions import Transactions, TxnIndexView
@@ -105,7 +105,8 @@ class ReadOptions:
 
     With `skip_unreadable`, bytes that the disk cannot read are a gap even with ``on_corrupt="raise"``, for callers that
     report gaps later. Streams to Arrow are decoded by so many `jobs`. What `continues` a segment, of which others read
-    the beginning, leaves gaps to them that begin below its first offset.
+    the beginning, leaves gaps to them that begin below its first offset. What a broker removed since it was listed is a
+    gap; `on_removed` gets it, and may raise; then so is a log without any file, which else is an error.
     """
 
     isolation_level: IsolationLevel = "read_uncommitted"
@@ -124,6 +125,7 @@ class ReadOptions:
     skip_unreadable: bool = False
     jobs: int = 1
     continues: bool = False
+    on_removed: Callable[[Gap], None] | None = None
 
     def __post_init__(self) -> None:
         check_word("on_corrupt", self.on_corrupt, ("raise", "stop", "skip"))
@@ -299,7 +301,8 @@ class PartitionReader:
         options = self._options
         ends = [end for end in (segment.next_base, self._last + 1) if end is not None and end != OPEN_END]
         self._at = segment  # for messages
-        opened = open_or_gap(segment, self._first, min(ends, default=None))
+        or_log = options.on_removed is not None
+        opened = open_or_gap(segment, self._first, min(ends, default=None), or_log=or_log)
         if isinstance(opened, Gap):
             if self._ends_at(opened):
                 yield None
@@ -462,6 +465,8 @@ class PartitionReader:
 def note(gap: Gap, options: ReadOptions) -> None:
     """Add a gap to those of a reading, and log it: as a warning, if records are lost by it."""
     options.gaps.append(gap)
+    if gap.kind is GapKind.REMOVED and options.on_removed is not None:
+        options.on_removed(gap)
     _log.log(logging.WARNING if gap.is_loss else logging.INFO, "%s", printable(str(gap)))
 
 

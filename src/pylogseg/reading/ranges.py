@@ -1,19 +1,19 @@
-"""Ranges of segments, which tasks read: their records, also from segments that were renamed or merged since."""
+"""Ranges of segments, which tasks read: their records."""
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from pylogseg.disk.disk import Disk, Partition, Segment, beside, open_folder, uploaded_end
-from pylogseg.env.filesystem import FileSystem, FileView, LocalFiles
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.env.filesystem import FileSystem, LocalFiles
+from pylogseg.errors import RequestError, StorageError, is_missing
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.files.index import OffsetIndex
 from pylogseg.format.layout import OFFSET_INDEX_ENTRY
@@ -26,8 +26,6 @@ from pylogseg.reading.transactions import Transactions
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import COPIED_WINDOW_BYTES, SMALL_WINDOW_BYTES, WINDOW_BYTES
 
-#: A broker renames what retention deletes, and removes it a minute later.
-_DELETED = ".deleted"
 _KINDS = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 
@@ -81,43 +79,15 @@ def url_of(files: FileSystem, path: str) -> str:
     return os.path.abspath(path) if isinstance(files, LocalFiles) else files.real(path)
 
 
-class Vanished(Exception):
-    """A segment of the plan is missing, and not pending deletion either."""
-
-
 @dataclass(frozen=True)
 class PlannedSegment(Segment):
     """A segment that was there when the plan was made."""
 
     index: bytes | None = None  #: The entry of its offset index that a range begins at; None: the whole index is read.
 
-    def open(self) -> FileView:
-        """Open the file like `Segment.open`, also if it is pending deletion; `Vanished` if it was deleted."""
-        try:
-            return super().open()
-        except StorageError as error:
-            only_if_missing(error)
-        try:
-            return self.files.open(self.path + _DELETED, sealed=True)
-        except StorageError as error:
-            only_if_missing(error)
-            raise Vanished from error
-
     def companion(self, kind: FileKind) -> bytes | None:
-        """Read a companion like `Segment.companion`, also if it is pending deletion."""
-        if kind is FileKind.OFFSET_INDEX and self.index is not None:
-            return self.index
-        found = super().companion(kind)
-        if found is None and kind in self.companions:
-            removed = replace(self, companions={kind: self.companions[kind] + _DELETED})
-            return super(PlannedSegment, removed).companion(kind)
-        return found
-
-
-def only_if_missing(error: StorageError) -> None:
-    """Raise an error again unless its cause is a missing file."""
-    if not isinstance(error.__cause__, FileNotFoundError):
-        raise error
+        """Read a companion like `Segment.companion`, but the offset index only where no entry is known."""
+        return self.index if kind is FileKind.OFFSET_INDEX and self.index is not None else super().companion(kind)
 
 
 class PlannedLogs:
@@ -164,7 +134,7 @@ class PlannedLogs:
         if found is None:
             log = self._known.get(part.folder) or self.listed(part)
             there = {} if log is None else {segment.base_offset: segment for segment in log.segments}
-            # A segment that vanished still has aborted transactions in its index.
+            # A segment that is gone still has aborted transactions in its index.
             there.setdefault(part.base_offset, self.segments(part)[0])
             segments = [there[base] for base in sorted(there)]
             snapshots = {} if log is None else log.snapshots
@@ -180,7 +150,8 @@ class PlannedLogs:
         except RequestError:
             return None
         except StorageError as error:
-            only_if_missing(error)
+            if not is_missing(error):
+                raise
             return None
         return logs_of(Disk((), disk.partitions))[0] if disk.partitions else None
 
@@ -193,8 +164,8 @@ class RangeReader:
     """Reads the records of one range, in windows as large as it; some chunks may be empty.
 
     The options' `gaps` get the gaps. What a broker removed since the plan was made is one, as for who reads a log
-    without a plan: the cleaner's work is not, since the log as it is now has these offsets elsewhere. `lost` gets the
-    range and each of these gaps, and may raise; then a log without any file has lost them too, and is no error.
+    without a plan. `lost` gets the range and each of these gaps, and may raise; then a log without any file has lost
+    them too, and is no error.
     """
 
     def __init__(
@@ -204,49 +175,26 @@ class RangeReader:
         # windows, threads wait for Python's lock, which costs more than what a larger one loses in the caches.
         window = min(WINDOW_BYTES, part.size + SMALL_WINDOW_BYTES)
         first = window if window < WINDOW_BYTES else COPIED_WINDOW_BYTES
-        self._how = replace(how, window_bytes=window, first_window_bytes=first)
-        self._part, self._logs, self._tell = part, logs, lost
+        on_removed = None if lost is None else functools.partial(lost, part)
+        self._how = replace(how, window_bytes=window, first_window_bytes=first, on_removed=on_removed)
+        self._part, self._logs = part, logs
 
     def __iter__(self) -> Iterator[Chunk]:
         part, how, logs = self._part, self._how, self._logs
-        seen, transactions = part.first_offset, logs.transactions(part)
-        try:
-            for chunk in PartitionReader(
-                logs.segments(part), part.first_offset, part.end_offset, how, transactions=transactions
-            ):
-                if len(chunk.columns):
-                    seen = int(chunk.columns.offset[-1]) + 1
-                yield chunk
-        except Vanished:
-            # Retention or the cleaner removed the segment. Other segments may have its offsets now.
-            yield from self._as_it_is()
+        seen, transactions, before = part.first_offset, logs.transactions(part), len(how.gaps)
+        for chunk in PartitionReader(
+            logs.segments(part), part.first_offset, part.end_offset, how, transactions=transactions
+        ):
+            if len(chunk.columns):
+                seen = int(chunk.columns.offset[-1]) + 1
+            yield chunk
+        if any(gap.kind is GapKind.REMOVED for gap in how.gaps[before:]):
             return
         is_last_of_segment = part.end_offset == part.next_offset or part.first_offset >= part.end_offset
         if is_last_of_segment and how.on_corrupt != "skip":
             self._check_tail()
-        if part.next_offset < 0 and seen < part.end_offset and not any(gap.is_damage for gap in how.gaps):
-            self._check_end(self._logs.listed(part))
-
-    def _as_it_is(self) -> Iterator[Chunk]:
-        part, how = self._part, self._how
-        log = self._logs.listed(part)
-        if log is None and self._tell is None:
-            yield from PartitionReader([_unplanned(self._segment)], part.first_offset, part.end_offset, how)
-            return
-        segments = [] if log is None else log.segments
-        start = segments[0].base_offset if segments else part.end_offset
-        if start > part.first_offset:
-            self._lost(part.first_offset, start)
-        if start < part.end_offset:
-            transactions, before = self._logs.transactions(part), len(how.gaps)
-            first = max(start, part.first_offset)
-            yield from PartitionReader(segments, first, part.end_offset, how, transactions=transactions)
-            lost = [gap for gap in how.gaps[before:] if gap.is_loss]
-            for gap in lost:
-                if gap.kind is GapKind.REMOVED and self._tell is not None:
-                    self._tell(part, gap)
-            if not lost:
-                self._check_end(log)
+        if seen < part.end_offset and not any(gap.is_damage for gap in how.gaps):
+            self._check_end()
 
     def _check_tail(self) -> None:
         """Check for damage between the last offset of a segment and the end of its file, like a reader of the log."""
@@ -255,32 +203,29 @@ class RangeReader:
         )
         # From the last offset on: a batch with a wrong offset counts as before the next segment's first one.
         segments = self._logs.segments(self._part._replace(entry_offset=-1))
-        reader = PartitionReader(segments, self._part.end_offset - 1, OPEN_END, how)
-        with contextlib.suppress(Vanished):
-            for _ in reader:
-                pass
+        for _ in PartitionReader(segments, self._part.end_offset - 1, OPEN_END, how):
+            pass
         for gap in how.gaps:
             if gap.is_damage and self._how.on_corrupt == "raise":
                 raise gap.as_error()
         self._how.gaps += how.gaps
 
-    def _check_end(self, log: LogFiles | None) -> None:
+    def _check_end(self) -> None:
         """Check for a truncation by a follower, if a log had fewer records than planned."""
+        part = self._part
+        (segment,) = self._logs.segments(part)
+        if part.next_offset >= 0 and _is_there(segment):
+            return
+        log = self._logs.listed(part)
         end = 0 if log is None else end_offset(log.segments)
-        if end < self._part.end_offset:
-            self._lost(max(end, self._part.first_offset), self._part.end_offset)
-
-    @property
-    def _segment(self) -> Segment:
-        return self._logs.segments(self._part)[0]
-
-    def _lost(self, first: int, end: int) -> None:
-        gap = removed_gap(self._segment, first, min(end, self._part.end_offset))
-        note(gap, self._how)
-        if self._tell is not None:
-            self._tell(self._part, gap)
+        if end < part.end_offset:
+            note(removed_gap(segment, max(end, part.first_offset), part.end_offset), self._how)
 
 
-def _unplanned(segment: Segment) -> Segment:
-    """Return a segment of a plan as one of a listing."""
-    return Segment(**{each.name: getattr(segment, each.name) for each in fields(Segment)})
+def _is_there(segment: Segment) -> bool:
+    """Check whether a segment's file still has its name."""
+    try:
+        segment.files.stat(segment.path)
+    except StorageError as error:
+        return not is_missing(error)
+    return True

@@ -16,8 +16,8 @@ from pylogseg.format.messages.control import control_kinds
 from pylogseg.format.names import parse_file_name
 from pylogseg.format.records import decode
 from pylogseg.reading.offset_order import Order
+from pylogseg.reading.positions import position_of_offset
 from pylogseg.reading.removed_segments import open_unless_removed
-from pylogseg.reading.seek import position_of_offset
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window, walk
 

@@ -28,7 +28,7 @@ from pylogseg.inspect.stats.tops import Tops
 from pylogseg.inspect.verify.findings import Level, of_failure, of_gap
 from pylogseg.inspect.verify.segment import SegmentCheck
 from pylogseg.inspect.verify.segment_report import SegmentReport
-from pylogseg.reading.header_reader import are_plain, header_table, read_headers
+from pylogseg.reading.header_reader import are_plain, header_table, read_headers, tells_headers
 from pylogseg.reading.partition import Throttle
 from pylogseg.reading.removed_segments import open_unless_removed, removed_gap
 from pylogseg.reporting.series import Grown, SeriesCount
@@ -164,6 +164,8 @@ def _scan(task: Task, advance: Advance, throttle: Throttle | None) -> SegmentSca
 
 def _headers(segment: Segment, view: FileView, most: int) -> _Found | None:
     """Return headers of a segment; None if it has to be read whole."""
+    if not tells_headers(view):
+        return None
     rows, position = _read(view, 0, most)
     if position >= view.size:
         return _Found(BatchTable(rows), None, position) if are_plain(rows, segment) else None

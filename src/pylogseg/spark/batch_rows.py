@@ -10,8 +10,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from pylogseg.disk import columns
-from pylogseg.reading.ranges import Range, Task, Vanished
-from pylogseg.reading.removed_segments import removed_gap
+from pylogseg.reading.ranges import Range, Task
+from pylogseg.reading.removed_segments import open_unless_removed, removed_gap
 from pylogseg.spark.options import TO_LATEST, SourceOptions
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import on_loss, planned_logs
@@ -48,9 +48,8 @@ def _read_batches(
         begins = part.first_offset == first
         ends = part.end_offset == part.next_offset or (to_log_end and part.next_offset < 0 and part.end_offset == end)
         segment = logs.segments(part)[0]
-        try:
-            view = segment.open()
-        except Vanished:
+        view = open_unless_removed(segment, or_log=True)
+        if view is None:
             gap = removed_gap(segment, part.first_offset, part.end_offset)
             lost(part, gap)
             yield of_gap(segment, gap)

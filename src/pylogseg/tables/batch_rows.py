@@ -14,7 +14,7 @@ from pylogseg.format.batches import CODEC_NAMES, BatchTable
 from pylogseg.format.escape import readable
 from pylogseg.reading.header_reader import plain_batches
 from pylogseg.reading.partition import OPEN_END
-from pylogseg.reading.seek import position_of_offset
+from pylogseg.reading.positions import position_of_offset
 from pylogseg.tables.rows import arrow_schema, record_batch
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import walk

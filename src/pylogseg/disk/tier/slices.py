@@ -16,7 +16,7 @@ from pylogseg.disk.lineage.parts import LeftKind, LeftOut, LogRange, assemble, l
 from pylogseg.disk.tier.layouts import MANIFEST_THREADS, base_at, cut_at, end_offset_of, leaders_within, proved_end_of
 from pylogseg.disk.tier.manifest import UploadedSegment
 from pylogseg.disk.tier.uploads import AivenUpload, BrokenUpload, FileUpload, Upload
-from pylogseg.env.filesystem import FileView
+from pylogseg.env.filesystem import FileView, PartsOfFiles
 from pylogseg.errors import PylogsegError
 from pylogseg.format.files.checkpoint import EpochEntry, parse_leader_epochs
 from pylogseg.format.files.index import OffsetIndex, TimeIndex, encode_offset_index, encode_time_index
@@ -70,7 +70,7 @@ class TierSegment:
     def open(self) -> FileView:
         """Open the bytes of the segment."""
         view = self.upload.open()
-        return view if self.starts_whole and self.ends_whole else PartOfView(view, *self.place)
+        return view if self.starts_whole and self.ends_whole else PartsOfFiles([(view, *self.place)])
 
     @cached_property
     def small_files(self) -> dict[FileKind, int]:
@@ -109,36 +109,6 @@ class TierSegment:
         # An entry of an append (brokers before 3.9.1) that goes on behind the part names an offset behind it.
         kept = (positions > start) & (positions < end) & (index.offsets < self.end_offset)
         return encode_offset_index(self.first_offset, index.offsets[kept], positions[kept] - start)
-
-
-class PartOfView:
-    """A range of bytes of a file, as a `FileView`."""
-
-    is_copied = True
-
-    def __init__(self, view: FileView, start: int, end: int) -> None:
-        self._view, self._start, self._end = view, start, end
-        self.path = view.path
-
-    @property
-    def size(self) -> int:
-        return self._end - self._start
-
-    def read(self, position: int, size: int) -> bytes:
-        """Return a copy of bytes."""
-        return bytes(self._view.read(self._start + position, max(0, min(size, self.size - position))))
-
-    def drop(self, start: int, end: int) -> None:
-        self._view.drop(self._start + start, self._start + end)
-
-    def close(self) -> None:
-        self._view.close()
-
-    def __enter__(self) -> PartOfView:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 class TieredLog(NamedTuple):

@@ -13,7 +13,7 @@ from pylogseg.disk.tier.keys import KeyRing, NoKey, NotOpened
 from pylogseg.disk.tier.manifest import FixedChunks, Manifest, UploadedSegment
 from pylogseg.env.filesystem import FileSystem, FileView, LocalFiles
 from pylogseg.env.remote import RemoteFiles, remote_files
-from pylogseg.errors import CorruptionError, MissingKeyError, PylogsegError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, MissingKeyError, PylogsegError, RequestError, StorageError, is_missing
 from pylogseg.format.names import FileKind
 
 #: Ranges of plain objects in a store are fetched in pieces of this size.
@@ -91,11 +91,6 @@ class Objects:
     def name(self, path: str) -> str:
         """Return the name of an object in messages: a path, or a URL."""
         return path if self.is_local else self.files.real(path)
-
-
-def is_missing(error: StorageError) -> bool:
-    """Check whether an object is not there."""
-    return isinstance(error.__cause__, FileNotFoundError)
 
 
 class Upload(Protocol):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.env.filesystem import FileSystem, FileView
-from pylogseg.errors import StorageError
+from pylogseg.errors import StorageError, is_missing
 from pylogseg.format.batches import joined_rows, scan
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
@@ -176,7 +176,7 @@ def _offset_index_bytes(files: FileSystem, path: str) -> bytes:
     try:
         return files.read_all(path)
     except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError):  # the tool would create the file, and fail at its size
+        if is_missing(error):  # the tool would create the file, and fail at its size
             raise KafkaFailure("java.lang.IllegalArgumentException", "Invalid max index size: -1") from error
         raise
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 
 from pylogseg import _codec
 from pylogseg.disk.tier.opening import file_system
-from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.errors import CorruptionError, StorageError, is_missing
 from pylogseg.format.files.snapshot import ProducerEntry, parse_snapshot
 from pylogseg.format.files.txnindex import TxnIndex
 from pylogseg.format.layout import SNAPSHOT_HEADER
@@ -73,7 +73,7 @@ def _dump_file(
         else:
             complain(f"Ignoring unknown file {shown}")
     except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
+        if is_missing(error):
             raise KafkaFailure("java.nio.file.NoSuchFileException", error.path) from error
         raise
     finally:

@@ -15,8 +15,9 @@ from pylogseg.env.filesystem import FileSystem, FileView, LocalFiles
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.names import FileKind
+from pylogseg.reading.positions import position_of_offset
 from pylogseg.reading.removed_segments import open_unless_removed
-from pylogseg.reading.seek import end_offset, headers_from, holds, position_of_offset, time_index
+from pylogseg.reading.seek import end_offset, headers_from, holds, time_index
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES, Window, walk
 
 

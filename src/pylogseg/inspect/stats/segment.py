@@ -24,8 +24,8 @@ from pylogseg.inspect.stats.sketch import Distinct, Histogram, hash_each
 from pylogseg.inspect.stats.tops import Tops
 from pylogseg.reading.offset_order import Order
 from pylogseg.reading.partition import Throttle, of_segment, records_gap
+from pylogseg.reading.positions import position_of_offset
 from pylogseg.reading.removed_segments import removed_gap, unreadable_gap
-from pylogseg.reading.seek import position_of_offset
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window
 

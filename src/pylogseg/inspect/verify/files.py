@@ -9,7 +9,7 @@ from typing import Any
 
 from pylogseg.disk.disk import LogDir, OtherFile, Partition, Segment
 from pylogseg.env.filesystem import FileSystem
-from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.errors import CorruptionError, StorageError, is_missing
 from pylogseg.format.control import ControlKind
 from pylogseg.format.files.checkpoint import EpochEntry, parse_leader_epochs, parse_offset_checkpoint
 from pylogseg.format.files.properties import parse_meta_properties
@@ -89,7 +89,7 @@ def _parsed(files: FileSystem, path: str, kind: str, parse: Callable[[Any, str],
     except CorruptionError as error:
         return None, [of_error(kind, error)]
     except StorageError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
+        if is_missing(error):
             return None, []
         return None, [of_failure(error)]
 
@@ -159,7 +159,7 @@ def _bootstrap(log_dir: LogDir, path: str) -> Iterator[Finding]:
     try:
         segment = Segment(log_dir.files, path, 0, log_dir.files.stat(path).size, 0, False)
     except StorageError as error:
-        if not isinstance(error.__cause__, FileNotFoundError):
+        if not is_missing(error):
             yield of_failure(error)
         return
     report = verify_segment(segment, Level.RECORDS)

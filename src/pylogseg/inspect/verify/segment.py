@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.disk.disk import Segment
+from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, Slice
@@ -21,7 +22,7 @@ from pylogseg.inspect.verify.records import RecordsCheck
 from pylogseg.inspect.verify.segment_report import MAX_MISSING, SegmentReport
 from pylogseg.reading.header_reader import plain_batches
 from pylogseg.reading.partition import OPEN_END
-from pylogseg.reading.removed_segments import open_unless_removed, removed_gap
+from pylogseg.reading.removed_segments import Replaced, open_unless_removed, removed_gap
 from pylogseg.walker.base_offsets import Judged, judge
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import Window
@@ -125,6 +126,13 @@ class SegmentCheck(Visitor):
         report.first_offset = report.next_offset = self._segment.base_offset
         report.end_gap = removed_gap(self._segment, 0, self._segment.next_base)
         report.findings = [of_gap(report.end_gap)]
+
+    def start(self, view: FileView) -> int:
+        """Begin with the first batch; without indexes, where they are not of these bytes alone."""
+        if isinstance(view, Replaced):
+            self._indexes, self._transactions, self._producers = [], None, None
+            self._report.findings.clear()
+        return 0
 
     def finish(self, end_position: int) -> None:
         """Conclude: what is known only at the end of the segment."""
