@@ -17,22 +17,15 @@ from helpers.depth import draws
 from helpers.golden import GOLDEN, Decoded, unpack
 from helpers.kafka_storage import Kafka
 from helpers.listings import shuffle
+from helpers.scratch import memory
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).resolve().parent
-MEMORY = Path("/dev/shm")
-
-
-def is_roomy(folder: Path) -> bool:
-    """Whether tests may have their folders there: a container gives 64 MB, or runs no program that lies in it."""
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        return False
-    return shutil.disk_usage(folder).free >= 4 << 30 and not os.statvfs(folder).f_flag & os.ST_NOEXEC
 
 
 # Files of tests are small, many and short-lived: a disk takes half of the time, and each `fsync` waits for it.
-if not {"TMPDIR", "PYTEST_DEBUG_TEMPROOT"} & os.environ.keys() and is_roomy(MEMORY):
-    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(MEMORY)
+if folder := memory():
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
 
 # A folder goes when its test has passed, and no other gets its path: what a process knows of one would be wrong there.
 _make = pytest.TempPathFactory.mktemp

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from helpers import forked
 from helpers.golden import GOLDEN, unpack
+from helpers.scratch import memory
 
 from pylogseg.disk.columns import STATS, TABLES, markdown
 
@@ -102,7 +103,7 @@ def workplace(folder: Path) -> Path:
 @functools.cache
 def _written(name: str) -> tempfile.TemporaryDirectory[str]:
     """The disk that a program of the examples writes."""
-    scratch = tempfile.TemporaryDirectory()
+    scratch = tempfile.TemporaryDirectory(dir=memory())
     runpy.run_path(str(ROOT / "examples" / f"{name}.py"))["write"](Path(scratch.name))
     return scratch
 
@@ -158,9 +159,10 @@ def kitchen(folder: Path) -> Iterator[Path]:
 
 @functools.cache
 def _unpacked() -> tempfile.TemporaryDirectory[str]:
-    scratch = tempfile.TemporaryDirectory()
+    scratch = tempfile.TemporaryDirectory(dir=memory())
     archives = [GOLDEN / "broker-4.3" / f"{name}.tar.xz" for name in ("compact-2-before", "damage")]
-    unpack(archives, Path(scratch.name) / "golden")
+    folders = ("compact-2-before/data1", "damage/intact/in", "damage/bit-second/in")
+    unpack(archives, Path(scratch.name) / "golden", tuple(f"broker-4.3/{folder}/" for folder in folders))
     return scratch
 
 
@@ -279,14 +281,14 @@ def cooked() -> str:
     """The operator's guide with what its commands print now."""
     head, *sections = re.split(r"^(?=###? )", RECIPES.read_text(encoding="utf-8"), flags=re.MULTILINE)
     for section in sections:
-        with tempfile.TemporaryDirectory() as folder, kitchen(Path(folder)) as root:
+        with tempfile.TemporaryDirectory(dir=memory()) as folder, kitchen(Path(folder)) as root:
             head += refreshed(section, root, all_of_them=True)
     return head
 
 
 def main() -> None:
     """Bring all pages up to date."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=memory()) as folder:
         root = workplace(Path(folder))
         for page in PAGES:
             text = cooked() if page == RECIPES else updated(page, root)

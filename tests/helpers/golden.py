@@ -15,16 +15,17 @@ from typing import Any
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
 
-def unpack(archives: Iterable[Path], target: Path) -> None:
-    """Unpack ``archives`` over each other into ``target``, which appears whole or not at all."""
+def unpack(archives: Iterable[Path], target: Path, only: tuple[str, ...] = ("",)) -> None:
+    """Unpack ``archives`` over each other into ``target``, which appears whole or not at all; ``only`` some folders."""
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{target.name}.", dir=target.parent))
     for path in archives:
         with tarfile.open(path) as archive:
+            chosen = [each for each in archive if each.name.startswith(only)]
             if hasattr(tarfile, "data_filter"):
-                archive.extractall(scratch, filter="data")
+                archive.extractall(scratch, chosen, filter="data")
             else:
-                archive.extractall(scratch)  # our own archives, checked by SHA256SUMS
+                archive.extractall(scratch, chosen)  # our own archives, checked by SHA256SUMS
     try:
         scratch.rename(target)
     except OSError:  # another run was faster
