@@ -30,6 +30,17 @@ def order(number: int) -> bytes:
     return b"\0\0\0\0\7" + varint(number) + who + varint(number % 2) + much
 
 
+def append_later_orders(root: Path, count: int) -> None:
+    """Append orders of a later schema, 8, which has a field more; to the partition that `write_orders` has written."""
+    note = {"name": "note", "type": ["null", "string"], "default": None}
+    (root / "schemas" / "8.avsc").write_text(json.dumps({**ORDER, "fields": [*ORDER["fields"], note]}))
+    with pylogseg.open_log(root / "orders-0") as log:
+        numbers = range(log.log_end_offset, log.log_end_offset + count)
+        values = [b"\0\0\0\0\10" + order(n)[5:] + b"\2" + varint(4) + b"note" for n in numbers]
+        times = pa.array([1000 * n for n in numbers], pa.timestamp("ms", "UTC"))
+        log.append(pa.table({"timestamp": times, "value": pa.array(values, pa.binary())}))
+
+
 def bad(number: int) -> bool:
     """Whether the value of a number does not decode."""
     return number % 100 == 13

@@ -19,7 +19,7 @@ from helpers import lake_tables
 from helpers.depth import IS_DEEP
 from helpers.lake_tables import FORMATS, consumed, has_format, log_rows, name_of, plain, rows_of, told
 from helpers.shell import pylogseg as shell
-from helpers.typed_logs import write_orders
+from helpers.typed_logs import append_later_orders, write_orders
 
 import pylogseg
 from pylogseg.errors import CorruptionError, IncompleteError, RequestError, StorageError
@@ -224,6 +224,44 @@ def test_what_does_not_decode_is_a_dead_letter(tmp_path: Path, kind: str) -> Non
     assert all("not enough" in row or "frame" in row for row in rows_of(f"{table}~dlq").column("error").to_pylist())
     found = pylogseg.audit(data, table)
     assert (found.is_right, found.partitions[0].present, found.partitions[0].missing["deadLetters"]) == (True, 495, 5)
+
+
+def test_a_schema_that_grows_does_so_in_the_commit_of_its_rows(tmp_path: Path, kind: str) -> None:
+    data, table = write_orders(tmp_path / "data", 200), name_of(kind, tmp_path / "out", "orders")
+    how = {"decoding": "value", "registry": data / "schemas"}
+    pylogseg.lake(data, table, **how)
+    append_later_orders(data, 20)
+    how["schema"] = 8
+    (done,) = pylogseg.lake(data, table, commit_bytes=1_000, file_bytes=500, **how)
+    assert (done.records, done.dead_letters) == (20, 0)
+    assert pylogseg.lake(data, table, **how)[0].commits == 0
+    read = pylogseg.read_arrow(data, "orders", **how).read_all()
+    rows = [row for row in read.column("value").to_pylist() if row is not None]
+    assert [row["note"] for row in rows] == [None] * 198 + ["note"] * 20
+    written = rows_of(table).column("value").to_pylist()
+    assert [(row["id"], row["note"]) for row in written] == [(row["id"], row["note"]) for row in rows]
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        newest = DeltaTable(table.removeprefix("delta:")).history(1)[0]
+        assert newest["pylogseg.ledger"]
+    if kind == "iceberg":
+        theirs = lake_tables.catalog_of(tmp_path / "out").load_table(("kafka", "orders"))
+        assert [each.schema_id for each in theirs.snapshots()][-2:] == [0, 1]
+        assert len(theirs.metadata.metadata_log) == len(theirs.snapshots())  # no commit without rows but the first
+    audit = pylogseg.audit(data, table)
+    assert (audit.is_right, audit.partitions[0].present) == (True, 218)
+    append_later_orders(data, 5)
+    pylogseg.lake(data, table, **{**how, "schema": 7})  # the table keeps what these rows have not
+    assert [row["note"] for row in rows_of(table).column("value").to_pylist()[-6:]] == ["note", *[None] * 5]
+
+
+def test_a_type_that_does_not_fit_is_refused(tmp_path: Path, kind: str) -> None:
+    data, table = write_orders(tmp_path / "data", 100), name_of(kind, tmp_path / "out", "orders")
+    pylogseg.lake(data, table, decoding="value", registry=data / "schemas")
+    write_orders(data, 10)
+    with pytest.raises(RequestError, match=r"column value is struct<.*, and rows have binary: write another table"):
+        pylogseg.lake(data, table)
 
 
 def test_a_commit_whose_answer_is_lost_is_not_made_again(

@@ -12,19 +12,21 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Covered, Ledger
-from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Offsets, differences, offsets_of
+from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Offsets, is_same, offsets_of, widened
 
 #: The column that the table is partitioned by: Delta has no partitions by an expression.
 DATE = "date"
 _LOOK_BACK = 50
 _FIRST_DAY = (datetime.date.min - datetime.date(1970, 1, 1)).days
 _LAST_DAY = (datetime.date.max - datetime.date(1970, 1, 1)).days
+#: A filter that no partition passes.
+_NOWHERE = [(DATE, "=", "1970-01-01"), (DATE, "=", "1970-01-02")]
 _NO_DAY = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -34,6 +36,8 @@ class DeltaSink:
     def __init__(self, path: str) -> None:
         self._path = os.path.abspath(path)
         self._table: Any = None
+        self._columns: pa.Schema | None = None  # that the next commit gives it
+        self._had: Any = None  # columns, in place of those
 
     @property
     def name(self) -> str:
@@ -103,11 +107,12 @@ class DeltaSink:
         table = self._table
         if is_new and TOPIC_ID not in table.metadata().configuration:
             raise RequestError(f"{self.name}: somebody else made this table: write another one")
-        found = differences(pa.schema(table.schema().to_arrow()), schema)
-        if found or table.metadata().partition_columns != [DATE]:
-            why = "; ".join(found) or f"it is not partitioned by {DATE}"
-            raise RequestError(f"{self.name}: {why}: write another table")
-        return FilePlace(self.folder, schema, _folder_of)
+        if table.metadata().partition_columns != [DATE]:
+            raise RequestError(f"{self.name}: it is not partitioned by {DATE}: write another table")
+        have = pa.schema(table.schema().to_arrow())
+        columns, files = widened(have, schema, widens=False, table=self.name)
+        self._columns, self._had = None if is_same(have, columns) else columns, table.schema()
+        return FilePlace(self.folder, files, _folder_of)
 
     def commit(self, files: Sequence[NewFile], ledger: Ledger) -> None:
         """See `Sink`."""
@@ -119,12 +124,17 @@ class DeltaSink:
                 transactions.append(Transaction(application, extent.next_offset))
                 if extent.epoch >= 0:
                     transactions.append(Transaction(_application(ledger.topic_id, number, "epoch"), extent.epoch))
+        if self._columns is not None and table.schema() != self._had:
+            raise ConflictError(f"{self.name}: somebody has changed its columns")
+        # Of an append the library leaves the columns as they are. An overwrite of no partition changes nothing else.
+        columns = None if self._columns is None else Schema.from_arrow(self._columns)
         try:
             table.create_write_transaction(
                 [self._action(each) for each in files],
-                "append",
-                table.schema(),
+                "append" if columns is None else "overwrite",
+                columns or table.schema(),
                 [DATE],
+                None if columns is None else _NOWHERE,
                 # No retry: another commit may be that of a run like this one, and rows do not conflict.
                 commit_properties=CommitProperties({LEDGER: ledger.text}, 0, transactions),
                 post_commithook_properties=PostCommitHookProperties(create_checkpoint=True),
@@ -133,6 +143,7 @@ class DeltaSink:
             raise ConflictError(f"{self.name}: {error}") from error
         # Not the newest: a commit of others that has followed since is one that the next of ours must not pass over.
         table.load_as_version(table.version() + 1)
+        self._columns = None
 
     def _action(self, file: NewFile) -> AddAction:
         day = _date_of(file.day)

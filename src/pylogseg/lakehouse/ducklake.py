@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.ledger import Ledger
-from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Offsets, differences, offsets_of
+from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Offsets, offsets_of, plain_type, widened
 
 #: A table of the catalog that has a row for each table: its ledger. DuckLake commits to several tables at once.
 _LEDGERS = "pylogseg_ledgers"
@@ -29,6 +29,7 @@ class DuckLakeSink:
         self._data = Path(f"{self._file}.files")
         self._connection: Any = None
         self._before = ""
+        self._changes: list[str] = []  # of columns, with the next commit
 
     @property
     def name(self) -> str:
@@ -43,6 +44,11 @@ class DuckLakeSink:
     def _run(self, statement: str, *values: Any) -> Any:
         with held_back():
             return self._connection.execute(statement, list(values))
+
+    def _rows(self, statement: str, *values: Any) -> list[Any]:
+        """All rows, since a result that is not read to its end keeps a lock on a catalog in SQLite."""
+        found: list[Any] = self._run(statement, *values).fetchall()
+        return found
 
     def _attach(self) -> None:
         os.makedirs(os.path.dirname(self._file), exist_ok=True)
@@ -69,11 +75,14 @@ class DuckLakeSink:
         if self._connection is None:
             self._attach()
         self._rollback()
-        self._before = ""
-        if not self._has(_LEDGERS):
-            return None
-        row = self._run(f"select ledger from lake.{_LEDGERS} where name = ?", self._table).fetchone()
-        self._before = "" if row is None else row[0]
+        try:
+            has = self._has(_LEDGERS)
+            rows = self._rows(f"select ledger from lake.{_LEDGERS} where name = ?", self._table) if has else []
+        except duckdb.Error as error:
+            if not _is_conflict(error):
+                raise
+            raise ConflictError(f"{self.name}: {error}") from error
+        self._before = rows[0][0] if rows else ""
         return Ledger.parse(self._before, self.name) if self._before else None
 
     def _rollback(self) -> None:
@@ -81,8 +90,7 @@ class DuckLakeSink:
             self._run("rollback")
 
     def _has(self, table: str) -> bool:
-        found = self._run("select 1 from duckdb_tables() where database_name = 'lake' and table_name = ?", table)
-        return found.fetchone() is not None
+        return bool(self._rows("select 1 from duckdb_tables() where database_name = 'lake' and table_name = ?", table))
 
     @property
     def is_there(self) -> bool:
@@ -93,15 +101,37 @@ class DuckLakeSink:
         """See `Sink`."""
         if not self._has_ledger():
             raise RequestError(f"{self.name}: somebody else made this table: write another one")
-        found = differences(self._run(f"from lake.{_quoted(self._table)} limit 0").to_arrow_table().schema, schema)
-        if found:
-            raise RequestError(f"{self.name}: {'; '.join(found)}: write another table")
-        return FilePlace(self.folder, schema, _folder_of)
+        have = self._run(f"from lake.{_quoted(self._table)} limit 0").to_arrow_table().schema
+        columns, files = widened(have, schema, widens=False, table=self.name)
+        self._changes = list(self._added(have, columns, ""))
+        return FilePlace(self.folder, files, _folder_of)
+
+    def _added(self, have: Iterable[pa.Field], want: Iterable[pa.Field], above: str) -> Iterator[str]:
+        """Statements that add columns, and fields of columns."""
+        there = {field.name: field.type for field in have}
+        for field in want:
+            name, kind = f"{above}{_quoted(field.name)}", there.get(field.name)
+            if kind is None:
+                yield f"alter table lake.{_quoted(self._table)} add column {name} {self._type(field)}"
+            elif pa.types.is_struct(kind):
+                yield from self._added(kind, field.type, f"{name}.")
+            elif plain_type(kind) != plain_type(field.type):
+                raise RequestError(
+                    f"{self.name}: column {name} has new fields inside a list or map: write another table"
+                )
+
+    def _type(self, field: pa.Field) -> str:
+        """The name of a type in SQL."""
+        self._connection.register("columns_of_rows", pa.schema([field]).empty_table())
+        try:
+            return str(self._rows("describe columns_of_rows")[0][1])
+        finally:
+            self._connection.unregister("columns_of_rows")
 
     def _has_ledger(self) -> bool:
         if not self._has(_LEDGERS):
             return False
-        return self._run(f"select 1 from lake.{_LEDGERS} where name = ?", self._table).fetchone() is not None
+        return bool(self._rows(f"select 1 from lake.{_LEDGERS} where name = ?", self._table))
 
     def make(self, schema: pa.Schema, ledger: Ledger) -> None:
         """See `Sink`."""
@@ -125,13 +155,13 @@ class DuckLakeSink:
         """See `Sink`."""
         try:
             self._run("begin")
-            gone = self._run(
-                f"delete from lake.{_LEDGERS} where name = ? and ledger = ?", self._table, self._before
-            ).fetchone()
-            if gone is None or gone[0] != 1:
+            gone = self._rows(f"delete from lake.{_LEDGERS} where name = ? and ledger = ?", self._table, self._before)
+            if gone != [(1,)]:
                 self._run("rollback")
                 raise ConflictError(f"{self.name}: its ledger has changed")
             self._run(f"insert into lake.{_LEDGERS} values (?, ?)", self._table, ledger.text)
+            for change in self._changes:
+                self._run(change)
             for file in files:
                 self._run("call ducklake_add_data_files('lake', ?, ?)", self._table, str(file.path))
             extra = json.dumps({"pylogseg": ledger.commit})
@@ -142,7 +172,7 @@ class DuckLakeSink:
             if not _is_conflict(error):
                 raise
             raise ConflictError(f"{self.name}: {error}") from error
-        self._before = ledger.text
+        self._before, self._changes = ledger.text, []
 
     def offsets(self, first: dict[int, int]) -> Offsets:
         """See `Sink`."""
@@ -152,7 +182,7 @@ class DuckLakeSink:
 
     def files(self) -> Collection[Path]:
         """See `Sink`: those of all snapshots."""
-        rows = self._run("select path, path_is_relative from __ducklake_metadata_lake.ducklake_data_file").fetchall()
+        rows = self._rows("select path, path_is_relative from __ducklake_metadata_lake.ducklake_data_file")
         return {self.folder / path if relative else Path(path) for path, relative in rows}
 
 

@@ -29,7 +29,7 @@ from pyiceberg.typedef import Record
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Ledger
 from pylogseg.lakehouse.names import CATALOG_OF_FOLDER, TableName, catalog_of_folder
-from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Offsets, differences, is_plain, offsets_of
+from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Offsets, is_plain, is_same, offsets_of, widened
 
 _DAY = "timestamp_day"
 _MOMENT_SECONDS = 0.2
@@ -49,6 +49,8 @@ class IcebergSink:
         self._identifier, self._name = (namespace, name), table.text
         self._catalog = load_catalog(catalog, **properties)
         self._table: Any = None
+        self._columns: pa.Schema | None = None  # that the next commit gives it
+        self._made: Any = None  # columns, with these
 
     @classmethod
     def in_folder(cls, table: TableName) -> IcebergSink:
@@ -118,25 +120,22 @@ class IcebergSink:
         table = self._table
         if is_new and TOPIC_ID not in table.properties:
             raise RequestError(f"{self.name}: somebody else made this table: write another one")
-        if differences(schema_to_pyarrow(table.schema()), schema):
-            self._table = table = self._widened(schema)
-        found = differences(schema_to_pyarrow(table.schema()), schema)
-        fields = [(each.name, str(each.transform)) for each in table.spec().fields]
-        if found or fields != [(_DAY, "day")]:
-            why = "; ".join(found) or "it is not partitioned by day of timestamp alone"
-            raise RequestError(f"{self.name}: {why}: write another table")
-        with_ids = _with_ids(schema, schema_to_pyarrow(table.schema(), include_field_ids=True))
+        if [(each.name, str(each.transform)) for each in table.spec().fields] != [(_DAY, "day")]:
+            raise RequestError(f"{self.name}: it is not partitioned by day of timestamp alone: write another table")
+        have = schema_to_pyarrow(table.schema(), include_field_ids=False)
+        columns, files = widened(have, schema, widens=True, table=self.name)
+        self._columns = None if is_same(have, columns) else columns
+        self._made = self._transaction().table_metadata.schema()  # its ids are those that the commit will give
+        with_ids = _with_ids(files, schema_to_pyarrow(self._made, include_field_ids=True))
         return FilePlace(self.folder, with_ids, _folder_of)
 
-    def _widened(self, schema: pa.Schema) -> Any:
-        """Add columns that rows have, if the table still is as it was."""
+    def _transaction(self) -> Any:
+        """Begin a transaction, which adds the columns that rows have and the table has not."""
         transaction = self._table.transaction()
-        try:
+        if self._columns is not None:
             with transaction.update_schema() as update:
-                update.union_by_name(schema)
-            return transaction.commit_transaction()
-        except CommitFailedException as error:
-            raise ConflictError(f"{self.name}: {error}") from error
+                update.union_by_name(self._columns)
+        return transaction
 
     def make(self, schema: pa.Schema, ledger: Ledger) -> None:
         """See `Sink`."""
@@ -159,19 +158,22 @@ class IcebergSink:
     def commit(self, files: Sequence[NewFile], ledger: Ledger) -> None:
         """See `Sink`."""
         table = self._table
-        transaction = table.transaction()
+        transaction = self._transaction()
+        if self._columns is not None and transaction.table_metadata.schema() != self._made:
+            raise ConflictError(f"{self.name}: somebody has changed its columns")
         number = str(table.metadata.last_sequence_number + 1)
         transaction.set_properties({**_PROPERTIES, LEDGER: ledger.text, _SEQUENCE: number})
         try:
             with transaction.update_snapshot(snapshot_properties={LEDGER: ledger.text}).fast_append() as append:
                 for file in files:
-                    append.append_data_file(self._described(file))
+                    append.append_data_file(self._described(file, transaction.table_metadata))
             self._table = transaction.commit_transaction()
+            self._columns = None
         except CommitFailedException as error:
             raise ConflictError(f"{self.name}: {error}") from error
 
-    def _described(self, file: NewFile) -> IcebergFile:
-        schema, meta = self._table.schema(), self._table.metadata
+    def _described(self, file: NewFile, meta: Any) -> IcebergFile:
+        schema = meta.schema()
         found = data_file_statistics_from_parquet_metadata(
             parquet_metadata=file.metadata,
             stats_columns=compute_statistics_plan(schema, meta.properties),

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pylogseg.errors import PylogsegError
+from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.lakehouse.ledger import Ledger
 
 #: Columns of bytes, of which neither a dictionary nor the least and greatest are of use, and both copy each of them.
@@ -65,7 +65,7 @@ class Sink(Protocol):
         Make the table; nothing if another run has made it just now. What it has then, `load` says.
     ``open(schema, is_new)``
         Check that it can take rows with these columns, and if it has no ledger yet that it is ours; return where files
-        go.
+        go, and what is in them. Columns that it lacks, it gets with the next commit.
     ``commit(files, ledger)``
         Commit rows and ledger at once, if the table still is as it was loaded or last committed to; else
         `ConflictError`. After any other error it is not known whether it was made.
@@ -111,16 +111,73 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
     return pa.timestamp("us", "UTC") if pa.types.is_timestamp(kind) and kind.tz is not None else kind
 
 
-def differences(have: pa.Schema, want: pa.Schema) -> list[str]:
-    """Return why a table cannot take rows with the columns that are wanted, by column."""
-    found = []
+def widened(have: pa.Schema, want: pa.Schema, *, widens: bool, table: str) -> tuple[pa.Schema, pa.Schema]:
+    """Return the columns that a table gets, which takes rows with some columns, and those of their files.
+
+    New columns and fields go to the end. `widens`: whether a type may become a wider one. RequestError if there is no
+    way.
+    """
+    found: list[str] = []
+    fields = {field.name: field for field in have}
+    files = []
     for field in want:
-        there = have.field(field.name).type if field.name in have.names else None
+        there = fields.get(field.name)
         if there is None:
-            found.append(f"it has no column {field.name}")
-        elif plain_type(there) != plain_type(field.type):
-            found.append(f"column {field.name} is {plain_type(there)}, and rows have {plain_type(field.type)}")
-    return found
+            fields[field.name] = field
+            files.append(field)
+            continue
+        kind = _merged(there.type, field.type, field.name, widens, found)
+        fields[field.name] = there.with_type(kind)
+        files.append(field if plain_type(kind) == plain_type(field.type) else field.with_type(plain_type(kind)))
+    if found:
+        raise RequestError(f"{table}: {'; '.join(found)}: write another table")
+    return pa.schema(list(fields.values())), pa.schema(files)
+
+
+def is_same(have: pa.Schema, table: pa.Schema) -> bool:
+    """Whether a table has these columns already."""
+    return have.names == table.names and all(
+        plain_type(one.type) == plain_type(other.type) for one, other in zip(have, table, strict=True)
+    )
+
+
+def _merged(have: pa.DataType, want: pa.DataType, name: str, widens: bool, found: list[str]) -> pa.DataType:
+    """Return the type of a column of a table that takes rows of some type; `found` gets why there is none."""
+    if plain_type(have) == plain_type(want):
+        return have
+    if pa.types.is_struct(have) and pa.types.is_struct(want):
+        fields = {field.name: field for field in have}
+        for field in want:
+            there = fields.get(field.name)
+            if there is not None:
+                field = there.with_type(_merged(there.type, field.type, f"{name}.{field.name}", widens, found))
+            fields[field.name] = field if there is not None else field.with_nullable(True)
+        return pa.struct(list(fields.values()))
+    if _is_list(have) and _is_list(want):
+        return pa.list_(_merged(have.value_type, want.value_type, f"{name}[]", widens, found))
+    if pa.types.is_map(have) and pa.types.is_map(want) and plain_type(have.key_type) == plain_type(want.key_type):
+        return pa.map_(have.key_type, _merged(have.item_type, want.item_type, f"{name}{{}}", widens, found))
+    if _fits(want, have):
+        return have
+    if widens and _fits(have, want):
+        return want
+    found.append(f"column {name} is {plain_type(have)}, and rows have {plain_type(want)}")
+    return have
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
+    """Whether each value of a type is one of another."""
+    if pa.types.is_signed_integer(narrow) and pa.types.is_signed_integer(wide):
+        return bool(narrow.bit_width <= wide.bit_width)
+    if pa.types.is_floating(narrow) and pa.types.is_floating(wide):
+        return bool(narrow.bit_width <= wide.bit_width)
+    if pa.types.is_decimal(narrow) and pa.types.is_decimal(wide):
+        return bool(narrow.scale == wide.scale and narrow.precision <= wide.precision)
+    return False
 
 
 def offsets_of(rows: pa.Table) -> Offsets:
