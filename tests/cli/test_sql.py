@@ -15,9 +15,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -675,3 +677,39 @@ def test_a_count_by_headers_says_that_no_checksum_was_computed(examples: Path) -
         ["select count(*) from records", "--on-corrupt", "skip"],
     ):
         assert pylogseg("sql", examples, *more, "-O", "csv").err == ""
+
+
+def test_the_files_between_a_query_and_the_decoder(examples: Path) -> None:
+    """Who follows a query opens these, in this order; a dispatcher and what starts threads are passed over."""
+    root = Path(package.__file__).parent
+    found: dict[str, None] = {}
+
+    def look(frame: FrameType, event: str, _: object) -> None:
+        if event == "call" and frame.f_code.co_name in ("open_table", "pieces", "read_and_decode", "check_and_decode"):
+            above: list[str] = []
+            at: FrameType | None = frame
+            while at is not None:
+                path = Path(at.f_code.co_filename)
+                above += [path.relative_to(root).as_posix()] if path.is_relative_to(root) else []
+                at = at.f_back
+            found.update(dict.fromkeys(reversed(above)))
+
+    threading.setprofile(look)
+    sys.setprofile(look)
+    try:
+        (row,) = asked(examples, 'select max("offset") as last, max(key) as largest from "codec-none"', "--jobs", 1)
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    assert row["last"] == 504
+    assert set(found) - {"cli/__init__.py", "env/executor.py", "env/interrupts.py"} == {
+        "cli/sql.py",
+        "tables/sql/session.py",
+        "tables/opening.py",
+        "reading/scan.py",
+        "reading/ranges.py",
+        "reading/partition.py",
+        "walker/windows.py",
+        "format/records.py",
+        "reading/arrow/columns.py",
+    }

@@ -22,7 +22,7 @@ from pylogseg.format.text import TextBuffer
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.merged import merge_by_time
 from pylogseg.reading.partition import Chunk
-from pylogseg.reading.plan import PART_BYTES
+from pylogseg.reading.ranges import PART_BYTES
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES, WINDOW_BYTES
 
 #: For the windows of all partitions together; each has at least `SMALL_WINDOW_BYTES`.

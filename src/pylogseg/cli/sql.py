@@ -164,8 +164,7 @@ def sql(
     with _without_pandas():
         from pylogseg.tables.opening import openers, without_table
         from pylogseg.tables.sql.session import Session
-    options: dict[str, Any] = {"isolation_level": isolation_level, "on_corrupt": on_corrupt}
-    options["max_decompressed_bytes"] = max_decompressed_bytes
+    options = {"isolation_level": isolation_level, "on_corrupt": on_corrupt, "limit_bytes": max_decompressed_bytes}
     tables = openers(chosen.disk, chosen.choice.numbers or None, of_topic, **options)
     nameless = without_table(chosen.disk)
     with Session(tables, jobs=jobs, allow_files=allow_files, nameless=nameless, on_wait=Waiting()) as session:

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from pylogseg.cli.common import F, decorated, jobs_option
 from pylogseg.env.executor import Executor, Threads
 from pylogseg.errors import RequestError
-from pylogseg.reading.plan import PART_BYTES
+from pylogseg.reading.ranges import PART_BYTES
 
 #: Options that count or slow down what this process does.
 _OF_THREADS = {"jobs": "--jobs", "max_bytes_per_second": "--max-bytes-per-second"}

@@ -29,7 +29,7 @@ from pylogseg.lakehouse.names import DEAD, NoTableError
 from pylogseg.reading.log_reader import LogReader, check_order
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle
-from pylogseg.reading.plan import PART_BYTES
+from pylogseg.reading.ranges import PART_BYTES
 from pylogseg.reading.scan import check_tail
 from pylogseg.reading.seek import end_of
 from pylogseg.reading.stable_offset import end_of_log

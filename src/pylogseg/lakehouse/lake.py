@@ -40,8 +40,7 @@ from pylogseg.lakehouse.source import SourceLog, SourceTopic, Unwritten, topics_
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.partition import OPEN_END, IsolationLevel, ReadOptions, Throttle
-from pylogseg.reading.plan import cut, packed, pieces
-from pylogseg.reading.ranges import Extent, Range, Task
+from pylogseg.reading.ranges import Extent, Range, Task, cut, packed, pieces
 from pylogseg.reading.stream import Path
 from pylogseg.values.decoding import Decoding, SchemaChoice, TypedBatches, typed_batches
 from pylogseg.values.forms import for_tables

@@ -28,8 +28,7 @@ from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 from pylogseg.reading.filters import check_filter, fields_of, filtered
 from pylogseg.reading.logs import LogFiles, LogSource
 from pylogseg.reading.partition import OPEN_END, Chunk
-from pylogseg.reading.plan import cut, offset_index
-from pylogseg.reading.ranges import Range, UncutRange
+from pylogseg.reading.ranges import Range, UncutRange, cut, offset_index
 
 #: With fewer logs, bounds are looked for in each: a filter may say something else of each partition.
 _MOST_SEARCHED = 16

@@ -19,8 +19,8 @@ from pylogseg.format.layout import BATCH_HEADER, LOG_OVERHEAD
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
 from pylogseg.reading.positions import position_of_offset
-from pylogseg.reading.ranges import PlannedLogs, Range, UncutRange
 from pylogseg.reading.seek import largest_timestamp
+from pylogseg.reading.transactions import TxnIndexView
 
 #: Columns that say which log a record lies in: to count by them, headers suffice.
 COUNTED = frozenset(["topic", "partition", "segment"])
@@ -68,18 +68,20 @@ class HeaderColumns:
 
 
 def header_chunks(
-    part: Range, how: ReadOptions, logs: PlannedLogs, *, with_offsets: bool = False
+    segment: Segment,
+    first_offset: int,
+    end_offset: int,
+    how: ReadOptions,
+    transactions: TxnIndexView | None,
+    *,
+    with_offsets: bool = False,
 ) -> Iterator[Chunk] | None:
-    """Return the chunks of a range, made of headers alone; None if these do not suffice.
+    """Return the chunks of a range of a segment, made of headers alone; None if these do not suffice.
 
     They do for batches of magic 2 in a local file that are wholly in the range. Anything odd is left to who reads it
     all: damage, batches that begin before the range, a segment that is gone. A check sum is not looked at.
     """
-    if how.on_corrupt != "raise":
-        return None
-    segment = logs.segments(part)[0]
-    transactions = logs.transactions(part)  # before the segment is opened, as for a reader
-    rows = _rows_of(part, segment)
+    rows = _rows_of(segment, first_offset, end_offset)
     if rows is None:
         return None
     if not how.control:
@@ -101,7 +103,7 @@ def _chunks(rows: BatchTable, segment: Segment) -> Iterator[Chunk]:
         first = after
 
 
-def _rows_of(part: Range, segment: Segment) -> BatchTable | None:
+def _rows_of(segment: Segment, first_offset: int, end_offset: int) -> BatchTable | None:
     """The batches of a range, if all are plain ones that lie wholly in it."""
     try:
         opened = segment.open()
@@ -109,11 +111,11 @@ def _rows_of(part: Range, segment: Segment) -> BatchTable | None:
         return None
     with opened as view:
         # The end of a sealed segment is looked at too, as by who reads it.
-        end = OPEN_END if part.end_offset == part.next_offset else part.end_offset
-        rows = plain_batches(segment, view, part.first_offset, end)
+        end = OPEN_END if end_offset == segment.next_base else end_offset
+        rows = plain_batches(segment, view, first_offset, end)
     if rows is None or not len(rows):
         return rows
-    is_inside = rows.base_offset[0] >= part.first_offset and rows.last_offset[-1] < part.end_offset
+    is_inside = rows.base_offset[0] >= first_offset and rows.last_offset[-1] < end_offset
     return rows if is_inside else None
 
 
@@ -141,32 +143,32 @@ def plain_batches(segment: Segment, view: FileView, first: int, end: int) -> Bat
     return BatchTable(rows[rows["last_offset"] >= first]) if is_whole and are_plain(rows, segment) else None
 
 
-def up_to_time(piece: UncutRange, until_ms: int) -> UncutRange | None:
-    """Return a piece without the batches at its end that a broker appended after a time; None if these are all.
+def end_before(segment: Segment, first_offset: int, until_ms: int) -> tuple[int, int] | None:
+    """Return the offset and the position behind the last batch, from an offset on, up to a time; None without one.
 
-    A producer's own times need not ascend, and a header does not tell the smallest of them: then all of it is left.
+    Known where a broker gave the times; a producer's own need not ascend, and a header does not tell the smallest of
+    them. Then, and where no batch is later, both are above all that there are.
     """
-    part, segment = piece.range, piece.segment
+    unknown = (OPEN_END, OPEN_END)
     try:
         opened = segment.open()
     except StorageError:
-        return piece
+        return unknown
     with opened as view:
-        first = position_of_offset(segment, view, part.first_offset)
+        first = position_of_offset(segment, view, first_offset)
         if not tells_headers(view) or not _has_append_time(view, first):
-            return piece
+            return unknown
         largest = largest_timestamp(segment)
         if largest is not None and largest <= until_ms:
-            return piece
-        rows = plain_batches(segment, view, part.first_offset, OPEN_END)
+            return unknown
+        rows = plain_batches(segment, view, first_offset, OPEN_END)
     if rows is None or not len(rows) or not (rows.timestamp_type == 1).all():
-        return piece
+        return unknown
     early = np.flatnonzero(rows.max_timestamp <= until_ms)
     if not len(early):
         return None
     last = int(early[-1])
-    end, stop = int(rows.last_offset[last]) + 1, int(rows.position[last] + rows.size[last])
-    return piece._replace(range=part._replace(end_offset=min(part.end_offset, end), end=min(part.end, stop)))
+    return int(rows.last_offset[last]) + 1, int(rows.position[last] + rows.size[last])
 
 
 def _has_append_time(view: FileView, position: int) -> bool:

@@ -16,8 +16,7 @@ from pylogseg.format.records import RecordColumns
 from pylogseg.reading.latest import Latest
 from pylogseg.reading.logs import LogFiles, LogSource
 from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
-from pylogseg.reading.plan import Share, cut, placed, shares
-from pylogseg.reading.ranges import Extent
+from pylogseg.reading.ranges import Extent, Share, cut, placed, shares
 from pylogseg.reading.seek import end_offset
 from pylogseg.walker.gaps import Gap
 

@@ -7,7 +7,7 @@ import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,12 +21,11 @@ from pylogseg.reading import header_reader
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.bounds import Bounds, bounded, guarantee_of, matching, ranges_of, time_scalar, up_to
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
-from pylogseg.reading.filters import Selection, check_filter, fields_of, filtered
+from pylogseg.reading.filters import Columns, Selection, check_filter, fields_of, filtered
 from pylogseg.reading.log_reader import ReadScope, range_of
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, ReadOptions
-from pylogseg.reading.plan import is_all_damage, packed, pieces
-from pylogseg.reading.ranges import Extent, PlannedLogs, Range, RangeReader, Task, url_of
+from pylogseg.reading.ranges import Extent, PlannedLogs, Range, RangeReader, Task, is_all_damage, packed, pieces, url_of
 from pylogseg.reading.seek import LogEnd, end_of, largest_timestamp
 from pylogseg.reading.stable_offset import last_stable_offset
 from pylogseg.walker.gaps import Gap, add_gaps
@@ -66,6 +65,9 @@ class Table(Protocol):
         Whether a filter is surely true of all rows of a task.
     ``files(task)``
         Return the segments that a task reads, and about how many bytes of each.
+    ``gaps``, ``undecoded``, ``is_unchecked``
+        What scans so far skipped, how many payloads they could not decode, and whether rows were counted from the
+        headers of batches without the check sums that were asked for.
     """
 
     @property
@@ -78,6 +80,12 @@ class Table(Protocol):
     def guarantee(self, task: Any) -> Any: ...
     def all_match(self, task: Any, filter: Any) -> bool: ...
     def files(self, task: Any) -> Sequence[tuple[str, int]]: ...
+    @property
+    def gaps(self) -> list[Gap]: ...
+    @property
+    def undecoded(self) -> int: ...
+    @property
+    def is_unchecked(self) -> bool: ...
 
 
 def scan(
@@ -90,6 +98,27 @@ def scan(
     """
     found = _in_order(table, tasks(), selection, jobs)
     yield from found if batch_rows is None else (part for batch in found for part in _cut(batch, batch_rows))
+
+
+def rows_of(table: Table, columns: Columns = None, filter: Any = None, *, jobs: int = 1) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a table for which a filter is true, with some of its columns."""
+    selection = Selection(table.schema, columns, filter)
+    target = TASK_BYTES if jobs > 1 else FRAGMENT_BYTES
+    return scan(table, lambda: table.tasks(filter, target, selection.needed), selection, None, jobs)
+
+
+class Planned(NamedTuple):
+    """Segments and bytes that a scan would read."""
+
+    segments: int  #: That it would open.
+    size_bytes: int  #: Of them, about.
+
+
+def planned(table: Table, filter: Any = None) -> Planned:
+    """Return what a scan would read for the rows for which a filter is true; no record is read for it."""
+    Selection(table.schema, [], filter)
+    read = [file for task in table.tasks(filter, TASK_BYTES) for file in table.files(task)]
+    return Planned(len({path for path, _ in read}), sum(size for _, size in read))
 
 
 def _in_order(table: Table, tasks: Iterator[Any], selection: Selection, jobs: int) -> Iterator[pa.RecordBatch]:
@@ -282,11 +311,19 @@ class LogScan:
         logs = PlannedLogs(how.isolation_level, self._place, self._known, skips=how.on_corrupt == "skip")
         is_told = self._are_told(columns)
         for part in task:
-            told = header_reader.header_chunks(part, how, logs, with_offsets="offset" in columns) if is_told else None
+            told = self._by_headers(part, how, logs, columns) if is_told else None
             self.is_unchecked |= told is not None and how.check_crc
             yield from (chunk for chunk in told or RangeReader(part, how, logs) if len(chunk.columns))
             if how.on_corrupt == "stop" and any(gap.is_damage for gap in how.gaps):
                 return
+
+    def _by_headers(
+        self, part: Range, how: ReadOptions, logs: PlannedLogs, columns: Sequence[str]
+    ) -> Iterator[Chunk] | None:
+        (segment,), transactions = logs.segments(part), logs.transactions(part)  # before it is opened, as for a reader
+        return header_reader.header_chunks(
+            segment, part.first_offset, part.end_offset, how, transactions, with_offsets="offset" in columns
+        )
 
     def _are_told(self, columns: Sequence[str]) -> bool:
         """Check whether headers are enough for columns."""
@@ -371,10 +408,7 @@ def _by_tasks(table: LogScan, scope: ReadScope, columns: Sequence[str], filter: 
     if filter is not None:
         check_filter(filter, table.schema)
     whole = _in_time(filter, scope.times)
-    selection = Selection(table.schema, columns, whole)
-    jobs = scope.options.jobs
-    target = TASK_BYTES if jobs > 1 else FRAGMENT_BYTES
-    found = scan(table, lambda: table.tasks(whole, target, selection.needed), selection, None, jobs)
+    found = rows_of(table, columns, whole, jobs=scope.options.jobs)
     return found if scope.limit is None else _limited(found, scope.limit)
 
 

@@ -17,8 +17,7 @@ from pylogseg.format.names import FileKind
 from pylogseg.reading import scan
 from pylogseg.reading.logs import LogFiles, check_once, logs_of
 from pylogseg.reading.partition import ReadOptions
-from pylogseg.reading.plan import is_all_damage
-from pylogseg.reading.ranges import Extent
+from pylogseg.reading.ranges import Extent, is_all_damage
 from pylogseg.reading.seek import LogEnd, late_segments
 from pylogseg.spark.options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
 from pylogseg.spark.pushdown import Pruning

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 
-from pylogseg.reading.plan import OPEN_COST_BYTES, cut, packed, pieces
-from pylogseg.reading.ranges import Extent, Range, Task, UncutRange
+from pylogseg.reading.ranges import OPEN_COST_BYTES, Extent, Range, Task, UncutRange, cut, packed, pieces
 from pylogseg.spark.logs import extents, find_logs
 from pylogseg.spark.options import SourceOptions
 from pylogseg.spark.pushdown import Pruning

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,14 +12,7 @@ import pyarrow.dataset as pads
 from pylogseg.env.executor import processors
 from pylogseg.errors import RequestError
 from pylogseg.reading.filters import Columns, Selection
-from pylogseg.reading.scan import FRAGMENT_BYTES, TASK_BYTES, Table, scan
-
-
-class Planned(NamedTuple):
-    """Segments and bytes that a scan would read."""
-
-    segments: int  #: That it would open.
-    size_bytes: int  #: Of them, about.
+from pylogseg.reading.scan import FRAGMENT_BYTES, TASK_BYTES, Planned, Table, planned, scan
 
 
 class TableScanner(pads.Scanner):
@@ -169,17 +162,17 @@ class TableDataset(pads.Dataset):
     @property
     def gaps(self) -> Any:
         """What scans have skipped so far: a list of `Gap`; with ``on_corrupt="raise"`` only torn tails."""
-        return getattr(self._table, "gaps", [])
+        return self._table.gaps
 
     @property
     def is_unchecked(self) -> bool:
         """True if a scan so far counted rows from batch headers without checking their CRCs."""
-        return getattr(self._table, "is_unchecked", False)
+        return self._table.is_unchecked
 
     @property
     def undecoded(self) -> int:
         """How many payloads scans so far could not decode."""
-        return getattr(self._table, "undecoded", 0)
+        return self._table.undecoded
 
     def scanner(
         self,
@@ -227,10 +220,7 @@ class TableDataset(pads.Dataset):
 
     def planned(self, filter: pc.Expression | None = None) -> Planned:
         """Return what a scan would read for the rows for which a filter is true; no record is read for it."""
-        both = _both(self._filter, filter)
-        Selection(self.schema, [], both)
-        read = [file for task in self._table.tasks(both, TASK_BYTES) for file in self._table.files(task)]
-        return Planned(len({path for path, _ in read}), sum(size for _, size in read))
+        return planned(self._table, _both(self._filter, filter))
 
     def to_batches(self, **how: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches; arguments are those of `scanner`."""

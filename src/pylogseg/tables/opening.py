@@ -1,4 +1,4 @@
-"""Open datasets of what `open_dir` finds: one table (`pylogseg.dataset`), or all by their names, as SQL has them."""
+"""Open tables of what `open_dir` finds: one as a `pylogseg.dataset`, or all by their names, as SQL has them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pylogseg.reading.column_names import BATCH_COLUMNS, check_columns
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import logs_of, partitions_of, topics_of
 from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions
-from pylogseg.reading.scan import LogScan
+from pylogseg.reading.scan import LogScan, Table
 from pylogseg.reading.stream import Path
 from pylogseg.tables.dataset import TableDataset
 from pylogseg.tables.table_scan import TABLES, table_of
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 #: What engines count rows by, first: it needs no payload, and they ask for the first column where they need none.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers", *BATCH_COLUMNS)
 
-Opener = Callable[[], TableDataset]
-TopicOpener = Callable[..., TableDataset]
+Opener = Callable[[], Table]
+TopicOpener = Callable[..., Table]
 
 #: Tables of `pylogseg.cluster_state` by the topic that they come from.
 STATE = {
@@ -123,15 +123,38 @@ def dataset(
     [{'offset': 0, 'value': b'committed'}, {'offset': 1, 'value': b'committed'}]
     """
     whole = as_disk(path)
-    disk = whole.select(topic)
-    options = ReadOptions(
-        isolation_level, on_corrupt, control=control, check_crc=check_crc, limit_bytes=max_decompressed_bytes
-    )
-    if columns is not None:
-        check_columns(columns)
     given = {"schema": schema, "registry": registry, "on_undecoded": on_undecoded}
     if decoding is None and any(each is not None for each in given.values()):
         raise RequestError(f"{', '.join(given)} go with decoding='value'")
+    options = {"isolation_level": isolation_level, "on_corrupt": on_corrupt, "control": control, "check_crc": check_crc}
+    chosen = None
+    if decoding is not None:
+        from pylogseg.values.decoding import Decoding
+
+        chosen = Decoding.of(decoding, **given)
+    return TableDataset(
+        open_table(
+            whole.select(topic), of, partition, columns, chosen, whole, from_log_start=from_log_start,
+            limit_bytes=max_decompressed_bytes, **options,
+        )
+    )  # fmt: skip
+
+
+def open_table(
+    disk: Disk,
+    of: str = "records",
+    partition: int | Sequence[int] | None = None,
+    columns: Sequence[str] | None = None,
+    decoding: Decoding | None = None,
+    whole: Disk | None = None,
+    *,
+    from_log_start: bool = True,
+    **options: Any,
+) -> Table:
+    """Open a table of a disk, as `dataset` has it; `options` are those of reading, `whole` is searched for schemas."""
+    how = ReadOptions(**options)
+    if columns is not None:
+        check_columns(columns)
     if decoding is not None and of != "records":
         raise RequestError(f"decoding is for records, not for {of}")
     if of not in ("records", *TABLES):
@@ -140,27 +163,26 @@ def dataset(
         from pylogseg.values.internal.cluster_state import STATE_TABLES
 
         if of in STATE_TABLES or of == "cluster_partitions":
-            return TableDataset(StateScan("partitions" if of == "cluster_partitions" else of, disk))
+            return StateScan("partitions" if of == "cluster_partitions" else of, disk)
     if of != "records":
-        return TableDataset(table_of(of, disk, partition))
+        return table_of(of, disk, partition)
     logs = logs_of(disk.select(partition=partition), from_log_start=from_log_start)
-    columns = COLUMNS if columns is None else columns
-    scope = ReadScope(logs, (0, OPEN_END), (None, None), None, options)
+    names = COLUMNS if columns is None else columns
+    scope = ReadScope(logs, (0, OPEN_END), (None, None), None, how)
     if decoding is None:
-        return TableDataset(LogScan(scope, columns))
-    from pylogseg.values.decoding import Decoding, typed_batches
+        return LogScan(scope, names)
+    from pylogseg.values.decoding import typed_batches
 
-    looked_at = scope._replace(options=replace(options, gaps=[]))
-    typed = typed_batches(Decoding.of(decoding, **given), whole, topics_of(logs), columns, looked_at.chunks)
-    return TableDataset(LogScan(scope, columns, typed))
+    looked_at = scope._replace(options=replace(how, gaps=[]))
+    return LogScan(scope, names, typed_batches(decoding, whole or disk, topics_of(logs), names, looked_at.chunks))
 
 
 def openers(
     disk: Disk, partition: Sequence[int] | None, of_topic: TopicOpener | None = None, **options: Any
 ) -> dict[str, Opener]:
-    """Return a function for each table of a disk that opens it; `options` are those of `dataset`, for records.
+    """Return a function for each table of a disk that opens it; `options` are those of reading records.
 
-    `of_topic` opens the table of a topic in the place of `dataset`, where keys or values are decoded.
+    `of_topic` opens the table of a topic in the place of `open_table`, where keys or values are decoded.
     """
     there = tuple(p for p in disk.partitions if partition is None or p.partition in partition)
     chosen = disk.select(partition=partition)
@@ -169,15 +191,15 @@ def openers(
     for name in _OF_DISK:
         # Partitions are listed that are not read, such as strays.
         of = Disk((), there, is_named=True) if name == "partitions" else read
-        found[name] = functools.partial(dataset, of, of=name, **(options if name == "records" else {}))
+        found[name] = functools.partial(open_table, of, name, **(options if name == "records" else {}))
     topics = {topic.lower() for topic in _topics_of(read)}
     for name in state_tables(disk):
         # A topic of that name has its own.
-        found[f"cluster_{name}" if name in topics else name] = functools.partial(dataset, disk, of=name)
+        found[f"cluster_{name}" if name in topics else name] = functools.partial(open_table, disk, name)
     nameless = {*without_table(read)}
     for topic, its in _by_topic(read).items():
         if topic not in nameless:
-            open_it = dataset if of_topic is None else functools.partial(of_topic, topic)
+            open_it = open_table if of_topic is None else functools.partial(of_topic, topic)
             found[topic] = functools.partial(open_it, its, **options)
     return found
 

@@ -17,6 +17,8 @@ from pylogseg.walker.gaps import Gap, GapKind
 class StateScan:
     """One of `STATE_TABLES`, as of now; it is made when rows are first asked for, whole."""
 
+    undecoded, is_unchecked = 0, False
+
     def __init__(self, table: str, disk: Disk) -> None:
         self._name, self._disk = table, disk
         self.schema: pa.Schema = STATE_TABLES[table]

@@ -20,8 +20,7 @@ from pylogseg.reading.bounds import matching, of_log, time_scalar
 from pylogseg.reading.filters import fields_of
 from pylogseg.reading.logs import partitions_of
 from pylogseg.reading.partition import OPEN_END
-from pylogseg.reading.plan import cut
-from pylogseg.reading.ranges import Range, UncutRange
+from pylogseg.reading.ranges import Range, UncutRange, cut
 from pylogseg.reading.removed_segments import open_or_gap, unreadable_gap
 from pylogseg.reading.seek import largest_timestamp
 from pylogseg.tables.batch_rows import BATCHES, of_gap, of_range
@@ -59,6 +58,8 @@ Places = tuple[Place, ...]
 
 class TableScan:
     """One of `TABLES`, of a disk as it was listed; jobs list segments and partitions."""
+
+    undecoded, is_unchecked = 0, False
 
     def __init__(self, table: str, partitions: Sequence[Partition], jobs: int) -> None:
         self._table, self._partitions, self._jobs = table, list(partitions), jobs

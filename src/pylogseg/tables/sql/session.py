@@ -15,9 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from pylogseg.env.beside import temporary_folder
+from pylogseg.env.executor import processors
 from pylogseg.env.handover import Handover
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import PylogsegError, RequestError
+from pylogseg.reading.scan import Table, planned, rows_of
 from pylogseg.tables.sql.answers import answer_schema, carried, row_limit, with_json
 from pylogseg.tables.sql.failures import SqlNames, explained
 from pylogseg.tables.sql.words import with_bytes, with_offset, with_text, words_of
@@ -70,7 +72,7 @@ class Session:
 
     def __init__(
         self,
-        tables: Mapping[str, Callable[[], pads.Dataset]],
+        tables: Mapping[str, Callable[[], Table]],
         *,
         jobs: int,
         allow_files: bool = False,
@@ -81,7 +83,7 @@ class Session:
         self._rows_read = 0
         self._limit: int | None = None
         self._beside = 0
-        self.opened: dict[str, pads.Dataset] = {}
+        self.opened: dict[str, Table] = {}
         #: The readings of the last statement.
         self.scans: list[TableReading] = []
         self.only_explains = False
@@ -114,8 +116,7 @@ class Session:
     @property
     def undecoded(self) -> int:
         """Number of payloads that readings so far could not decode; not those behind the last row asked for."""
-        count: int = sum(table.undecoded for table in self.opened.values())
-        return count - self._beside
+        return sum(table.undecoded for table in self.opened.values()) - self._beside
 
     def run(self, sql: str) -> Generator[Answer]:
         """Run the statements of a text one by one, and yield the answers of those that have rows.
@@ -137,7 +138,7 @@ class Session:
         found = []
         for scan in self._scans_of(sql):
             table = self.opened[scan.table]
-            read, there = table.planned(scan.filter), table.planned()
+            read, there = planned(table, scan.filter), planned(table)
             found.append(
                 {
                     "table": scan.table,
@@ -189,7 +190,7 @@ class Session:
         columns = [name for table in self.opened.values() for name in table.schema.names]
         return SqlNames(list(self.tables), self._nameless, list(dict.fromkeys(columns)))
 
-    def open(self, name: str) -> pads.Dataset:
+    def open(self, name: str) -> Table:
         """Return a table, which statements can name from then on."""
         if name not in self.opened:
             table = self.opened[name] = self.tables[name]()
@@ -286,7 +287,7 @@ class Session:
         )
 
     def _first_rows(
-        self, table: Any, batches: Generator[pa.RecordBatch], errors: Sequence[str]
+        self, table: Table, batches: Generator[pa.RecordBatch], errors: Sequence[str]
     ) -> Generator[pa.RecordBatch]:
         """Pass on as many rows as are asked for; what was decoded behind them does not count."""
         left, before, bad = self._limit or 0, table.undecoded, 0
@@ -303,10 +304,10 @@ class Session:
                 if not left:
                     return
 
-    def _watched(self, table: Any, columns: list[str], expression: Any) -> Generator[pa.RecordBatch]:
+    def _watched(self, table: Table, columns: list[str], expression: Any) -> Generator[pa.RecordBatch]:
         """Pass on what is read, until the statement is to stop; keep the error that ends it as it is."""
         try:
-            with contextlib.closing(table.scanner(columns=columns, filter=expression).to_batches()) as batches:
+            with contextlib.closing(rows_of(table, columns, expression, jobs=processors())) as batches:
                 for batch in batches:
                     if self._stop.is_set():
                         return

@@ -10,8 +10,8 @@ from typing import Any
 
 from pylogseg.disk.disk import Disk
 from pylogseg.errors import NotOwnError, RequestError
-from pylogseg.tables.dataset import TableDataset
-from pylogseg.tables.opening import dataset
+from pylogseg.reading.scan import Table
+from pylogseg.tables.opening import open_table
 from pylogseg.values.decoding import Decoding, schemas_disk
 from pylogseg.values.forms import for_duckdb
 from pylogseg.values.internal.own_topics import is_own
@@ -38,22 +38,22 @@ class TypedTables:
         schemas = given if isinstance(given, Schemas) else Schemas.open(given or schemas_disk(self._disk()))
         return replace(self._given, registry=schemas, form=for_duckdb)
 
-    def open(self, topic: str, disk: Disk, **options: Any) -> TableDataset:
+    def open(self, topic: str, disk: Disk, **options: Any) -> Table:
         """Open the table of a topic; without a schema, where none was given, a column stays as it is."""
         if self._own is not None:
             with contextlib.suppress(NotOwnError):
-                return dataset(disk, decoding=replace(self._own, form=for_duckdb), **options)
+                return open_table(disk, decoding=replace(self._own, form=for_duckdb), **options)
         if self._decoding is None or is_own(topic):
-            return dataset(disk, **options)
+            return open_table(disk, **options)
         found, columns = None, list[str]()
         for which in self._decoding.columns:
             wanted = replace(self._decoding, columns=(*columns, which))
             try:
-                found = dataset(disk, decoding=wanted, **options)
+                found = open_table(disk, decoding=wanted, **options)
             except RequestError as error:
                 if self._decoding.schema is not None:
                     raise
                 self._note(f"the {which}s of {topic} stay bytes", error)
             else:
                 columns.append(which)
-        return dataset(disk, **options) if found is None else found
+        return open_table(disk, **options) if found is None else found
