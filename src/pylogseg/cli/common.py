@@ -434,13 +434,15 @@ def arrival_options(command: F) -> F:
 
 def decompressed_option(consequence: str) -> Callable[[F], F]:
     """``--max-decompressed-bytes``: parameter ``max_decompressed_bytes``."""
+    text = f"A batch that decompresses to more {consequence}."
+    return size_option("--max-decompressed-bytes", help=text, default="64Mi")
+
+
+def size_option(*names: str, help: str, default: str | None = None) -> Callable[[F], F]:
+    """Return an option that takes a size (`parse_size`)."""
+    shown = default is not None
     return click.option(
-        "--max-decompressed-bytes",
-        callback=parsed(parse_size),
-        default="64Mi",
-        show_default=True,
-        metavar="SIZE",
-        help=f"A batch that decompresses to more {consequence}.",
+        *names, callback=parsed(parse_size), metavar="SIZE", default=default, show_default=shown, help=help
     )
 
 

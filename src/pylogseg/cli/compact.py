@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pylogseg.cli.common import decompressed_option, parse_size, parsed
+from pylogseg.cli.common import decompressed_option, size_option
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
 from pylogseg.offline.compacting import compact as compact_logs
 
@@ -40,10 +40,11 @@ Examples:
     is_flag=True,
     help="Roll the active segment first: compaction never changes the last segment.",
 )
-@click.option(
-    "--map-memory", "map_bytes", callback=parsed(parse_size), metavar="SIZE",
+@size_option(
+    "--map-memory",
+    "map_bytes",
     help="Memory for keys, 24 bytes each; less takes more rounds. Default: log.cleaner.dedupe.buffer.size.",
-)  # fmt: skip
+)
 def compact(
     request: Request,
     force: bool,

@@ -103,20 +103,14 @@ def _parse_property(text: str) -> tuple[str, str]:
     show_default=True,
     help="With --follow: how often.",
 )
-@click.option(
+@common.size_option(
     "--file-size",
-    callback=common.parsed(common.parse_size),
     default="256Mi",
-    show_default=True,
-    metavar="SIZE",
     help="About the size of files.",
 )
-@click.option(
+@common.size_option(
     "--commit-size",
-    callback=common.parsed(common.parse_size),
     default="2Gi",
-    show_default=True,
-    metavar="SIZE",
     help="Commit after so many bytes of the log.",
 )
 @common.rate_option

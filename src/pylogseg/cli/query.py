@@ -131,12 +131,9 @@ def query_options(on_corrupt: str = "raise", always_latest: bool = False) -> Cal
         common.drop_behind_option,
         *([] if always_latest else [flag]),
         click.option("--tombstones", is_flag=True, help=f"{when}nclude keys whose last record has no value."),
-        click.option(
+        common.size_option(
             "--map-memory",
-            callback=common.parsed(common.parse_size),
             default="128Mi",
-            show_default=True,
-            metavar="SIZE",
             help=memory + "emory for the map of keys, 27 bytes each; more keys take more passes.",
         ),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pylogseg.cli.common import decompressed_option, parse_size, parsed
+from pylogseg.cli.common import decompressed_option, size_option
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
 from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.offline.recoding import recode as recode_logs
@@ -42,11 +42,12 @@ compression.type is not "producer", the broker writes new batches in that codec.
     help="Compression level; batches that have the codec are recompressed too. Default: the topic's setting.",
 )
 @click.option("--magic-2", is_flag=True, help="Convert batches of magic 0 and 1 (brokers before 0.11) to magic 2.")
-@click.option(
-    "--merge", "merge_bytes", callback=parsed(parse_size), metavar="SIZE",
+@size_option(
+    "--merge",
+    "merge_bytes",
     help="Merge small batches, up to SIZE uncompressed bytes, below the high watermark; batches of idempotent "
     "producers are never merged.",
-)  # fmt: skip
+)
 def recode(
     request: Request,
     compression: str | None,

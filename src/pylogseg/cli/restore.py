@@ -12,9 +12,8 @@ import click
 from pylogseg.cli.common import (
     arrival_options,
     json_option,
-    parse_size,
-    parsed,
     quiet_option,
+    size_option,
     target_folder,
     tier_end_options,
     transfer_options,
@@ -93,13 +92,8 @@ def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
     "--without-transactions", is_flag=True, help="Leave out records of transactions; needs column isTransactional."
 )
 @click.option("--compression", type=click.Choice(list(CODEC_NAMES)), help="Codec of batches made from a table.")
-@click.option(
-    "--batch-bytes",
-    callback=parsed(parse_size),
-    metavar="SIZE",
-    help="Uncompressed size of batches made from a table; default: 16 KiB.",
-)
-@click.option("--segment-bytes", callback=parsed(parse_size), metavar="SIZE", help="Size of segments; default: 1 GiB.")
+@size_option("--batch-bytes", help="Uncompressed size of batches made from a table; default: 16 KiB.")
+@size_option("--segment-bytes", help="Size of segments; default: 1 GiB.")
 @click.option(
     "--cluster-metadata",
     metavar="FOLDER",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from pylogseg.cli.common import parse_moment, parse_size, parsed
+from pylogseg.cli.common import parse_moment, size_option
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
 from pylogseg.offline.retaining import retain as retain_logs
 
@@ -25,13 +25,7 @@ Examples:
 @click.option(
     "--ms", type=click.IntRange(min=0), metavar="MS", help="Delete segments whose newest record is older than MS."
 )
-@click.option(
-    "--bytes",
-    "max_bytes",
-    callback=parsed(parse_size),
-    metavar="SIZE",
-    help="Delete the oldest segments while at least SIZE remains.",
-)
+@size_option("--bytes", "max_bytes", help="Delete the oldest segments while at least SIZE remains.")
 @click.option("--before-offset", type=click.IntRange(min=0), metavar="OFFSET", help="Delete segments below OFFSET.")
 @click.option(
     "--before-time",

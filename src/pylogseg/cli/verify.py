@@ -24,6 +24,7 @@ from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
+from pylogseg.format.words import camel_case
 from pylogseg.inspect.verify import disk as verify_disk
 from pylogseg.inspect.verify.disk import VerifySummary, counted
 from pylogseg.inspect.verify.findings import URGENCIES, Finding, Level
@@ -151,12 +152,7 @@ def print_summary(summary: VerifySummary, as_json: bool, quiet: bool) -> None:
 
 def _summary_row(summary: VerifySummary) -> dict[str, Any]:
     row = asdict(summary) | {"level": summary.level.name.lower()}
-    return {"type": "summary", **{_camel(name): value for name, value in row.items()}}
-
-
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(word.capitalize() for word in rest)
+    return {"type": "summary", **{camel_case(name): value for name, value in row.items()}}
 
 
 _CHECKED = {

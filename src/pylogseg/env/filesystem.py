@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pylogseg.env.handles import open_descriptor
 from pylogseg.env.positions import read_over
-from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.errors import CorruptionError, RequestError, StorageError
 
 #: The most that is read of an index, a snapshot, a checkpoint or another small file: an index has 10 MiB unless a
 #: broker is told otherwise, a checkpoint of 100,000 partitions 3 MB.
@@ -381,6 +381,12 @@ def is_within(path: str, folder: str) -> bool:
     """Check whether a path lies in a folder, or is it, by their real paths."""
     real, above = os.path.realpath(path), os.path.realpath(folder)
     return os.path.commonpath([real, above]) == above
+
+
+def refuse_inside(path: str, folder: str, what: str, place: str = "a folder") -> None:
+    """Raise RequestError if a path to write to lies in a folder, or is it, which is copied, merged or read (`what`)."""
+    if is_within(path, folder):
+        raise RequestError(f"{path} lies in {folder}, which is {what}: name {place} outside of it")
 
 
 def is_same_folder(path: str, other: str) -> bool:

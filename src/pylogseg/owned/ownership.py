@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import threading
 from collections.abc import Callable
 
 from pylogseg.config import LogConfig
@@ -12,7 +13,6 @@ from pylogseg.errors import StorageError
 from pylogseg.format.names import FileKind
 from pylogseg.log.directory import LogDirectory
 from pylogseg.log.log import Log
-from pylogseg.owned.waiting import Waiters
 
 _log = logging.getLogger(__name__)
 _FOR_EVER_MS = 2**63 - 1
@@ -215,3 +215,26 @@ class Ownership:
                 directory.release(self._name, clean=clean, gone=gone, write=write, new_name=new_name)
             finally:
                 directory.close()
+
+
+class Waiters:
+    """Threads that wait for writers; a writer takes no lock if none waits."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._moved = threading.Condition()
+
+    def wake(self) -> None:
+        """Wake all waiting threads."""
+        if self.count:
+            with self._moved:
+                self._moved.notify_all()
+
+    def wait(self, done: Callable[[], bool], timeout: float | None) -> None:
+        """Wait until `done` returns True, or for the timeout."""
+        with self._moved:
+            self.count += 1  # a writer that sees 0 has moved the end before `done` is called here
+            try:
+                self._moved.wait_for(done, timeout)
+            finally:
+                self.count -= 1

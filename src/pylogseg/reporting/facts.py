@@ -11,6 +11,7 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
+from pylogseg.format.words import camel_case
 from pylogseg.reporting.changes import Since
 
 #: Raised when a field changes its meaning or goes; new fields do not raise it.
@@ -553,9 +554,4 @@ def to_json(fact: Any) -> Any:
 
 @functools.cache
 def _names(kind: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((each.name, _camel(each.name)) for each in dataclasses.fields(kind))
-
-
-def _camel(name: str) -> str:
-    first, *more = name.split("_")
-    return first + "".join(word.capitalize() for word in more)
+    return tuple((each.name, camel_case(each.name)) for each in dataclasses.fields(kind))

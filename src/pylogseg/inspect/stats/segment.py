@@ -29,7 +29,7 @@ from pylogseg.reading.removed_segments import removed_gap, unreadable_gap
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window
 
-V2_HEADER_BYTES = 61
+_V2_HEADER_BYTES = 61
 #: Ranges of offsets of a segment, empty or of control records, that are kept one by one.
 MAX_RANGES = 1000
 
@@ -245,7 +245,7 @@ class SegmentCount(Visitor):
             stats.size_bytes += int(rows.size.sum(dtype=np.int64))
         if not len(rows):
             return None
-        add_headers(stats, rows)
+        _add_headers(stats, rows)
         self._rows, self._first, self._runs, self._control_runs = rows, int(rows.base_offset[0]), [], []
         return rows
 
@@ -276,11 +276,11 @@ class SegmentCount(Visitor):
             stats.first_offset = self._first
         stats.end_offset = max(stats.end_offset, int(rows.last_offset.max()) + 1)
         after = self._first if after < 0 else after
-        add_ranges(stats, stats.control, *_joined_runs(self._control_runs))
+        _add_ranges(stats, stats.control, *_joined_runs(self._control_runs))
         begins, ends = _joined_runs(self._runs)
         before = np.concatenate(([after], ends[:-1]))
         jumps = begins > before
-        add_ranges(stats, stats.empty, before[jumps], begins[jumps])
+        _add_ranges(stats, stats.empty, before[jumps], begins[jumps])
         self._after_last = int(ends[-1]) if len(ends) else after
         if self._on_batches is not None:
             self._on_batches(rows)
@@ -290,7 +290,7 @@ class SegmentCount(Visitor):
         stats, after = self.stats, self._after_last
         stats.gaps += self._order.finish()
         if stats.end_offset > after >= 0:
-            add_ranges(stats, stats.empty, np.array([after]), np.array([stats.end_offset]))
+            _add_ranges(stats, stats.empty, np.array([after]), np.array([stats.end_offset]))
 
 
 def _runs(offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -311,7 +311,7 @@ def _joined_runs(parts: list[npt.NDArray[np.int64]]) -> tuple[npt.NDArray[np.int
     return begins[np.append([True], apart)[: len(begins)]], ends[np.append(apart, [True])[: len(ends)]]
 
 
-def add_ranges(
+def _add_ranges(
     stats: Stats, known: list[tuple[int, int]], first: npt.NDArray[np.int64], end: npt.NDArray[np.int64]
 ) -> None:
     room = MAX_RANGES - len(known)
@@ -319,7 +319,7 @@ def add_ranges(
     stats.unlisted += max(0, len(first) - room)
 
 
-def add_headers(stats: Stats, batches: BatchTable) -> None:
+def _add_headers(stats: Stats, batches: BatchTable) -> None:
     count, summary = len(batches), batches.summary()
     stats.batches += count
     stats.empty_batches += int(((batches.magic == 2) & (batches.count == 0)).sum())
@@ -348,7 +348,7 @@ def _count(counter: Counter[int], values: npt.NDArray[Any]) -> None:
 
 def _add_codec(stats: Stats, number: int, batches: BatchTable, columns: RecordColumns, continues: bool) -> None:
     codec = stats.codecs.setdefault(number, CodecStats())
-    heads = int(np.where(batches.magic == 2, V2_HEADER_BYTES, 0).sum())
+    heads = int(np.where(batches.magic == 2, _V2_HEADER_BYTES, 0).sum())
     stored = int(batches.size.sum(dtype=np.int64))
     codec.batches += len(batches)
     codec.records += len(columns)
@@ -402,3 +402,43 @@ def _add_left_out(stats: Stats, batches: BatchTable, columns: RecordColumns) -> 
     steps = np.diff(columns.offset) - 1
     same = (np.diff(columns.batch) == 0) & (columns.batches.magic[columns.batch[1:]] < 2)
     stats.left_out += int(np.maximum(steps[same], 0).sum())
+
+
+def header_stats(stats: Stats, rows: BatchTable) -> None:
+    """Add batches of magic 2 in the order of the file.
+
+    Their records are those that the headers declare; sizes, keys and values stay empty, and so do the decompressed
+    bytes of compressed batches. Ranges of missing offsets are those between batches; inside of a batch they are only
+    counted.
+    """
+    if not len(rows):
+        return
+    _add_headers(stats, rows)
+    counts, summary = rows.count.astype(np.int64), rows.summary()
+    total = int(counts.sum())
+    if summary.has_control:
+        control = rows.is_control
+        held = int(counts[control].sum())
+        stats.records, stats.control_records = stats.records - held, stats.control_records + held
+        _add_ranges(stats, stats.control, rows.base_offset[control], rows.next_offset[control])
+    stats.records += total
+    ends = rows.next_offset
+    stats.left_out += int((ends - rows.base_offset).sum()) - total
+    for number in np.unique(rows.codec).tolist() if summary.codec is None else (summary.codec,):
+        some = rows if summary.codec is not None else rows[rows.codec == number]
+        stored = int(some.size.sum(dtype=np.int64))
+        body = stored - _V2_HEADER_BYTES * len(some)
+        records = total if some is rows else int(some.count.sum(dtype=np.int64))
+        found = CodecStats(len(some), records, stored, body, 0 if number else body)
+        stats.codecs.setdefault(number, CodecStats()).merge(found)
+    latest = int(rows.max_timestamp.max(where=counts > 0, initial=-1))
+    if latest >= 0:
+        stats.largest_timestamp = joined(max, stats.largest_timestamp, latest)
+    before = np.empty_like(ends)
+    before[0], before[1:] = stats.end_offset if stats.end_offset >= 0 else rows.base_offset[0], ends[:-1]
+    jumps = rows.base_offset > before
+    if jumps.any():
+        _add_ranges(stats, stats.empty, before[jumps], rows.base_offset[jumps])
+    if stats.first_offset < 0:
+        stats.first_offset = int(rows.base_offset[0])
+    stats.end_offset = max(stats.end_offset, int(ends.max()))

@@ -13,9 +13,9 @@ from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.target import Target, chosen_in, sizes_in
 from pylogseg.env.beside import NewFolder, check_free
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
-from pylogseg.env.filesystem import is_within
+from pylogseg.env.filesystem import is_within, refuse_inside
 from pylogseg.env.storage import LocalStorage, Storage
-from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, FileKind, parse_file_name, parse_partition_folder
 from pylogseg.inspect.verify.findings import Finding
@@ -141,8 +141,8 @@ def copy(
         job = _Copy(disk, *chosen[0], into, on_partition, found)
         return job.plan() if dry_run else job.run(count, on_bytes)
     check_free(disk, into)
-    if isinstance(disk, LocalStorage) and is_within(into, os.fspath(source)):
-        raise RequestError(f"{into} lies in {source}, which is copied: name a folder outside of it")
+    if isinstance(disk, LocalStorage):
+        refuse_inside(into, os.fspath(source), "copied")
     result, failed = Copied(os.fspath(source), into, dry_run=dry_run, is_marked_clean=True), list[PylogsegError]()
     result.lacking = found
     for place, names in chosen:
@@ -178,8 +178,8 @@ class _Copy:
         self._result = Copied(place.parent, target, lacking=lacking)
         self._errors: list[StorageError | CorruptionError] = []
         self._new = NewFolder(storage, target)
-        if isinstance(storage, LocalStorage) and place.log_dir and is_within(target, place.log_dir):
-            raise RequestError(f"{target} lies in {place.parent}, which is copied: name a folder outside of it")
+        if isinstance(storage, LocalStorage) and place.log_dir:
+            refuse_inside(target, place.log_dir, "copied")
 
     def plan(self) -> Copied:
         """Return what a copy would do."""

@@ -12,7 +12,7 @@ from pylogseg.disk.lineage.authority import Known
 from pylogseg.disk.target import Target, refuse_if_locked
 from pylogseg.env.beside import NewFolder
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
-from pylogseg.env.filesystem import is_same_folder, is_within
+from pylogseg.env.filesystem import is_same_folder, is_within, refuse_inside
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint
@@ -273,8 +273,7 @@ class _Merge:
         result.dry_run, result.log_dir = dry_run, target.path
         result.sources = [disk.path for disk in self._disks]
         for disk in self._disks:
-            if is_within(target.path, disk.path):
-                raise RequestError(f"{into} lies in {disk.path}, which is merged: name a folder outside of it")
+            refuse_inside(target.path, disk.path, "merged")
         if dry_run:
             self._take_all(lambda name, advance: self._one(name, advance, None, target), jobs, on_bytes)
             return result

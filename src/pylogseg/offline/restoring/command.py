@@ -14,7 +14,7 @@ from pylogseg.disk.disk import Partition, open_dir
 from pylogseg.disk.target import Target, chosen_in, moving_picture
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.env.executor import INLINE, Executor, Threads, job_count
-from pylogseg.env.filesystem import is_same_folder, is_within
+from pylogseg.env.filesystem import is_same_folder, refuse_inside
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
@@ -281,8 +281,8 @@ class _FromLogs(RestoreSource):
         """Raise RequestError if a log directory lies in what is read."""
         for name, place in self._places.items():
             source = place.parent if place.is_whole else self._folder(name)
-            if is_within(target, source) and not is_same_folder(target, source):
-                raise RequestError(f"{target} lies in {source}, which is read: name a log directory outside of it")
+            if not is_same_folder(target, source):
+                refuse_inside(target, source, "read", "a log directory")
 
     def _folder(self, name: str) -> str:
         return os.path.join(self._places[name].parent, name)
