@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -90,7 +90,7 @@ class Table(Protocol):
 
 def scan(
     table: Table, tasks: Callable[[], Iterator[Any]], selection: Selection, batch_rows: int | None, jobs: int
-) -> Iterator[pa.RecordBatch]:
+) -> Generator[pa.RecordBatch]:
     """Yield the rows of tasks in order; an empty batch for a task without rows, as pyarrow's own scans do.
 
     Tasks are taken one by one, as they are needed. One job reads only what is asked for; several read up to two
@@ -100,7 +100,7 @@ def scan(
     yield from found if batch_rows is None else (part for batch in found for part in _cut(batch, batch_rows))
 
 
-def rows_of(table: Table, columns: Columns = None, filter: Any = None, *, jobs: int = 1) -> Iterator[pa.RecordBatch]:
+def rows_of(table: Table, columns: Columns = None, filter: Any = None, *, jobs: int = 1) -> Generator[pa.RecordBatch]:
     """Yield the rows of a table for which a filter is true, with some of its columns."""
     selection = Selection(table.schema, columns, filter)
     target = TASK_BYTES if jobs > 1 else FRAGMENT_BYTES
