@@ -10,6 +10,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.query import OffsetRange, parse_offsets
+from pylogseg.cli.typed import SCHEMA, check_unused, decoding_of, typed_options, wants_schema
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse.audit import audit as compare
@@ -29,6 +30,8 @@ Examples:
   pylogseg audit /data/kafka orders /lake/orders --columns offset=meta.offset
   pylogseg audit /data/kafka orders /lake/orders -o :5000000 --json
   pylogseg audit /data/kafka orders /lake/orders --quick     counts only
+  pylogseg audit /data/kafka orders /lake/orders --value-as schema
+                                             a table that has values decoded
 
 \b
 What is said of each partition:
@@ -60,6 +63,9 @@ interrupted.
 """
 
 
+_AS = click.Choice(["bytes", SCHEMA])
+
+
 def _arguments(function: common.F) -> common.F:
     return common.selection_options(function, last=" TABLE")
 
@@ -72,6 +78,9 @@ def _arguments(function: common.F) -> common.F:
     "struct. Repeatable; without a column after the sign, there is none.",
 )  # fmt: skip
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="Whose columns TABLE has; default: by its columns.")
+@click.option("--value-as", type=_AS, default="bytes", show_default=True, help="What TABLE has of values.")
+@click.option("--key-as", type=_AS, default="bytes", show_default=True, help="What TABLE has of keys.")
+@typed_options
 @click.option("--dead-letters", metavar="TABLE", help="A table of dead letters, a part of TABLE; default: TABLE~dlq.")
 @click.option(
     "--offset",
@@ -97,6 +106,11 @@ def audit(
     topic: tuple[str, ...],
     partition: tuple[int, ...],
     columns: tuple[str, ...],
+    value_as: str,
+    key_as: str,
+    schema: str | None,
+    registry: str | None,
+    message: str | None,
     preset: str | None,
     dead_letters: str | None,
     offsets: OffsetRange | None,
@@ -113,6 +127,9 @@ def audit(
     if len(arguments) < 2:
         raise click.UsageError("Missing argument 'TABLE'.")
     *paths, named = arguments
+    given = {"schema": schema, "registry": registry, "message": message}
+    which = wants_schema(key_as, value_as)
+    check_unused(which, given, "--value-as")
     tables = list(opened(named, dead_letters))  # before the log, which may go on
     chosen = common.select(paths, topic, partition)
     size = chosen.size + sum(map(_size, tables))
@@ -123,6 +140,7 @@ def audit(
             list(chosen.choice.names) or None,
             list(chosen.choice.numbers) or None,
             columns=parse_columns(columns),
+            decoding=decoding_of(which, given) if which else None,
             preset=preset,
             dead_letters=tables[1] if len(tables) > 1 else None,
             offset=_range_of(offsets),
@@ -219,7 +237,7 @@ def _line(found: AuditRange) -> str:
     if found.last_offset > found.first_offset:
         offsets += f"-{found.last_offset}"
     kind = "unknown" if found.kind == "notLookedAt" else found.kind
-    reason = f": {_WORDS[found.reason]}" if found.reason else ""
+    reason = f": {_WORDS.get(found.reason, found.reason)}" if found.reason else ""
     return f"  {kind:<8}{offsets:<24}{common.count_text(found.records, 'offset')}{reason}"
 
 
@@ -241,8 +259,6 @@ def _summary(found: Audit) -> Iterator[str]:
     if found.is_quick:
         yield "compared: counts of rows by ranges of offsets; single offsets, keys and values were not looked at"
         return
-    lacking = [role for role in ("key", "value") if role not in found.columns.compared]
-    if lacking:
-        typed = " (typed columns are not)" if found.columns.typed else ""
-        compared = " and ".join(["offsets", *(f"{role}s" for role in found.columns.compared)])
-        yield f"compared: {compared}{typed}"
+    if found.compared != ["key", "value"]:
+        typed = " (decoded ones are compared with --value-as schema)" if found.columns.typed else ""
+        yield f"compared: {', '.join(['offsets', *found.compared])}{typed}"

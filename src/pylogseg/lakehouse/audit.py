@@ -24,15 +24,18 @@ from pylogseg.lakehouse.audit_partition import Comparison, LogPart, PartFound, p
 from pylogseg.lakehouse.audit_quick import Count, counted, row_groups
 from pylogseg.lakehouse.audit_result import Audit, AuditRange, DoubleFiles, PartitionAudit
 from pylogseg.lakehouse.audit_runs import RUN, FilePiece, Runs, Spilled, Spilling
-from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, open_table
+from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, columns_in_file, open_table
 from pylogseg.lakehouse.names import DEAD, NoTableError
-from pylogseg.reading.log_reader import LogReader, check_order
+from pylogseg.reading.log_reader import LogReader, ReadScope, check_order
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle
 from pylogseg.reading.ranges import PART_BYTES
 from pylogseg.reading.scan import check_tail
 from pylogseg.reading.seek import end_of
 from pylogseg.reading.stable_offset import end_of_log
+from pylogseg.values.decoding import Decoding, SchemaChoice, TypedBatches, typed_batches
+from pylogseg.values.forms import for_tables
+from pylogseg.values.schemas.store import Schemas
 from pylogseg.walker.gaps import Gap
 
 Path = str | os.PathLike[str]
@@ -58,6 +61,9 @@ def audit(
     offset: tuple[int | None, int | None] = (None, None),
     complete: bool = False,
     quick: bool = False,
+    decoding: str | Sequence[str] | Decoding | None = None,
+    schema: SchemaChoice | Mapping[str, SchemaChoice] | None = None,
+    registry: Path | Schemas | None = None,
     max_ranges: int = 1000,
     max_decompressed_bytes: int = 64 << 20,
     max_bytes_per_second: float | None = None,
@@ -100,6 +106,11 @@ def audit(
         Read no row: compare the counts of row groups, by the statistics of offsets in the files' ends, with those of
         the log's headers. What is found wrong is wrong; a record that is lost beside one that is double, and what keys
         and values are, is not looked at, nor are check sums.
+    decoding : {"value", "key"}, sequence of them, or Decoding, optional
+        The table has them decoded: the log's are decoded by their schemas and compared column by column. These are the
+        fields of the table's column of that name, or columns of the table itself.
+    schema, registry : optional
+        As for `pylogseg.lake`: what to decode by, and where schemas are.
     max_ranges : int
         Ranges listed for each partition; all are counted.
     max_decompressed_bytes : int
@@ -130,12 +141,16 @@ def audit(
         raise RequestError("audit does not accept offsets from the end, which move: give absolute offsets")
     if quick and offset != (None, None):
         raise RequestError("quick compares whole files: it cannot be combined with a range of offsets")
+    given = {"schema": schema, "registry": registry}
+    if decoding is None and any(each is not None for each in given.values()):
+        raise RequestError("schema= and registry= go with decoding='value'")
     choice = PartitionChoice.of(topic, partition)
     work: Executor = Threads(job_count(jobs)) if executor is None else executor
     # The table first: what a log gets meanwhile may be missing in it, but not the other way round.
     tables = list(opened(table, dead_letters))
     found = _columns(tables, columns or {}, preset)
-    disk = as_disk(source).select(choice.names or None, choice.numbers or None)
+    whole_disk = as_disk(source)
+    disk = whole_disk.select(choice.names or None, choice.numbers or None)
     files = [file for each in tables for file in each.files]
     result = Audit(tables[0].name, tables[0].format, tables[0].version, found, len(files))
     result.findings += [finding for each in tables for finding in each.findings]
@@ -143,6 +158,12 @@ def audit(
     logs = {_key_of(log): log for log in logs_of(disk)} if disk.partitions or disk.loose else {}
     if quick:
         return _quick(files, logs, disk, choice, complete, work, result)
+    typed = None
+    if decoding is not None:
+        typed = _typed(Decoding.of(decoding, **given), whole_disk, logs)
+        for which, decoder in typed.decoders.items():
+            found = found.with_decoded(tables[0].schema, which, decoder.type)
+        found = _in_all_files(files, found, work, result)
     pieces = _pieces(files, found, work, result)
     with tempfile.TemporaryDirectory(prefix="pylogseg-audit-") as folder:
         secret = (secrets.randbits(64), secrets.randbits(64))
@@ -152,7 +173,7 @@ def audit(
         runs = _by_partition(spilled, [piece.file for piece in pieces], found, result)
         scope = _scope(logs, runs, found, choice, result)
         dead = np.array([file.is_dead for file in files] or [False])
-        comparison = Comparison(folder, found.compared, secret, dead, max_ranges, found.has_tombstones)
+        comparison = Comparison(folder, found, secret, dead, max_ranges, typed)
         plan = _Plan(
             (first or 0, _END if end is None else end),
             complete or end is not None,
@@ -256,6 +277,36 @@ def _twice(files: Iterable[DataFile]) -> Iterator[TableFinding]:
         if len(several) > 1:
             who = ", ".join(dict.fromkeys(file.origin or "unknown" for file in several))
             yield TableFinding("twice", f"the table lists it {len(several)} times (added by {who})", path)
+
+
+def _typed(decoding: Decoding, disk: Disk, logs: Mapping[Key, LogFiles]) -> TypedBatches:
+    """Choose the schemas of the records of the selected topics."""
+    names = [name for name in ("key", "value") if name in decoding.columns]
+    scope = ReadScope([*logs.values()], (0, OPEN_END), (None, None), None, ReadOptions(on_corrupt="skip"))
+    decoding = replace(decoding, form=for_tables, on_undecoded="raw")
+    return typed_batches(decoding, disk, sorted({topic for topic, _ in logs}), names, scope.chunks)
+
+
+def _in_all_files(files: Sequence[DataFile], columns: TableColumns, work: Executor, result: Audit) -> TableColumns:
+    """Return the columns without those that came to the table later: rows before have a null, records a default."""
+    lacking = _threads(work).map(functools.partial(_lacking, columns=columns), files)
+    gone = sorted({role for roles in lacking for role in roles})
+    if gone:
+        text = f"some files do not have {', '.join(gone)}, which came to the table later: not compared"
+        result.findings.append(TableFinding("note", text))
+    result.columns = columns.without(gone)
+    return result.columns
+
+
+def _lacking(file: DataFile, advance: Advance, columns: TableColumns) -> set[str]:
+    if file.is_dead or file.batches is not None:
+        return set()
+    try:
+        with file.parquet() as opened:
+            names, _ = columns_in_file(file, columns, opened.schema_arrow)
+    except StorageError:
+        return set()
+    return {column.role for column in columns.decoded} - {*names}
 
 
 class _Footer(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pylogseg.errors import RequestError
+from pylogseg.lakehouse.audit_values import common_type
 
 #: What an audit asks of a table; only the offset must be there.
 ROLES = ("topic", "partition", "offset", "key", "value")
@@ -89,6 +90,38 @@ class TableColumns(NamedTuple):
         return tuple(column.role for column in self.columns if column.role in ("key", "value"))
 
     @property
+    def decoded(self) -> tuple[RoleColumn, ...]:
+        """The columns that have decoded values, as ``value.amount``; ``value.`` is a value that is no record."""
+        return tuple(column for column in self.columns if "." in column.role)
+
+    def with_decoded(self, schema: pa.Schema, which: str, ours: pa.DataType) -> TableColumns:
+        """Return them with what keys or values decode to, where the table has columns for it.
+
+        These are the fields of the table's column of that name, else columns of the table itself.
+        """
+        place = _found(schema, PRESETS.get(self.preset, {}).get(which, which)) or _found(schema, which)
+        whole = None if place is None or _is_bytes(place[1]) else place
+        if whole is not None and not pa.types.is_struct(ours):
+            kind = common_type(ours, whole[1])
+            found = [] if kind is None else [RoleColumn(f"{which}.", whole[0], kind)]
+        else:
+            found = []
+            for field in ours if pa.types.is_struct(ours) else ():
+                there = _found(schema, field.name) if whole is None else _field(whole, field.name)
+                kind = None if there is None else common_type(field.type, there[1])
+                if there is not None and kind is not None:
+                    found.append(RoleColumn(f"{which}.{field.name}", there[0], kind))
+        if not found:
+            raise RequestError(f"the table has no column for what a {which} decodes to ({ours}): it cannot be compared")
+        kept = tuple(column for column in self.columns if column.role != which)
+        return self._replace(columns=(*kept, *found), typed=tuple(name for name in self.typed if name != which))
+
+    def without(self, roles: Iterable[str]) -> TableColumns:
+        """Return them without some roles."""
+        gone = {*roles}
+        return self._replace(columns=tuple(column for column in self.columns if column.role not in gone))
+
+    @property
     def has_tombstones(self) -> bool:
         """Whether a record with a null value has a row."""
         nested = self.preset == "automq" and self.get("topic") is not None
@@ -148,6 +181,14 @@ def columns_of(schema: pa.Schema, table: str, given: Mapping[str, str], preset: 
         else:
             columns.append(RoleColumn(role, path, kind))
     return TableColumns(chosen, tuple(columns), tuple(typed))
+
+
+def _field(column: tuple[tuple[str, ...], pa.DataType], name: str) -> tuple[tuple[str, ...], pa.DataType] | None:
+    """Find a field of a column of structs."""
+    path, kind = column
+    if not pa.types.is_struct(kind) or [field.name for field in kind].count(name) != 1:
+        return None
+    return (*path, name), kind.field(name).type
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

@@ -10,16 +10,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from pylogseg._native import _keymap
 from pylogseg.env.executor import Advance
 from pylogseg.format.records import RecordColumns
+from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.audit_result import AuditRange
-from pylogseg.lakehouse.audit_runs import Offsets, RunReader, Runs, TableRows
+from pylogseg.lakehouse.audit_runs import Offsets, RunReader, Runs, TableRows, slots_of
+from pylogseg.lakehouse.audit_values import Hashes, hash_values, in_type, row_hashes
+from pylogseg.reading.arrow.columns import record_batch, schema
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import OPEN_END, Chunk
 from pylogseg.reading.transactions import Transactions
+from pylogseg.values.decoding import TypedBatches
 from pylogseg.walker.gaps import Gap, GapKind
 
 #: What a record of the log is to a table: one of its rows, a marker, aborted, or not decided yet.
@@ -74,11 +80,11 @@ class Comparison:
     """How parts of logs are compared with runs in a folder."""
 
     folder: str
-    compared: tuple[str, ...]
+    columns: TableColumns
     secret: tuple[int, int]
     dead: npt.NDArray[np.bool_]  #: Which files are of dead letters.
     max_ranges: int
-    has_tombstones: bool = True  #: Whether a null value has a row.
+    typed: TypedBatches | None = None  #: What decodes keys and values, if the table has them decoded.
 
     def run(self, part: LogPart, advance: Advance) -> PartFound:
         """Compare one part; runs in a thread."""
@@ -91,7 +97,8 @@ class _PartAudit:
     def __init__(self, how: Comparison, part: LogPart) -> None:
         self._how, self._part = how, part
         self._found = PartFound()
-        self._rows = RunReader(how.folder, part.runs, part.first_offset)
+        self._slots = slots_of(how.columns)
+        self._rows = RunReader(how.folder, part.runs, part.first_offset, self._slots is not None)
         self._transactions: Transactions | None = None
         self._extra: list[Offsets] = []
         self._absent: list[tuple[int, int]] = []  # half-open
@@ -143,11 +150,7 @@ class _PartAudit:
         limit = int(columns.offset[-1]) + 1
         rows = self._rows.take(limit)
         codes = self._codes(chunk)
-        hashes = np.zeros(len(columns), np.uint64)
-        for role in self._how.compared:
-            place, size = getattr(columns, f"{role}_place"), getattr(columns, f"{role}_size")
-            place, size = np.ascontiguousarray(place), np.ascontiguousarray(size)
-            _keymap.hash_spans(self._how.secret, place, size, columns.sources, hashes)
+        hashes, names = self._hashes(chunk)
         self._note_absent(columns, next_offset, limit)
         if (
             codes is None
@@ -159,8 +162,26 @@ class _PartAudit:
             found.rows += len(columns)
             found.present += len(columns)
             return limit
-        self._compare(columns, np.zeros(len(columns), np.uint8) if codes is None else codes, hashes, rows)
+        codes = np.zeros(len(columns), np.uint8) if codes is None else codes
+        self._compare(columns, codes, (hashes, names), rows)
         return limit
+
+    def _hashes(self, chunk: Chunk) -> tuple[Hashes, Hashes | None]:
+        """The hash of each record, and what tells its columns apart."""
+        columns, how = chunk.columns, self._how
+        decoded = {} if how.typed is None else _decoded(chunk, how.typed)
+
+        def hash_role(role: str, out: Hashes) -> None:
+            which, dot, name = role.partition(".")
+            if dot:
+                array = pc.struct_field(decoded[which], name) if name else decoded[which]
+                hash_values(how.secret, in_type(array, types[role]), out)
+                return
+            place, size = (np.ascontiguousarray(getattr(columns, f"{role}_{what}")) for what in ("place", "size"))
+            _keymap.hash_spans(how.secret, place, size, columns.sources, out)
+
+        types = {column.role: column.type for column in how.columns.decoded}
+        return row_hashes(how.columns.compared, self._slots, len(columns), hash_role)
 
     def _codes(self, chunk: Chunk) -> npt.NDArray[np.uint8] | None:
         """What each record is to a table; None if they are all ordinary."""
@@ -183,7 +204,11 @@ class _PartAudit:
         return codes
 
     def _compare(
-        self, columns: RecordColumns, codes: npt.NDArray[np.uint8], hashes: npt.NDArray[np.uint64], rows: TableRows
+        self,
+        columns: RecordColumns,
+        codes: npt.NDArray[np.uint8],
+        of_log: tuple[Hashes, Hashes | None],
+        rows: TableRows,
     ) -> None:
         found, dead, offsets = self._found, self._how.dead, columns.offset
         firsts = self._firsts(rows)
@@ -202,13 +227,7 @@ class _PartAudit:
             groups = np.logical_and.reduceat(dead[rows.file], firsts)
             only_dead[at] = groups[hit]
         if len(firsts):
-            numbers = np.repeat(np.arange(len(firsts)), np.diff([*firsts.tolist(), len(rows.offset)]))
-            differs = np.zeros(len(rows.offset), np.bool_)
-            of_log = hit[numbers]
-            differs[of_log] = rows.hash[of_log] != hashes[place[numbers[of_log]]]
-            changed = np.logical_or.reduceat(differs, firsts)[hit] & is_record[at]
-            found.changed += int(np.count_nonzero(changed))
-            self._list("changed", "", offsets[at[changed]])
+            self._changed(offsets, is_record, of_log, rows, (firsts, place, hit))
         found.present += int(np.count_nonzero(is_here & is_record & ~only_dead))
         found.missing["deadLetters"] += int(np.count_nonzero(is_here & is_record & only_dead))
         for code, name in ((_ABORTED, "aborted"), (_CONTROL, "control")):
@@ -220,13 +239,42 @@ class _PartAudit:
         is_behind = (codes == _UNSTABLE) | (offsets >= self._part.behind_offset)
         found.missing["notYet"] += int(np.count_nonzero(is_record & ~is_here & is_behind))
         is_lost = is_record & ~is_here & ~is_behind
-        if not self._how.has_tombstones:
+        if not self._how.columns.has_tombstones:
             is_null = columns.value_size < 0
             found.missing["tombstone"] += int(np.count_nonzero(is_lost & is_null))
             is_lost &= ~is_null
         lost = offsets[is_lost]
         found.missing["lost"] += len(lost)
         self._list("lost", "", lost)
+
+    def _changed(
+        self,
+        offsets: Offsets,
+        is_record: _Mask,
+        of_log: tuple[Hashes, Hashes | None],
+        rows: TableRows,
+        where: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], _Mask],
+    ) -> None:
+        """Note records of which a row has another hash; with decoded values, which columns these are."""
+        (firsts, place, hit), (hashes, names), slots = where, of_log, self._slots
+        numbers = np.repeat(np.arange(len(firsts)), np.diff([*firsts.tolist(), len(rows.offset)]))
+        differs = np.zeros(len(rows.offset), np.bool_)
+        known = hit[numbers]
+        differs[known] = rows.hash[known] != hashes[place[numbers[known]]]
+        if slots is not None:
+            differs &= ~self._how.dead[rows.file]  # which have bytes
+        changed = np.logical_or.reduceat(differs, firsts)[hit] & is_record[place[hit]]
+        found = offsets[place[hit][changed]]
+        self._found.changed += len(found)
+        if slots is None or names is None or rows.names is None:
+            self._list("changed", "", found)
+            return
+        apart = np.zeros(len(rows.offset), np.uint64)
+        apart[differs] = rows.names[differs] ^ names[place[numbers[differs]]]
+        which = np.bitwise_or.reduceat(apart, firsts)[hit][changed]
+        texts = np.array([slots.named(each) for each in which.tolist()], object)
+        for text in dict.fromkeys(texts.tolist()):
+            self._list("changed", text, found[texts == text])
 
     def _firsts(self, rows: TableRows) -> npt.NDArray[np.intp]:
         """Count rows and doubles; return the numbers of the first row of each offset."""
@@ -306,6 +354,13 @@ class _PartAudit:
         listed = ranges_of("foreign", "absent", extra)
         found.extra_ranges = listed[: self._how.max_ranges]
         found.extra_unlisted = len(listed) - len(found.extra_ranges)
+
+
+def _decoded(chunk: Chunk, typed: TypedBatches) -> dict[str, pa.Array]:
+    """Decode keys and values of a chunk; null where they do not decode."""
+    rows = record_batch(chunk, schema(typed.needed()))
+    made = list(typed.batches([rows]))
+    return {name: pa.concat_arrays([batch.column(name) for batch in made]) for name in typed.decoders}
 
 
 def ranges_of(kind: str, reason: str, offsets: Offsets) -> list[AuditRange]:

@@ -31,7 +31,7 @@ class AuditRange(NamedTuple):
     ----------
     kind : {"double", "changed", "lost", "foreign", "notLookedAt"}
     reason : str
-        Of foreign rows, see `STRANGE`; else empty.
+        Of foreign rows, see `STRANGE`; of changed ones that were decoded the columns, as ``value.amount``; else empty.
     first_offset, last_offset : int
         Inclusive.
     records : int
@@ -204,6 +204,11 @@ class Audit:
     is_quick: bool = False
 
     @property
+    def compared(self) -> list[str]:
+        """What of a record was compared: ``key``, ``value``, and of decoded ones their columns (``value.amount``)."""
+        return [*self.columns.compared, *(column.role.rstrip(".") for column in self.columns.decoded)]
+
+    @property
     def is_right(self) -> bool:
         """True if no record is double, changed or lost, no row foreign, and no row hidden."""
         return all(each.is_right for each in self.partitions) and not any(each.is_wrong for each in self.findings)
@@ -230,7 +235,7 @@ class Audit:
             "preset": self.columns.preset,
             "columns": {column.role: column.name for column in self.columns.columns},
             "quick": self.is_quick,
-            "compared": [] if self.is_quick else list(self.columns.compared),
+            "compared": [] if self.is_quick else self.compared,
             "right": self.is_right,
             "whole": self.is_whole,
             "partitions": len(self.partitions),

@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pylogseg._native import _keymap
 from pylogseg.env.executor import Advance
 from pylogseg.errors import StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
+from pylogseg.lakehouse.audit_values import Hashes, Slots, hash_bytes, hash_values, in_type, row_hashes
 from pylogseg.lakehouse.foreign import Batch, DataFile, read_rows
 
 #: A run: which rows it has, and where they lie in their temporary file.
@@ -35,7 +35,6 @@ RUN = np.dtype(
 NONE = -1
 
 Offsets = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
 Runs = npt.NDArray[Any]
 #: Topic and partition of each row.
 _Codes = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
@@ -79,15 +78,15 @@ class Spilling:
         with self._created(made) as out:
             try:
                 for batch in read_rows(piece.file, self.columns, piece.groups, piece.first_row):
-                    codes, offsets, hashes, without = self._sorted(batch, topics)
+                    codes, offsets, kept, without = self._sorted(batch, topics)
                     unnamed += without
                     for first, end in _stretches(codes):
                         of = offsets[first:end]
-                        out.write(of.tobytes())
-                        out.write(hashes[first:end].tobytes())
+                        for column in (offsets, *kept):
+                            out.write(column[first:end].tobytes())
                         where = (codes[0][first], codes[1][first], piece.file_number, piece.number, at)
                         runs.append((*where, end - first, of[0], of[-1]))
-                        at += 16 * (end - first)
+                        at += 8 * (1 + len(kept)) * (end - first)
                     advance(0)
             except StorageError as failed:
                 error = str(failed)
@@ -102,25 +101,38 @@ class Spilling:
             remedy = "not all machines see the temporary folder: set TMPDIR to one that they share"
             raise StorageError(path, "open", remedy, error.errno) from error
 
-    def _sorted(self, batch: Batch, topics: dict[str | None, int]) -> tuple[_Codes, Offsets, Hashes, int]:
+    def _sorted(self, batch: Batch, topics: dict[str | None, int]) -> tuple[_Codes, Offsets, list[Hashes], int]:
         """Rows by topic, partition and offset; those without an offset are counted."""
         count = batch.rows
         offset, has_offset = _numbers(batch.columns.get("offset"), count, np.int64)
         partition, has_partition = _numbers(batch.columns.get("partition", NONE), count, np.int32)
         topic = _topics(batch.columns.get("topic", ""), count, topics)
-        hashes = np.zeros(count, np.uint64)
-        for role in self.columns.compared:
-            _hash(self.secret, batch.columns[role], hashes)
+        types = {column.role: column.type for column in self.columns.decoded}
+
+        def hash_role(role: str, out: Hashes) -> None:
+            given = batch.columns[role]
+            if role not in types:
+                hash_bytes(self.secret, given, out)
+            elif isinstance(given, pa.Array):  # dead letters have bytes, and are not compared
+                hash_values(self.secret, in_type(given, types[role]), out)
+
+        kept = [each for each in row_hashes(self.columns.compared, slots_of(self.columns), count, hash_role)
+                if each is not None]  # fmt: skip
         which: Any = has_offset & has_partition
         without = int(count - np.count_nonzero(which))
         if not without and (not count or (_is_one(topic) and _is_one(partition) and (offset[1:] >= offset[:-1]).all())):
-            return (topic, partition), offset, hashes, 0
+            return (topic, partition), offset, kept, 0
         if without:
             which = np.flatnonzero(which)
             which = which[np.lexsort((offset[which], partition[which], topic[which]))]
         else:
             which = np.lexsort((offset, partition, topic))
-        return (topic[which], partition[which]), offset[which], hashes[which], without
+        return (topic[which], partition[which]), offset[which], [each[which] for each in kept], without
+
+
+def slots_of(columns: TableColumns) -> Slots | None:
+    """Return what tells the columns of a row apart; None if no values are decoded."""
+    return Slots([*columns.compared, *(column.role for column in columns.decoded)]) if columns.decoded else None
 
 
 def spill_path(folder: str, number: int) -> str:
@@ -169,43 +181,23 @@ def _text(name: Any) -> str | None:
     return name.decode("utf-8", "replace") if isinstance(name, bytes) else name
 
 
-def _hash(secret: tuple[int, int], given: Any, out: Hashes) -> None:
-    """Mix the bytes of a column of keys or values into hashes."""
-    if not isinstance(given, pa.Array):
-        given = pa.nulls(len(out), pa.binary()) if given is None else pa.repeat(pa.scalar(given), len(out))
-    if pa.types.is_dictionary(given.type):
-        given = given.dictionary_decode()
-    kind = given.type
-    if pa.types.is_fixed_size_binary(kind) or pa.types.is_null(kind):
-        given = given.cast(pa.binary())
-    elif pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
-        given = given.cast(pa.large_binary())
-    wide = pa.types.is_large_binary(given.type) or pa.types.is_large_string(given.type)
-    validity, offsets, data = given.buffers()
-    count = len(given)
-    if not count:
-        return
-    ends = np.frombuffer(offsets, np.int64 if wide else np.int32, count + 1 + given.offset)[given.offset :]
-    place = np.ascontiguousarray(ends[:-1], np.int64)
-    size = np.diff(ends).astype(np.int32)
-    if validity is not None and given.null_count:
-        size[np.asarray(pc.is_null(given))] = -1
-    _keymap.hash_spans(secret, place, size, (b"" if data is None else np.frombuffer(data, np.uint8),), out)
-
-
 class TableRows(NamedTuple):
     """Some rows of one partition, by offset; of rows with the same offset, in the order of the files."""
 
     offset: Offsets
     hash: Hashes
     file: npt.NDArray[np.int32]
+    names: Hashes | None = None  #: Which columns they are by, see `Slots`.
 
 
 class RunReader:
-    """Gives the rows of one partition from an offset on, in order, up to an offset at a time."""
+    """Gives the rows of one partition from an offset on, in order, up to an offset at a time.
 
-    def __init__(self, folder: str, runs: Runs, first_offset: int) -> None:
-        self._folder, self._first = folder, first_offset
+    `has_names` says that runs have what tells columns apart.
+    """
+
+    def __init__(self, folder: str, runs: Runs, first_offset: int, has_names: bool = False) -> None:
+        self._folder, self._first, self._words = folder, first_offset, 2 + has_names
         runs = runs[runs["last"] >= first_offset]
         self._waiting = runs[np.lexsort((runs["file"], runs["first"]))]
         self._next = 0
@@ -216,7 +208,7 @@ class RunReader:
         """Return the rows below an offset that were not taken before."""
         waiting = self._waiting
         while self._next < len(waiting) and waiting["first"][self._next] < limit:
-            opened = _OpenRun(self._folder, waiting[self._next], self._first)
+            opened = _OpenRun(self._folder, waiting[self._next], self._first, self._words)
             heapq.heappush(self._open, (opened.next_offset, self._next, opened))
             self._next += 1
         found = []
@@ -225,18 +217,18 @@ class RunReader:
             found.append((run.file, number, run.take(limit)))
             if run.next_offset is not None:
                 heapq.heappush(self._open, (run.next_offset, number, run))
-        return _merged([(rows, file) for file, _, rows in sorted(found, key=lambda each: each[:2])])
+        return _merged([(rows, file) for file, _, rows in sorted(found, key=lambda each: each[:2])], self._words)
 
 
 class _OpenRun:
     """A run that is read; its file is mapped, so that only the pages of the offsets that are asked for are read."""
 
-    def __init__(self, folder: str, run: Any, first_offset: int) -> None:
+    def __init__(self, folder: str, run: Any, first_offset: int, words: int) -> None:
         count, position = int(run["count"]), int(run["position"])
         path = spill_path(folder, int(run["spill"]))
         self.file = int(run["file"])
-        both = np.memmap(path, np.int64, "r", position, (2 * count,))
-        self._offsets, self._hashes = both[:count], both[count:].view(np.uint64)
+        columns = np.memmap(path, np.int64, "r", position, (words, count))
+        self._offsets, self._hashes = columns[0], columns[1:].view(np.uint64)
         self._at = int(np.searchsorted(self._offsets, first_offset))
 
     @property
@@ -245,18 +237,20 @@ class _OpenRun:
         return int(self._offsets[self._at]) if self._at < len(self._offsets) else None
 
     def take(self, limit: int) -> tuple[Offsets, Hashes]:
+        """Return offsets, and a row of hashes for each column of them."""
         first = self._at
         self._at = first + int(np.searchsorted(self._offsets[first:], limit))
-        return np.array(self._offsets[first : self._at]), np.array(self._hashes[first : self._at])
+        return np.array(self._offsets[first : self._at]), np.array(self._hashes[:, first : self._at])
 
 
-def _merged(found: Sequence[tuple[tuple[Offsets, Hashes], int]]) -> TableRows:
+def _merged(found: Sequence[tuple[tuple[Offsets, Hashes], int]], words: int) -> TableRows:
     if not found:
-        return TableRows(np.empty(0, np.int64), np.empty(0, np.uint64), np.empty(0, np.int32))
+        none = np.empty(0, np.uint64)
+        return TableRows(np.empty(0, np.int64), none, np.empty(0, np.int32), none if words > 2 else None)
     offset = np.concatenate([rows[0] for rows, _ in found])
-    hashes = np.concatenate([rows[1] for rows, _ in found])
+    hashes = np.concatenate([rows[1] for rows, _ in found], axis=1)
     file = np.concatenate([np.full(len(rows[0]), number, np.int32) for rows, number in found])
     if len(found) > 1 and (offset[1:] < offset[:-1]).any():
         order = np.argsort(offset, kind="stable")
-        offset, hashes, file = offset[order], hashes[order], file[order]
-    return TableRows(offset, hashes, file)
+        offset, hashes, file = offset[order], hashes[:, order], file[order]
+    return TableRows(offset, hashes[0], file, hashes[1] if words > 2 else None)
