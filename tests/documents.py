@@ -1,11 +1,12 @@
 """The examples in the documents: found, run, compared, and on request brought up to date.
 
-``python tests/documents.py`` runs the commands of all console blocks, writes what they print now below them, and makes
-the tables of columns anew; look at the difference before you commit it.
+``python tests/documents.py [PAGE...]`` runs the commands of all console blocks, writes what they print now below them,
+and makes the tables of columns anew; look at the difference before you commit it.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import os
@@ -287,10 +288,15 @@ def cooked() -> str:
 
 
 def main() -> None:
-    """Bring all pages up to date."""
+    """Bring pages up to date."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="PAGE", help="such as cli or README; default: all")
+    names = parser.parse_args().names
+    if unknown := {*names} - {page.stem for page in PAGES}:
+        parser.error(f"no such page: {', '.join(sorted(unknown))}")
     with tempfile.TemporaryDirectory(dir=memory()) as folder:
         root = workplace(Path(folder))
-        for page in PAGES:
+        for page in (page for page in PAGES if not names or page.stem in names):
             text = cooked() if page == RECIPES else updated(page, root)
             if text != page.read_text(encoding="utf-8"):
                 page.write_text(text, encoding="utf-8")
