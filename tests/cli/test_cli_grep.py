@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.depth import diagonals
 from helpers.forked import process
 from helpers.shell import environment, pylogseg
 
@@ -239,10 +240,20 @@ def test_colour_in_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [(), ("--csv",), ("--value-as", "json"), ("--key-as", "hex"), ("-f", r"%t %k=%s %h %S\n"), ("-i",), ("-j", "3")],
+    ("options", "pattern"),
+    diagonals(
+        [
+            (),
+            ("--csv",),
+            ("--value-as", "json"),
+            ("--key-as", "hex"),
+            ("-f", r"%t %k=%s %h %S\n"),
+            ("-i",),
+            ("-j", "3"),
+        ],
+        ["e", "-E (a+)+|[0-9]$", "-E (?i)K(?=[0-9])", "--hex c3", "-E x*"],
+    ),
 )
-@pytest.mark.parametrize("pattern", ["e", "-E (a+)+|[0-9]$", "-E (?i)K(?=[0-9])", "--hex c3", "-E x*"])
 def test_colour_changes_nothing_else(options: tuple[str, ...], pattern: str, examples: Path) -> None:
     wish = [*pattern.rsplit(" ", 1), examples, "txn-b", "codec-none", "legacy", "--in", "key,value,headers", *options]
     plain, coloured = (pylogseg("grep", *wish, "--color", when) for when in ("never", "always"))

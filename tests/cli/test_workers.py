@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from helpers.damaged_logs import hurt
+from helpers.depth import diagonals
 from helpers.every_job import READING, WRITING, partitions, told, words, written
 from helpers.foreign_tables import broken
 from helpers.pickled_executor import Pickled
@@ -71,8 +72,7 @@ def test_a_marker_says_if_records_were_lost(sent: Any, disks: dict[str, Path], w
         assert (tmp_path / name / marker).read_bytes() == encode_clean_shutdown(None if which == "damaged" else 14)
 
 
-@pytest.mark.parametrize("which", ["whole", "damaged"])
-@pytest.mark.parametrize("text", WRITING)
+@pytest.mark.parametrize(("text", "which"), diagonals(WRITING, ["whole", "damaged"], 2))
 def test_writing(sent: Any, disks: dict[str, Path], text: str, which: str, tmp_path: Path) -> None:
     one, other = tmp_path / "one" / "out", tmp_path / "other" / "out"
     for each in (one, other):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from helpers import forked, shell
 from helpers.checks import some
+from helpers.depth import diagonals
 from helpers.shell import environment, run, without_rights
 
 import pylogseg
@@ -186,9 +187,8 @@ def unreadable(path: Path, how: str) -> None:
         path.symlink_to("nowhere")
 
 
-@pytest.mark.parametrize("how", ["folder", "pipe", "link"])
 @pytest.mark.parametrize(("base", "jobs"), [(0, 2), (100, 1)])
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(("name", "how"), diagonals(COMMANDS, ["folder", "pipe", "link"]))
 def test_a_file_that_cannot_be_opened_hides_no_other(logs: Path, name: str, jobs: int, base: int, how: str) -> None:
     good = found(name, run(COMMANDS[name].format(jobs=jobs)))
     for path in Path("out").rglob("*.csv"):

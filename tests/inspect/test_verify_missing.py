@@ -79,7 +79,7 @@ def test_whatever_is_deleted_is_found_if_records_went_with_it(disk: Path) -> Non
     before = records(disk)
     assert findings(disk)[0] == 0
     untold, alarms, wrong, costly = set(), set(), [], 0
-    chosen = some_of(deletions(disk), 40)
+    chosen = some_of(deletions(disk), 25)
     for what, paths in chosen:
         assert paths
         # Without them aborted or deleted records show, and a broker does not start.

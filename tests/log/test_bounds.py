@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from helpers.depth import IS_DEEP
+from helpers.depth import IS_DEEP, some_of
 from helpers.handmade import batch, partition, varint
 from helpers.shell import command, environment, pylogseg
 
@@ -321,7 +321,7 @@ READING = {
 }
 
 
-@pytest.mark.parametrize("words", READING.values(), ids=READING)
+@pytest.mark.parametrize("words", some_of(READING.values(), 5), ids=some_of(READING, 5))
 def test_the_shell_reads_what_is_over_the_limit_if_told(
     over_the_limit: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
@@ -545,7 +545,7 @@ def a_large_value() -> bytes:
     return batch(zstandard.compress(record(0, b"k", bytes(100 << 20)) + record(1, b"k", b"v")), 2)
 
 
-@pytest.mark.parametrize("name", sorted(REWRITES))
+@pytest.mark.parametrize("name", some_of(sorted(REWRITES), 2))
 def test_what_a_rewriting_may_hold_is_bounded_and_can_be_raised(tmp_path: Path, name: str) -> None:
     """100 MB in a few bytes, a good batch: given up, never cut; with the option it is done."""
     path = partition(tmp_path, a_large_value())
@@ -564,7 +564,7 @@ def test_what_a_rewriting_may_hold_is_bounded_and_can_be_raised(tmp_path: Path, 
     assert offsets == {"compact": [1], "redact": []}.get(name, [0, 1])
 
 
-@pytest.mark.parametrize("name", sorted(REWRITES))
+@pytest.mark.parametrize("name", some_of(sorted(REWRITES), 2))
 def test_rewriting_millions_of_records_in_a_few_bytes(tmp_path: Path, name: str) -> None:
     """One batch of them after the other, however many lie in the few megabytes that are read at a time."""
     path = partition(tmp_path, tiny_batches(max(BATCHES, 2)))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.depth import some_of
 from helpers.embedded_logs import operations
 from helpers.kafka_storage import Kafka
 from helpers.offline_logs import NOW, SETTINGS, log_dir
@@ -38,7 +39,7 @@ def said(kafka: Kafka, folder: Path) -> list[tuple[Any, ...]]:
     ]
 
 
-@pytest.mark.parametrize("case", range(len(CASES)))
+@pytest.mark.parametrize("case", some_of(range(len(CASES)), 3))
 def test_kafka_reads_and_opens_it(kafka: Kafka, tmp_path: Path, case: int) -> None:
     command, own = CASES[case]
     log_dir(case + 1, LocalStorage(), folder=str(tmp_path / "logs"), batches=40)

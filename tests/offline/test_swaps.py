@@ -108,6 +108,7 @@ def offsets(done: object) -> list[int]:
     return [row["offset"] for row in done.rows]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("state", some_of(STATES, 3), indirect=True)
 def test_each_command_finds_what_a_load_makes_of_it(state: tuple[Path, list[int]], tmp_path: Path) -> None:
     disk, expected = state
     before = {path: path.read_bytes() for path in disk.rglob("*") if path.is_file()}

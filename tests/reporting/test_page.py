@@ -74,7 +74,7 @@ def test_numbers(opened: Opened, disk: list[Path], tmp_path: Path) -> None:
 
 
 def test_numbers_of_other_brokers(browser: Browser, corpus: Path, tmp_path: Path) -> None:
-    for folder in some_of(sorted(path for path in corpus.iterdir() if path.is_dir()), 6):
+    for folder in some_of(sorted(path for path in corpus.iterdir() if path.is_dir()), 3):
         if pylogseg("ls", folder).code == 2:
             continue  # no files of a Kafka
         opened = tab(browser)

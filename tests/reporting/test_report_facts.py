@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from helpers.damaged_logs import log_dir_of
+from helpers.depth import IS_DEEP, some_of
 from helpers.golden_brokers import BROKERS
 from helpers.shell import pylogseg
 
@@ -125,14 +126,14 @@ def test_damaged(golden: Path, case: str, tmp_path: Path) -> None:
 
 def test_corpus(corpus: Path) -> None:
     seen = 0
-    for path in sorted(each for each in corpus.iterdir() if each.is_dir() and each.name not in FOREIGN):
+    for path in some_of(sorted(each for each in corpus.iterdir() if each.is_dir() and each.name not in FOREIGN), 8):
         full, headers = facts(path, "--full"), facts(path)
         for found in (full, headers):
             same_list(path, found)
             if path.name != "snappy-three-replicas":  # of three brokers: `stats` counts them one by one
                 same_counts(path, found, is_full=found is full)
         seen += same_findings(path, full)
-    assert seen > 100
+    assert seen > (100 if IS_DEEP else 10)
 
 
 def test_groups_and_transactions(golden: Path) -> None:

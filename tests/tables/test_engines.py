@@ -22,7 +22,7 @@ from pylogseg.tables import dataset as classes
 SHOWN = ["topic", "partition", "offset", "key"]
 #: An example is some queries in an engine: few at each run, many in a soak.
 FEW = settings(
-    max_examples=max(6, settings().max_examples // 50), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=max(4, settings().max_examples // 50), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 #: Each kind of log once: codecs, batches of magic 0 to 2, transactions, compacted, truncated, odd times.
 LOGS = ("codec-zstd-0", "legacy-0", "mixed-0", "txn-a-0", "txn-a-1", "cmp-short-0", "del-records-0", "timestamps-0")

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from helpers.checks import wait_for
+from helpers.depth import diagonals
 from helpers.shell import environment, process
 
 from pylogseg import encode
@@ -97,9 +98,9 @@ def test_duckdb(endless: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "condition", ["octet_length(value) < 1000 or offset < 3", "value = 'no record has it'"], ids=["filtered", "pushed"]
+    ("output", "condition"),
+    diagonals(["json", "FILE.parquet"], ["octet_length(value) < 1000 or offset < 3", "value = 'no record has it'"], 2),
 )
-@pytest.mark.parametrize("output", ["json", "FILE.parquet"])
 def test_sql(endless: Path, tmp_path: Path, output: str, condition: str) -> None:
     """Also if the table itself filters, and finds nothing."""
     pytest.importorskip("duckdb")
