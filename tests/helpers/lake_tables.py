@@ -1,8 +1,8 @@
 """Tables of lakehouses of three formats, and what readers that are not ours find in them.
 
 As a program it kills runs of `pylogseg.lake` and starts them again, or starts several at once, and compares the table
-with the log each time: ``python lake_tables.py FORMAT LOG OUT kill 50``, ``... together 3``. Each run is a fork of a
-process that has imported all there is to import, and used nothing of it.
+with the log each time: ``python lake_tables.py FORMAT LOG OUT kill 50``, ``... latest 50``, ``... together 3``. Each
+run is a fork of a process that has imported all there is to import, and used nothing of it.
 """
 
 from __future__ import annotations
@@ -94,6 +94,27 @@ def log_rows(path: Path, topic: str) -> list[dict[str, Any]]:
     """What the log has of a topic for a consumer with read_committed."""
     found = pylogseg.read_arrow(path, topic, isolation_level="read_committed", columns=_COLUMNS).read_all()
     return plain(found.sort_by([("partition", "ascending"), ("offset", "ascending")]))
+
+
+def latest_rows(path: Path) -> list[dict[str, Any]]:
+    """What the log of `orders` has last of each key, but for tombstones."""
+    last = {(row["partition"], row["key"]): row for row in log_rows(path, "orders") if row["key"] is not None}
+    found = [row for row in last.values() if row["value"] is not None]
+    return sorted(found, key=lambda row: (row["partition"], row["offset"]))
+
+
+def only_live(kind: str, table: str) -> bool:
+    """Whether each file of the newest state has rows, and none of those that were replaced is in it."""
+    if kind == "delta":
+        from deltalake import DeltaTable
+
+        found = pa.table(DeltaTable(table.removeprefix("delta:")).get_add_actions(flatten=True))
+        return min(found.column("num_records").to_pylist()) > 0
+    if kind == "iceberg":
+        place, _, name = table.partition(":")[2].rpartition("/")
+        files = catalog_of(place).load_table(tuple(name.split(".", 1))).inspect.files()
+        return min(files.column("record_count").to_pylist()) > 0
+    return True
 
 
 def consumed(folder: Path) -> Iterator[dict[str, Any]]:
@@ -188,9 +209,20 @@ def _settled(log: Path, table: str) -> None:
     assert pylogseg.lake(log, table, "orders", decoding="value", registry=log / "schemas")[0].commits == 0
 
 
+def _write_latest(log: Path, table: str) -> None:
+    pylogseg.lake(log, table, "orders", latest=True, commit_bytes=4_000, file_bytes=1_000)
+
+
+def _settled_latest(log: Path, table: str) -> None:
+    _write_latest(log, table)
+    assert plain(rows_of(table)) == latest_rows(log)
+    assert pylogseg.lake(log, table, "orders", latest=True)[0].commits == 0
+
+
 def main() -> None:
     kind, log, out, what, number = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4], int(sys.argv[5])
     table = name_of(kind, out, "orders")
+    write, settled = (_write_latest, _settled_latest) if what == "latest" else (_write, _settled)
     if what == "together":
         children = [_forked(lambda: _write(log, table)) for _ in range(number)]
         codes = [_ended(child) for child in children]
@@ -203,7 +235,7 @@ def main() -> None:
 
     def run(stop: int, report: int | None = None) -> None:
         sys.setprofile(_counting(stop, report))
-        _write(log, table)
+        write(log, table)
 
     assert _ended(_forked(lambda: run(-1, counter))) == 0
     events = int(os.pread(counter, 12, 0))
@@ -212,7 +244,7 @@ def main() -> None:
         stop = 1 + place * (events - 1) // number
         code = _ended(_forked(lambda stop=stop: run(stop)))
         assert code in (0, -signal.SIGKILL), f"event {stop}: exit code {code}"
-        assert _ended(_forked(lambda: _settled(log, table))) == 0, f"after a kill at event {stop} of {events}"
+        assert _ended(_forked(lambda: settled(log, table))) == 0, f"after a kill at event {stop} of {events}"
     print(f"{number} of {events} places")
 
 

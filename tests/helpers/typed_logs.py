@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 import pylogseg
@@ -34,11 +35,31 @@ def append_later_orders(root: Path, count: int) -> None:
     """Append orders of a later schema, 8, which has a field more; to the partition that `write_orders` has written."""
     note = {"name": "note", "type": ["null", "string"], "default": None}
     (root / "schemas" / "8.avsc").write_text(json.dumps({**ORDER, "fields": [*ORDER["fields"], note]}))
-    with pylogseg.open_log(root / "orders-0") as log:
+    with pylogseg.open_log(root / "orders-0", segment_bytes=4_000, index_interval_bytes=500) as log:
         numbers = range(log.log_end_offset, log.log_end_offset + count)
         values = [b"\0\0\0\0\10" + order(n)[5:] + b"\2" + varint(4) + b"note" for n in numbers]
         times = pa.array([1000 * n for n in numbers], pa.timestamp("ms", "UTC"))
-        log.append(pa.table({"timestamp": times, "value": pa.array(values, pa.binary())}))
+        log.append(pa.table({"timestamp": times, "value": pa.array(values, pa.binary())}), batch_bytes=1_000)
+
+
+def write_keyed_orders(root: Path, count: int, seed: int, *, typed: bool = False) -> None:
+    """Append orders with keys, some of them of earlier ones, tombstones and records without a key; two partitions."""
+    (root / "schemas").mkdir(parents=True, exist_ok=True)
+    (root / "schemas" / "7.avsc").write_text(json.dumps(ORDER))
+    random = np.random.default_rng(seed)
+    for partition in (0, 1):
+        folder = root / f"orders-{partition}"
+        with pylogseg.open_log(folder, segment_bytes=2_000, index_interval_bytes=300) as log:
+            first = log.log_end_offset
+            keys = [None if n == 7 else b"%d:%d" % (n % 2, n) for n in random.integers(0, 60, count).tolist()]
+            kinds = random.integers(0, 10, count).tolist()
+            values = [
+                None if kind == 0 else b"what?" if kind == 1 and typed else order(first + n)
+                for n, kind in enumerate(kinds)
+            ]
+            times = pa.array([20_000_000 * (first + n) for n in range(count)], pa.timestamp("ms", "UTC"))
+            columns = {"timestamp": times, "key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
+            log.append(pa.table(columns), batch_bytes=300)
 
 
 def bad(number: int) -> bool:

@@ -272,8 +272,8 @@ def test_a_commit_whose_answer_is_lost_is_not_made_again(
     sink = type(sink_of(TableName.parse(table)))
     real = sink.commit
 
-    def lost(self: Any, files: Any, ledger: Any) -> None:
-        real(self, files, ledger)
+    def lost(self: Any, *given: Any) -> None:
+        real(self, *given)
         raise TimeoutError("no answer")
 
     monkeypatch.setattr(sink, "commit", lost)
@@ -281,7 +281,7 @@ def test_a_commit_whose_answer_is_lost_is_not_made_again(
     assert done.commits > 1
     assert plain(rows_of(table)) == log_rows(data, "orders")
 
-    def refused(self: Any, files: Any, ledger: Any) -> None:
+    def refused(self: Any, *given: Any) -> None:
         raise TimeoutError("no answer")
 
     write_log(data, 100)
@@ -300,11 +300,11 @@ def test_another_run_that_comes_first_wins(tmp_path: Path, kind: str, monkeypatc
     sink = type(sink_of(TableName.parse(table)))
     real, conflicts = sink.commit, []
 
-    def late(self: Any, files: Any, ledger: Any) -> None:
+    def late(self: Any, *given: Any) -> None:
         monkeypatch.setattr(sink, "commit", real)
         assert pylogseg.lake(data, table)[0].records > 0
         try:
-            real(self, files, ledger)
+            real(self, *given)
         except ConflictError as error:
             conflicts.append(error)
             raise

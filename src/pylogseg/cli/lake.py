@@ -10,10 +10,11 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.typed import SCHEMA, check_unused, decoding_of, typed_options, wants_schema, whole_disk
+from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.disk import Disk
-from pylogseg.env.executor import Threads
+from pylogseg.env.executor import Executor
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.lakehouse.lake import LakeOptions, LakeTable, write_tables
+from pylogseg.lakehouse.lake import LakeOptions, LakeTable, check_latest, write_tables
 from pylogseg.reading.partition import Throttle
 
 _EPILOG = """\b
@@ -22,6 +23,7 @@ Examples:
   pylogseg lake /data/kafka orders iceberg:lake/kafka.orders --value-as schema
   pylogseg lake /data/kafka orders iceberg:prod:kafka.orders
   pylogseg lake /data/kafka orders ducklake:lake.sqlite/orders
+  pylogseg lake /data/kafka users delta:lake/users --latest
   pylogseg lake /data/kafka 'delta:lake/{topic}' --follow --every 60s
 
 \b
@@ -41,6 +43,11 @@ Columns are topic, partition, offset, timestamp, timestampType, key, value and
 headers; files have one day each. With --value-as schema the value is typed, by
 the schemas of the topic _schemas or of --registry, and what does not decode is
 kept as it is in the table TABLE~dlq; the exit code is 1 then.
+
+\b
+With --spark the workers write the files, and this process commits: they must see
+the folder of the table under its name. A table of one kind of run is continued by
+the other.
 
 \b
 Refused: another topic id under the name, a log that begins above the end of the
@@ -88,6 +95,11 @@ def _parse_property(text: str) -> tuple[str, str]:
 )
 @click.option("--clean", is_flag=True, help="Remove files that killed runs left, and that are in no table.")
 @click.option(
+    "--latest",
+    is_flag=True,
+    help="Keep only the latest record of each key: a record replaces the row of its key, a tombstone removes it.",
+)
+@click.option(
     "properties",
     "--catalog-property",
     multiple=True,
@@ -115,7 +127,7 @@ def _parse_property(text: str) -> tuple[str, str]:
 )
 @common.rate_option
 @common.json_option
-@common.jobs_option
+@workers_option
 def lake(
     arguments: tuple[str, ...],
     topic: tuple[str, ...],
@@ -130,6 +142,7 @@ def lake(
     on_corrupt: Any,
     force: bool,
     clean: bool,
+    latest: bool,
     properties: dict[str, str],
     follow: bool,
     every: float,
@@ -137,7 +150,7 @@ def lake(
     commit_size: int,
     max_bytes_per_second: int | None,
     as_json: bool,
-    jobs: int,
+    workers: Workers,
 ) -> None:
     """Write topics to Delta, Iceberg or DuckLake tables, each record once."""
     *arguments_of_log, table = arguments
@@ -146,23 +159,28 @@ def lake(
     given = {"schema": schema, "registry": registry, "message": message}
     which = wants_schema(key_as, value_as)
     check_unused(which, given, "--value-as")
+    decoding = decoding_of(which, given) if which else None
+    if latest and decoding is not None:
+        check_latest(decoding)
     options = LakeOptions(
         isolation_level,
-        decoding_of(which, given) if which else None,
+        decoding,
         on_corrupt,
         to_end,
         force,
         clean,
+        latest,
         file_size,
         commit_size,
         None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         properties,
     )
-    while True:
-        code = _round(arguments_of_log, (topic, partition), table, options, jobs, as_json, quiet=follow)
-        if not follow:
-            break
-        time.sleep(every)
+    with workers.executor() as executor:
+        while True:
+            code = _round(arguments_of_log, (topic, partition), table, options, executor, as_json, quiet=follow)
+            if not follow:
+                break
+            time.sleep(every)
     if code:
         click.get_current_context().exit(code)
 
@@ -172,7 +190,7 @@ def _round(
     names: tuple[Sequence[str], Sequence[int]],
     table: str,
     options: LakeOptions,
-    jobs: int,
+    executor: Executor,
     as_json: bool,
     *,
     quiet: bool,
@@ -182,8 +200,8 @@ def _round(
     parts = Disk((), tuple(chosen.live_partitions()), chosen.disk.loose, is_named=bool(chosen.choice.names))
     whole = chosen.disk if options.decoding is None else whole_disk(arguments)
     code, is_damaged = 0, False
-    with common.progress(0, "writing") as advance:
-        for done in write_tables(whole, parts, table, options, Threads(jobs), advance):
+    with common.progress(0 if quiet else chosen.size, "writing") as advance:
+        for done in write_tables(whole, parts, table, options, executor, advance):
             if as_json or not quiet or done.commits or done.error is not None:
                 common.try_print(_print, done, as_json)
             is_damaged |= common.report_gaps(done.gaps)
@@ -197,32 +215,15 @@ def _round(
 
 def _print(done: LakeTable, as_json: bool) -> None:
     if as_json:
-        common.print_json(_row(done))
+        common.print_json(done.as_row())
         return
     counts = [f"{common.count_text(done.records, 'record')} in {common.count_text(done.files, 'file')}"]
     counts += [common.size_text(done.size)] if done.files else []
     counts += (
         [f"{common.count_text(done.dead_letters, 'dead letter')} in {done.table}~dlq"] if done.dead_letters else []
     )
+    counts += [f"{common.count_text(done.replaced, 'row')} replaced or removed"] if done.replaced else []
     waiting = sum(done.waiting.values())
     counts += [f"{common.count_text(waiting, 'offset')} not committed in the log yet"] if waiting else []
     counts += [f"{common.count_text(len(done.removed), 'file')} of killed runs removed"] if done.removed else []
     click.echo(f"{done.table}: {', '.join(counts)}")
-
-
-def _row(done: LakeTable) -> dict[str, Any]:
-    return {
-        "topic": done.topic,
-        "table": done.table,
-        "records": done.records,
-        "deadLetters": done.dead_letters,
-        "files": done.files,
-        "size": done.size,
-        "commits": done.commits,
-        "partitions": [
-            {"partition": number, "firstOffset": first, "nextOffset": following, "waiting": done.waiting.get(number, 0)}
-            for number, (first, following) in sorted(done.offsets.items())
-        ],
-        "removed": done.removed,
-        "error": None if done.error is None else str(done.error),
-    }

@@ -5,20 +5,32 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import time
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Covered, Ledger
-from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Offsets, is_same, offsets_of, widened
+from pylogseg.lakehouse.sinks import (
+    Changes,
+    ConflictError,
+    FilePlace,
+    LiveFile,
+    NewFile,
+    Offsets,
+    is_same,
+    offsets_of,
+    widened,
+)
 
 #: The column that the table is partitioned by: Delta has no partitions by an expression.
 DATE = "date"
@@ -80,7 +92,8 @@ class DeltaSink:
             if following is not None:
                 epoch = self._table.transaction_version(_application(about["id"], number, "epoch"))
                 found[number] = Covered(0, following, -1 if epoch is None else epoch)
-        return Ledger(about["topic"], about["id"], about["isolation"], "", found) if found else None
+        latest = about.get("latest", False)
+        return Ledger(about["topic"], about["id"], about["isolation"], "", found, latest) if found else None
 
     @property
     def is_there(self) -> bool:
@@ -89,7 +102,12 @@ class DeltaSink:
 
     def make(self, schema: pa.Schema, ledger: Ledger) -> None:
         """See `Sink`."""
-        about = {"topic": ledger.topic, "id": ledger.topic_id, "isolation": ledger.isolation_level}
+        about = {
+            "topic": ledger.topic,
+            "id": ledger.topic_id,
+            "isolation": ledger.isolation_level,
+            "latest": ledger.latest,
+        }
         try:
             DeltaTable.create(
                 self._path,
@@ -114,7 +132,7 @@ class DeltaSink:
         self._columns, self._had = None if is_same(have, columns) else columns, table.schema()
         return FilePlace(self.folder, files, _folder_of)
 
-    def commit(self, files: Sequence[NewFile], ledger: Ledger) -> None:
+    def commit(self, files: Sequence[NewFile], ledger: Ledger, changes: Changes | None = None) -> None:
         """See `Sink`."""
         table = self._table
         transactions = []
@@ -130,7 +148,7 @@ class DeltaSink:
         columns = None if self._columns is None else Schema.from_arrow(self._columns)
         try:
             table.create_write_transaction(
-                [self._action(each) for each in files],
+                [*(_removed(each) for each in (changes.gone if changes else ())), *map(self._action, files)],
                 "append" if columns is None else "overwrite",
                 columns or table.schema(),
                 [DATE],
@@ -156,6 +174,15 @@ class DeltaSink:
             stats=json.dumps(_stats(file)),
         )
 
+    def live(self, keys: pa.Table) -> Sequence[LiveFile]:
+        """See `Sink`."""
+        features = {str(each) for each in self._table.protocol().reader_features or ()}
+        if "deletionVectors" in features:
+            raise RequestError(f"{self.name}: its files have deletion vectors, which are not read: write another table")
+        found = pa.table(self._table.get_add_actions(flatten=True))
+        rows = found.select(["path", "size_bytes", f"partition.{DATE}"]).to_pylist()
+        return [LiveFile(Path(self._path, unquote(row["path"])), tuple(row.values())) for row in rows]
+
     def offsets(self, first: dict[int, int]) -> Offsets:
         """See `Sink`."""
         rows = self._table.to_pyarrow_dataset()
@@ -179,6 +206,12 @@ class DeltaSink:
                     paths = pc.struct_field(pq.read_table(path, columns=[f"{kind}.path"]).column(kind), "path")
                     found.update(each for each in paths.to_pylist() if each)
         return {Path(self._path, each) for each in found}
+
+
+def _removed(file: LiveFile) -> RemoveAction:
+    path, size, day = file.handle
+    date = None if day is None else day.isoformat()
+    return RemoveAction(path, True, int(time.time() * 1000), size, {DATE: date})
 
 
 def _application(topic_id: str | None, partition: int, what: str = "") -> str:

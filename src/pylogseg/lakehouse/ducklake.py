@@ -15,9 +15,19 @@ import pyarrow as pa
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.ledger import Ledger
-from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Offsets, offsets_of, plain_type, widened
+from pylogseg.lakehouse.sinks import (
+    Changes,
+    ConflictError,
+    FilePlace,
+    NewFile,
+    Offsets,
+    offsets_of,
+    plain_type,
+    widened,
+)
 
 #: A table of the catalog that has a row for each table: its ledger. DuckLake commits to several tables at once.
+_THAT_GO = "where (partition, key) in (select (partition, key) from keys_that_go)"
 _LEDGERS = "pylogseg_ledgers"
 
 
@@ -151,7 +161,7 @@ class DuckLakeSink:
         finally:
             self._connection.unregister("columns_of_rows")
 
-    def commit(self, files: Sequence[NewFile], ledger: Ledger) -> None:
+    def commit(self, files: Sequence[NewFile], ledger: Ledger, changes: Changes | None = None) -> None:
         """See `Sink`."""
         try:
             self._run("begin")
@@ -162,6 +172,9 @@ class DuckLakeSink:
             self._run(f"insert into lake.{_LEDGERS} values (?, ?)", self._table, ledger.text)
             for change in self._changes:
                 self._run(change)
+            if changes is not None:
+                self._connection.register("keys_that_go", changes.keys)
+                self._rows(f"delete from lake.{_quoted(self._table)} {_THAT_GO}")
             for file in files:
                 self._run("call ducklake_add_data_files('lake', ?, ?)", self._table, str(file.path))
             extra = json.dumps({"pylogseg": ledger.commit})
@@ -173,6 +186,11 @@ class DuckLakeSink:
                 raise
             raise ConflictError(f"{self.name}: {error}") from error
         self._before, self._changes = ledger.text, []
+
+    def live(self, keys: pa.Table) -> int:
+        """See `Sink`."""
+        self._connection.register("keys_that_go", keys)
+        return int(self._rows(f"select count(*) from lake.{_quoted(self._table)} {_THAT_GO}")[0][0])
 
     def offsets(self, first: dict[int, int]) -> Offsets:
         """See `Sink`."""

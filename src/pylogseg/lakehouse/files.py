@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,8 +30,8 @@ from pylogseg.walker.gaps import Gap
 #: Of rows; those of dead letters have `REASON` besides.
 COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 REASON = "error"
-#: Name of a file: topic id, partition and offset that it begins with, run, number.
-_NAME = re.compile(r"(?P<topic>[\w-]+)\.(?P<partition>\d+)\.(?P<first>\d{20})\.(?P<run>[0-9a-f]{32})-\d+\.parquet")
+#: Name of a file: topic id, partition and offset that it begins with, attempt, number.
+_NAME = re.compile(r"(?P<topic>[\w-]+)\.(?P<partition>\d+)\.(?P<first>\d{20})\.[0-9a-f]{32}-\d+\.parquet")
 _DAY_US = 86_400_000_000
 #: Files that are open at the same time: a timestamp may be anything.
 _OPEN_FILES = 128
@@ -48,7 +49,6 @@ class FileOptions:
     options: ReadOptions
     rows: FilePlace
     prefix: str  #: Of names of files.
-    run: str
     file_bytes: int
     typed: TypedBatches | None = None
     dead: FilePlace | None = None  #: Of what does not decode.
@@ -63,6 +63,8 @@ class Written:
     rows: list[NewFile]
     dead: list[NewFile]
     gaps: list[Gap]
+    again: list[NewFile] = field(default_factory=list)  #: With rows that other files had.
+    lost: int = 0  #: Rows of these that are not in them.
 
 
 def write_task(work: tuple[int, Task, tuple[LogFiles, ...]], advance: Advance, how: FileOptions) -> Written:
@@ -70,18 +72,28 @@ def write_task(work: tuple[int, Task, tuple[LogFiles, ...]], advance: Advance, h
     number, task, logs = work
     options = replace(how.options, gaps=[], on_bytes=advance)
     scan = LogScan(ReadScope(logs, (0, OPEN_END), (None, None), None, options), COLUMNS)
-    name = f"{how.prefix}.{task[0].partition}.{task[0].first_offset:020d}.{how.run}-{number}"
-    found = scan.batches(task, COLUMNS, scan.memory(COLUMNS), None)
+    name = new_name(how, task[0].partition, task[0].first_offset, number)
+    written = split_typed(scan.batches(task, COLUMNS, scan.memory(COLUMNS), None), how, name)
+    return replace(written, gaps=scan.gaps)
+
+
+def new_name(how: FileOptions, partition: int, first_offset: int, number: int) -> str:
+    """Return how the names of new files begin. Each attempt has its own: Spark may make two at once, or forget one."""
+    return f"{how.prefix}.{partition}.{first_offset:020d}.{uuid.uuid4().hex}-{number}"
+
+
+def split_typed(batches: Iterable[pa.RecordBatch], how: FileOptions, name: str) -> Written:
+    """Write rows to files of the table, and what does not decode to those of dead letters."""
     with DayFiles(how.rows, name, how.file_bytes) as rows:
         if how.typed is None or how.dead is None:
-            rows.write_all(found)
-            return Written(rows.finish(), [], scan.gaps)
+            rows.write_all(batches)
+            return Written(rows.finish(), [], [])
         with DayFiles(how.dead, name, how.file_bytes) as dead:
-            for batch in found:
+            for batch in batches:
                 for good, bad in _told_apart(batch, how.typed):
                     rows.write(_without(good, how.dead_offsets))
                     dead.write(_without(bad, how.dead_offsets))
-            return Written(rows.finish(), dead.finish(), scan.gaps)
+            return Written(rows.finish(), dead.finish(), [])
 
 
 def dead_schema(schema: pa.Schema) -> pa.Schema:

@@ -29,7 +29,18 @@ from pyiceberg.typedef import Record
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Ledger
 from pylogseg.lakehouse.names import CATALOG_OF_FOLDER, TableName, catalog_of_folder
-from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Offsets, is_plain, is_same, offsets_of, widened
+from pylogseg.lakehouse.sinks import (
+    Changes,
+    ConflictError,
+    FilePlace,
+    LiveFile,
+    NewFile,
+    Offsets,
+    is_plain,
+    is_same,
+    offsets_of,
+    widened,
+)
 
 _DAY = "timestamp_day"
 _MOMENT_SECONDS = 0.2
@@ -155,7 +166,7 @@ class IcebergSink:
             update.add_field("timestamp", DayTransform(), _DAY)
         made.commit_transaction()
 
-    def commit(self, files: Sequence[NewFile], ledger: Ledger) -> None:
+    def commit(self, files: Sequence[NewFile], ledger: Ledger, changes: Changes | None = None) -> None:
         """See `Sink`."""
         table = self._table
         transaction = self._transaction()
@@ -164,9 +175,12 @@ class IcebergSink:
         number = str(table.metadata.last_sequence_number + 1)
         transaction.set_properties({**_PROPERTIES, LEDGER: ledger.text, _SEQUENCE: number})
         try:
-            with transaction.update_snapshot(snapshot_properties={LEDGER: ledger.text}).fast_append() as append:
+            update = transaction.update_snapshot(snapshot_properties={LEDGER: ledger.text})
+            with update.overwrite() if changes is not None and changes.gone else update.fast_append() as snapshot:
+                for gone in changes.gone if changes is not None else ():
+                    snapshot.delete_data_file(gone.handle)
                 for file in files:
-                    append.append_data_file(self._described(file, transaction.table_metadata))
+                    snapshot.append_data_file(self._described(file, transaction.table_metadata))
             self._table = transaction.commit_transaction()
             self._columns = None
         except CommitFailedException as error:
@@ -191,6 +205,18 @@ class IcebergSink:
             key_metadata=None,
             **found.to_serialized_dict(),
         )
+
+    def live(self, keys: pa.Table) -> Sequence[LiveFile]:
+        """See `Sink`."""
+        found = []
+        for task in self._table.scan().plan_files():
+            if task.delete_files:
+                raise RequestError(
+                    f"{self.name}: another engine has deleted rows of {task.file.file_path} in files of deletes, which "
+                    "are not read: let it rewrite the data files first"
+                )
+            found.append(LiveFile(_local(task.file.file_path), task.file))
+        return found
 
     def offsets(self, first: dict[int, int]) -> Offsets:
         """See `Sink`."""

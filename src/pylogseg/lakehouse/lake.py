@@ -28,17 +28,21 @@ from pylogseg.lakehouse.files import (
     dead_schema,
     log_key,
     logs_for,
+    new_name,
     orphans,
     typed_schema,
     write_task,
 )
+from pylogseg.lakehouse.latest import COMMIT_BYTES as LATEST_BYTES
+from pylogseg.lakehouse.latest import newest, newest_task, rewrite_task, written_rows
 from pylogseg.lakehouse.ledger import Covered, Ledger
 from pylogseg.lakehouse.names import TableName
 from pylogseg.lakehouse.opening import sink_of
-from pylogseg.lakehouse.sinks import ConflictError, FilePlace, NewFile, Sink
+from pylogseg.lakehouse.sinks import Changes, ConflictError, FilePlace, NewFile, Sink
 from pylogseg.lakehouse.source import SourceLog, SourceTopic, Unwritten, topics_on
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.log_reader import ReadScope
+from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import OPEN_END, IsolationLevel, ReadOptions, Throttle
 from pylogseg.reading.ranges import Extent, Range, Task, cut, packed, pieces
 from pylogseg.reading.stream import Path
@@ -54,6 +58,7 @@ FILE_BYTES = 256 << 20
 COMMIT_BYTES = 2 << 30
 #: A task of several threads is no smaller, whatever that makes of files.
 _LEAST_TASK_BYTES = 8 << 20
+_Work = tuple[int, Task, tuple[LogFiles, ...]]
 #: Commits by others that came first, one after the other, until it is given up.
 _CONFLICTS = 20
 _WAIT_SECONDS = 0.05
@@ -69,6 +74,7 @@ class LakeOptions:
     to_end: bool = False
     force: bool = False
     clean: bool = False
+    latest: bool = False
     file_bytes: int = FILE_BYTES
     commit_bytes: int = COMMIT_BYTES
     throttle: Throttle | None = None
@@ -84,6 +90,8 @@ class LakeTable:
     topic, table : str
     records, dead_letters : int
         Rows that this run committed.
+    replaced : int
+        With `latest`, rows that were there before, and were replaced or removed.
     files, size : int
         Of these rows; bytes.
     commits : int
@@ -105,6 +113,7 @@ class LakeTable:
     table: str
     records: int = 0
     dead_letters: int = 0
+    replaced: int = 0
     files: int = 0
     size: int = 0
     commits: int = 0
@@ -114,6 +123,30 @@ class LakeTable:
     gaps: list[Gap] = field(default_factory=list)
     missing: list[Finding] = field(default_factory=list)
     error: PylogsegError | None = None
+
+    def as_row(self) -> dict[str, Any]:
+        """The run as a row of JSON."""
+        return {
+            "topic": self.topic,
+            "table": self.table,
+            "records": self.records,
+            "deadLetters": self.dead_letters,
+            "replaced": self.replaced,
+            "files": self.files,
+            "size": self.size,
+            "commits": self.commits,
+            "partitions": [
+                {
+                    "partition": number,
+                    "firstOffset": first,
+                    "nextOffset": following,
+                    "waiting": self.waiting.get(number, 0),
+                }
+                for number, (first, following) in sorted(self.offsets.items())
+            ],
+            "removed": self.removed,
+            "error": None if self.error is None else str(self.error),
+        }
 
 
 def lake(
@@ -130,6 +163,7 @@ def lake(
     to_end: bool = False,
     force: bool = False,
     clean: bool = False,
+    latest: bool = False,
     catalog_properties: Mapping[str, str] | None = None,
     file_bytes: int = FILE_BYTES,
     commit_bytes: int = COMMIT_BYTES,
@@ -162,6 +196,9 @@ def lake(
         Go on where offsets are missing: deleted before they were written, or lost from the disk.
     clean : bool
         Remove files of killed runs, which are in no state of the table.
+    latest : bool
+        Keep only the latest record of each key of a partition: a record replaces the row of its key, and a tombstone
+        removes it. Records without a key are left out.
     catalog_properties : mapping, optional
         Properties of Iceberg's catalog: ``{"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///lake"}``.
     file_bytes, commit_bytes : int
@@ -190,16 +227,45 @@ def lake(
     >>> import pylogseg
     >>> found = pylogseg.lake("examples/data", "delta:out/orders", "orders")  # doctest: +SKIP
     """
+    options = lake_options(
+        isolation_level=isolation_level, decoding=decoding, schema=schema, registry=registry, on_corrupt=on_corrupt,
+        to_end=to_end, force=force, clean=clean, latest=latest, catalog_properties=catalog_properties,
+        file_bytes=file_bytes, commit_bytes=commit_bytes,
+    )  # fmt: skip
+    whole = as_disk(path)
+    return written(whole, table, (topic, partition), options, Threads(job_count(jobs)))
+
+
+def lake_options(
+    *,
+    decoding: str | Sequence[str] | Decoding | None = None,
+    schema: SchemaChoice | Mapping[str, SchemaChoice] | None = None,
+    registry: Path | Schemas | None = None,
+    catalog_properties: Mapping[str, str] | None = None,
+    **others: Any,
+) -> LakeOptions:
+    """Return the options of `lake`; RequestError if they do not go together."""
     given = {"schema": schema, "registry": registry}
     if decoding is None and any(each is not None for each in given.values()):
         raise RequestError("schema= and registry= go with decoding='value'")
-    options = LakeOptions(
-        isolation_level, None if decoding is None else Decoding.of(decoding, **given), on_corrupt, to_end, force, clean,
-        file_bytes, commit_bytes, None, catalog_properties or {},
-    )  # fmt: skip
-    whole = as_disk(path)
-    chosen = whole.select(topic).select(partition=partition)
-    done = list(write_tables(whole, chosen, table, options, Threads(job_count(jobs))))
+    how = None if decoding is None else Decoding.of(decoding, **given)
+    if how is not None and others.get("latest"):
+        check_latest(how)
+    return LakeOptions(decoding=how, properties=catalog_properties or {}, **others)
+
+
+def check_latest(decoding: Decoding) -> None:
+    """Refuse keys that would not be compared byte for byte."""
+    if "key" in decoding.columns:
+        raise RequestError("the latest record of each key is told by the key's bytes: decode only the value")
+
+
+def written(
+    whole: Disk, table: str, names: tuple[Any, Any], options: LakeOptions, executor: Executor
+) -> list[LakeTable]:
+    """Write topics, chosen by names and numbers of partitions, and raise the first error of one at the end."""
+    chosen = whole.select(names[0]).select(partition=names[1])
+    done = list(write_tables(whole, chosen, table, options, executor))
     for each in done:
         if each.error is not None:
             raise each.error
@@ -245,6 +311,8 @@ class _TableRun:
         self._whole, self._topic, self._options = whole, topic, options
         self._executor, self._advance = executor, advance
         self._table = sink_of(name, options.properties)
+        if options.latest and not isinstance(executor, Threads):
+            raise RequestError(f"{name.text}: a table of the latest records is written by threads, not on Spark")
         decodes = options.decoding is not None
         self._dead = sink_of(name.dead, options.properties) if decodes else None
         self._numbers = [each.partition.partition for each in topic.logs]
@@ -279,7 +347,9 @@ class _TableRun:
         self._found.gaps = list(how.gaps)
         if spans:
             self._found.missing = self._lacking(spans)
-            base = ledger or Ledger(self._topic.name, self._topic.topic_id, self._options.isolation_level, "")
+            options = self._options
+            new = Ledger(self._topic.name, self._topic.topic_id, options.isolation_level, "", {}, options.latest)
+            base = ledger or new
             ledger = self._write(spans, base, dead)
         self._found.offsets = {} if ledger is None else {n: each[:2] for n, each in ledger.partitions.items()}
         self._found.waiting = self._waiting(ledger)
@@ -287,7 +357,8 @@ class _TableRun:
     def _load(self, sink: Sink) -> Ledger | None:
         with _said(sink, "read"):
             found = sink.load(self._numbers)
-        self._topic.check(found, self._options.isolation_level, sink.name)
+        latest = self._options.latest if sink is self._table else None
+        self._topic.check(found, self._options.isolation_level, sink.name, latest=latest)
         return found
 
     def _lacking(self, spans: Sequence[Unwritten]) -> list[Finding]:
@@ -313,11 +384,11 @@ class _TableRun:
         return found
 
     def _write(self, spans: Sequence[Unwritten], ledger: Ledger, dead: Ledger | None) -> Ledger:
-        options, run = self._options, uuid.uuid4().hex
+        options = self._options
         read = ReadOptions(options.isolation_level, options.on_corrupt, throttle=options.throttle)
         typed, plain = self._typed_of(spans), arrow.schema(COLUMNS)
         place = self._open(self._table, plain if typed is None else typed_schema(typed), ledger)
-        how = FileOptions(read, place, self._topic.topic_id or "log", run, options.file_bytes, typed)
+        how = FileOptions(read, place, self._topic.topic_id or "log", options.file_bytes, typed)
         dead_ledger = dead or replace(ledger, partitions={}, commit="")
         if self._dead is not None:
             how = replace(how, dead=self._open(self._dead, dead_schema(plain), dead_ledger))
@@ -328,15 +399,16 @@ class _TableRun:
             load = Workload("pylogseg lake", [sum(each.size for each in task) for task in tasks], self._advance)
             work = [(number + i, task, logs_for(task, logs)) for i, task in enumerate(tasks)]
             number += len(tasks)
-            done = list(self._executor.map(functools.partial(write_task, how=how), work, load))
-            rows, letters = [f for each in done for f in each.rows], [f for each in done for f in each.dead]
+            done, changes = self._written(work, how, load) if not options.latest else self._latest(work, how, load)
+            rows = [file for each in done for file in (*each.rows, *each.again)]
+            letters = [file for each in done for file in each.dead]
             uncommitted = [*rows, *letters]
             try:
                 if letters and self._dead is not None:
                     # First: a row that is there twice can be told by its dead letter, one that is nowhere by nothing.
                     dead_ledger = self._commit(self._dead, letters, dead_ledger, extents)
                     uncommitted = rows
-                ledger = self._commit(self._table, rows, ledger, extents)
+                ledger = self._commit(self._table, rows, ledger, extents, changes)
             except ConflictError as error:
                 if error.certain:
                     for file in uncommitted:
@@ -344,6 +416,28 @@ class _TableRun:
                 raise
             self._count(done)
         return ledger
+
+    def _written(self, work: Sequence[_Work], how: FileOptions, load: Workload) -> tuple[list[Written], None]:
+        return list(self._executor.map(functools.partial(write_task, how=how), work, load)), None
+
+    def _latest(self, work: Sequence[_Work], how: FileOptions, load: Workload) -> tuple[list[Written], Changes | None]:
+        """Write the latest records of a commit, and again what other rows the files have that lose some by it."""
+        found = list(self._executor.map(functools.partial(newest_task, how=how), work, load))
+        rows = newest([each for each, _ in found]) if found else None
+        if rows is None or not rows.num_rows:
+            return [Written([], [], [gap for _, gaps in found for gap in gaps])], None
+        # By this name it is known that the files are of no run that is going on, once the ledger is past it.
+        first = work[0][1][0]
+        name = functools.partial(new_name, how, first.partition, first.first_offset)
+        done = replace(written_rows(rows, how, name(work[0][0])), gaps=[gap for _, gaps in found for gap in gaps])
+        keys = rows.select(["partition", "key"])
+        live = self._table.live(keys)
+        if isinstance(live, int):
+            return [replace(done, lost=live)], Changes(keys)
+        again = functools.partial(rewrite_task, how=how, keys=keys)
+        kept = list(self._executor.map(again, [(name(i), file.path) for i, file in enumerate(live)]))
+        gone = [file for file, each in zip(live, kept, strict=True) if each.lost]
+        return [done, *kept], Changes(keys, gone)
 
     def _open(self, sink: Sink, schema: pa.Schema, ledger: Ledger) -> FilePlace:
         with _said(sink, "open"):
@@ -363,15 +457,23 @@ class _TableRun:
                 first[number] = has
         return self._dead.offsets(first) if first and self._dead is not None else {}
 
-    def _commit(self, sink: Sink, files: Sequence[NewFile], before: Ledger, extents: Mapping[int, Covered]) -> Ledger:
+    def _commit(
+        self,
+        sink: Sink,
+        files: Sequence[NewFile],
+        before: Ledger,
+        extents: Mapping[int, Covered],
+        changes: Changes | None = None,
+    ) -> Ledger:
         """Commit, and return the new ledger.
 
-        Where another commit came first that wrote no rows of the log, it is tried again with the same files.
+        Where another commit came first that wrote no rows of the log, it is tried again with the same files, unless
+        these replace others.
         """
         after = before.with_extents(extents, uuid.uuid4().hex)
         for _ in range(_CONFLICTS):
             try:
-                sink.commit(files, after)
+                sink.commit(files, after, changes)
                 return after
             except PylogsegError as error:
                 reason: Exception = error
@@ -382,7 +484,7 @@ class _TableRun:
             if commit == after.commit:
                 return after
             certain = isinstance(reason, ConflictError)
-            if commit != before.commit:
+            if commit != before.commit or (certain and changes is not None):
                 raise ConflictError(f"{sink.name}: {reason}", certain=certain) from reason
             if not certain:
                 text = f"{type(reason).__name__}: {reason}"
@@ -393,10 +495,12 @@ class _TableRun:
         found = self._found
         found.commits += 1
         for each in done:
+            files = (*each.rows, *each.dead, *each.again)
             found.records += sum(file.rows for file in each.rows)
             found.dead_letters += sum(file.rows for file in each.dead)
-            found.files += len(each.rows) + len(each.dead)
-            found.size += sum(file.size for file in (*each.rows, *each.dead))
+            found.replaced += each.lost
+            found.files += len(files)
+            found.size += sum(file.size for file in files)
             found.gaps += [gap for gap in each.gaps if gap not in found.gaps]
 
     def _typed_of(self, spans: Sequence[Unwritten]) -> TypedBatches | None:
@@ -438,11 +542,12 @@ def _commits(
     total = sum(piece.range.size for piece in whole)
     target = min(options.file_bytes, max(total // max(jobs, 1), _LEAST_TASK_BYTES))
     tasks = packed((part for piece in whole for part in cut(piece, target)), target)
+    most = min(options.commit_bytes, LATEST_BYTES) if options.latest else options.commit_bytes
     group: list[Task] = []
     size = 0
     for task in tasks:
         weight = sum(part.size for part in task)
-        if group and size + weight > options.commit_bytes:
+        if group and size + weight > most:
             yield group, _extents(spans, [part for each in group for part in each])
             group, size = [], 0
         group.append(task)

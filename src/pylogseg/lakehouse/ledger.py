@@ -41,6 +41,7 @@ class Ledger:
     isolation_level: str
     commit: str  #: Made up for each commit, so that it is found again when its outcome is not known.
     partitions: Mapping[int, Covered] = field(default_factory=dict)
+    latest: bool = False  #: Whether the table has only the latest record of each key.
 
     def with_extents(self, extents: Mapping[int, Covered], commit: str) -> Ledger:
         """Return the ledger of the next commit."""
@@ -59,6 +60,7 @@ class Ledger:
                 "topic": self.topic,
                 "topicId": self.topic_id,
                 "isolation": self.isolation_level,
+                **({"latest": True} if self.latest else {}),
                 "commit": self.commit,
                 "partitions": extents,
             },
@@ -73,7 +75,8 @@ class Ledger:
             if found["format"] != _FORMAT:
                 raise RequestError(f"{where}: its ledger has format {found['format']}: a newer version wrote the table")
             extents = {int(number): _covered(*each) for number, each in found["partitions"].items()}
-            return cls(found["topic"], found["topicId"], found["isolation"], found["commit"], extents)
+            latest = bool(found.get("latest", False))
+            return cls(found["topic"], found["topicId"], found["isolation"], found["commit"], extents, latest)
         except (ValueError, KeyError, TypeError, IndexError) as error:
             if isinstance(error, RequestError):
                 raise

@@ -49,6 +49,21 @@ class NewFile(NamedTuple):
     metadata: Any  #: Of Parquet.
 
 
+class LiveFile(NamedTuple):
+    """A file of a table as it is now."""
+
+    path: Path
+    handle: Any  #: What the table knows it by.
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What a commit takes out of a table."""
+
+    keys: pa.Table  #: Columns ``partition`` and ``key``, whose rows go.
+    gone: Sequence[LiveFile] = ()  #: Files that had some of them; what they had besides is in new files.
+
+
 class Sink(Protocol):
     """A table of one format.
 
@@ -66,9 +81,11 @@ class Sink(Protocol):
     ``open(schema, is_new)``
         Check that it can take rows with these columns, and if it has no ledger yet that it is ours; return where files
         go, and what is in them. Columns that it lacks, it gets with the next commit.
-    ``commit(files, ledger)``
+    ``commit(files, ledger, changes)``
         Commit rows and ledger at once, if the table still is as it was loaded or last committed to; else
-        `ConflictError`. After any other error it is not known whether it was made.
+        `ConflictError`. After any other error it is not known whether it was made. Changes are rows that go.
+    ``live(keys)``
+        Return the files that have its rows; or, if it deletes rows by their keys itself, how many have some of these.
     ``offsets(first)``
         Read which offsets of these partitions, from the given ones on, the table has.
     ``files()``
@@ -84,7 +101,8 @@ class Sink(Protocol):
     def is_there(self) -> bool: ...
     def make(self, schema: pa.Schema, ledger: Ledger) -> None: ...
     def open(self, schema: pa.Schema, is_new: bool) -> FilePlace: ...
-    def commit(self, files: Sequence[NewFile], ledger: Ledger) -> None: ...
+    def commit(self, files: Sequence[NewFile], ledger: Ledger, changes: Changes | None = None) -> None: ...
+    def live(self, keys: pa.Table) -> Sequence[LiveFile] | int: ...
     def offsets(self, first: dict[int, int]) -> Offsets: ...
     def files(self) -> Collection[Path]: ...
 

@@ -56,8 +56,8 @@ class SourceTopic:
     topic_id: str | None
     logs: tuple[SourceLog, ...]
 
-    def check(self, ledger: Ledger | None, isolation_level: str, table: str) -> None:
-        """Refuse a table of another topic, or of another kind of rows."""
+    def check(self, ledger: Ledger | None, isolation_level: str, table: str, *, latest: bool | None) -> None:
+        """Refuse a table of another topic, or of another kind of rows; `latest` is None where both kinds will do."""
         if ledger is None:
             return
         if ledger.topic != self.name:
@@ -74,6 +74,9 @@ class SourceTopic:
                 f"{table}: it was written with {ledger.isolation_level}, and {isolation_level} is asked for: use the "
                 "same, or write another table"
             )
+        if latest is not None and ledger.latest != latest:
+            has, wants = ("the latest record of each key", "all records")[:: 1 if ledger.latest else -1]
+            raise RequestError(f"{table}: it has {has}, and {wants} are asked for: write another table")
 
     def spans(self, ledger: Ledger | None, how: ReadOptions, table: str, *, force: bool) -> list[Unwritten]:
         """Return what lies between a ledger and the committed end; RequestError for a log that does not go on there.
