@@ -13,6 +13,7 @@ from pylogseg.cli.query import OffsetRange, parse_offsets
 from pylogseg.cli.typed import SCHEMA, check_unused, decoding_of, typed_options, wants_schema
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.errors import RequestError
+from pylogseg.format.moments import iso_text
 from pylogseg.lakehouse.audit import audit as compare
 from pylogseg.lakehouse.audit import opened
 from pylogseg.lakehouse.audit_columns import PRESETS, parse_columns
@@ -75,7 +76,8 @@ def _arguments(function: common.F) -> common.F:
 @click.option(
     "--columns", "-c", multiple=True, metavar="ROLE=COLUMN",
     help="Which column is topic, partition, offset, key or value, if no preset fits; a dot stands before a field of a "
-    "struct. Repeatable; without a column after the sign, there is none.",
+    "struct. Repeatable; without a column after the sign, there is none: with offset= and timestamp=COLUMN, rows are "
+    "compared by the hour.",
 )  # fmt: skip
 @click.option("--preset", type=click.Choice(list(PRESETS)), help="Whose columns TABLE has; default: by its columns.")
 @click.option("--value-as", type=_AS, default="bytes", show_default=True, help="What TABLE has of values.")
@@ -197,6 +199,9 @@ def _lines(row: PartitionAudit, is_quick: bool) -> Iterator[str]:
     if unchecked:
         yield f"  in the table, and not in the log to compare with: {', '.join(unchecked)}"
     yield from map(_line, row.ranges)
+    for time in row.times:
+        since = iso_text(time.since_ms).replace(":00.000Z", "Z")
+        yield f"  {time.kind:<8}{since:<24}an hour: {common.count_text(time.rows, 'row')} of {time.records:,} records"
     if row.unlisted:
         yield f"  and {row.unlisted} more ranges (--max-ranges lists more)"
     for (one, other), (first, second), rows in row.double_files:
@@ -261,4 +266,7 @@ def _summary(found: Audit) -> Iterator[str]:
         return
     if found.compared != ["key", "value"]:
         typed = " (decoded ones are compared with --value-as schema)" if found.columns.typed else ""
+        if found.columns.by_time:
+            yield f"compared: {', '.join(found.compared)} hour by hour, without offsets, which is weaker"
+            return
         yield f"compared: {', '.join(['offsets', *found.compared])}{typed}"

@@ -23,7 +23,8 @@ from pylogseg.lakehouse.audit_columns import TableColumns, columns_of
 from pylogseg.lakehouse.audit_partition import Comparison, LogPart, PartFound, part_without_log, parts_of
 from pylogseg.lakehouse.audit_quick import Count, counted, row_groups
 from pylogseg.lakehouse.audit_result import Audit, AuditRange, DoubleFiles, PartitionAudit
-from pylogseg.lakehouse.audit_runs import RUN, FilePiece, Runs, Spilled, Spilling
+from pylogseg.lakehouse.audit_runs import NONE, RUN, FilePiece, Runs, Spilled, Spilling
+from pylogseg.lakehouse.audit_times import SUMS, LogExtent, Summed, Summing, Sums, added, by_partition, compared
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, columns_in_file, open_table
 from pylogseg.lakehouse.names import DEAD, NoTableError
 from pylogseg.reading.log_reader import LogReader, ReadScope, check_order
@@ -93,7 +94,8 @@ def audit(
         Only partitions with these numbers.
     columns : dict, optional
         Columns of the table by role (``topic``, ``partition``, ``offset``, ``key``, ``value``), where no preset fits:
-        ``{"offset": "meta.offset"}``. An empty name says that there is no such column.
+        ``{"offset": "meta.offset"}``. An empty name says that there is no such column. Without offsets, rows and
+        records are compared as multisets of key, value and ``timestamp``, hour by hour: that is weaker.
     preset : str, optional
         Whose columns the table has; found by the column of offsets otherwise.
     dead_letters : path or str, optional
@@ -156,8 +158,22 @@ def audit(
     result.findings += [finding for each in tables for finding in each.findings]
     result.findings += _twice(files)
     logs = {_key_of(log): log for log in logs_of(disk)} if disk.partitions or disk.loose else {}
+    if found.by_time and (quick or decoding is not None or offset != (None, None)):
+        raise RequestError(f"{result.table} has no offsets: quick, decoding and a range of offsets mean nothing there")
     if quick:
         return _quick(files, logs, disk, choice, complete, work, result)
+    options = ReadOptions(
+        on_corrupt="skip",
+        control=True,
+        limit_bytes=max_decompressed_bytes,
+        throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
+        scratch=Scratch,
+        skip_unreadable=True,
+    )
+    part_bytes = None if isinstance(work, Threads) and work.jobs == 1 else PART_BYTES
+    if found.by_time:
+        plan = _Plan((0, _END), complete, replace(options, control=False, isolation_level="read_committed"), part_bytes)
+        return _by_time(files, logs, _cleaned(disk), plan, work, result, on_bytes)
     typed = None
     if decoding is not None:
         typed = _typed(Decoding.of(decoding, **given), whole_disk, logs)
@@ -177,15 +193,8 @@ def audit(
         plan = _Plan(
             (first or 0, _END if end is None else end),
             complete or end is not None,
-            ReadOptions(
-                on_corrupt="skip",
-                control=True,
-                limit_bytes=max_decompressed_bytes,
-                throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
-                scratch=Scratch,
-                skip_unreadable=True,
-            ),
-            None if isinstance(work, Threads) and work.jobs == 1 else PART_BYTES,
+            options,
+            part_bytes,
         )
         items = [part for parts in work.map(plan.parts, scope) for part in parts]
         cleaned = _cleaned(disk)
@@ -233,6 +242,60 @@ def _quick(
         items.append(Count(name, part, groups, *ends, name in cleaned, is_complete, not untold))
     result.partitions = sorted(work.map(counted, items), key=lambda each: _by_number(each.name))
     return result
+
+
+def _by_time(
+    files: Sequence[DataFile],
+    logs: dict[Key, LogFiles],
+    cleaned: set[str],
+    plan: _Plan,
+    work: Executor,
+    result: Audit,
+    on_bytes: Callable[[int], None] | None,
+) -> Audit:
+    """Compare rows and records hour by hour."""
+    columns = result.columns
+    summing = Summing(columns, (secrets.randbits(64), secrets.randbits(64)))
+    only = "" if columns.get("topic") is not None else _only_topic(logs, result)
+    table: dict[Key, list[Sums]] = {}
+    pieces = _pieces(files, columns, work, result)
+    load = Workload("pylogseg audit: the table", [piece.size for piece in pieces], on_bytes)
+    for piece, found in zip(pieces, work.map(summing.of_table, pieces, load), strict=True):
+        if found.error is not None or found.unnamed:
+            text = found.error or "rows without a time or a partition: whether they are in the log is not known"
+            result.findings.append(TableFinding("unread", text, piece.file.path, found.unnamed or None))
+        result.rows += int(found.sums["count"].sum()) + found.unnamed
+        for code, number, sums in by_partition(found.sums):
+            table.setdefault((only or found.topics[code], number), []).append(sums)
+    there = {topic for topic, _ in table}
+    has_partition = columns.get("partition") is not None
+    known: dict[Key, LogExtent] = {}
+    items: list[tuple[Key, LogReader]] = []
+    for (topic, number), log in logs.items():
+        if only or topic in there:
+            key, ends = (topic, number if has_partition else NONE), _ends(log)
+            known[key] = LogExtent(*ends, log.name in cleaned) + known.get(key)
+            reader = LogReader.of(log, (ends[0], ends[2]), (None, None), plan.options)
+            items += [(key, part) for part in reader.parts(plan.part_bytes) or [reader]]
+    records: dict[Key, list[Summed]] = {}
+    load = Workload("pylogseg audit: the log", [part.size for _, part in items], on_bytes)
+    for (key, _), summed in zip(items, work.map(summing.of_log, [part for _, part in items], load), strict=True):
+        records.setdefault(key, []).append(summed)
+    for key in sorted({*table, *known}):
+        name = f"{key[0]}-{key[1]}" if has_partition else key[0]
+        log_parts = records.get(key, [])
+        sides = _hours(table.get(key, [])), _hours([each.sums for each in log_parts])
+        gaps = [gap for each in log_parts for gap in each.gaps]
+        about = known.get(key, LogExtent(0, 0, 0, False, has_log=False))
+        result.partitions.append(compared(name, *sides, about, gaps, plan.is_complete))
+    return result
+
+
+def _hours(sums: Sequence[Sums]) -> Sums:
+    """Add up the hours of one partition, whatever its topic's number was in each piece."""
+    every = np.concatenate([np.empty(0, SUMS), *sums])
+    every["topic"] = every["partition"] = 0
+    return added([every])
 
 
 def opened(table: Any, dead_letters: Any = None) -> Iterator[ForeignTable]:
@@ -380,19 +443,25 @@ def _by_partition(
     return {(names[group["topic"][0]], int(group["partition"][0])): group for group in groups}
 
 
+def _only_topic(logs: Mapping[Key, LogFiles], result: Audit) -> str:
+    """Return the topic of a table that does not say it."""
+    topics = sorted({topic for topic, _ in logs})
+    if len(topics) != 1:
+        some = ", ".join(topics[:5]) + (", ..." if len(topics) > 5 else "")
+        raise RequestError(
+            f"{result.table} has no column for the topic, and the source has {len(topics)} ({some}): name the one "
+            "that it was fed from"
+        )
+    return topics[0]
+
+
 def _scope(
     logs: dict[Key, LogFiles], runs: dict[Key, Runs], columns: TableColumns, choice: PartitionChoice, result: Audit
 ) -> list[tuple[str, LogFiles | None, Runs]]:
     """Return the partitions to compare: their names, logs and runs."""
     if columns.get("topic") is None:
-        topics = sorted({topic for topic, _ in logs})
-        if len(topics) != 1:
-            some = ", ".join(topics[:5]) + (", ..." if len(topics) > 5 else "")
-            raise RequestError(
-                f"{result.table} has no column for the topic, and the source has {len(topics)} ({some}): name the one "
-                "that it was fed from"
-            )
-        runs = {(topics[0], number): group for (_, number), group in runs.items()}
+        only = _only_topic(logs, result)
+        runs = {(only, number): group for (_, number), group in runs.items()}
     elif not choice.names:
         there = {topic for topic, _ in runs}
         logs = {key: log for key, log in logs.items() if key[0] in there}

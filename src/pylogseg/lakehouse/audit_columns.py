@@ -10,8 +10,8 @@ import pyarrow as pa
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse.audit_values import common_type
 
-#: What an audit asks of a table; only the offset must be there.
-ROLES = ("topic", "partition", "offset", "key", "value")
+#: What an audit asks of a table; only the offset must be there, or, said to be missing, the timestamp.
+ROLES = ("topic", "partition", "offset", "key", "value", "timestamp")
 
 #: Columns by writer. The first whose offset a table has is taken. A dot stands between a struct and its field.
 PRESETS: dict[str, dict[str, str]] = {
@@ -90,6 +90,11 @@ class TableColumns(NamedTuple):
         return tuple(column.role for column in self.columns if column.role in ("key", "value"))
 
     @property
+    def by_time(self) -> bool:
+        """Whether there are no offsets."""
+        return self.get("offset") is None
+
+    @property
     def decoded(self) -> tuple[RoleColumn, ...]:
         """The columns that have decoded values, as ``value.amount``; ``value.`` is a value that is no record."""
         return tuple(column for column in self.columns if "." in column.role)
@@ -155,31 +160,39 @@ def columns_of(schema: pa.Schema, table: str, given: Mapping[str, str], preset: 
     """
     if preset is not None and preset not in PRESETS:
         raise RequestError(f"no preset {preset!r}: there are {', '.join(PRESETS)}")
+    by_time = given.get("offset") == ""
     chosen = preset or next((name for name, by in PRESETS.items() if _found(schema, by["offset"]) is not None), "")
+    if by_time and preset is None:
+        chosen = "kafka"
     if not chosen and "offset" not in given:
         raise RequestError(
             f"{table} has no column of offsets that is known (its columns: {', '.join(schema.names)}); "
-            "say which they are: --columns offset=meta.offset --columns partition=meta.partition"
+            "say which they are: --columns offset=meta.offset --columns partition=meta.partition; or that there is "
+            "none, and what the times are: --columns offset= --columns timestamp=ts"
         )
-    wanted = {**PRESETS.get(chosen, {}), **given}
+    wanted = {**PRESETS.get(chosen, {}), **({"timestamp": "timestamp"} if by_time else {}), **given}
     columns, typed = [], []
-    for role in ROLES:
+    for role in ROLES if by_time else ROLES[:-1]:
         name = wanted.get(role) or ""
         column = _found(schema, name) if name else None
-        if name and column is None and (role in given or role == "offset"):
+        if name and column is None and (role in given or role in ("offset", "timestamp")):
             raise RequestError(f"{table} has no column {name} for the {role}; its columns: {', '.join(schema.names)}")
         if column is None:
             continue
         path, kind = column
         if role in ("partition", "offset") and not pa.types.is_integer(kind):
             raise RequestError(f"{table}: column {name}, for the {role}, has the type {kind}, not whole numbers")
+        if role == "timestamp" and not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
+            raise RequestError(f"{table}: column {name}, for the timestamp, has the type {kind}, not times")
         if role == "topic" and not _is_bytes(kind):
             raise RequestError(f"{table}: column {name}, for the topic, has the type {kind}, not text")
-        is_decoded = chosen == "redpanda" and role == "value" not in given and len(schema.names) > 2
+        is_decoded = chosen == "redpanda" and role == "value" and role not in given and len(schema.names) > 2
         if is_decoded or (role in ("key", "value") and not _is_bytes(kind)):
             typed.append(role)
         else:
             columns.append(RoleColumn(role, path, kind))
+    if by_time and not any(column.role in ("key", "value") for column in columns):
+        raise RequestError(f"{table} has neither offsets nor keys or values as bytes: there is nothing to compare")
     return TableColumns(chosen, tuple(columns), tuple(typed))
 
 

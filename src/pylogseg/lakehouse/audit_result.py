@@ -71,6 +71,31 @@ class DoubleFiles(NamedTuple):
         return {"files": list(self.files), "addedBy": list(self.origins), "rows": self.rows}
 
 
+class TimeRange(NamedTuple):
+    """An hour in which a table without offsets has other rows than the log has records.
+
+    Attributes
+    ----------
+    kind : {"lost", "double", "changed"}
+        Fewer rows than records, more (double, or no records of the log), or as many with other contents.
+    since_ms, until_ms : int
+        Milliseconds since 1970, half-open.
+    rows, records : int
+        Of the table, and of the log.
+    """
+
+    kind: str
+    since_ms: int
+    until_ms: int
+    rows: int
+    records: int
+
+    def as_row(self) -> dict[str, Any]:
+        """Fields for JSON."""
+        return {"kind": self.kind, "since": self.since_ms, "until": self.until_ms, "rows": self.rows,
+                "records": self.records}  # fmt: skip
+
+
 @dataclass
 class PartitionAudit:
     """How the records of one partition are in a table.
@@ -110,6 +135,8 @@ class PartitionAudit:
         Above it, transactions may be open.
     gaps : list of Gap
         Parts of the log that could not be read.
+    times : list of TimeRange
+        Of a table without offsets: the hours that differ. Counts are of rows and records then, ``changed`` of hours.
     """
 
     name: str
@@ -127,6 +154,7 @@ class PartitionAudit:
     end_offset: int = 0
     last_stable_offset: int = 0
     gaps: list[Gap] = field(default_factory=list)
+    times: list[TimeRange] = field(default_factory=list)
 
     @property
     def lost(self) -> int:
@@ -165,6 +193,7 @@ class PartitionAudit:
             "rangesNotListed": self.unlisted,
             "doubleFiles": [found.as_row() for found in self.double_files],
             "gaps": [gap.as_row() for gap in self.gaps],
+            "times": [found.as_row() for found in self.times],
         }
 
 
@@ -206,7 +235,8 @@ class Audit:
     @property
     def compared(self) -> list[str]:
         """What of a record was compared: ``key``, ``value``, and of decoded ones their columns (``value.amount``)."""
-        return [*self.columns.compared, *(column.role.rstrip(".") for column in self.columns.decoded)]
+        time = ["timestamp"] if self.columns.by_time else []
+        return [*self.columns.compared, *time, *(column.role.rstrip(".") for column in self.columns.decoded)]
 
     @property
     def is_right(self) -> bool:

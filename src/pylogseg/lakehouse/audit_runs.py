@@ -104,9 +104,9 @@ class Spilling:
     def _sorted(self, batch: Batch, topics: dict[str | None, int]) -> tuple[_Codes, Offsets, list[Hashes], int]:
         """Rows by topic, partition and offset; those without an offset are counted."""
         count = batch.rows
-        offset, has_offset = _numbers(batch.columns.get("offset"), count, np.int64)
-        partition, has_partition = _numbers(batch.columns.get("partition", NONE), count, np.int32)
-        topic = _topics(batch.columns.get("topic", ""), count, topics)
+        offset, has_offset = numbers_of(batch.columns.get("offset"), count, np.int64)
+        partition, has_partition = numbers_of(batch.columns.get("partition", NONE), count, np.int32)
+        topic = topics_of(batch.columns.get("topic", ""), count, topics)
         types = {column.role: column.type for column in self.columns.decoded}
 
         def hash_role(role: str, out: Hashes) -> None:
@@ -153,8 +153,8 @@ def _stretches(codes: _Codes) -> list[tuple[int, int]]:
     return list(pairwise([0, *ends.tolist(), len(topic)]))
 
 
-def _numbers(given: Any, count: int, kind: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """A column of numbers, and which of them are there; one that is out of range is not."""
+def numbers_of(given: Any, count: int, kind: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+    """Return a column of numbers, and which of them are there; one that is out of range is not."""
     if not isinstance(given, pa.Array):
         is_there = given is not None
         return np.full(count, int(given) if is_there else 0, kind), np.full(count, is_there)
@@ -166,8 +166,8 @@ def _numbers(given: Any, count: int, kind: Any) -> tuple[npt.NDArray[Any], npt.N
     return numbers.astype(kind, copy=False), there
 
 
-def _topics(given: Any, count: int, topics: dict[str | None, int]) -> npt.NDArray[np.int32]:
-    """The number of each row's topic; new topics are added."""
+def topics_of(given: Any, count: int, topics: dict[str | None, int]) -> npt.NDArray[np.int32]:
+    """Return the number of each row's topic; new topics are added."""
     if not isinstance(given, pa.Array):
         return np.full(count, topics.setdefault(given, len(topics)), np.int32)
     found = given if pa.types.is_dictionary(given.type) else given.dictionary_encode(null_encoding="encode")

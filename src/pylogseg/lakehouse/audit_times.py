@@ -1,0 +1,194 @@
+"""`audit` of tables without offsets: rows and records as multisets of (key, value, timestamp), hour by hour.
+
+Of each hour there are a count and a sum of hashes on both sides. Equal ones are the same multiset; others are told by
+their counts. That is weaker than offsets: of equal rows nobody can say which record is which, and a record that is lost
+beside another that is double in the same hour is a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pylogseg._native import _keymap
+from pylogseg.env.executor import Advance
+from pylogseg.errors import StorageError
+from pylogseg.lakehouse.audit_columns import TableColumns
+from pylogseg.lakehouse.audit_result import PartitionAudit, TimeRange
+from pylogseg.lakehouse.audit_runs import NONE, FilePiece, numbers_of, topics_of
+from pylogseg.lakehouse.audit_values import Hashes, Secret, hash_bytes, row_hashes
+from pylogseg.lakehouse.foreign import read_rows
+from pylogseg.reading.log_reader import LogReader
+from pylogseg.walker.gaps import Gap, GapKind
+
+HOUR_MS = 3_600_000
+#: Rows of an hour: how many, and the sum of their hashes.
+SUMS = np.dtype([("topic", "i4"), ("partition", "i4"), ("hour", "i8"), ("count", "i8"), ("sum", "u8")])
+_FACTORS = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)
+
+Sums = npt.NDArray[Any]
+
+
+class Summed(NamedTuple):
+    """The rows of a piece of a table, or the records of a part of a log."""
+
+    sums: Sums
+    topics: Sequence[str] = ()  #: What the numbers of topics mean.
+    unnamed: int = 0  #: Rows without a time or a partition.
+    error: str | None = None
+    gaps: Sequence[Gap] = ()
+
+
+@dataclass(frozen=True)
+class Summing:
+    """Reads tables and logs; runs in threads, or in tasks of Spark."""
+
+    columns: TableColumns
+    secret: Secret
+
+    def of_table(self, piece: FilePiece, advance: Advance) -> Summed:
+        """Sum up a piece of a table."""
+        topics: dict[str | None, int] = {}
+        found, unnamed, error = [np.empty(0, SUMS)], 0, None
+        try:
+            for batch in read_rows(piece.file, self.columns, piece.groups, piece.first_row):
+                time, has_time = numbers_of(_milliseconds(batch.columns.get("timestamp")), batch.rows, np.int64)
+                partition, is_known = numbers_of(batch.columns.get("partition", NONE), batch.rows, np.int32)
+                topic = topics_of(batch.columns.get("topic", ""), batch.rows, topics)
+
+                def hash_role(role: str, out: Hashes, columns: dict[str, Any] = batch.columns) -> None:
+                    hash_bytes(self.secret, columns[role], out)
+
+                hashes, _ = row_hashes(self.columns.compared, None, batch.rows, hash_role)
+                which = np.flatnonzero(has_time & is_known)
+                unnamed += batch.rows - len(which)
+                found.append(_sums(topic[which], partition[which], time[which], hashes[which]))
+                advance(0)
+        except StorageError as failed:
+            error = str(failed)
+        advance(piece.size)
+        return Summed(added(found), [topic or "" for topic in topics], unnamed, error)
+
+    def of_log(self, part: LogReader, advance: Advance) -> Summed:
+        """Sum up a part of a log."""
+        part, found = part.apart(advance), [np.empty(0, SUMS)]
+        for chunk in part.chunks():
+            columns = chunk.columns
+
+            def hash_role(role: str, out: Hashes, columns: Any = columns) -> None:
+                place, size = (np.ascontiguousarray(getattr(columns, f"{role}_{what}")) for what in ("place", "size"))
+                _keymap.hash_spans(self.secret, place, size, columns.sources, out)
+
+            hashes, _ = row_hashes(self.columns.compared, None, len(columns), hash_role)
+            none = np.zeros(len(columns), np.int32)
+            found.append(_sums(none, none, np.asarray(columns.timestamp), hashes))
+        return Summed(added(found), gaps=part.gaps)
+
+
+def _milliseconds(given: Any) -> Any:
+    if isinstance(given, pa.Array) and pa.types.is_timestamp(given.type):
+        return pc.cast(given, pa.timestamp("ms", given.type.tz), safe=False)
+    return given
+
+
+def _sums(topic: Any, partition: Any, time_ms: npt.NDArray[np.int64], hashes: Hashes) -> Sums:
+    mixed = hashes ^ (time_ms.astype(np.uint64) * _FACTORS[0])
+    mixed ^= mixed >> np.uint64(31)
+    mixed *= _FACTORS[1]
+    mixed ^= mixed >> np.uint64(29)
+    found = np.empty(len(mixed), SUMS)
+    found["topic"], found["partition"], found["hour"] = topic, partition, time_ms // HOUR_MS
+    found["count"], found["sum"] = 1, mixed
+    return added([found])
+
+
+def added(parts: Sequence[Sums]) -> Sums:
+    """Return one row for each topic, partition and hour."""
+    every: Sums = np.concatenate(parts)
+    if len(every) < 2:
+        return every
+    names = ("topic", "partition", "hour")
+    if not all((every[name][1:] >= every[name][:-1]).all() for name in names):
+        every = every[np.lexsort([every[name] for name in reversed(names)])]
+    differs = np.logical_or.reduce([every[name][1:] != every[name][:-1] for name in names])
+    starts = np.append(0, np.flatnonzero(differs) + 1)
+    found: Sums = every[starts]
+    found["count"], found["sum"] = (np.add.reduceat(every[name], starts) for name in ("count", "sum"))
+    return found
+
+
+def by_partition(sums: Sums) -> Iterator[tuple[int, int, Sums]]:
+    """Yield topic, partition and hours."""
+    differs = (sums["topic"][1:] != sums["topic"][:-1]) | (sums["partition"][1:] != sums["partition"][:-1])
+    for part in np.split(sums, np.flatnonzero(differs) + 1) if len(sums) else ():
+        yield int(part["topic"][0]), int(part["partition"][0]), part
+
+
+@dataclass(frozen=True)
+class LogExtent:
+    """What is known of a partition, or of the partitions of a topic, beside its sums."""
+
+    log_start_offset: int
+    end_offset: int
+    stable_offset: int
+    is_cleaned: bool
+    has_log: bool = True
+
+    def __add__(self, other: LogExtent | None) -> LogExtent:
+        if other is None:
+            return self
+        return LogExtent(
+            max(self.log_start_offset, other.log_start_offset),
+            max(self.end_offset, other.end_offset),
+            max(self.stable_offset, other.stable_offset),
+            self.is_cleaned or other.is_cleaned,
+        )
+
+
+def compared(
+    name: str, rows: Sums, records: Sums, known: LogExtent, gaps: Iterable[Gap], is_complete: bool
+) -> PartitionAudit:
+    """Compare the hours of a partition."""
+    found = PartitionAudit(
+        name,
+        rows=int(rows["count"].sum()),
+        log_start_offset=known.log_start_offset,
+        end_offset=known.end_offset,
+        last_stable_offset=known.stable_offset,
+        gaps=list(gaps),
+    )
+    is_damaged = any(gap.is_damage or gap.kind is GapKind.REMOVED for gap in found.gaps)
+    table, log = ({int(each["hour"]): each for each in side} for side in (rows, records))
+    last = max(table, default=None)
+    first = min(log, default=None) if known.log_start_offset else None
+    for hour in sorted({*table, *log}):
+        here, there = (int(side[hour]["count"]) if hour in side else 0 for side in (table, log))
+        found.present += min(here, there)
+        if here == there and table[hour]["sum"] == log[hour]["sum"]:
+            continue
+        more = here - there
+        if not known.has_log:
+            kind, into = "double", ("foreign", "noPartition")
+        elif more > 0 and first is not None and hour <= first:
+            kind, into = "", ("unchecked", "belowLogStart")
+        elif more > 0 and (is_damaged or known.is_cleaned):
+            kind, into = "", ("unchecked", "notLookedAt" if is_damaged else "compacted")
+        elif more < 0 and not is_complete and last is not None and hour >= last:
+            kind, into = "", ("missing", "notYet")
+        else:
+            kind, into = ("lost", ("missing", "lost")) if more < 0 else ("double" if more else "changed", ("", ""))
+        if into[0]:
+            getattr(found, into[0])[into[1]] += abs(more)
+        elif more:
+            found.double += more
+        else:
+            found.changed += 1  # at least
+        if kind:
+            found.times.append(TimeRange(kind, hour * HOUR_MS, (hour + 1) * HOUR_MS, here, there))
+    return found
