@@ -37,16 +37,17 @@ trap 'rm -rf --one-file-system "$root"' EXIT
 begun=$SECONDS
 debootstrap --variant=minbase --include=ca-certificates,git,python3 "$suite" "$root" ${FRESH_ROOT_MIRROR:+"$FRESH_ROOT_MIRROR"} \
   > "$root.log" 2>&1 || { tail -5 "$root.log" >&2; exit 1; }
-rm -f "$root.log"
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 settings=(HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive)
 if [ -n "${FRESH_ROOT_CA:-}" ]; then
   # One certificate a file: of a file of several, Java's store would take none.
   awk -v to="$root/usr/local/share/ca-certificates/given-" '/BEGIN CERT/ {on = 1; n++} on {print > (to n ".crt")}
     /END CERT/ {on = 0; close(to n ".crt")}' "$FRESH_ROOT_CA"
-  chroot "$root" update-ca-certificates > /dev/null
+  # Without our TMPDIR, which is not there; a certificate that Debian has, too, is warned of.
+  chroot "$root" env -i "${settings[@]}" update-ca-certificates > "$root.log" 2>&1 || { tail -5 "$root.log" >&2; exit 1; }
   settings+=(PIP_CERT=/etc/ssl/certs/ca-certificates.crt)
 fi
+rm -f "$root.log"
 git clone -q "$checkout" "$root/opt/pylogseg"
 echo "== $suite: made in $((SECONDS - begun)) s"
 
@@ -66,7 +67,7 @@ install() { inside "apt-get install -y -qq --no-install-recommends $1 > /dev/nul
 # What is missing is said; `make` by the shell, and all that CI cannot install when it is not root.
 inside "apt-get update -qq > /dev/null"
 version=$(inside "python3 -c 'import sys; print(\"python%d.%d\" % sys.version_info[:2])'")
-said=$(chroot --userspec=65534 "$root" bash /opt/pylogseg/.ci/run 2>&1) && fail ".ci/run ran without make"
+said=$(chroot --userspec=65534 "$root" env -i "${settings[@]}" bash /opt/pylogseg/.ci/run 2>&1) && fail ".ci/run ran without make"
 echo "without all: $said"
 [[ $said == *" make"* ]] || fail "nobody says that make is missing"
 install make
