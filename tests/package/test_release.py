@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import re
 import subprocess
 import sys
@@ -62,6 +63,12 @@ def test_pythons_are_the_same_everywhere() -> None:
     tests = (ROOT / ".github" / "workflows" / "tests.yml").read_text(encoding="utf-8")
     (quick,) = re.findall(r"\n  quick:.*?python: \[(.*?)\]", tests, flags=re.DOTALL)
     assert {f'"3.{each}"' for each in wheels} == set(quick.split(", "))
+
+
+def test_a_client_is_lacking_only_where_it_has_no_wheels() -> None:
+    """Tests that use it are skipped without it, which nobody would see."""
+    assert "confluent-kafka>=2.16; python_version < '3.15'" in PROJECT
+    assert sys.version_info >= (3, 15) or importlib.util.find_spec("confluent_kafka")
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)

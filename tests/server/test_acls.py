@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import pytest
-from confluent_kafka import admin as kafka_admin
 from helpers.access import TOPICS, logged_in, requests
 from helpers.certificates import make
 from helpers.kafka_clients import PATIENCE_S, RawClient
@@ -22,6 +20,9 @@ from pylogseg.server.writing import acls
 from pylogseg.server.writing.access import NEEDS
 from pylogseg.server.writing.acls import Acl, Acls, Authorizer, Who
 from pylogseg.server.writing.handlers import WRITING
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+kafka_admin = pytest.importorskip("confluent_kafka.admin")
 
 USERS = {"admin": "admin", "alice": "alice", "bob": "bob"}
 SECURITY = pylogseg.Security(users=USERS, acls=True, super_users=["User:admin"])

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import confluent_kafka
 import kafka
 import pytest
-from confluent_kafka import admin
 from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, batch, produced
 from helpers.servers import topics_of
 
 import pylogseg
 from pylogseg.server import codes
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+admin = pytest.importorskip("confluent_kafka.admin")
 
 TOPICS = {"one": 1}
 

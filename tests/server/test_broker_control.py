@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import kafka
 import pytest
 from helpers.checks import wait_for
@@ -25,6 +24,8 @@ from pylogseg.server.wire import NO_ID, request_of
 from pylogseg.server.writing.control import _depth
 from pylogseg.server.writing.failures import LISTS, lists_of
 from pylogseg.server.writing.handlers import WRITING
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPICS = {"one": 1}

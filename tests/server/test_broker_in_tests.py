@@ -6,13 +6,14 @@ import socket
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import kafka
 import pytest
 from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, batch, produced, row_of
 
 import pylogseg
 from pylogseg.errors import ClosedError, InvalidRecordError, RequestError
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 TOPICS = {"one": 1, "three": 3}
 

@@ -10,7 +10,6 @@ import time
 from typing import Any
 
 import aiokafka
-import confluent_kafka
 import kafka
 import pytest
 from helpers.checks import wait_for
@@ -20,6 +19,8 @@ from helpers.servers import topics_of
 import pylogseg
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.server import codes
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 NOW_MS = time.time_ns() // 1_000_000
 TOPICS = {"one": 1, "three": 3}

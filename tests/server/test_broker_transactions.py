@@ -7,13 +7,14 @@ import time
 from typing import Any
 
 import aiokafka
-import confluent_kafka
 import kafka
 import pytest
 from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, batch, produced
 
 import pylogseg
 from pylogseg.server import codes
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 TOPICS = {"in": 2, "out": 2}
 

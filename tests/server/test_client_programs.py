@@ -117,6 +117,8 @@ def programs(server: pylogseg.Server, request: pytest.FixtureRequest) -> Iterato
 
 @pytest.fixture(params=CLIENTS)
 def client(request: pytest.FixtureRequest) -> str:
+    if request.param == "confluent-kafka":
+        pytest.importorskip("confluent_kafka")
     return request.param
 
 

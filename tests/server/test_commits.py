@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import pytest
 from helpers.depth import some_of
 from helpers.kafka_clients import PATIENCE_S, RawClient
@@ -24,6 +23,8 @@ from pylogseg.server.catalog import Catalog
 from pylogseg.server.committed import Committed, Offsets
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.writing.commits import lasting_groups
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 COMMIT, FETCH_OFFSETS = 8, 9

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import pytest
 from helpers.depth import draws
 from helpers.kafka_clients import PATIENCE_S, RawClient
@@ -20,6 +19,8 @@ from pylogseg.server import codes
 from pylogseg.server.assignors import Part, ranges, uniform
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.consumer_groups import Beat, ConsumerGroup, KnownTopic, check_subscription
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 KNOWN = {name: KnownTopic(name.encode() * 16, partitions) for name, partitions in (("a", 1), ("b", 3), ("c", 6))}

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import pytest
 from helpers.kafka_clients import PATIENCE_S, RawClient
 
 import pylogseg
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 TOPICS = ["codec-gzip", "codec-zstd", "txn-a", "levels"]

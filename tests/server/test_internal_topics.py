@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import confluent_kafka
 import pytest
 from helpers.kafka_clients import PATIENCE_S, RawClient, consumer
 
@@ -13,6 +12,8 @@ from pylogseg.format.messages.framing import decode_coordinator
 from pylogseg.server import codes
 from pylogseg.server.writing import topics
 from pylogseg.server.writing.journal import OFFSETS, TRANSACTIONS
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 TOPICS = {"a": 1}
 _COMMIT, _FIND, _METADATA = 8, 10, 3

@@ -8,12 +8,13 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import confluent_kafka
 import pytest
 from helpers.depth import IS_DEEP
 from helpers.kafka_clients import PATIENCE_S, RawClient
 
 import pylogseg
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 COUNT = 60

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import fsspec
 import pytest
 from helpers.certificates import make
@@ -22,6 +21,8 @@ from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.remote import RemoteFiles, without_login
 from pylogseg.env.window_cache import Remote, WindowCache
 from pylogseg.errors import RequestError, StorageError
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 

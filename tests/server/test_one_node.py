@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import confluent_kafka
 import pytest
 from helpers.kafka_clients import PATIENCE_S, RawClient
 
 import pylogseg
 from pylogseg.server import codes
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 TOPICS = {"one": 2}
 

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import aiokafka
-import confluent_kafka
 import pytest
 from helpers.depth import some_of
 from helpers.kafka_clients import PATIENCE_S, RawClient, assigned
 
 import pylogseg
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 TOPIC = "txn-a"  # each of its two partitions has one

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import aiokafka
-import confluent_kafka
 import pytest
 from helpers.depth import diagonals
 from helpers.kafka_clients import PATIENCE_S
 
 import pylogseg
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 TOPICS = ["txn-a", "cmp-txn", "codec-zstd", "del-records", "timestamps", "__consumer_offsets"]

@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import pytest
 from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, batch, produced
 from helpers.servers import directory_of, topics_of
@@ -25,6 +24,8 @@ from pylogseg.server import codes
 from pylogseg.server.catalog import Topic
 from pylogseg.server.writing.journal import OffsetsJournal, TransactionsJournal
 from pylogseg.server.writing.transactions import ProducerIdAndEpoch, Transaction, TransactionState
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 
 @pytest.fixture

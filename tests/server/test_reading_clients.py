@@ -11,7 +11,6 @@ from typing import Any
 
 import kafka
 import pytest
-from confluent_kafka import admin
 from helpers.depth import some_of
 from helpers.golden_brokers import BROKERS
 from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, consumer, partitions, row_of
@@ -20,6 +19,8 @@ from kafka.errors import PolicyViolationError
 
 import pylogseg
 from pylogseg.errors import RequestError, StorageError
+
+admin = pytest.importorskip("confluent_kafka.admin")
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "examples" / "data"

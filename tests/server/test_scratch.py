@@ -10,10 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import confluent_kafka
 import kafka
 import pytest
-from confluent_kafka import admin
 from helpers.golden_brokers import BROKERS
 from helpers.kafka_clients import PATIENCE_S, RawClient, assigned, batch, produced, row_of
 from helpers.trees import tree
@@ -21,6 +19,9 @@ from helpers.trees import tree
 import pylogseg
 from pylogseg.errors import RequestError
 from pylogseg.server import codes
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+admin = pytest.importorskip("confluent_kafka.admin")
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 

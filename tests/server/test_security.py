@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import aiokafka
-import confluent_kafka
 import kafka
 import pytest
 from helpers.certificates import Certificates, expired, make
@@ -33,6 +32,8 @@ from pylogseg.server.complaints import ClientComplaints
 from pylogseg.server.connection import Limits
 from pylogseg.server.sasl import ScramCredential, Users, parse_users
 from pylogseg.server.server import Server
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 TOPIC, RECORDS = "codec-zstd", 505

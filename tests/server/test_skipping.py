@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 import aiokafka
-import confluent_kafka
 import pytest
 from helpers.damaged_logs import log_dir_of
 from helpers.depth import some_of
@@ -24,6 +23,8 @@ from helpers.shell import run
 
 import pylogseg
 from pylogseg.errors import RequestError
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
 
 DATA = Path(__file__).resolve().parents[2] / "examples" / "data"
 
