@@ -24,6 +24,7 @@ from helpers.typed_logs import append_later_orders, write_orders
 import pylogseg
 from pylogseg.errors import CorruptionError, IncompleteError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs, encode_offset_checkpoint
+from pylogseg.lakehouse import lake
 from pylogseg.lakehouse.opening import TableName, sink_of
 from pylogseg.lakehouse.sinks import ConflictError
 
@@ -291,6 +292,49 @@ def test_a_commit_whose_answer_is_lost_is_not_made_again(
     monkeypatch.setattr(sink, "commit", real)
     assert pylogseg.lake(data, table, clean=True)[0].removed
     assert plain(rows_of(table)) == log_rows(data, "orders")
+
+
+def test_runs_that_decode_differently_put_no_record_into_both_tables(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One has the schema of some records, the other has not; each ends after its dead letters while the other runs."""
+    data = write_orders(tmp_path / "data", 100)
+    (tmp_path / "less").mkdir()
+    shutil.copy(data / "schemas" / "7.avsc", tmp_path / "less" / "7.avsc")
+    append_later_orders(data, 20)
+    all_of_it = {"decoding": "value", "schema": 7, "registry": data / "schemas"}
+    less = {**all_of_it, "registry": tmp_path / "less"}
+    sink = type(sink_of(TableName.parse(name_of(kind, tmp_path / "out", "orders"))))
+    real = sink.commit
+
+    def only_letters(self: Any, *given: Any) -> None:
+        if not self.name.endswith("~dlq"):
+            raise TimeoutError("killed")
+        real(self, *given)
+
+    def meanwhile(self: Any, *given: Any) -> None:
+        """Of the first run, just before its first commit: the other run, up to its dead letters."""
+        monkeypatch.setattr(sink, "commit", only_letters)
+        with pytest.raises(StorageError, match="killed"):
+            pylogseg.lake(data, table, **less)
+        monkeypatch.setattr(sink, "commit", real)
+        real(self, *given)
+
+    table = name_of(kind, tmp_path / "out", "orders")
+    monkeypatch.setattr(sink, "commit", meanwhile)
+    assert pylogseg.lake(data, table, **all_of_it)[0].records == 99
+    found = [rows_of(each).column("offset").to_pylist() for each in (table, f"{table}~dlq")]
+    assert sorted(found[0] + found[1]) == list(range(120))
+    other = name_of(kind, tmp_path / "other", "orders")
+    monkeypatch.setattr(sink, "commit", only_letters)
+    with pytest.raises(StorageError, match="killed"):
+        pylogseg.lake(data, other, **all_of_it)
+    monkeypatch.setattr(sink, "commit", real)
+    monkeypatch.setattr(lake, "_CONFLICTS", 2)
+    with pytest.raises(StorageError, match="offset 100 of orders-0 does not decode, and another run"):
+        pylogseg.lake(data, other, **less)
+    assert pylogseg.lake(data, other, **all_of_it)[0].records == 119
+    assert len(rows_of(f"{other}~dlq")) == 1
 
 
 def test_another_run_that_comes_first_wins(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.executor import Executor, Threads, Workload, job_count
@@ -389,10 +390,12 @@ class _TableRun:
         typed, plain = self._typed_of(spans), arrow.schema(COLUMNS)
         place = self._open(self._table, plain if typed is None else typed_schema(typed), ledger)
         how = FileOptions(read, place, self._topic.topic_id or "log", options.file_bytes, typed)
-        dead_ledger = dead or replace(ledger, partitions={}, commit="")
+        dead_ledger, ahead = dead or replace(ledger, partitions={}, commit=""), {}
         if self._dead is not None:
             how = replace(how, dead=self._open(self._dead, dead_schema(plain), dead_ledger))
-            how = replace(how, dead_offsets=self._ahead(ledger, dead))
+            ahead = _ahead(ledger, dead)
+            first = {number: start for number, (start, _) in ahead.items()}
+            how = replace(how, dead_offsets=self._dead.offsets(first) if first else {})
         logs = {log_key(span.source.log): span.source.log for span in spans}
         number = 0
         for tasks, extents in _commits(spans, options, getattr(self._executor, "jobs", 8)):
@@ -404,8 +407,9 @@ class _TableRun:
             letters = [file for each in done for file in each.dead]
             uncommitted = [*rows, *letters]
             try:
-                if letters and self._dead is not None:
-                    # First: a row that is there twice can be told by its dead letter, one that is nowhere by nothing.
+                if self._dead is not None:
+                    # First, and also if there are none: a run that decodes otherwise sees by it what this one has seen.
+                    self._check_ahead(letters, ahead, dead_ledger)
                     dead_ledger = self._commit(self._dead, letters, dead_ledger, extents)
                     uncommitted = rows
                 ledger = self._commit(self._table, rows, ledger, extents, changes)
@@ -447,15 +451,20 @@ class _TableRun:
                     raise ConflictError(f"{sink.name}: another run has made it, and has written to it")
             return sink.open(schema, not ledger.partitions)
 
-    def _ahead(self, ledger: Ledger, dead: Ledger | None) -> dict[int, Any]:
-        """Return the dead letters that a run committed that was killed before it committed the rows beside them."""
-        first = {}
-        for number, extent in ({} if dead is None else dead.partitions).items():
-            had = ledger.partitions.get(number)
-            has = extent.first_offset if had is None else had.next_offset
-            if extent.next_offset > has:
-                first[number] = has
-        return self._dead.offsets(first) if first and self._dead is not None else {}
+    def _check_ahead(self, letters: Sequence[NewFile], ahead: Mapping[int, tuple[int, int]], dead: Ledger) -> None:
+        """Refuse new dead letters among records that another run has decoded: it may write them as rows."""
+        if self._options.force or not ahead:
+            return
+        for file in letters:
+            rows = pq.read_table(file.path, columns=["partition", "offset"], partitioning=None).to_pylist()
+            for row in rows:
+                start, end = ahead.get(row["partition"], (0, 0))
+                if start <= row["offset"] < end:
+                    raise ConflictError(
+                        f"offset {row['offset']} of {dead.topic}-{row['partition']} does not decode, and another run, "
+                        "which goes on or was killed, has decoded it: let that one end, or run it again with its "
+                        "schemas, or force it"
+                    )
 
     def _commit(
         self,
@@ -566,6 +575,17 @@ def _extents(spans: Sequence[Unwritten], parts: Sequence[Range] | None) -> dict[
         if end is not None:
             epoch = _epoch(span.source, span.end_offset, end)
             found[number] = Covered(span.begins, end, epoch, span.skipped)
+    return found
+
+
+def _ahead(ledger: Ledger, dead: Ledger | None) -> dict[int, tuple[int, int]]:
+    """Return the offsets whose dead letters a run has committed, but not yet, or never, the rows beside them."""
+    found = {}
+    for number, extent in ({} if dead is None else dead.partitions).items():
+        had = ledger.partitions.get(number)
+        has = extent.first_offset if had is None else had.next_offset
+        if extent.next_offset > has:
+            found[number] = (has, extent.next_offset)
     return found
 
 
