@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from pylogseg.env.beside import create
 from pylogseg.env.executor import Advance
+from pylogseg.errors import StorageError
 from pylogseg.lakehouse.sinks import UNMEASURED, FilePlace, NewFile, Offsets, is_plain
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
@@ -188,7 +189,8 @@ class DayFiles:
 
     def _named(self, day: int) -> _OneFile:
         folder = self._place.folder / self._place.by_day(day)
-        folder.mkdir(parents=True, exist_ok=True)
+        with _told(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         self._paths.append(folder / f"{self._name}{len(self._paths):05d}.parquet")
         return _OneFile(self._paths[-1], day, self._place.schema)
 
@@ -201,7 +203,8 @@ class DayFiles:
             self._close(max(opened, key=lambda each: self._days[each].size))
 
     def _close(self, day: int) -> None:
-        self._done.append(self._days.pop(day).close())
+        self._done.append(self._days[day].close())
+        del self._days[day]  # not before: what fails is given up with the others
 
     def finish(self) -> list[NewFile]:
         """Write what waits, and return all files."""
@@ -239,6 +242,10 @@ class _OneFile:
 
     def flush(self) -> None:
         """Write what waits as a row group."""
+        with _told(self._path):
+            self._flush()
+
+    def _flush(self) -> None:
         if self._writer is None:
             self._file = create(self._path)
             names = [name for name in self._schema.names if name not in UNMEASURED] if is_plain(self._schema) else True
@@ -259,13 +266,15 @@ class _OneFile:
         """End the file; its bytes are on the disk then, as those of a commit will be."""
         self.flush()
         file, writer = self._file, self._writer
-        assert file is not None and writer is not None  # noqa: PT018 - opened by the flush
-        writer.close()
-        file.flush()
-        os.fsync(file.fileno())
-        size = file.tell()
-        file.close()
-        return NewFile(self._path, self._rows, size, self._day, pq.read_metadata(self._path))
+        assert file is not None  # opened by the flush
+        assert writer is not None
+        with _told(self._path):
+            writer.close()
+            file.flush()
+            os.fsync(file.fileno())
+            size = file.tell()
+            file.close()
+            return NewFile(self._path, self._rows, size, self._day, pq.read_metadata(self._path))
 
     def abandon(self) -> None:
         """Leave the file as it is, on a full disk too."""
@@ -274,6 +283,15 @@ class _OneFile:
                 self._writer.close()  # else it tries to when it is freed, and says that it cannot
             with contextlib.suppress(OSError):
                 self._file.close()
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Make errors of the system an error that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(str(path), "write", error.strerror or str(error), error.errno) from error
 
 
 def logs_for(task: Task, logs: Mapping[str, LogFiles]) -> tuple[LogFiles, ...]:
