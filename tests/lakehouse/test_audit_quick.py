@@ -73,6 +73,15 @@ def _only(folder):
     return folder / "t" / "warehouse" / "kafka" / "orders"
 
 
+def test_a_single_file_is_a_log(examples, tmp_path):
+    segment = max((examples / "codec-none-1").glob("*.log"))
+    rows = records(segment)
+    found = quick(segment, parquet(tmp_path / "t", [rows.slice(0, 50), rows.slice(51)]))
+    first = int(segment.stem) + 50
+    assert wrong(found) == [("codec-none-1", "lost", first, first, 1)]
+    assert found.rows == rows.num_rows - 1
+
+
 def test_rows_that_the_log_does_not_have(examples, tmp_path):
     rows = records(examples, "txn-a", "read_uncommitted", partition=0)
     like = rows.slice(0, 1)

@@ -93,6 +93,23 @@ def test_a_table_without_partitions(data, rows, tmp_path):
     ]
 
 
+def test_what_is_selected(request, tmp_path):
+    """Other topics of the table are left out; one that it has no row of is lost."""
+    examples = request.config.rootpath / "examples" / "data"
+    rows = records(examples, ["codec-gzip", "txn-a"]).drop_columns("offset")
+    table = parquet(tmp_path / "t", [rows])
+    found = pylogseg.audit(examples, table, "txn-a-0", columns=NONE)
+    assert [(each.name, each.present) for each in found.partitions] == [("txn-a-0", 48)]
+    assert (found.is_right, found.other_rows) == (True, 505 + 4)
+    found = pylogseg.audit(examples, table, "txn-a", columns={**NONE, "partition": ""})
+    assert [(each.name, each.present) for each in found.partitions] == [("txn-a", 52)]
+    assert (found.is_right, found.other_rows) == (True, 505)
+    found = pylogseg.audit(examples, table, ["codec-zstd", "codec-gzip"], columns=NONE)
+    assert [(each.name, each.lost) for each in found.partitions] == [("codec-gzip-0", 0), ("codec-zstd-0", 505)]
+    table = parquet(tmp_path / "u", [rows.slice(0, 0)])
+    assert pylogseg.audit(examples, table, "codec-gzip", columns=NONE).partitions[0].lost == 505
+
+
 def test_what_the_log_has_no_longer(data, rows, tmp_path):
     """Rows that retention took, and those that damage hides, are not wrong."""
     table = parquet(tmp_path / "t", [rows.filter(pc.equal(rows["partition"], 0))])

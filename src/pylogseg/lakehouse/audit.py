@@ -173,7 +173,7 @@ def audit(
     part_bytes = None if isinstance(work, Threads) and work.jobs == 1 else PART_BYTES
     if found.by_time:
         plan = _Plan((0, _END), complete, replace(options, control=False, isolation_level="read_committed"), part_bytes)
-        return _by_time(files, logs, _cleaned(disk), plan, work, result, on_bytes)
+        return _by_time(files, logs, disk, choice, plan, work, result, on_bytes)
     typed = None
     if decoding is not None:
         typed = _typed(Decoding.of(decoding, **given), whole_disk, logs)
@@ -238,16 +238,22 @@ def _quick(
     items = []
     for name, log, groups in _scope(logs, runs, columns, choice, result):
         ends = (0, 0, 0) if log is None else _ends(log)
-        part = None if log is None else parts[log.path]
-        items.append(Count(name, part, groups, *ends, name in cleaned, is_complete, not untold))
+        alone = None if log is None else _alone(log, parts.get(log.path))
+        items.append(Count(name, alone, groups, *ends, name in cleaned, is_complete, not untold))
     result.partitions = sorted(work.map(counted, items), key=lambda each: _by_number(each.name))
     return result
+
+
+def _alone(log: LogFiles, part: Partition | None) -> Disk:
+    """Return one log as a disk of its own."""
+    return Disk((), (), tuple(log.segments)) if part is None else Disk((), (part,), is_named=True)
 
 
 def _by_time(
     files: Sequence[DataFile],
     logs: dict[Key, LogFiles],
-    cleaned: set[str],
+    disk: Disk,
+    choice: PartitionChoice,
     plan: _Plan,
     work: Executor,
     result: Audit,
@@ -267,24 +273,27 @@ def _by_time(
         result.rows += int(found.sums["count"].sum()) + found.unnamed
         for code, number, sums in by_partition(found.sums):
             table.setdefault((only or found.topics[code], number), []).append(sums)
-    there = {topic for topic, _ in table}
+    there, cleaned = {topic for topic, _ in table}, _cleaned(disk)
     has_partition = columns.get("partition") is not None
     known: dict[Key, LogExtent] = {}
     items: list[tuple[Key, LogReader]] = []
     for (topic, number), log in logs.items():
-        if only or topic in there:
+        if only or choice.names or topic in there:
             key, ends = (topic, number if has_partition else NONE), _ends(log)
             known[key] = LogExtent(*ends, log.name in cleaned) + known.get(key)
             reader = LogReader.of(log, (ends[0], ends[2]), (None, None), plan.options)
             items += [(key, part) for part in reader.parts(plan.part_bytes) or [reader]]
+    chosen = {key: sums for key, sums in table.items() if key in known or choice.takes(*key)}
+    gone = [sums for key, of in table.items() if key not in chosen for sums in of]
+    result.other_rows = sum(int(sums["count"].sum()) for sums in gone)
     records: dict[Key, list[Summed]] = {}
     load = Workload("pylogseg audit: the log", [part.size for _, part in items], on_bytes)
     for (key, _), summed in zip(items, work.map(summing.of_log, [part for _, part in items], load), strict=True):
         records.setdefault(key, []).append(summed)
-    for key in sorted({*table, *known}):
+    for key in sorted({*chosen, *known}):
         name = f"{key[0]}-{key[1]}" if has_partition else key[0]
         log_parts = records.get(key, [])
-        sides = _hours(table.get(key, [])), _hours([each.sums for each in log_parts])
+        sides = _hours(chosen.get(key, [])), _hours([each.sums for each in log_parts])
         gaps = [gap for each in log_parts for gap in each.gaps]
         about = known.get(key, LogExtent(0, 0, 0, False, has_log=False))
         result.partitions.append(compared(name, *sides, about, gaps, plan.is_complete))

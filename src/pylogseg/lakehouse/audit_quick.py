@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from pylogseg.disk.disk import Disk, Partition
+from pylogseg.disk.disk import Disk
 from pylogseg.env.executor import Advance
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
@@ -107,7 +107,7 @@ class Count:
     """The counts of one partition: its log, the row groups of the table, and what is known of the log."""
 
     name: str
-    log: Partition | None  #: None if the source has no such log.
+    log: Disk | None  #: Only this partition; None if the source has no such log.
     groups: Runs
     log_start_offset: int = 0
     log_end_offset: int = 0
@@ -234,9 +234,8 @@ class _PartitionCount:
         return sum(map(len, self._offsets(first, end, "read_uncommitted")))
 
     def _offsets(self, first: int, end: int, level: IsolationLevel) -> Iterator[Offsets]:
-        part = self._item.log
-        assert part is not None
-        disk = Disk((), (part,), is_named=True)
+        disk = self._item.log
+        assert disk is not None
         for batch in read_arrow(disk, offset=(first, end), columns=["offset"], isolation_level=level, check_crc=False):
             yield batch.column(0).to_numpy()
 
