@@ -70,6 +70,11 @@ def close(log: Log) -> None:
     log.scheduler.shutdown()
 
 
+def recovered(folder: Path) -> None:
+    """Make the indexes of a log anew: a benchmark that was killed left them as large as a segment may have them."""
+    close(open_log(folder, clean=False))
+
+
 def sent(path: Path) -> list[bytes]:
     """Batches of a file as a client sends them: with offsets from 0, and no leader epoch."""
     raw = path.read_bytes()
@@ -222,7 +227,7 @@ def opening(bench: Any) -> list[Row]:
 def lookups(bench: Any) -> list[Row]:
     """Reads at random offsets, by the call and in bulk, and look-ups by time; warm page cache."""
     source = bench.log("none")
-    close(open_log(source.path.parent, clean=False))  # whatever state the indexes are in
+    recovered(source.path.parent)
     log = open_log(source.path.parent)
     random, end = np.random.default_rng(3), log.log_end_offset
     offsets = (random.random(100_000) * end).astype(np.int64)

@@ -288,9 +288,8 @@ def indexes(bench: Bench) -> list[Row]:
         "floor": lambda: [index.floor(key) for key in keys],
         "bulk": lambda: index.floor_positions((random.random(bulk) * end).astype(np.int64)),
     }
-    side = None
-    if (log.folder / "bench-0" / data.NAME).with_suffix(".index").exists():
-        side = bench.kafka_side("lookup", str(log.folder), str(bench.kafka_reads), work="offset index look-up")
+    engine.recovered(log.path.parent)
+    side = bench.kafka_side("lookup", str(log.folder), str(bench.kafka_reads), work="offset index look-up")
     best = bench.against_kafka(ours, side)
     kafka = None if "kafka" not in best else rate(bench.kafka_reads * 16, best["kafka"])
     bound = "cache misses and the call"
