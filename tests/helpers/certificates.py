@@ -36,9 +36,9 @@ def make(folder: Path) -> Certificates:
 
 
 def expired(files: Certificates, folder: Path) -> str:
-    """Return a certificate for the key of the client that ended yesterday, by the same CA."""
+    """Return a certificate for the key of the client that ended as it began, by the same CA."""
     of = Path(files.ca).parent
-    by = f"-CA {of / 'ca.pem'} -CAkey {of / 'ca.key'} -CAcreateserial -days -1"
+    by = f"-CA {of / 'ca.pem'} -CAkey {of / 'ca.key'} -CAcreateserial -days 0"
     _openssl(folder, f"x509 -req -in {of / 'client.csr'} {by} -extfile {of / 'names'} -out expired.pem")
     return str(folder / "expired.pem")
 

@@ -47,7 +47,7 @@ class RawClient:
         while len(data) < size:
             try:
                 piece = self.socket.recv(size - len(data))
-            except ConnectionResetError:
+            except (ConnectionResetError, BrokenPipeError):  # OpenSSL 3.5 may say the latter of a read, too
                 return b""
             if not piece:
                 return b""
