@@ -1,8 +1,9 @@
 """The tests of what changed: `python tests/changed.py [--base main] [FOLDER...] [-- ARGUMENTS OF PYTEST]`.
 
 Prints the test folders and files that belong to what differs from the base branch, and runs them without a Kafka, Spark
-and a browser. A band of `src/pylogseg` has its tests in the folder of the same name; a test alone that changed is run
-alone. With FOLDER, these are run. Exit code 0 if they pass, or there are none.
+and a browser, and without long sweeps unless one of these changed. A band of `src/pylogseg` has its tests in the folder
+of the same name; a test alone that changed is run alone. With FOLDER, these are run. Exit code 0 if they pass, or there
+are none.
 """
 
 from __future__ import annotations
@@ -50,6 +51,13 @@ def tests_of(paths: Iterable[str]) -> list[str]:
     return sorted(each for each in found if str(Path(each).parent) not in found)
 
 
+def has_long(path: str) -> bool:
+    """Check whether a file of tests has a long sweep."""
+    file = ROOT / path
+    is_test = Path(path).parts[0] == "tests" and file.name.startswith("test_")
+    return is_test and file.is_file() and "mark.long" in file.read_text(encoding="utf-8")
+
+
 def main(words: list[str]) -> int:
     """Run what was asked for, or what changed."""
     at = words.index("--") if "--" in words else len(words)
@@ -57,13 +65,15 @@ def main(words: list[str]) -> int:
     base = "main"
     if given[:1] == ["--base"]:
         base, given = given[1], given[2:]
-    chosen = given or tests_of(changed(base))
+    paths = changed(base)
+    chosen = given or tests_of(paths)
     if importlib.util.find_spec("pyspark") is None:
         chosen = [each for each in chosen if Path(each).parts[:2] != ("tests", "spark")]
     print("tests of what changed:", " ".join(chosen) or "none", flush=True)
     if not chosen:
         return 0
-    code = pytest.main(["-m", _UNTRIED, "-n", "2", "--dist", "worksteal", *further, *chosen])
+    marks = _UNTRIED if any(map(has_long, [*paths, *given])) else f"{_UNTRIED} and not long"
+    code = pytest.main(["-m", marks, "-n", "2", "--dist", "worksteal", *further, *chosen])
     return 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else int(code)
 
 

@@ -66,6 +66,7 @@ def records(disk, **how):
     return rows, reader.gaps
 
 
+@pytest.mark.long
 def test_every_golden_file(files):
     """Rows and gaps are those of a file that is read, damaged ones included."""
     assert len(files) > 500
@@ -94,6 +95,7 @@ def through_the_doors(disk):
     yield "verify", list(verify(disk, VerifySummary(Level.RECORDS), partitions=disk.partitions))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", some_of(BROKERS, 5))
 def test_every_door(golden, name):
     for log_dir in some(sorted((golden / name).glob("data*"))):

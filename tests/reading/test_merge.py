@@ -152,6 +152,7 @@ def test_any_chunks(logs: list[list[list[int]]], most: int) -> None:
     assert found == [(number, offset) for _, number, offset in sorted(keyed)]
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the peak that Linux tells")
 def test_memory_and_files_are_bounded(tmp_path: Path) -> None:
     """Three hundred partitions of 1 MB, where 200 open files are allowed: a window of each, and no more."""

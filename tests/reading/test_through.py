@@ -267,6 +267,7 @@ def test_payloads_that_are_not_plain(tmp_path, made, codec):
     assert sum(made) > 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("codec", CODECS)
 def test_damage_inside_of_compressed_batches(tmp_path, made, codec):
     """The check sum holds, and the codec or the decoder refuses the bytes; a limit that some batches are over."""

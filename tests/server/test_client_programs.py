@@ -20,7 +20,10 @@ from clients import runs
 
 import pylogseg
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the programs use signals and process groups")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(sys.platform == "win32", reason="the programs use signals and process groups"),
+]
 PROGRAMS = Path(runs.__file__).resolve().parent
 #: Folders of golden brokers, with the topics that are served, and their partitions.
 SERVED: dict[str, dict[str, list[int]]] = {

@@ -41,6 +41,7 @@ def test_the_indexes_of_open_logs_take_no_memory(tmp_path: Path) -> None:
         assert resident() - before < COUNT * MOST_BYTES_EACH
 
 
+@pytest.mark.long
 def test_many_partitions(tmp_path: Path) -> None:
     """A client reads them all at once, a thousand in a deep run: half in formats 0 and 1, half compacted with gaps."""
     kinds = {"old": "legacy-0", "compacted": "cmp-txn-0"}

@@ -151,6 +151,7 @@ with pylogseg.Broker(sys.argv[1], topics={"a": 1}) as broker:
 """
 
 
+@pytest.mark.long
 def test_a_kill_loses_nothing_that_was_acknowledged(path: Path) -> None:
     """Records, commits and ended transactions; a transaction that was open is there, and ends."""
     written, position = [], 0

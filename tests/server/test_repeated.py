@@ -57,6 +57,7 @@ def known(client: RawClient) -> dict[str, object]:
     }  # fmt: skip
 
 
+@pytest.mark.long
 def test_no_list_of_one_thing_takes_much_time(broker: pylogseg.Broker, client: RawClient) -> None:
     """Every list of every request, of a broker with files of its own."""
     answered = 0
