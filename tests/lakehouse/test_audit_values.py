@@ -178,5 +178,6 @@ def test_columns_that_differ_are_told_apart():
     for place, (a, b) in enumerate([(5, 5), (7, 8), (1, 2)]):
         slots.put(place, np.array([a], np.uint64), one)
         slots.put(place, np.array([b], np.uint64), other)
-    assert slots.named(int(one[0] ^ other[0])) == "value.a, value"
+    assert slots.which(one ^ other).tolist() == [0b110]
+    assert slots.named(0b110) == "value.a, value"
     assert slots.named(0) == ""

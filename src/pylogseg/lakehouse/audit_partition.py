@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -257,7 +256,7 @@ class _PartAudit:
     ) -> None:
         """Note records of which a row has another hash; with decoded values, which columns these are."""
         (firsts, place, hit), (hashes, names), slots = where, of_log, self._slots
-        numbers = np.repeat(np.arange(len(firsts)), np.diff([*firsts.tolist(), len(rows.offset)]))
+        numbers = np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, len(rows.offset))))
         differs = np.zeros(len(rows.offset), np.bool_)
         known = hit[numbers]
         differs[known] = rows.hash[known] != hashes[place[numbers[known]]]
@@ -271,10 +270,9 @@ class _PartAudit:
             return
         apart = np.zeros(len(rows.offset), np.uint64)
         apart[differs] = rows.names[differs] ^ names[place[numbers[differs]]]
-        which = np.bitwise_or.reduceat(apart, firsts)[hit][changed]
-        texts = np.array([slots.named(each) for each in which.tolist()], object)
-        for text in dict.fromkeys(texts.tolist()):
-            self._list("changed", text, found[texts == text])
+        which = slots.which(np.bitwise_or.reduceat(apart, firsts)[hit][changed])
+        for columns in np.unique(which).tolist():
+            self._list("changed", slots.named(columns), found[which == np.uint64(columns)])
 
     def _firsts(self, rows: TableRows) -> npt.NDArray[np.intp]:
         """Count rows and doubles; return the numbers of the first row of each offset."""
@@ -321,10 +319,9 @@ class _PartAudit:
 
     def _list(self, kind: str, reason: str, offsets: Offsets) -> None:
         found = self._found
-        listed = ranges_of(kind, reason, offsets)
-        room = max(0, self._how.max_ranges - len(found.ranges))
-        found.ranges += listed[:room]
-        found.unlisted += len(listed) - len(listed[:room])
+        listed, rest = ranges_of(kind, reason, offsets, max(0, self._how.max_ranges - len(found.ranges)))
+        found.ranges += listed
+        found.unlisted += rest
 
     def _settle(self, gaps: Sequence[Gap]) -> None:
         """Divide the offsets without a record among damage, and what the cleaner or nobody has removed."""
@@ -351,9 +348,7 @@ class _PartAudit:
         found.absent = max(0, found.absent - len(extra))
         found.absent_ranges = [AuditRange("notLookedAt", "", first, end - 1, end - first) for first, end in absent]
         found.extra = len(extra)
-        listed = ranges_of("foreign", "absent", extra)
-        found.extra_ranges = listed[: self._how.max_ranges]
-        found.extra_unlisted = len(listed) - len(found.extra_ranges)
+        found.extra_ranges, found.extra_unlisted = ranges_of("foreign", "absent", extra, self._how.max_ranges)
 
 
 def _decoded(chunk: Chunk, typed: TypedBatches) -> dict[str, pa.Array]:
@@ -363,15 +358,15 @@ def _decoded(chunk: Chunk, typed: TypedBatches) -> dict[str, pa.Array]:
     return {name: pa.concat_arrays([batch.column(name) for batch in made]) for name in typed.decoders}
 
 
-def ranges_of(kind: str, reason: str, offsets: Offsets) -> list[AuditRange]:
-    """Return ascending offsets as ranges."""
+def ranges_of(kind: str, reason: str, offsets: Offsets, limit: int) -> tuple[list[AuditRange], int]:
+    """Return ascending offsets as ranges, at most so many, and how many more there are."""
     if not len(offsets):
-        return []
-    ends = np.flatnonzero(np.diff(offsets) > 1) + 1
-    return [
-        AuditRange(kind, reason, int(offsets[first]), int(offsets[end - 1]), end - first)
-        for first, end in pairwise([0, *ends.tolist(), len(offsets)])
-    ]
+        return [], 0
+    ends = np.append(np.flatnonzero(np.diff(offsets) > 1) + 1, len(offsets))
+    starts = np.append(0, ends[:-1])
+    bounds = zip(starts[:limit].tolist(), ends[:limit].tolist(), strict=True)
+    listed = [AuditRange(kind, reason, int(offsets[a]), int(offsets[b - 1]), b - a) for a, b in bounds]
+    return listed, len(ends) - len(listed)
 
 
 def _without(hole: tuple[int, int], first: int, end: int) -> list[tuple[int, int]]:

@@ -208,8 +208,14 @@ class Slots:
         if place < 64:
             into |= (hashes & self._mask) << np.uint64(place * self._bits)
 
-    def named(self, difference: int) -> str:
-        """Return the names of the columns by the bits that differ."""
-        mask, bits = int(self._mask), self._bits
-        found = [role for place, role in enumerate(self.roles[:64]) if difference >> (place * bits) & mask]
-        return ", ".join(role.rstrip(".") for role in found)
+    def which(self, differences: Hashes) -> Hashes:
+        """Return which columns differ, a bit for each, by the bits of hashes that differ."""
+        found = np.zeros(len(differences), np.uint64)
+        for place in range(min(64, len(self.roles))):
+            of_column = (differences >> np.uint64(place * self._bits)) & self._mask
+            found |= (of_column != 0).astype(np.uint64) << np.uint64(place)
+        return found
+
+    def named(self, which: int) -> str:
+        """Return the names of columns by their bits."""
+        return ", ".join(role.rstrip(".") for place, role in enumerate(self.roles[:64]) if which >> place & 1)
