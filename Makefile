@@ -13,7 +13,7 @@ SOURCES := pyproject.toml setup.py $(shell find src -type f ! -name '*.pyc' ! -n
 NEEDS = lacking=$$(sh .ci/needs.sh $(PYTHON)) && test -z "$$lacking" || \
 	{ echo "make: this needs what is not installed; on Debian or Ubuntu: apt-get install $$lacking" >&2; exit 1; }
 
-.PHONY: demo spark-env test test-env check plain lowest newest spark-versions kafka deep lint coverage bench-env bench docs soak fuzz wheel clean help
+.PHONY: demo spark-env test test-env check plain free lowest newest spark-versions kafka deep lint coverage bench-env bench docs soak fuzz wheel clean help
 .DELETE_ON_ERROR:
 
 help:  ## what there is
@@ -38,7 +38,7 @@ $(VENV)/.demo: $(VENV)/.wheel
 	$(BIN)/python -m pip install -q --disable-pip-version-check $(VENV)/wheel/*.whl
 	@touch $@
 
-$(VENV)/.test $(VENV)/.check $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs $(VENV)/.spark $(VENV)/.coverage $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.wheel
+$(VENV)/.test $(VENV)/.check $(VENV)/.free $(VENV)/.lint $(VENV)/.bench $(VENV)/.docs $(VENV)/.spark $(VENV)/.coverage $(VENV)/.fuzz: $(VENV)/.%: $(VENV)/.wheel
 	wheel=$$(echo $(VENV)/wheel/*.whl) && $(BIN)/python -m pip install -q --disable-pip-version-check "$$wheel[$*]"
 	@touch $@
 
@@ -73,6 +73,10 @@ test: test-env  ## build, install, and run all tests (ARGS='-k name' for some)
 
 plain: $(VENV)/.check  ## all tests that need no Java and no browser, with what `make check` installs
 	$(BIN)/python -m pytest -n auto --dist worksteal -m $(PLAIN) $(ARGS)
+
+# Without the lock, polars, duckdb and what writes tables have no wheels: the folders of tests that do without them.
+free: $(VENV)/.free  ## the tests of formats, values, disks and the engine, on a Python without the lock (PYTHON=python3.14t)
+	$(BIN)/python -m pytest -n auto --dist worksteal -m $(PLAIN) $(addprefix tests/,format values log disk env) $(ARGS)
 
 PLAIN := "not kafka and not spark and not browser"
 # Resolved by uv, since pip has no such option; without Java, Spark and a browser, whose versions have a matrix of their own,

@@ -113,8 +113,7 @@ def test_commands(golden: Path, tmp_path: Path, command: str, monkeypatch: pytes
 
 
 def test_engines(golden: Path) -> None:
-    import duckdb
-
+    duckdb = pytest.importorskip("duckdb")
     disk = disk_of(golden, "aiven-zstd-aesgcm")
     engine = duckdb.connect()
     engine.register("found", pylogseg.dataset(disk))

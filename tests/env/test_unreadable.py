@@ -486,6 +486,7 @@ def test_a_segment_that_is_cut_beneath_an_open_log_is_an_error(logs: Path, look:
 @pytest.mark.parametrize("is_alone", [False, True])
 def test_no_table_passes_over_a_file_that_cannot_be_opened(logs: Path, base: int, how: str, is_alone: bool) -> None:
     """Such a file is listed with no byte, as an empty segment is; amid a log, at its end, or as all of it."""
+    pytest.importorskip("duckdb"), pytest.importorskip("polars")
     folder = logs / "d" / "b-0"
     unreadable(folder / segment_name(base), how)
     if is_alone:

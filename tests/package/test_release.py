@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import importlib.util
 import re
@@ -69,6 +70,23 @@ def test_a_client_is_lacking_only_where_it_has_no_wheels() -> None:
     """Tests that use it are skipped without it, which nobody would see."""
     assert "confluent-kafka>=2.16; python_version < '3.15'" in PROJECT
     assert sys.version_info >= (3, 15) or importlib.util.find_spec("confluent_kafka")
+
+
+def test_what_runs_without_the_lock_imports_what_is_there() -> None:
+    """`make free` installs few packages: what its folders import at their top is among them, or our own."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (folders,) = re.findall(r"addprefix tests/,([a-z ]+)\)", makefile)
+    there = set(sys.stdlib_module_names) | {"pylogseg", "pytest"}
+    there |= {path.stem for folder in ("tests", "tests/kafka") for path in (ROOT / folder).iterdir()}
+    there |= {"numpy", "pyarrow", "cramjam", "isal", "hypothesis", "crcmod", "zstandard", "lz4", "kafka", "fsspec"}
+    there |= {"cryptography", "Crypto"}
+    for path in (each for folder in folders.split() for each in (ROOT / "tests" / folder).glob("*.py")):
+        there.add(path.stem)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            named = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                named = [node.module or ""]
+            assert {name.partition(".")[0] for name in named} <= there, path
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
