@@ -19,7 +19,6 @@ from helpers.checks import some
 from helpers.depth import some_of
 from helpers.golden_brokers import BROKERS
 from helpers.shell import environment, run
-from helpers.spark_logs import rows as rows_of
 
 import pylogseg
 from pylogseg import encode
@@ -108,6 +107,9 @@ def test_every_door(golden, name):
 
 @pytest.mark.parametrize("isolation_level", ["read_uncommitted", "read_committed"])
 def test_on_spark(examples, isolation_level):
+    pytest.importorskip("pyspark")
+    from helpers.spark_logs import rows as rows_of
+
     options = {"isolationLevel": isolation_level, "rangeBytes": 3000}
     expected = rows_of(str(examples), **options)
     assert rows_of(str(examples), **options, memoryMap=True) == expected
@@ -179,6 +181,9 @@ def test_tiers(golden, tmp_path, name):
     assert records(mapped)[0].equals(records(read)[0])
     assert records(mapped)[0].num_rows > 1000
     options = {"tier": url, **({"storageOptions": keys["storage_options"]} if keys else {})}
+    pytest.importorskip("pyspark")
+    from helpers.spark_logs import rows as rows_of
+
     assert rows_of(str(tmp_path), **options, memoryMap=True) == rows_of(str(tmp_path), **options)
 
 

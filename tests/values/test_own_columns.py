@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.internal_logs import write_log
 from helpers.shell import pylogseg as shell
-from helpers.spark_logs import needs_sources
 
 import pylogseg
 from pylogseg.errors import CorruptionError, NotOwnError, RequestError
@@ -255,7 +254,6 @@ def test_sql(folder: Path) -> None:
     assert shell("sql", folder, "--show-secrets", "from groups").code == 2
 
 
-@needs_sources
 def test_spark(spark: Any, folder: Path) -> None:
     options = {"subscribe": "__consumer_offsets", "decoding": "key,value"}
     frame = spark.read.format("pylogseg").options(**options).load(str(folder))
