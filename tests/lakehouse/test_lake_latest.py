@@ -131,9 +131,9 @@ def test_a_compaction_in_between_is_seen(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_run_that_is_killed_anywhere_is_ended_by_the_next(tmp_path: Path, kind: str) -> None:
-    data, places = tmp_path / "data", 50 if IS_DEEP else 4
-    write_keyed_orders(data, 150, 1)
-    write_keyed_orders(data, 150, 2)
+    data, places, count = tmp_path / "data", 50 if IS_DEEP else 3, 150 if IS_DEEP else 40
+    write_keyed_orders(data, count, 1)
+    write_keyed_orders(data, count, 2)
     words = [kind, data, tmp_path / "out" / "tables", "latest", places]
     done = subprocess.run(
         [sys.executable, lake_tables.__file__, *map(str, words)], capture_output=True, encoding="utf-8",
