@@ -76,6 +76,18 @@ def test_what_does_not_decode_leaves_the_table_too(tmp_path: Path, kind: str) ->
     assert [row["offset"] for row in plain(rows_of(table))] == [row["offset"] for row in good]
 
 
+def test_an_audit_of_one_is_refused(tmp_path: Path, kind: str) -> None:
+    """It would call each record lost that another one replaced."""
+    data, table = tmp_path / "data", name_of(kind, tmp_path / "out", "orders")
+    for seed in range(2):
+        write_keyed_orders(data, 20, seed)
+        pylogseg.lake(data, table, latest=True)
+        pylogseg.lake(data, f"{table}_all")
+    done = shell("audit", data, table)
+    assert (done.code, "lake keeps only the latest record of each key in it" in done.err) == (2, True), done.err
+    assert shell("audit", data, f"{table}_all").code == 0
+
+
 def test_two_kinds_of_tables_and_typed_keys_are_refused(tmp_path: Path, kind: str) -> None:
     data, table = tmp_path / "data", name_of(kind, tmp_path / "out", "orders")
     write_keyed_orders(data, 20, 1)

@@ -185,8 +185,6 @@ def test_lines_are_readable(page: Path) -> None:
 #: Pages of the menu's "Start" and "How to", and the two that lead to them.
 MENU = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("- Start:")[2].partition("- Reference:")[0]
 GUIDES = [page for page in PAGES if page.name in {"README.md", "index.md", *re.findall(r"[\w-]+\.md", MENU)}]
-#: Two new pages, of which some sentences are still longer.
-GUIDES = [page for page in GUIDES if page.stem not in {"lake", "tables"}]
 _LIST_ITEM = re.compile(r"\s*(?:[-*]|\d+\.) ")
 
 

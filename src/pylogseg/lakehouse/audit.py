@@ -150,6 +150,11 @@ def audit(
     work: Executor = Threads(job_count(jobs)) if executor is None else executor
     # The table first: what a log gets meanwhile may be missing in it, but not the other way round.
     tables = list(opened(table, dead_letters))
+    if tables[0].is_latest:
+        raise RequestError(
+            f"{tables[0].name}: lake keeps only the latest record of each key in it, and an audit looks for all: "
+            "audit a table of all records, or compare this one with `pylogseg latest`"
+        )
     found = _columns(tables, columns or {}, preset)
     whole_disk = as_disk(source)
     disk = whole_disk.select(choice.names or None, choice.numbers or None)

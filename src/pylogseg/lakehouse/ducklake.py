@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.lakehouse.ledger import Ledger
+from pylogseg.lakehouse.ledger import LEDGERS, Ledger
 from pylogseg.lakehouse.sinks import (
     Changes,
     ConflictError,
@@ -26,9 +26,7 @@ from pylogseg.lakehouse.sinks import (
     widened,
 )
 
-#: A table of the catalog that has a row for each table: its ledger. DuckLake commits to several tables at once.
 _THAT_GO = "where (partition, key) in (select (partition, key) from keys_that_go)"
-_LEDGERS = "pylogseg_ledgers"
 
 
 class DuckLakeSink:
@@ -86,8 +84,8 @@ class DuckLakeSink:
             self._attach()
         self._rollback()
         try:
-            has = self._has(_LEDGERS)
-            rows = self._rows(f"select ledger from lake.{_LEDGERS} where name = ?", self._table) if has else []
+            has = self._has(LEDGERS)
+            rows = self._rows(f"select ledger from lake.{LEDGERS} where name = ?", self._table) if has else []
         except duckdb.Error as error:
             if not _is_conflict(error):
                 raise
@@ -139,19 +137,19 @@ class DuckLakeSink:
             self._connection.unregister("columns_of_rows")
 
     def _has_ledger(self) -> bool:
-        if not self._has(_LEDGERS):
+        if not self._has(LEDGERS):
             return False
-        return bool(self._rows(f"select 1 from lake.{_LEDGERS} where name = ?", self._table))
+        return bool(self._rows(f"select 1 from lake.{LEDGERS} where name = ?", self._table))
 
     def make(self, schema: pa.Schema, ledger: Ledger) -> None:
         """See `Sink`."""
         try:
             self._run("begin")
-            if not self._has(_LEDGERS):
-                self._run(f"create table lake.{_LEDGERS} (name varchar, ledger varchar)")
+            if not self._has(LEDGERS):
+                self._run(f"create table lake.{LEDGERS} (name varchar, ledger varchar)")
             self._connection.register("columns_of_rows", schema.empty_table())
             self._run(f"create table lake.{_quoted(self._table)} as from columns_of_rows")
-            self._run(f"insert into lake.{_LEDGERS} values (?, '')", self._table)
+            self._run(f"insert into lake.{LEDGERS} values (?, '')", self._table)
             self._run("commit")
         except duckdb.Error as error:
             self._rollback()
@@ -165,11 +163,11 @@ class DuckLakeSink:
         """See `Sink`."""
         try:
             self._run("begin")
-            gone = self._rows(f"delete from lake.{_LEDGERS} where name = ? and ledger = ?", self._table, self._before)
+            gone = self._rows(f"delete from lake.{LEDGERS} where name = ? and ledger = ?", self._table, self._before)
             if gone != [(1,)]:
                 self._run("rollback")
                 raise ConflictError(f"{self.name}: its ledger has changed")
-            self._run(f"insert into lake.{_LEDGERS} values (?, ?)", self._table, ledger.text)
+            self._run(f"insert into lake.{LEDGERS} values (?, ?)", self._table, ledger.text)
             for change in self._changes:
                 self._run(change)
             if changes is not None:

@@ -99,6 +99,7 @@ class ForeignTable:
     files: tuple[DataFile, ...]
     findings: tuple[TableFinding, ...] = ()
     version: str | None = None  #: Which state of it this is.
+    is_latest: bool = False  #: Whether `lake` keeps only the latest record of each key in it.
 
 
 class Batch(NamedTuple):

@@ -14,6 +14,7 @@ import pyarrow.fs
 
 from pylogseg.errors import StorageError
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding
+from pylogseg.lakehouse.ledger import TOPIC_ID
 from pylogseg.lakehouse.names import NoTableError, missing_package
 
 
@@ -53,7 +54,10 @@ def open_it(path: str) -> ForeignTable:
                 names,
             )
         )
-    return ForeignTable(path, "delta", schema, tuple(files), tuple(history.findings), f"version {table.version()}")
+    about = table.metadata().configuration.get(TOPIC_ID)
+    is_latest = about is not None and bool(json.loads(about).get("latest"))
+    state = f"version {table.version()}"
+    return ForeignTable(path, "delta", schema, tuple(files), tuple(history.findings), state, is_latest)
 
 
 def _deleted(table: Any) -> dict[str, Any]:

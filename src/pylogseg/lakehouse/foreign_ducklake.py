@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, path_by_id
+from pylogseg.lakehouse.ledger import LEDGERS, Ledger
 from pylogseg.lakehouse.names import NoTableError, missing_package
 
 
@@ -58,16 +59,23 @@ class _Catalog:
             names = ", ".join(row[0] for row in there) or "none"
             raise NoTableError(f"{self._path}: name one table, as ducklake:{self._path}/TABLE; it has {names}")
         full, number, *places = chosen[0]
-        folder = self._data_path()
-        for path, is_relative in (places[:2], places[2:]):
-            folder = os.path.join(folder, path) if is_relative else path
-        files = [*self._files(number, folder), *self._inlined(number)]
+        files = self._data_files(number, places)
         if not files:
             raise RequestError(f"{self._path}: the table {full} is empty")
         with files[-1].parquet() as last:
             schema = self._renamed(number, last.schema_arrow)
         version = f"snapshot {newest}"
-        return ForeignTable(f"{self._path}:{full}", "ducklake", schema, tuple(files), tuple(self.findings), version)
+        ledgers = [self._data_files(key, where) for whole, key, *where in there if whole.partition(".")[2] == LEDGERS]
+        is_latest = any(_is_latest(each, full.partition(".")[2]) for of_one in ledgers for each in of_one)
+        name = f"{self._path}:{full}"
+        return ForeignTable(name, "ducklake", schema, tuple(files), tuple(self.findings), version, is_latest)
+
+    def _data_files(self, number: int, places: list[Any]) -> list[DataFile]:
+        """Return the files of a table; its place and that of its schema are whole paths, or relative ones."""
+        folder = self._data_path()
+        for path, is_relative in (places[:2], places[2:]):
+            folder = os.path.join(folder, path) if is_relative else path
+        return [*self._files(number, folder), *self._inlined(number)]
 
     def _data_path(self) -> str:
         (path,) = self._rows("select value from ducklake_metadata where key = 'data_path' and scope is null")[0]
@@ -142,6 +150,15 @@ class _Catalog:
                 opened = functools.partial(pa.BufferReader, sink.getvalue())
                 files.append(DataFile(f"{self._path}:{name}", f"snapshot {begin}", open=opened))
         return files
+
+
+def _is_latest(ledgers: DataFile, table: str) -> bool:
+    """Look up a table's ledger in a file of ledgers, among the rows that are not deleted."""
+    with ledgers.parquet() as opened:
+        rows = opened.read(["name", "ledger"]).to_pylist()
+    gone = set() if ledgers.deleted is None else set(ledgers.deleted.tolist())
+    texts = [row["ledger"] for at, row in enumerate(rows) if at not in gone and row["name"] == table]
+    return any(text and Ledger.parse(text, table).latest for text in texts)
 
 
 def _named(columns: dict[str, int], path: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...] | None:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, path_by_id
+from pylogseg.lakehouse.ledger import LEDGER, Ledger
 from pylogseg.lakehouse.names import CATALOG_OF_FOLDER, NoTableError, TableName, catalog_of_folder, missing_package
 
 
@@ -37,7 +38,10 @@ def open_it(given: str) -> ForeignTable:
     files = [_file(table, entry, deletes) for entry in entries if entry.data_file.content == 0]
     version = None if snapshot is None else f"snapshot {snapshot.snapshot_id}"
     name = given if os.path.exists(given) else ".".join(table.name())
-    return ForeignTable(name, "iceberg", table.schema().as_arrow(), tuple(files), tuple(deletes.findings), version)
+    ledger = table.properties.get(LEDGER)
+    is_latest = ledger is not None and Ledger.parse(ledger, name).latest
+    schema = table.schema().as_arrow()
+    return ForeignTable(name, "iceberg", schema, tuple(files), tuple(deletes.findings), version, is_latest)
 
 
 def _loaded(given: str) -> Any:

@@ -14,6 +14,8 @@ from pylogseg.errors import RequestError
 
 #: Name of the ledger among the properties of a commit, and of a table.
 LEDGER = "pylogseg.ledger"
+#: In DuckLake a table of the catalog, with a row for each table: its name and its ledger. One commit is to both.
+LEDGERS = "pylogseg_ledgers"
 #: Name of the topic id among the properties of a table.
 TOPIC_ID = "pylogseg.topic-id"
 _FORMAT = 1
