@@ -73,7 +73,7 @@ def main(words: list[str]) -> int:
     if not chosen:
         return 0
     marks = _UNTRIED if any(map(has_long, [*paths, *given])) else f"{_UNTRIED} and not long"
-    code = pytest.main(["-m", marks, "-n", "2", "--dist", "worksteal", *further, *chosen])
+    code = pytest.main(["-m", marks, "-n", "auto", "--dist", "worksteal", *further, *chosen])
     return 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED else int(code)
 
 

@@ -58,6 +58,12 @@ if seed := os.environ.get("PYLOGSEG_TEST_LISTINGS"):  # the order of a listing i
     shuffle(seed)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return three workers for two processors: tests of clients, browsers and processes wait for a tenth to a third."""
+    return max(2, (os.cpu_count() or 1) * 3 // 2)
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Collect tests without collecting garbage: ten thousand of them stay, and were looked at again and again."""

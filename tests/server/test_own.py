@@ -287,7 +287,7 @@ def test_a_damaged_list_of_topics_is_an_error(path: Path) -> None:
     kept = path / "bootstrap.checkpoint"
     whole = kept.read_bytes()
     before = tree(path / "a-0")
-    for damaged in (whole[:-1], whole[:100] + b"x" + whole[101:], b""):
+    for damaged in (whole[:-1], whole[:100] + bytes([whole[100] ^ 1]) + whole[101:], b""):
         kept.write_bytes(damaged)
         with pytest.raises(CorruptionError, match=r"bootstrap\.checkpoint"):
             pylogseg.Broker(path)
