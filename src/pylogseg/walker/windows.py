@@ -28,8 +28,8 @@ WINDOW_BYTES = 8 << 20
 #: The same for compressed batches, which become several times larger: smaller windows need more calls, larger ones
 #: leave the processor's caches when decompressed.
 COMPRESSED_WINDOW_BYTES = 3 << 19
-#: The same if the bytes are copied: larger windows leave the caches before they are decoded, unless that is done while
-#: they are read.
+#: The same if the bytes are copied, or plain and decoded while they are read: of larger windows the bytes, or the
+#: columns that are made of them, leave the caches.
 COPIED_WINDOW_BYTES = 4 << 20
 #: First window: the caller may need only a few records.
 MEDIUM_WINDOW_BYTES = 2 << 20
@@ -132,7 +132,9 @@ def walk(
         if patched.lost:
             batches.rows["verdict"][patched.touched(batches)] = _CRC_BAD
         is_compressed = len(batches) > 0 and batches.summary().is_compressed
-        most = WINDOW_BYTES if is_through else COMPRESSED_WINDOW_BYTES if is_compressed else COPIED_WINDOW_BYTES
+        most = COPIED_WINDOW_BYTES
+        if is_compressed:
+            most = WINDOW_BYTES if is_through else COMPRESSED_WINDOW_BYTES
         most = min(window_bytes, most)
         read_to, size = position + len(buffer), min(size * 2, most)
         # The window ends inside a batch, or its scanner leaves others out: the next window begins with that batch.
