@@ -7,6 +7,7 @@ import gc
 import hashlib
 import os
 import shutil
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,19 @@ def corpus() -> Path:
     if not (path / "expected.json").is_file():
         pytest.skip(f"no corpus: set PYLOGSEG_CORPUS ({path} has no expected.json)")
     return path
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 3 MB."""
+    path = tmp_path / "small"
+    path.mkdir()
+    if os.name == "nt" or os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", path], check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield path
+    subprocess.run(["umount", "-l", path], check=True)
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +19,6 @@ from pylogseg.testing.memory import MemoryStorage
 
 BEFORE = contents(world())
 TOPIC = ["--config", "cleanup.policy=compact,delete"]
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 3 MB."""
-    path = tmp_path / "small"
-    path.mkdir()
-    if os.name == "nt" or os.geteuid() != 0:
-        pytest.skip("only root can mount")
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", path], check=False).returncode:
-        pytest.skip("no file system can be mounted here")
-    yield path
-    subprocess.run(["umount", "-l", path], check=True)
 
 
 def fill(path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,19 +15,6 @@ from pylogseg.errors import StorageError
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
-
-
-@pytest.fixture
-def small(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 3 MB."""
-    path = tmp_path / "small"
-    path.mkdir()
-    if os.name == "nt" or os.geteuid() != 0:
-        pytest.skip("only root can mount")
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=3m", "none", path], check=False).returncode:
-        pytest.skip("no file system can be mounted here")
-    yield path
-    subprocess.run(["umount", "-l", path], check=True)
 
 
 def append(data: Path, first: int) -> None:
