@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from helpers import lake_tables
 from helpers.depth import IS_DEEP
-from helpers.lake_tables import FORMATS, consumed, has_format, log_rows, name_of, plain, rows_of, told
+from helpers.lake_tables import consumed, log_rows, name_of, plain, rows_of, told
 from helpers.shell import pylogseg as shell
 from helpers.typed_logs import append_later_orders, write_orders
 
@@ -30,13 +30,6 @@ from pylogseg.lakehouse.sinks import ConflictError
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
-
-
-@pytest.fixture(params=FORMATS)
-def kind(request: pytest.FixtureRequest) -> str:
-    if not has_format(request.param):
-        pytest.skip(f"duckdb's extension {request.param} is not here")
-    return str(request.param)
 
 
 def write_log(root: Path, count: int, topic_id: str = "AAAAAAAAAAAAAAAAAAAAAQ") -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from helpers import lake_tables
 from helpers.depth import IS_DEEP
-from helpers.lake_tables import FORMATS, has_format, latest_rows, name_of, plain, rows_of
+from helpers.lake_tables import latest_rows, name_of, plain, rows_of
 from helpers.shell import pylogseg as shell
 from helpers.typed_logs import write_keyed_orders
 
@@ -21,13 +21,6 @@ from pylogseg.lakehouse.opening import TableName, sink_of
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
-
-
-@pytest.fixture(params=FORMATS)
-def kind(request: pytest.FixtureRequest) -> str:
-    if not has_format(request.param):
-        pytest.skip(f"duckdb's extension {request.param} is not here")
-    return str(request.param)
 
 
 def test_rows_are_the_latest_of_each_key(tmp_path: Path, kind: str) -> None:
