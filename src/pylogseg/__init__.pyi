@@ -1,3 +1,4 @@
+from pylogseg import archive as archive
 from pylogseg import errors as errors
 from pylogseg import offline as offline
 from pylogseg.config import LogConfig as LogConfig

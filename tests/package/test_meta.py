@@ -31,6 +31,7 @@ BANDS: tuple[tuple[str, ...], ...] = (
     ("cli", "__main__"),
     ("spark",),
     ("reporting",),
+    ("archive",),
     ("offline",),
     ("server",),
     ("owned",),
@@ -373,7 +374,13 @@ def section(docstring: str, title: str) -> str:
     return match[1] if match else ""
 
 
-@pytest.mark.parametrize("name", [*pylogseg.__all__, *(f"offline.{name}" for name in pylogseg.offline.__all__)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *pylogseg.__all__,
+        *(f"{package}.{name}" for package in ("archive", "offline") for name in getattr(pylogseg, package).__all__),
+    ],
+)
 def test_public_names(name: str) -> None:
     """What the package offers says of each parameter what it is, and functions what they give."""
     thing = attrgetter(name)(pylogseg)

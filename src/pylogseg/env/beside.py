@@ -50,14 +50,23 @@ def create(path: Path) -> IO[bytes]:
 
 
 @contextlib.contextmanager
-def whole(target: Path) -> Iterator[IO[bytes]]:
-    """Yield a file that gets its name when all of it is written; nothing is left of it after a failure."""
+def whole(target: Path, *, is_new: bool = False) -> Iterator[IO[bytes]]:
+    """Yield a file that gets its name when all of it is written; nothing is left of it after a failure.
+
+    With `is_new`, its bytes are on the disk then, and StorageError is raised if something has the name.
+    """
     beside = target.with_name(unfinished(target.name))
     _temporary[beside] = os.getpid()
     try:
         with create(beside) as file:
             yield file
-        os.replace(beside, target)
+            if is_new:
+                file.flush()
+                os.fsync(file.fileno())
+        if is_new:
+            _name_new(beside, target)
+        else:
+            os.replace(beside, target)
         _temporary.pop(beside, None)
     except BaseException as error:
         _drop(beside)
@@ -67,6 +76,18 @@ def whole(target: Path) -> Iterator[IO[bytes]]:
             reason = "there is no such folder: make it first" if error.errno == errno.ENOENT else error.strerror
             raise StorageError(target, "write", reason or str(error), error.errno) from error
         raise
+
+
+def _name_new(beside: Path, target: Path) -> None:
+    """Give a file a name that nothing has: by a link to it, where the file system has these."""
+    try:
+        os.link(beside, target)
+    except OSError as error:
+        if error.errno == errno.EEXIST or os.path.lexists(target):
+            raise StorageError(target, "create", "there is one already", errno.EEXIST) from error
+        os.rename(beside, target)
+    else:
+        beside.unlink()
 
 
 @contextlib.contextmanager

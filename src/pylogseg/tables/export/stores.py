@@ -36,6 +36,8 @@ class ObjectStore(Protocol):
         None if there is none.
     ``put(name, content)``
         Bytes, or a file of `scratch`, which is moved there; in place of an older object, whole or not at all.
+    ``create(name, content)``
+        Bytes as a new object; StorageError if there is another one of that name.
     ``delete(name)``
         Does nothing if there is none.
     ``has(name, noted)``
@@ -51,6 +53,7 @@ class ObjectStore(Protocol):
     def list(self, name: str = "") -> dict[str, Fingerprint]: ...
     def read(self, name: str) -> bytes | None: ...
     def put(self, name: str, content: bytes | Path) -> Fingerprint: ...
+    def create(self, name: str, content: bytes) -> None: ...
     def delete(self, name: str) -> None: ...
     def has(self, name: str, noted: Fingerprint) -> bool: ...
     def scratch(self) -> contextlib.AbstractContextManager[Path]: ...
@@ -100,6 +103,13 @@ class FolderStore:
             with whole(target) as file:
                 file.write(content)
         return Fingerprint(target.stat().st_size)
+
+    def create(self, name: str, content: bytes) -> None:
+        """See `ObjectStore`."""
+        target = self.path(name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with whole(target, is_new=True) as file:
+            file.write(content)
 
     def delete(self, name: str) -> None:
         """See `ObjectStore`."""
@@ -181,6 +191,18 @@ class RemoteStore:
             found = found if found.tag else Fingerprint(size, _digest(content.open("rb")))
             content.unlink()
         return found
+
+    def create(self, name: str, content: bytes) -> None:
+        """See `ObjectStore`; of a call that failed, or met an object, it is looked up whether it did it after all."""
+        path = self._path(name)
+        try:
+            # A store that cannot create exclusively in one step looks first.
+            self._system.pipe_file(path, content, mode="create")
+        except OSError as error:
+            self._system.invalidate_cache()
+            if self.read(name) != content:
+                reason = OSError("there is one already") if isinstance(error, FileExistsError) else error
+                raise self._failed(name, "create", reason) from error
 
     def delete(self, name: str) -> None:
         """See `ObjectStore`."""

@@ -1,0 +1,9 @@
+"""Backups of Kafka's logs as tiers are laid out, with points in time.
+
+An archive is a tier of Aiven's layout below a URL, and files ``points/ID.json`` that say what belongs to a moment.
+`pylogseg.archive.points` has them.
+"""
+
+from pylogseg._lazy import offered
+
+__getattr__, __dir__, __all__ = offered(__name__)

@@ -1,0 +1,9 @@
+from pylogseg.archive.points import ArchivedFile as ArchivedFile
+from pylogseg.archive.points import ArchivedPartition as ArchivedPartition
+from pylogseg.archive.points import ArchivedSegment as ArchivedSegment
+from pylogseg.archive.points import Point as Point
+from pylogseg.archive.points import PointName as PointName
+from pylogseg.archive.points import SeenDisk as SeenDisk
+from pylogseg.archive.points import find_point as find_point
+from pylogseg.archive.points import list_points as list_points
+from pylogseg.archive.points import read_point as read_point

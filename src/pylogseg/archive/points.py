@@ -1,0 +1,594 @@
+"""Points of an archive: what each of its partitions was at a moment, and of which objects it is made.
+
+A point is one JSON object, ``points/ID.json``, which is written last, and never over another one. Its id begins with
+the time, so that a listing is in order. `docs/backup.md` describes it, for others who read it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.format import bounded_json
+from pylogseg.format.moments import iso_text, ms_of
+from pylogseg.format.names import check_topic
+from pylogseg.format.uuids import parse_uuid
+from pylogseg.tables.export.stores import ObjectStore, store_of
+
+#: The folder of the points, and that of files that are not of the tier's layout.
+POINTS, FILES = "points", "files"
+_FORMAT = 1
+_ID = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{3})Z-[0-9a-f]{8}")
+_FILE = re.compile(r"[0-9]{20}(-[0-9]{10}\.checkpoint|\.snapshot)")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MOST_BYTES = 256 << 20
+_MOST_TEXT = 64 << 10
+_INT32, _INT64 = 2**31 - 1, 2**63 - 1
+#: The suffixes of a segment's objects, in the order of `ArchivedSegment.objects`.
+SUFFIXES = (".log", ".indexes", ".rsm-manifest")
+
+
+class ArchivedFile(NamedTuple):
+    """An object: its bytes, and their SHA-256 in hexadecimal digits."""
+
+    size: int
+    sha256: str
+
+
+class ArchivedSegment(NamedTuple):
+    """A segment of the archive: half-open offsets, bytes before compression, and its three objects."""
+
+    base_offset: int
+    end_offset: int
+    size: int
+    segment_id: str
+    log: ArchivedFile
+    indexes: ArchivedFile
+    manifest: ArchivedFile
+
+    @property
+    def objects(self) -> tuple[ArchivedFile, ArchivedFile, ArchivedFile]:
+        """Its objects, in the order of `SUFFIXES`."""
+        return self.log, self.indexes, self.manifest
+
+
+@dataclass(frozen=True)
+class ArchivedPartition:
+    """A partition at a point.
+
+    Attributes
+    ----------
+    topic, topic_id, partition : str, str, int
+    start_offset, end_offset : int
+        The log: from its start up to what was committed, or as much of it as could be archived.
+    last_stable_offset : int
+        Where the first open transaction begins; else `end_offset`.
+    ended_by : str
+        ``"watermark"``, or ``"log end"`` of a disk that does not say the high watermark and was closed cleanly.
+    disk : int
+        Which of the point's disks it was read from.
+    epochs : tuple of (int, int)
+        Leader epochs and their first offsets.
+    segments : tuple of ArchivedSegment
+        By offset, without overlap. The first may begin below the start, the last ends with the end.
+    files : dict of str to ArchivedFile
+        Files of the partition's folder that no segment has, by name: the newest ``.checkpoint`` of the metadata, the
+        ``.snapshot`` of an empty log.
+    fault : str
+        Why the archive has less than the disk; empty if it has all.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    last_stable_offset: int
+    ended_by: str
+    disk: int
+    epochs: tuple[tuple[int, int], ...]
+    segments: tuple[ArchivedSegment, ...] = field(repr=False)
+    files: Mapping[str, ArchivedFile] = field(default_factory=dict, repr=False)
+    fault: str = ""
+
+    @property
+    def name(self) -> str:
+        """Topic and partition, as in a folder's name."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def folder(self) -> str:
+        """The folder of its segments in the archive."""
+        return f"{self.topic}-{self.topic_id}/{self.partition}"
+
+    def stem(self, segment: ArchivedSegment) -> str:
+        """Return what the names of a segment's objects have before `SUFFIXES`."""
+        return f"{self.folder}/{segment.base_offset:020d}-{segment.segment_id}"
+
+    def file_key(self, name: str) -> str:
+        """Return the name of the object with one of `files`."""
+        return f"{FILES}/{self.folder}/{self.files[name].sha256[:16]}/{name}"
+
+    @property
+    def objects(self) -> dict[str, ArchivedFile]:
+        """All its objects, by their names in the archive."""
+        found = {
+            self.stem(segment) + suffix: stored
+            for segment in self.segments
+            for suffix, stored in zip(SUFFIXES, segment.objects, strict=True)
+        }
+        return found | {self.file_key(name): stored for name, stored in self.files.items()}
+
+
+class SeenDisk(NamedTuple):
+    """A log directory that was archived; -1 and empty where it does not say."""
+
+    path: str
+    node_id: int
+    cluster_id: str
+    directory_id: str
+    state: str  #: ``"running"``, ``"stopped"`` (cleanly) or ``"crashed"``.
+
+
+class CommitAboveEnd(NamedTuple):
+    """A committed offset of a group that lies above the end of its partition at the point."""
+
+    group: str
+    topic: str
+    partition: int
+    offset: int
+    end_offset: int
+
+
+class NotSeen(NamedTuple):
+    """A partition of the cluster's metadata that was on none of the disks."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+
+class PointName(NamedTuple):
+    """A point by its name: what a listing knows of it."""
+
+    id: str
+    time_ms: int
+
+    @property
+    def key(self) -> str:
+        """The name of its object in the archive."""
+        return f"{POINTS}/{self.id}.json"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A point of an archive.
+
+    Attributes
+    ----------
+    id, time_ms : str, int
+        The time is that at which the archive began to look at the disks.
+    writer : str
+        The program that wrote it, with its version.
+    cluster_id : str
+        Empty if no disk says it.
+    disks : tuple of SeenDisk
+    partitions : tuple of ArchivedPartition
+        By topic, id and number; Kafka's own topics and the metadata too.
+    settings : dict of str to dict of str to str
+        Settings of topics by topic id, from the cluster's metadata.
+    not_seen : tuple of NotSeen, or None
+        None if none of the disks has the metadata, so that nobody knows.
+    above_end : tuple of CommitAboveEnd
+    notes : tuple of str
+        Where replicas disagree, and what else a restore should know.
+    """
+
+    id: str
+    time_ms: int
+    writer: str
+    cluster_id: str
+    disks: tuple[SeenDisk, ...]
+    partitions: tuple[ArchivedPartition, ...] = field(repr=False)
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    not_seen: tuple[NotSeen, ...] | None = ()
+    above_end: tuple[CommitAboveEnd, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> PointName:
+        """Its name."""
+        return PointName(self.id, self.time_ms)
+
+    @property
+    def objects(self) -> dict[str, ArchivedFile]:
+        """All objects that it needs, by their names in the archive."""
+        return {key: stored for partition in self.partitions for key, stored in partition.objects.items()}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all partitions of the cluster are known to be in it, up to what was committed."""
+        return self.not_seen == () and not any(partition.fault for partition in self.partitions)
+
+    @property
+    def text(self) -> str:
+        """The point as JSON."""
+        return json.dumps(
+            {
+                "format": _FORMAT,
+                "id": self.id,
+                "time": iso_text(self.time_ms),
+                "timeMs": self.time_ms,
+                "writer": self.writer,
+                "clusterId": self.cluster_id,
+                "disks": [
+                    {
+                        "path": disk.path,
+                        "nodeId": disk.node_id,
+                        "clusterId": disk.cluster_id,
+                        "directoryId": disk.directory_id,
+                        "state": disk.state,
+                    }
+                    for disk in self.disks
+                ],
+                "settings": self.settings,
+                "notSeen": self.not_seen,
+                "aboveEnd": self.above_end,
+                "notes": self.notes,
+                "partitions": list(map(_partition_fields, self.partitions)),
+            },
+            separators=(",", ":"),
+        )
+
+
+def _partition_fields(partition: ArchivedPartition) -> dict[str, Any]:
+    return {
+        "topic": partition.topic,
+        "topicId": partition.topic_id,
+        "partition": partition.partition,
+        "start": partition.start_offset,
+        "end": partition.end_offset,
+        "lastStable": partition.last_stable_offset,
+        "endedBy": partition.ended_by,
+        "disk": partition.disk,
+        "epochs": partition.epochs,
+        "fault": partition.fault,
+        "files": partition.files,
+        "segments": [
+            [segment.base_offset, segment.end_offset, segment.size, segment.segment_id, *sum(segment.objects, ())]
+            for segment in partition.segments
+        ],
+    }
+
+
+# ---- in a store ----
+
+
+def archive_store(
+    archive: str | os.PathLike[str] | ObjectStore, storage_options: Mapping[str, Any] | None = None
+) -> ObjectStore:
+    """Return the store of an archive by its path or URL, which may have the layout before it (``aiven+``)."""
+    if not isinstance(archive, (str, os.PathLike)):
+        return archive
+    return store_of(os.fspath(archive).removeprefix("aiven+"), storage_options)
+
+
+def new_id(time_ms: int) -> str:
+    """Return a new id for a point of a time."""
+    return re.sub(r"[-:.]", "", iso_text(time_ms)) + f"-{uuid.uuid4().hex[:8]}"
+
+
+def list_points(
+    archive: str | os.PathLike[str] | ObjectStore, storage_options: Mapping[str, Any] | None = None
+) -> list[PointName]:
+    """List the points of an archive by their names, the oldest first; objects of other names are left out.
+
+    Parameters
+    ----------
+    archive : path or URL
+        Of the archive, with or without ``aiven+`` before it.
+    storage_options : mapping, optional
+        Options of fsspec.
+
+    Returns
+    -------
+    list of PointName
+
+    Raises
+    ------
+    StorageError
+        If the store fails.
+    """
+    keys = archive_store(archive, storage_options).list(POINTS)
+    names = (key.removeprefix(f"{POINTS}/").removesuffix(".json") for key in keys if key.endswith(".json"))
+    found = [PointName(name, time_ms) for name in names if (time_ms := _time_of(name)) is not None]
+    return sorted(found, key=lambda name: (name.time_ms, name.id))
+
+
+def _time_of(name: str) -> int | None:
+    """Return the time in the id of a point; None if it is none."""
+    if not _ID.fullmatch(name):
+        return None
+    try:
+        return ms_of(datetime.datetime.strptime(name[:18] + "+0000", "%Y%m%dT%H%M%S%f%z"))
+    except ValueError:
+        return None
+
+
+def read_point(
+    archive: str | os.PathLike[str] | ObjectStore,
+    point: str | PointName,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Point:
+    """Read a point.
+
+    Parameters
+    ----------
+    archive, storage_options
+        As in `list_points`.
+    point : str or PointName
+        Its id, or a beginning of it that no other point has.
+
+    Returns
+    -------
+    Point
+
+    Raises
+    ------
+    RequestError
+        If there is no such point.
+    CorruptionError
+        If it is not what a point can be.
+    """
+    store = archive_store(archive, storage_options)
+    return _read(store, point if isinstance(point, PointName) else find_point(store, point=point))
+
+
+def find_point(
+    archive: str | os.PathLike[str] | ObjectStore,
+    *,
+    point: str | None = None,
+    at_ms: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> PointName:
+    """Find a point by its id or by a time; the newest, without either.
+
+    Parameters
+    ----------
+    archive, storage_options
+        As in `list_points`.
+    point : str, optional
+        Its id, or a beginning of it that no other point has.
+    at_ms : int, optional
+        The last point up to this time is found, in milliseconds since 1970.
+
+    Returns
+    -------
+    PointName
+
+    Raises
+    ------
+    RequestError
+        If there is none.
+    """
+    store = archive_store(archive, storage_options)
+    names = list_points(store)
+    if not names:
+        raise RequestError(f"{store.name(POINTS)}: no point of an archive is here")
+    if point is not None:
+        found = [name for name in names if name.id.startswith(point)]
+        if len(found) != 1:
+            what = f"{len(found)} points begin" if found else "no point begins"
+            last = f"; the newest is {names[-1].id}" if not found else f", such as {found[0].id} and {found[1].id}"
+            raise RequestError(f"{store.name(POINTS)}: {what} with {point!r}{last}")
+        return found[0]
+    found = [name for name in names if at_ms is None or name.time_ms <= at_ms]
+    if not found:
+        raise RequestError(
+            f"{store.name(POINTS)}: no point is as old as {iso_text(at_ms or 0)}; the oldest is {names[0].id}"
+        )
+    return found[-1]
+
+
+def _read(store: ObjectStore, name: PointName) -> Point:
+    at, size = store.name(name.key), store.list(name.key).get(name.key)
+    if size is None:
+        raise RequestError(f"{at}: there is no such point")
+    if size.size > _MOST_BYTES:
+        raise CorruptionError(at, _MOST_BYTES, f"a point of {size.size} bytes is not read")
+    point = parse_point(store.read(name.key) or b"", at)
+    if point.name != name:
+        raise CorruptionError(at, 0, f"id is {point.id!r}, of the time {point.time_ms}: it is another point's")
+    return point
+
+
+def write_point(store: ObjectStore, point: Point) -> None:
+    """Write a point; StorageError if something else has its name."""
+    store.create(point.name.key, point.text.encode())
+
+
+# ---- reading JSON ----
+
+
+class _Fields:
+    """An object or array of JSON that somebody else may have written: members by name or number, checked.
+
+    `where` names it in errors, as in ``partitions[3].segments[0]``.
+    """
+
+    def __init__(self, value: Any, at: str, where: str, kind: type[dict[Any, Any]] | type[list[Any]] = dict) -> None:
+        if not isinstance(value, kind):
+            raise CorruptionError(at, 0, f"{where or 'the point'} is {_shown(value)}: expected {_KINDS[kind]}")
+        self.value: Any = value
+        self.at, self.where = at, where
+
+    def fault(self, name: str | int, expected: str) -> CorruptionError:
+        return CorruptionError(self.at, 0, f"{self._name(name)} is {_shown(self._get(name))}: expected {expected}")
+
+    def _get(self, name: Any) -> Any:
+        if isinstance(self.value, dict):
+            return self.value.get(name)
+        return self.value[name] if name < len(self.value) else None
+
+    def _name(self, name: str | int) -> str:
+        return f"{self.where}[{name}]" if isinstance(name, int) else f"{self.where}.{name}".lstrip(".")
+
+    def number(self, name: str | int, most: int = _INT64, least: int = 0) -> int:
+        value = self._get(name)
+        if type(value) is not int or not least <= value <= most:
+            raise self.fault(name, f"a number from {least} to {most}")
+        return value
+
+    def text(self, name: str | int, form: re.Pattern[str] | None = None) -> str:
+        value = self._get(name)
+        if not isinstance(value, str) or len(value) > _MOST_TEXT or (form and not form.fullmatch(value)):
+            expected = f"text of the form {form.pattern}" if form else f"text of at most {_MOST_TEXT} characters"
+            raise self.fault(name, expected)
+        return value
+
+    def uuid(self, name: str | int) -> str:
+        value = self.text(name)
+        try:
+            parse_uuid(value)
+        except RequestError:
+            raise self.fault(name, "a UUID of 22 characters") from None
+        return value
+
+    def topic(self, name: str | int) -> str:
+        value = self.text(name)
+        try:
+            check_topic(value)
+        except RequestError:
+            raise self.fault(name, "the name of a topic") from None
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        inside = _Fields(self._get(name), self.at, self._name(name), list)
+        return tuple(inside.text(number) for number in range(len(inside.value)))
+
+    def objects(self, name: str) -> list[_Fields]:
+        values = _Fields(self._get(name), self.at, self._name(name), list).value
+        return [_Fields(each, self.at, f"{self._name(name)}[{i}]") for i, each in enumerate(values)]
+
+    def arrays(self, name: str) -> list[_Fields]:
+        values = _Fields(self._get(name), self.at, self._name(name), list).value
+        return [_Fields(each, self.at, f"{self._name(name)}[{i}]", list) for i, each in enumerate(values)]
+
+    def members(self, name: str) -> dict[str, Any]:
+        return dict(_Fields(self._get(name), self.at, self._name(name)).value)
+
+    def file(self, size: str | int, sha256: str | int) -> ArchivedFile:
+        return ArchivedFile(self.number(size), self.text(sha256, _SHA256))
+
+
+_KINDS = {dict: "a JSON object", list: "a JSON array"}
+
+
+def _shown(value: Any) -> str:
+    text = "missing" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def parse_point(data: bytes, at: str) -> Point:
+    """Parse a point, which `at` names in errors; unknown fields are ignored.
+
+    Raises CorruptionError for any length, type or order that a point cannot have.
+    """
+    try:
+        found = bounded_json.loads(data)
+    except RecursionError:
+        raise CorruptionError(at, 0, "not a point: its JSON is nested too deeply") from None
+    except ValueError as error:
+        raise CorruptionError(at, getattr(error, "pos", 0), f"not a point: {error}") from None
+    fields = _Fields(found, at, "")
+    if fields.number("format") != _FORMAT:
+        raise fields.fault("format", f"{_FORMAT}; a newer version may have written this point")
+    disks = tuple(_disk(each) for each in fields.objects("disks"))
+    partitions = tuple(_partition(each, len(disks)) for each in fields.objects("partitions"))
+    order = [(each.topic, each.topic_id, each.partition) for each in partitions]
+    for before, after in pairwise(order):
+        if before >= after:
+            raise CorruptionError(at, 0, f"partitions has {after} behind {before}: expected each once, in order")
+    return Point(
+        fields.text("id", _ID),
+        fields.number("timeMs"),
+        fields.text("writer"),
+        fields.text("clusterId"),
+        disks,
+        partitions,
+        _settings(fields),
+        None
+        if fields.value.get("notSeen", 0) is None
+        else tuple(NotSeen(each.topic(0), each.uuid(1), each.number(2, _INT32)) for each in fields.arrays("notSeen")),
+        tuple(
+            CommitAboveEnd(each.text(0), each.topic(1), each.number(2, _INT32), each.number(3), each.number(4))
+            for each in fields.arrays("aboveEnd")
+        ),
+        fields.texts("notes"),
+    )
+
+
+def _disk(fields: _Fields) -> SeenDisk:
+    return SeenDisk(
+        fields.text("path"),
+        fields.number("nodeId", _INT32, -1),
+        fields.text("clusterId"),
+        fields.text("directoryId"),
+        fields.text("state", re.compile("running|stopped|crashed")),
+    )
+
+
+def _settings(fields: _Fields) -> dict[str, dict[str, str]]:
+    topics = {}
+    for topic_id in fields.members("settings"):
+        of_topic = _Fields(fields.members("settings")[topic_id], fields.at, f"settings.{topic_id[:22]}")
+        topics[topic_id] = {name: of_topic.text(name) for name in of_topic.value}
+    return topics
+
+
+def _partition(fields: _Fields, disks: int) -> ArchivedPartition:
+    start = fields.number("start")
+    end = fields.number("end", least=start)
+    epochs = tuple((each.number(0, _INT32), each.number(1)) for each in fields.arrays("epochs"))
+    if any(before[0] >= after[0] or before[1] > after[1] for before, after in pairwise(epochs)):
+        raise fields.fault("epochs", "epochs and offsets in order")
+    segments = tuple(map(_segment, fields.arrays("segments")))
+    if any(before.end_offset > after.base_offset for before, after in pairwise(segments)):
+        raise fields.fault("segments", "segments in the order of their offsets, without overlap")
+    if segments and segments[-1].end_offset != end:
+        raise fields.fault("end", f"{segments[-1].end_offset}, where the last segment ends")
+    inside = fields.members("files")
+    for name in inside:
+        if not _FILE.fullmatch(name):
+            raise CorruptionError(fields.at, 0, f"{fields.where}.files has {name!r}: no such file belongs to a point")
+    files = {name: _Fields(each, fields.at, f"{fields.where}.files.{name}", list) for name, each in inside.items()}
+    return ArchivedPartition(
+        fields.topic("topic"),
+        fields.uuid("topicId"),
+        fields.number("partition", _INT32),
+        start,
+        end,
+        fields.number("lastStable", end),
+        fields.text("endedBy", re.compile("watermark|log end")),
+        fields.number("disk", disks - 1),
+        epochs,
+        segments,
+        {name: each.file(0, 1) for name, each in files.items()},
+        fields.text("fault"),
+    )
+
+
+def _segment(fields: _Fields) -> ArchivedSegment:
+    base = fields.number(0)
+    log, indexes, manifest = (fields.file(place, place + 1) for place in (4, 6, 8))
+    return ArchivedSegment(
+        base, fields.number(1, least=base + 1), fields.number(2, _INT32), fields.uuid(3), log, indexes, manifest
+    )

@@ -1,0 +1,152 @@
+"""Points of archives: their JSON, what is refused, and which one a time or a name means."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pylogseg.archive import (
+    ArchivedFile,
+    ArchivedPartition,
+    ArchivedSegment,
+    Point,
+    SeenDisk,
+    find_point,
+    list_points,
+    read_point,
+)
+from pylogseg.archive.points import CommitAboveEnd, NotSeen, archive_store, new_id, parse_point, write_point
+from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.format.uuids import format_uuid
+from pylogseg.tables.export.stores import ObjectStore
+
+TOPIC_ID, SEGMENT_ID = format_uuid(bytes(range(16))), format_uuid(bytes(16))
+FILE = ArchivedFile(7, "ab" * 32)
+SEGMENTS = tuple(ArchivedSegment(at, at + 5, 100, SEGMENT_ID, FILE, FILE, FILE) for at in (0, 5))
+ORDERS = ArchivedPartition(
+    "orders", TOPIC_ID, 0, 2, 10, 8, "watermark", 0, ((0, 0), (3, 6)), SEGMENTS, {"0" * 20 + ".snapshot": FILE}
+)
+POINT = Point(
+    new_id(1_700_000_000_000),
+    1_700_000_000_000,
+    "a writer",
+    "a cluster",
+    (SeenDisk("/data", 1, "a cluster", "", "running"),),
+    (ORDERS, replace(ORDERS, partition=1, segments=(), end_offset=2, last_stable_offset=2, files={}, fault="unread")),
+    {TOPIC_ID: {"cleanup.policy": "compact"}},
+    (NotSeen("lost", TOPIC_ID, 0),),
+    (CommitAboveEnd("a group", "orders", 0, 11, 10),),
+    ("a note",),
+)
+
+
+@pytest.fixture(params=["folder", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    return archive_store(tmp_path if request.param == "folder" else f"aiven+memory://{tmp_path.name}")
+
+
+def test_round_trip(store: ObjectStore) -> None:
+    write_point(store, POINT)
+    assert read_point(store, POINT.id) == POINT
+    assert read_point(store, POINT.id[:12]) == POINT
+    assert list_points(store) == [POINT.name]
+    assert not POINT.is_whole
+
+
+def test_never_over_another(store: ObjectStore) -> None:
+    write_point(store, POINT)
+    with pytest.raises(StorageError, match="there is one already"):
+        write_point(store, replace(POINT, notes=()))
+    assert read_point(store, POINT.id) == POINT
+    assert list(store.list()) == [POINT.name.key]
+
+
+def test_which_one(store: ObjectStore) -> None:
+    with pytest.raises(RequestError, match="no point"):
+        find_point(store)
+    points = [replace(POINT, id=new_id(ms), time_ms=ms) for ms in (1_600_000_000_000, 1_700_000_000_000)]
+    for point in reversed(points):
+        write_point(store, point)
+    store.put("points/notes.txt", b"not ours")
+    assert list_points(store) == [point.name for point in points]
+    assert find_point(store) == find_point(store, at_ms=1_700_000_000_000) == points[1].name
+    assert find_point(store, at_ms=1_699_999_999_999) == points[0].name
+    with pytest.raises(RequestError, match=r"no point is as old as 2020-09-13T12:26:39\.999Z; the oldest is 20200913T"):
+        find_point(store, at_ms=1_599_999_999_999)
+    with pytest.raises(RequestError, match="2 points begin with '20'"):
+        find_point(store, point="20")
+    with pytest.raises(RequestError, match="no point begins with 'x'; the newest is 20231114T"):
+        find_point(store, point="x")
+
+
+def test_another_points_name(store: ObjectStore) -> None:
+    store.put(f"points/{new_id(1_600_000_000_000)}.json", POINT.text.encode())
+    with pytest.raises(CorruptionError, match="another point's"):
+        read_point(store, "2020")
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The path of each value of a JSON text."""
+    inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, each in inside for place in places(each, (*path, key)))]
+
+
+def put(text: str, path: tuple[Any, ...], value: Any) -> bytes:
+    """The text with another value at a path."""
+    found = json.loads(text)
+    if not path:
+        return json.dumps(value).encode()
+    at = found
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+    return json.dumps(found).encode()
+
+
+@pytest.mark.parametrize("value", [None, -2, 1.5, 2**63, True, {"x": 1}, [[]]], ids=repr)
+def test_wrong_values(value: Any) -> None:
+    """Each place of a point with each wrong value: refused, and named; or it is what a point can have there."""
+    for path in places(json.loads(POINT.text)):
+        if path in {("time",), ("notSeen",)}:
+            continue
+        with pytest.raises(CorruptionError) as caught:
+            parse_point(put(POINT.text, path, value), "p.json")
+        assert caught.value.path == "p.json"
+        if path:
+            assert str(path[0]) in str(caught.value), path
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "said"),
+    [
+        (("format",), 2, "format is 2: expected 1; a newer version"),
+        (("partitions", 0, "segments", 1, 0), 4, "partitions[0].segments is"),
+        (("partitions", 0, "segments", 1, 5), "AB" * 32, "partitions[0].segments[1][5] is 'ABAB"),
+        (("partitions", 0, "segments", 1, 1), 5, "partitions[0].segments[1][1] is 5: expected a number from 6"),
+        (
+            ("partitions", 0, "segments", 1, 3),
+            "../../../etc",
+            "partitions[0].segments[1][3] is '../../../etc': expected",
+        ),
+        (("partitions", 0, "end"), 11, "partitions[0].end is 11: expected 10"),
+        (("partitions", 0, "disk"), 1, "partitions[0].disk is 1: expected a number from 0 to 0"),
+        (("partitions", 0, "files"), {"../x": [7, "ab" * 32]}, "partitions[0].files has '../x'"),
+        (("partitions", 0, "partition"), 2, "expected each once, in order"),
+        (("partitions", 0, "topic"), "..", "partitions[0].topic is '..': expected the name of a topic"),
+        (("partitions", 0, "epochs", 0, 0), 3, "partitions[0].epochs is"),
+    ],
+)
+def test_what_is_said(path: tuple[Any, ...], value: Any, said: str) -> None:
+    with pytest.raises(CorruptionError, match=re.escape(said)):
+        parse_point(put(POINT.text, path, value), "p.json")
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"[" * 100_000, b"1" * 5000, b'{"format":1}'])
+def test_no_point(data: bytes) -> None:
+    with pytest.raises(CorruptionError):
+        parse_point(data, "p.json")
