@@ -20,10 +20,10 @@ from pylogseg.archive import (
     list_points,
     read_point,
 )
-from pylogseg.archive.points import CommitAboveEnd, NotSeen, archive_store, new_id, parse_point, write_point
+from pylogseg.disk.stores import ObjectStore
+from pylogseg.disk.tier.points import CommitAboveEnd, NotSeen, archive_store, new_id, parse_point, write_point
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.uuids import format_uuid
-from pylogseg.tables.export.stores import ObjectStore
 
 TOPIC_ID, SEGMENT_ID = format_uuid(bytes(range(16))), format_uuid(bytes(16))
 FILE = ArchivedFile(7, "ab" * 32)

@@ -21,6 +21,7 @@ import pytest
 from helpers.shell import pylogseg
 
 import pylogseg as package
+from pylogseg.disk.stores import Fingerprint, FolderStore, ObjectStore, RemoteStore, store_of
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.offline import compact
 from pylogseg.reading.logs import logs_of
@@ -36,7 +37,6 @@ from pylogseg.tables.export.notes import (
     noted,
     state_of,
 )
-from pylogseg.tables.export.stores import Fingerprint, FolderStore, ObjectStore, RemoteStore, store_of
 from pylogseg.tables.export.tables import COLUMNS, TableExport, export_parts, parts_of
 from pylogseg.tables.read_arrow import read_arrow
 

@@ -19,13 +19,13 @@ from helpers.shell import pylogseg
 
 import pylogseg as package
 from pylogseg.disk.folders import RESTORING
+from pylogseg.disk.stores import RemoteStore, store_of
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.offline import restore
 from pylogseg.offline.restoring.partition import RestoreOptions
 from pylogseg.offline.restoring.rows import WriteOptions, write_rows
 from pylogseg.offline.restoring.staging import Staging, by_offsets
 from pylogseg.offline.restoring.uploading import StoreUpload
-from pylogseg.tables.export.stores import RemoteStore, store_of
 
 URL = "memory://restored"
 NAMES = ["codec-zstd", "txn-a"]

@@ -29,13 +29,13 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 import pylogseg
 import pylogseg.spark
+from pylogseg.disk.stores import store_of
 from pylogseg.errors import RequestError
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
 from pylogseg.spark.task import read_task
 from pylogseg.tables.export.notes import locked, state_of
-from pylogseg.tables.export.stores import store_of
 from soak import EXAMPLES
 
 COLUMNS = ["topic", "partition", "offset", "key", "value"]

@@ -35,6 +35,7 @@ from pylogseg.cli.typed import (
     wants_schema,
 )
 from pylogseg.cli.workers import Workers, workers_option
+from pylogseg.disk.stores import FolderStore, ObjectStore, store_of
 from pylogseg.env.beside import sweep
 from pylogseg.env.executor import Advance, Executor, Workload
 from pylogseg.errors import NotOwnError, RequestError
@@ -55,7 +56,6 @@ from pylogseg.tables.export.file import (
     target_of,
 )
 from pylogseg.tables.export.notes import locked, note_log, said_of, writing
-from pylogseg.tables.export.stores import FolderStore, ObjectStore, store_of
 from pylogseg.tables.export.tables import COLUMNS as TABLE_COLUMNS
 from pylogseg.walker.gaps import GapKind
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from pylogseg.disk.folders import RESTORING
+from pylogseg.disk.stores import RemoteStore
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, note_entries
 from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.tables.export.notes import NOTES, locked
-from pylogseg.tables.export.stores import RemoteStore
 
 _STAGED = f"{NOTES}/staged"
 _ROOT_FILES = (*(kind.value for kind in CHECKPOINTS), FileKind.META_PROPERTIES.value, FileKind.CLEAN_SHUTDOWN.value)

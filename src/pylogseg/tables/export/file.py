@@ -16,6 +16,7 @@ from typing import IO, Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pylogseg.disk.stores import ObjectStore
 from pylogseg.env.beside import whole
 from pylogseg.errors import RequestError
 from pylogseg.format import text
@@ -25,7 +26,6 @@ from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import Chunk
-from pylogseg.tables.export.stores import ObjectStore
 from pylogseg.values.decoding import TypedBatches
 from pylogseg.values.strings import NotUtf8, as_strings, with_strings
 from pylogseg.values.typed_text import PayloadText

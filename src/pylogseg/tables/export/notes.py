@@ -18,12 +18,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from pylogseg.disk.folders import RESTORING
+from pylogseg.disk.stores import FolderStore, ObjectStore, store_of
 from pylogseg.env.beside import is_alive
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import StorageError
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.inspect.verify.findings import Finding
-from pylogseg.tables.export.stores import FolderStore, ObjectStore, store_of
 
 _log = logging.getLogger(__name__)
 

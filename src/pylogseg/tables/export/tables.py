@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from pylogseg.disk.disk import Segment
+from pylogseg.disk.stores import Fingerprint, FolderStore, ObjectStore, store_of
 from pylogseg.env.beside import scratch_folder, sweep
 from pylogseg.env.executor import Advance, Executor, Workload
 from pylogseg.errors import RequestError, StorageError
@@ -43,7 +44,6 @@ from pylogseg.tables.export.notes import (
     write_note,
     writing,
 )
-from pylogseg.tables.export.stores import Fingerprint, FolderStore, ObjectStore, store_of
 from pylogseg.walker.gaps import GapKind
 
 #: The topic is in the name of a folder; the partition is not, so it is a column.

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from pylogseg.disk.stores import ObjectStore, store_of
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format import bounded_json
 from pylogseg.format.moments import iso_text, ms_of
 from pylogseg.format.names import check_topic
 from pylogseg.format.uuids import parse_uuid
-from pylogseg.tables.export.stores import ObjectStore, store_of
 
 #: The folder of the points, and that of files that are not of the tier's layout.
 POINTS, FILES = "points", "files"
