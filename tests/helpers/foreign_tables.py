@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ def catalog(folder: Path) -> Any:
 
     folder.mkdir(parents=True, exist_ok=True)
     found = SqlCatalog("tests", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
+    weakref.finalize(found, found.engine.dispose)
     found.create_namespace_if_not_exists("kafka")
     return found
 

@@ -17,6 +17,7 @@ import os
 import shutil
 import signal
 import sys
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,9 @@ def catalog_of(folder: str | Path) -> Any:
     from pyiceberg.catalog import load_catalog
 
     where = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": Path(folder).as_uri()}
-    return load_catalog("pylogseg", **where)
+    found = load_catalog("pylogseg", **where)
+    weakref.finalize(found, found.engine.dispose)
+    return found
 
 
 def plain(rows: pa.Table) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import glob
 import os
@@ -58,9 +59,11 @@ def _loaded(given: str) -> Any:
         file, where = catalog_of_folder(name.place)
         if not os.path.isfile(file):
             raise NoTableError(f"{file}: no such catalog: an Iceberg table's folder may be named instead")
-        return load_catalog(CATALOG_OF_FOLDER, **where, init_catalog_tables="false").load_table(name.name)
+        with contextlib.closing(load_catalog(CATALOG_OF_FOLDER, **where, init_catalog_tables="false")) as catalog:
+            return catalog.load_table(name.name)
     try:
-        return load_catalog(name.catalog).load_table(name.name)
+        with contextlib.closing(load_catalog(name.catalog)) as catalog:
+            return catalog.load_table(name.name)
     except ValueError as error:
         raise RequestError(f"iceberg:{given}: {error} (catalogs are described in .pyiceberg.yaml)") from None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ class IcebergSink:
         namespace, _, name = table.name.partition(".")
         self._identifier, self._name = (namespace, name), table.text
         self._catalog = load_catalog(catalog, **properties)
+        weakref.finalize(self, self._catalog.close)  # else its connections are the collector's
         self._table: Any = None
         self._columns: pa.Schema | None = None  # that the next commit gives it
         self._made: Any = None  # columns, with these
