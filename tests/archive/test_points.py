@@ -90,6 +90,15 @@ def test_another_points_name(store: ObjectStore) -> None:
         read_point(store, "2020")
 
 
+def test_half_a_digest() -> None:
+    whole, half = ArchivedFile(7, "ab" * 32), ArchivedFile(7, "ab" * 16)
+    assert whole.is_of(7, "ab" * 32)
+    assert half.is_of(7, "ab" * 32)
+    assert not half.is_of(8, "ab" * 32)
+    assert not half.is_of(7, "ac" * 32)
+    assert not whole.is_of(7, "ab" * 31 + "ac")
+
+
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The path of each value of a JSON text."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()

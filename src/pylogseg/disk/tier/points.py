@@ -28,7 +28,7 @@ POINTS, FILES = "points", "files"
 _FORMAT = 1
 _ID = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{3})Z-[0-9a-f]{8}")
 _FILE = re.compile(r"[0-9]{20}(-[0-9]{10}\.checkpoint|\.snapshot)")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+_SHA256 = re.compile(r"[0-9a-f]{32}([0-9a-f]{32})?")
 _MOST_BYTES = 256 << 20
 _MOST_TEXT = 64 << 10
 _INT32, _INT64 = 2**31 - 1, 2**63 - 1
@@ -37,14 +37,24 @@ SUFFIXES = (".log", ".indexes", ".rsm-manifest")
 
 
 class ArchivedFile(NamedTuple):
-    """An object: its bytes, and their SHA-256 in hexadecimal digits."""
+    """An object: its size in bytes, and their SHA-256 in hexadecimal digits, or the first half of it.
+
+    The half is the id of the segment: all that is known of an object that a killed run left, without reading it.
+    """
 
     size: int
     sha256: str
 
+    def is_of(self, size: int, sha256: str) -> bool:
+        """Check whether an object has this size and SHA-256."""
+        return size == self.size and sha256.startswith(self.sha256)
+
 
 class ArchivedSegment(NamedTuple):
-    """A segment of the archive: half-open offsets, bytes before compression, and its three objects."""
+    """A segment of the archive: half-open offsets, bytes before compression, and its three objects.
+
+    Its id is the first half of the SHA-256 of its `log`.
+    """
 
     base_offset: int
     end_offset: int
