@@ -51,6 +51,9 @@ class DeltaSink:
         self._columns: pa.Schema | None = None  # that the next commit gives it
         self._had: Any = None  # columns, in place of those
 
+    def close(self) -> None:
+        """See `Sink`."""
+
     @property
     def name(self) -> str:
         """See `Sink`."""

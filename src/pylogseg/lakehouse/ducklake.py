@@ -39,6 +39,12 @@ class DuckLakeSink:
         self._before = ""
         self._changes: list[str] = []  # of columns, with the next commit
 
+    def close(self) -> None:
+        """See `Sink`."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
     @property
     def name(self) -> str:
         """See `Sink`."""

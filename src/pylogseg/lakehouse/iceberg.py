@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-import weakref
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,7 +59,6 @@ class IcebergSink:
         namespace, _, name = table.name.partition(".")
         self._identifier, self._name = (namespace, name), table.text
         self._catalog = load_catalog(catalog, **properties)
-        weakref.finalize(self, self._catalog.close)  # else its connections are the collector's
         self._table: Any = None
         self._columns: pa.Schema | None = None  # that the next commit gives it
         self._made: Any = None  # columns, with these
@@ -77,6 +75,10 @@ class IcebergSink:
         except Exception:  # another run makes the catalog's tables at this moment
             time.sleep(_MOMENT_SECONDS)
             return cls(table, CATALOG_OF_FOLDER, where)
+
+    def close(self) -> None:
+        """See `Sink`."""
+        self._catalog.close()
 
     @property
     def name(self) -> str:

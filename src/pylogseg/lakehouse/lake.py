@@ -337,6 +337,10 @@ class _TableRun:
                 self._clean()
         except PylogsegError as error:
             self._found.error = error
+        finally:
+            for sink in (self._table, self._dead):
+                if sink is not None:
+                    sink.close()
         return self._found
 
     def _once(self) -> None:

@@ -90,6 +90,8 @@ class Sink(Protocol):
         Read which offsets of these partitions, from the given ones on, the table has.
     ``files()``
         Return the paths of all files that the table or an earlier state of it that can still be read has.
+    ``close()``
+        Let go of the catalog.
     """
 
     @property
@@ -105,6 +107,7 @@ class Sink(Protocol):
     def live(self, keys: pa.Table) -> Sequence[LiveFile] | int: ...
     def offsets(self, first: dict[int, int]) -> Offsets: ...
     def files(self) -> Collection[Path]: ...
+    def close(self) -> None: ...
 
 
 def is_plain(schema: pa.Schema) -> bool:
