@@ -7,11 +7,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 from helpers.typed_values import varint
 
 import pylogseg
+from pylogseg._native import _typed
 from pylogseg.errors import RequestError
 from pylogseg.values.decoding import decode_column
 from pylogseg.values.schemas.avro_schema import parse_avro
@@ -102,3 +104,17 @@ def test_a_chain_of_imports_is_followed() -> None:
     assert len(made.messages) == 2002
     with pytest.raises(RequestError, match="was not found"):
         parse_proto('import "f0.proto";', {"f0.proto": 'import "missing.proto";'})
+
+
+def test_equal_keys_are_seen_beside_others() -> None:
+    """As pairs of few entries, else perhaps; places that do not fit are not followed."""
+    data = np.frombuffer(b"abcab", np.uint8)
+    offsets = np.array([0, 1, 2, 3, 4, 5], np.int32)
+
+    def asked(*ends: int, places: npt.NDArray[np.int32] = offsets) -> bool:
+        return _typed.may_repeat(np.array(ends, np.int32), places, data)
+
+    assert [asked(0, 3, 5), asked(0, 1, 1, 4), asked(0, 4), asked(0, 5), asked(0)] == [False, False, True, True, False]
+    odd, many = [np.array(each, np.int32) for each in ([0, 9, 10], [3, 2])], np.zeros(10, np.int32)
+    assert [asked(0, 6), asked(0, -1), asked(2, 1), asked(0, 2, places=odd[0])] == [True] * 4
+    assert [asked(0, 1, places=odd[1]), asked(0, 9, places=many)] == [True] * 2

@@ -60,3 +60,8 @@ def indexes(
     code: npt.NDArray[np.int64],
     skip: npt.NDArray[np.int32],
 ) -> None: ...
+def may_repeat(
+    ends: npt.NDArray[np.int32],
+    offsets: npt.NDArray[np.int32],
+    data: npt.NDArray[np.uint8],
+) -> bool: ...

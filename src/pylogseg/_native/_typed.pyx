@@ -6,6 +6,7 @@ Values lie at places in sources, as record columns say it (`format/records.py`).
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp
 
 from pylogseg._native._messages cimport SOURCES, _Sources, take
 from pylogseg._native.kernels cimport record_write as record
@@ -22,6 +23,7 @@ cdef enum:
     CONFLUENT_BYTES = 5
     GLUE_BYTES = 18
     SINGLE_OBJECT_BYTES = 10
+    PAIRED = 8             # entries of a map of which every two are compared
 
 #: What a status of a value means; from `UNKNOWN` to `ABSENT` it is the caller's own.
 REASONS = (
@@ -491,3 +493,28 @@ def indexes(
                     break
                 made |= <int64_t>one << (8 * k + 8)
             code[i], skip[i] = made, <int32_t>(p - first)
+
+
+def may_repeat(const int32_t[::1] ends, const int32_t[::1] offsets, const uint8_t[::1] data):
+    """Whether one of the maps, which end at `ends`, may have a key twice: has, or is too long to look at each pair."""
+    cdef int64_t m, i, j, first, after, size
+    cdef bint found = False
+    with nogil:
+        for m in range(ends.shape[0] - 1):
+            first, after = ends[m], ends[m + 1]
+            if first < 0 or after < first or after >= offsets.shape[0] or after - first > PAIRED:
+                found = True
+                break
+            for i in range(first, after):
+                size = offsets[i + 1] - offsets[i]
+                if size < 0 or offsets[i] < 0 or offsets[i + 1] > data.shape[0]:
+                    found = True
+                    break
+                for j in range(first, i):
+                    if offsets[j + 1] - offsets[j] == size and \
+                            memcmp(&data[0] + offsets[i], &data[0] + offsets[j], size) == 0:
+                        found = True
+                        break
+            if found:
+                break
+    return found

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from pylogseg._native import _typed
 from pylogseg.values.schemas.columns import TypedColumn
 
 _TYPES: dict[str, pa.DataType] = {
@@ -131,7 +132,12 @@ def _last_of_each_key(
     ends: npt.NDArray[np.int32], entries: pa.StructArray
 ) -> tuple[npt.NDArray[np.int32], pa.StructArray]:
     """Return where maps end, and their entries, without those whose key comes again in the same map."""
-    keys = entries.field(0).dictionary_encode()
+    keys = entries.field(0)
+    if keys.type == pa.string():
+        _, offsets, data = keys.buffers()
+        if not _typed.may_repeat(ends, np.frombuffer(offsets, np.int32), np.frombuffer(data or b"", np.uint8)):
+            return ends, entries
+    keys = keys.dictionary_encode()
     codes, size = keys.indices.to_numpy(), len(keys.dictionary)
     rises = codes[1:] > codes[:-1]  # as where all maps have the same keys in the same order
     rises[ends[(ends > 0) & (ends < len(codes))] - 1] = True
