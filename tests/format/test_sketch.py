@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pylogseg._native import _gather
 from pylogseg.inspect.stats import sketch
-from pylogseg.inspect.stats.sketch import Distinct, Heaviest, Histogram, hash_each
+from pylogseg.inspect.stats.sketch import Distinct, Heaviest, Histogram
 
 sizes = st.lists(st.integers(0, 2**31 - 1) | st.integers(0, 300), min_size=1, max_size=200)
 
@@ -42,8 +43,23 @@ def test_histogram_of_nothing() -> None:
 def spans(keys: list[bytes | None]) -> np.ndarray:
     data = b"".join(key or b"" for key in keys)
     size = np.array([-1 if key is None else len(key) for key in keys], np.int32)
-    place = np.concatenate([[0], np.cumsum(np.maximum(size, 0))[:-1]]).astype(np.int64)
-    return hash_each(place, size, (data, b""))[size >= 0]
+    place = np.concatenate([[0], np.cumsum(np.maximum(size, 0))]).astype(np.int64)[: len(keys)]
+    hashes = np.ones(len(keys), np.uint64)
+    _gather.hash_spans(place, size, (data, b""), hashes)
+    assert not hashes[size < 0].any()
+    return hashes[size >= 0]
+
+
+def hash_of(key: bytes) -> int:
+    """The hash in other words: the finalizer of splitmix64 over words of a key, the last one filled up with zeros."""
+    bits = (1 << 64) - 1
+    state = (len(key) + 1) * 0x9E3779B97F4A7C15 & bits
+    for at in range(0, -(-len(key) // 8) * 8 + 1, 8):
+        state ^= int.from_bytes(key[at : at + 8], "little")
+        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & bits
+        state = (state ^ state >> 27) * 0x94D049BB133111EB & bits
+        state = (state ^ state >> 31) + 0x9E3779B97F4A7C15 & bits
+    return state
 
 
 @given(st.lists(st.none() | st.binary(max_size=20), max_size=100))
@@ -52,18 +68,17 @@ def test_hashes_tell_keys_apart(keys: list[bytes | None]) -> None:
     different = {key for key in keys if key is not None}
     assert len(hashes) == sum(key is not None for key in keys)
     assert len(set(hashes.tolist())) == len(different)
+    assert hashes.tolist() == [hash_of(key) for key in keys if key is not None]
+
+
+def test_a_key_outside_of_its_source_is_refused() -> None:
+    with pytest.raises(ValueError, match="span 1 is outside"):
+        _gather.hash_spans(np.array([0, 3]), np.array([3, 1], np.int32), (b"abc",), np.empty(2, np.uint64))
 
 
 def test_hashes_are_those_of_the_bytes() -> None:
     keys: list[bytes | None] = [b"", b"\0", b"\0\0", b"a" * 8, b"a" * 9]
     assert spans(keys).tolist() == spans(keys[::-1]).tolist()[::-1]
-
-
-def test_large_keys_are_gathered_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys: list[bytes | None] = [bytes([n]) * 100 for n in range(20)]
-    whole = spans(keys)
-    monkeypatch.setattr(sketch, "_GATHERED_BYTES", 250)
-    assert (spans(keys) == whole).all()
 
 
 def test_distinct_is_exact_while_few() -> None:

@@ -9,6 +9,7 @@ from libc.string cimport memset
 
 from pylogseg._native.kernels cimport record
 from pylogseg._native.kernels.batch cimport SOURCE_SHIFT
+from pylogseg._native.kernels.endian cimport load_le64
 from pylogseg._native.kernels.places cimport POSITION_MASK, SOURCES, Source, hold, resolve
 
 
@@ -125,6 +126,51 @@ def gather_views(
     if bad >= 0:
         raise ValueError(f"span {bad} is outside of its source, or too far from its start for a view")
     return nulls
+
+
+cdef inline uint64_t mixed(uint64_t state) noexcept nogil:
+    """The finalizer of splitmix64."""
+    state = (state ^ (state >> 30)) * <uint64_t>0xBF58476D1CE4E5B9
+    state = (state ^ (state >> 27)) * <uint64_t>0x94D049BB133111EB
+    return (state ^ (state >> 31)) + <uint64_t>0x9E3779B97F4A7C15
+
+
+def hash_spans(
+    const int64_t[::1] place not None, const int32_t[::1] size not None, sources not None, uint64_t[::1] out not None
+):
+    """Hash each span to 64 bits, with the same result in every process; 0 for a null."""
+    cdef Source[SOURCES] buffers
+    cdef list held = hold(sources, buffers)
+    cdef Py_ssize_t i, count = place.shape[0], bad = -1
+    cdef int32_t span, at
+    cdef uint64_t state, rest
+    cdef const uint8_t *p
+    if size.shape[0] != count or out.shape[0] != count:
+        raise ValueError("columns and outputs differ in length")
+    with nogil:
+        for i in range(count):
+            span = size[i]
+            if span < 0:
+                out[i] = 0
+                continue
+            p = resolve(buffers, place[i], span)
+            if p == NULL:
+                bad = i
+                break
+            state = (<uint64_t>span + 1) * <uint64_t>0x9E3779B97F4A7C15
+            at = 0
+            while span - at >= 8:
+                state = mixed(state ^ load_le64(p + at))
+                at += 8
+            if at < span:
+                rest = 0
+                while at < span:
+                    rest |= <uint64_t>p[at] << 8 * (at & 7)
+                    at += 1
+                state = mixed(state ^ rest)
+            out[i] = mixed(state)
+    if bad >= 0:
+        raise ValueError(f"span {bad} is outside of its source")
 
 
 def microseconds(const int64_t[::1] milliseconds not None, int64_t[::1] out not None):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from pylogseg._native import _gather
 from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
@@ -20,7 +21,7 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, Slice
 from pylogseg.inspect.segment_pass import Visitor, visit
-from pylogseg.inspect.stats.sketch import Distinct, Histogram, hash_each
+from pylogseg.inspect.stats.sketch import Distinct, Histogram
 from pylogseg.inspect.stats.tops import Tops
 from pylogseg.reading.offset_order import Order
 from pylogseg.reading.partition import Throttle, of_segment, records_gap
@@ -366,15 +367,17 @@ def _add_records(stats: Stats, columns: RecordColumns) -> None:
     if not len(columns):
         return
     keys, values = columns.key_size, columns.value_size
+    hashes = np.empty(len(columns), np.uint64)
+    _gather.hash_spans(columns.key_place, keys, columns.sources, hashes)
+    is_keyed = keys >= 0
     stats.records += len(columns)
-    stats.null_keys += int((keys < 0).sum())
-    stats.tombstones += int(((values < 0) & (keys >= 0)).sum())
+    stats.null_keys += len(columns) - int(is_keyed.sum())
+    stats.tombstones += int(((values < 0) & is_keyed).sum())
     stats.headers += int(columns.header_count.sum(dtype=np.int64))
-    stats.key_sizes.add(keys[keys >= 0])
+    stats.key_sizes.add(keys[is_keyed])
     stats.value_sizes.add(values[values >= 0])
     stats.record_sizes.add(np.maximum(keys, 0).astype(np.int64) + np.maximum(values, 0))
-    hashes = hash_each(columns.key_place, keys, columns.sources)
-    stats.keys.add(hashes[keys >= 0])
+    stats.keys.add(hashes[is_keyed])
     if stats.tops is not None:
         stats.tops.add(columns, hashes)
     timestamps = columns.timestamp[columns.timestamp >= 0]

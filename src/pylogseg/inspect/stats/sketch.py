@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg._native import _gather
-
 #: Buckets of a `Histogram` for each power of two: a percentile is at most 1/16 too high.
 _STEPS = 16
 _STEP_BITS = 4
@@ -20,10 +18,6 @@ _KEPT_HASHES = 8192
 
 #: Values that a `Heaviest` keeps.
 _KEPT_VALUES = 1 << 14
-
-#: Payload that is gathered at a time.
-_GATHERED_BYTES = 1 << 22
-
 
 #: Sizes below this are counted one by one before they come into buckets.
 _SMALL_SIZES = 1 << 14
@@ -110,12 +104,12 @@ class Distinct:
     hashes: npt.NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64), repr=False)
 
     def add(self, hashes: npt.NDArray[np.uint64]) -> None:
-        """Count hashes, from `hash_each`."""
+        """Count hashes, from `_gather.hash_spans`."""
         if len(self.hashes) == _KEPT_HASHES:
             hashes = hashes[hashes < self.hashes[-1]]
         if len(hashes):
-            both = np.concatenate((self.hashes, hashes))
-            both.sort()  # much cheaper than a table of hashes, as of `union1d`
+            both = np.concatenate((self.hashes, np.sort(hashes)))  # cheaper than a table of hashes, as of `union1d`
+            both.sort(kind="stable")  # which merges two runs
             is_new = np.empty(len(both), np.bool_)
             is_new[0] = True
             np.not_equal(both[1:], both[:-1], out=is_new[1:])
@@ -194,54 +188,3 @@ class Heaviest:
             self.missed += lost
             found, sums, held = found[sums > 0], sums[sums > 0], held[sums > 0]
         self.hashes, self.weights, self.places = found, sums, held
-
-
-def hash_each(
-    place: npt.NDArray[np.int64], size: npt.NDArray[np.int32], sources: tuple[Any, ...]
-) -> npt.NDArray[np.uint64]:
-    """Hash each span to 64 bits, with the same result in every process; 0 for null.
-
-    Spans of one size are hashed together, as rows of a matrix of words.
-    """
-    hashes = np.zeros(len(size), np.uint64)
-    if not len(size):
-        return hashes
-    least, largest = int(size.min()), int(size.max())
-    for one in np.unique(size[size >= 0]).tolist() if least < largest else range(max(least, 0), largest + 1):
-        chosen = np.flatnonzero(size == one) if least < largest else np.arange(len(size))
-        rows = max(1, _GATHERED_BYTES // max(one, 1))
-        for first in range(0, len(chosen), rows):
-            some = chosen[first : first + rows]
-            hashes[some] = _hashed(np.ascontiguousarray(place[some]), one, sources)
-    return hashes
-
-
-def _hashed(place: npt.NDArray[np.int64], size: int, sources: tuple[Any, ...]) -> npt.NDArray[np.uint64]:
-    """Apply the finalizer of splitmix64 to the words of each span in turn; the last word is filled up with zeros."""
-    data = _gathered(place, size, sources)
-    state = np.full(len(place), size + 1, np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    for at in range(0, size, 8):
-        words = np.ndarray(len(place), "<u8", data, at, (size,))
-        state ^= words if at + 8 <= size else words & np.uint64((1 << 8 * (size - at)) - 1)
-        _finalize(state)
-    _finalize(state)
-    return state
-
-
-def _gathered(place: npt.NDArray[np.int64], size: int, sources: tuple[Any, ...]) -> npt.NDArray[np.uint8]:
-    """Return spans of one size back to back, and behind them what is missing of a last word."""
-    count = len(place)
-    data = np.zeros(count * size + 8, np.uint8)
-    validity = np.empty((count + 7) // 8, np.uint8)
-    sizes = np.full(count, size, np.int32)
-    _gather.gather_binary(place, sizes, sources, np.empty(count + 1, np.int32), data[: count * size], validity)
-    return data
-
-
-def _finalize(state: npt.NDArray[np.uint64]) -> None:
-    state ^= state >> np.uint64(30)
-    state *= np.uint64(0xBF58476D1CE4E5B9)
-    state ^= state >> np.uint64(27)
-    state *= np.uint64(0x94D049BB133111EB)
-    state ^= state >> np.uint64(31)
-    state += np.uint64(0x9E3779B97F4A7C15)

@@ -45,7 +45,7 @@ class Tops:
         return Tops(self.key_count, self.record_count, segments=[segment])
 
     def add(self, columns: RecordColumns, hashes: npt.NDArray[np.uint64]) -> None:
-        """Add records of the last segment; `hashes` are those of their keys, from `sketch.hash_each`."""
+        """Add records of the last segment; `hashes` are those of their keys, from `_gather.hash_spans`."""
         sizes = np.maximum(columns.key_size, 0).astype(np.int64) + np.maximum(columns.value_size, 0)
         owner = len(self.segments) - 1
         if self.key_count:
