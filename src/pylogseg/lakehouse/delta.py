@@ -140,11 +140,11 @@ class DeltaSink:
         table = self._table
         transactions = []
         for number, extent in ledger.partitions.items():
-            application = _application(ledger.topic_id, number)
-            if table.transaction_version(application) != extent.next_offset:
-                transactions.append(Transaction(application, extent.next_offset))
-                if extent.epoch >= 0:
-                    transactions.append(Transaction(_application(ledger.topic_id, number, "epoch"), extent.epoch))
+            for what, version in (("", extent.next_offset), ("epoch", extent.epoch)):
+                application = _application(ledger.topic_id, number, what)
+                # Not again: it would be that of a commit that was repeated.
+                if version >= 0 and table.transaction_version(application) != version:
+                    transactions.append(Transaction(application, version))
         if self._columns is not None and table.schema() != self._had:
             raise ConflictError(f"{self.name}: somebody has changed its columns")
         # Of an append the library leaves the columns as they are. An overwrite of no partition changes nothing else.
