@@ -20,24 +20,29 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.stats.groups import units_of
 from pylogseg.lakehouse.audit_columns import TableColumns, columns_of
-from pylogseg.lakehouse.audit_partition import Comparison, LogPart, PartFound, part_without_log, parts_of
+from pylogseg.lakehouse.audit_partition import (
+    Comparison,
+    LogExtent,
+    LogPart,
+    PartFound,
+    audit_of,
+    extent_of,
+    part_without_log,
+    parts_of,
+)
 from pylogseg.lakehouse.audit_quick import Count, counted, row_groups
 from pylogseg.lakehouse.audit_result import Audit, AuditRange, DoubleFiles, PartitionAudit
 from pylogseg.lakehouse.audit_runs import NONE, RUN, FilePiece, Runs, Spilled, Spilling
-from pylogseg.lakehouse.audit_times import SUMS, LogExtent, Summed, Summing, Sums, added, by_partition, compared
+from pylogseg.lakehouse.audit_times import SUMS, Summed, Summing, Sums, added, by_partition, compared
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, columns_in_file, open_table
 from pylogseg.lakehouse.names import DEAD, NoTableError
 from pylogseg.reading.log_reader import LogReader, ReadScope, check_order
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle
 from pylogseg.reading.ranges import PART_BYTES
-from pylogseg.reading.scan import check_tail
-from pylogseg.reading.seek import end_of
-from pylogseg.reading.stable_offset import end_of_log
 from pylogseg.values.decoding import Decoding, SchemaChoice, TypedBatches, typed_batches
 from pylogseg.values.forms import for_tables
 from pylogseg.values.schemas.store import Schemas
-from pylogseg.walker.gaps import Gap
 
 Path = str | os.PathLike[str]
 
@@ -177,7 +182,8 @@ def audit(
     )
     part_bytes = None if isinstance(work, Threads) and work.jobs == 1 else PART_BYTES
     if found.by_time:
-        plan = _Plan((0, _END), complete, replace(options, control=False, isolation_level="read_committed"), part_bytes)
+        how = replace(options, control=False, isolation_level="read_committed")
+        plan = _Plan((0, _END), complete, how, part_bytes, _cleaned(disk))
         return _by_time(files, logs, disk, choice, plan, work, result, on_bytes)
     typed = None
     if decoding is not None:
@@ -195,15 +201,10 @@ def audit(
         scope = _scope(logs, runs, found, choice, result)
         dead = np.array([file.is_dead for file in files] or [False])
         comparison = Comparison(folder, found, secret, dead, max_ranges, typed)
-        plan = _Plan(
-            (first or 0, _END if end is None else end),
-            complete or end is not None,
-            options,
-            part_bytes,
-        )
+        until = _END if end is None else end
+        plan = _Plan((first or 0, until), complete or end is not None, options, part_bytes, _cleaned(disk))
         items = [part for parts in work.map(plan.parts, scope) for part in parts]
-        cleaned = _cleaned(disk)
-        known = {part.name: _Known.of(part, part.name in cleaned) for part in items}
+        known = {part.name: part.whole for part in items}
         named = [(file.path, file.origin) for file in files]
         merge = functools.partial(_merged, known, named, max_ranges)
         load = Workload("pylogseg audit: the log", [part.reader.size if part.reader else 0 for part in items], on_bytes)
@@ -242,9 +243,8 @@ def _quick(
     cleaned, parts = _cleaned(disk), {part.path: part for part in partitions_of(disk)}
     items = []
     for name, log, groups in _scope(logs, runs, columns, choice, result):
-        ends = (0, 0, 0) if log is None else _ends(log)
         alone = None if log is None else _alone(log, parts.get(log.path))
-        items.append(Count(name, alone, groups, *ends, name in cleaned, is_complete, not untold))
+        items.append(Count(name, log, alone, groups, name in cleaned, is_complete, not untold))
     result.partitions = sorted(work.map(counted, items), key=lambda each: _by_number(each.name))
     return result
 
@@ -278,16 +278,16 @@ def _by_time(
         result.rows += int(found.sums["count"].sum()) + found.unnamed
         for code, number, sums in by_partition(found.sums):
             table.setdefault((only or found.topics[code], number), []).append(sums)
-    there, cleaned = {topic for topic, _ in table}, _cleaned(disk)
+    there = {topic for topic, _ in table}
     has_partition = columns.get("partition") is not None
     known: dict[Key, LogExtent] = {}
     items: list[tuple[Key, LogReader]] = []
-    for (topic, number), log in logs.items():
-        if only or choice.names or topic in there:
-            key, ends = (topic, number if has_partition else NONE), _ends(log)
-            known[key] = LogExtent(*ends, log.name in cleaned) + known.get(key)
-            reader = LogReader.of(log, (ends[0], ends[2]), (None, None), plan.options)
-            items += [(key, part) for part in reader.parts(plan.part_bytes) or [reader]]
+    wanted = {key: log for key, log in logs.items() if only or choice.names or key[0] in there}
+    looked = work.map(plan.stable_parts, list(wanted.values()))
+    for (topic, number), (extent, readers) in zip(wanted, looked, strict=True):
+        key = topic, number if has_partition else NONE
+        known[key] = extent.joined(known.get(key))
+        items += [(key, part) for part in readers]
     chosen = {key: sums for key, sums in table.items() if key in known or choice.takes(*key)}
     gone = [sums for key, of in table.items() if key not in chosen for sums in of]
     result.other_rows = sum(int(sums["count"].sum()) for sums in gone)
@@ -299,8 +299,8 @@ def _by_time(
         name = f"{key[0]}-{key[1]}" if has_partition else key[0]
         log_parts = records.get(key, [])
         sides = _hours(chosen.get(key, [])), _hours([each.sums for each in log_parts])
-        gaps = [gap for each in log_parts for gap in each.gaps]
-        about = known.get(key, LogExtent(0, 0, 0, False, has_log=False))
+        about = known.get(key)
+        gaps = {gap: None for each in log_parts for gap in each.gaps} | dict.fromkeys(about.tail if about else ())
         result.partitions.append(compared(name, *sides, about, gaps, plan.is_complete))
     return result
 
@@ -510,6 +510,12 @@ class _Plan(NamedTuple):
     is_complete: bool
     options: ReadOptions
     part_bytes: int | None
+    cleaned: set[str]  #: Names of partitions.
+
+    def stable_parts(self, log: LogFiles, advance: Advance) -> tuple[LogExtent, list[LogReader]]:
+        """Return what is known of a log, and readers of its parts up to where all is decided."""
+        whole = self._extent_of(log)
+        return whole, self._readers(log, whole.log_start_offset, whole.stable_offset)
 
     def parts(self, item: tuple[str, LogFiles | None, Runs], advance: Advance) -> list[LogPart]:
         """Return the parts of a partition."""
@@ -517,54 +523,31 @@ class _Plan(NamedTuple):
         first, end = self.offsets
         if log is None:
             return [part_without_log(name, runs)]
-        log_start, log_end, stable = _ends(log)
-        behind = _END
-        if not self.is_complete and len(runs):
-            behind = int(runs["last"].max()) + 1
-        reader = LogReader.of(log, (first, min(end, log_end)), (None, None), self.options)
-        readers = reader.parts(self.part_bytes) or [reader]
-        *found, last = parts_of(name, log, readers, runs, (log_start, log_end, stable, behind), self.offsets)
-        tail: list[Gap] = []
-        if end > log_end:
-            check_tail(log, end_of(log.segments), replace(self.options, gaps=tail))
-        return [*found, last._replace(tail=tuple(tail))]
+        whole = self._extent_of(log)
+        is_open = not self.is_complete and len(runs) > 0
+        behind = int(runs["last"].max()) + 1 if is_open else _END
+        readers = self._readers(log, first, min(end, whole.end_offset))
+        return parts_of(name, log, readers, runs, behind, whole, self.offsets)
 
+    def _extent_of(self, log: LogFiles) -> LogExtent:
+        return extent_of(log, log.name in self.cleaned)
 
-def _ends(log: LogFiles) -> tuple[int, int, int]:
-    """Return the start of a log, its end and its last stable offset."""
-    state = end_of_log(list(log.segments), log.snapshots, unopened={}, damage=[])
-    base = log.segments[0].base_offset if log.segments else 0
-    start = max(log.log_start_offset, base)
-    end = max(state.offset, start)
-    return start, end, min([end, *state.open_first.values()])
-
-
-class _Known(NamedTuple):
-    """What is known of a partition before it is read."""
-
-    log_start_offset: int
-    log_end_offset: int
-    stable_offset: int
-    is_cleaned: bool
-
-    @classmethod
-    def of(cls, part: LogPart, is_cleaned: bool) -> _Known:
-        return cls(part.log_start_offset, part.log_end_offset, part.stable_offset, is_cleaned)
+    def _readers(self, log: LogFiles, first: int, end: int) -> list[LogReader]:
+        reader = LogReader.of(log, (first, end), (None, None), self.options)
+        return reader.parts(self.part_bytes) or [reader]
 
 
 def _merged(
-    known: Mapping[str, _Known],
+    known: Mapping[str, LogExtent],
     files: Sequence[tuple[str, str | None]],
     max_ranges: int,
     name: str,
     found: Iterable[PartFound],
 ) -> PartitionAudit:
     """Add up the parts of a partition."""
-    log = known[name]
-    whole = PartitionAudit(name, log_start_offset=log.log_start_offset, end_offset=log.log_end_offset)
-    whole.last_stable_offset = log.stable_offset
+    whole = audit_of(name, known[name])
     parts = list(found)
-    is_cleaned = log.is_cleaned or any(each.is_cleaned for each in parts)
+    is_cleaned = known[name].is_cleaned or any(each.is_cleaned for each in parts)
     pairs: Counter[tuple[int, int]] = Counter()
     ranges: list[AuditRange] = []
     for each in parts:

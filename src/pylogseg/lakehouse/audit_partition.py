@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,13 +17,16 @@ from pylogseg._native import _keymap
 from pylogseg.env.executor import Advance
 from pylogseg.format.records import RecordColumns
 from pylogseg.lakehouse.audit_columns import TableColumns
-from pylogseg.lakehouse.audit_result import AuditRange
+from pylogseg.lakehouse.audit_result import AuditRange, PartitionAudit
 from pylogseg.lakehouse.audit_runs import Offsets, RunReader, Runs, TableRows, slots_of
 from pylogseg.lakehouse.audit_values import Hashes, hash_values, in_type, row_hashes
 from pylogseg.reading.arrow.columns import record_batch, schema
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.partition import OPEN_END, Chunk
+from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
+from pylogseg.reading.scan import check_tail
+from pylogseg.reading.seek import end_of
+from pylogseg.reading.stable_offset import end_of_log
 from pylogseg.reading.transactions import Transactions
 from pylogseg.values.decoding import TypedBatches
 from pylogseg.walker.gaps import Gap, GapKind
@@ -35,20 +39,63 @@ _MAX_ABSENT = 1000
 _Mask = npt.NDArray[np.bool_]
 
 
+class LogExtent(NamedTuple):
+    """What is known of a partition before its records are read."""
+
+    log_start_offset: int = 0
+    end_offset: int = 0
+    stable_offset: int = 0  #: From here on, it is not decided what is committed.
+    is_cleaned: bool = False
+    tail: tuple[Gap, ...] = ()  #: What lies behind the end.
+
+    @property
+    def is_end_known(self) -> bool:
+        """Whether rows behind the end are not those of a batch that is damaged, cut off or zeros."""
+        return all(gap.next_offset is not None or gap.kind is GapKind.REMOVED for gap in self.tail)
+
+    def joined(self, other: LogExtent | None) -> LogExtent:
+        """Return what is known of both, as partitions of a topic."""
+        if other is None:
+            return self
+        start, end, stable = map(max, self[:3], other[:3])
+        return LogExtent(start, end, stable, self.is_cleaned or other.is_cleaned, (*self.tail, *other.tail))
+
+
+def extent_of(log: LogFiles, is_cleaned: bool) -> LogExtent:
+    """Look where a log begins and ends, and what lies behind that: headers after the newest producer snapshot."""
+    damage: list[Gap] = []
+    state = end_of_log(list(log.segments), log.snapshots, unopened={}, damage=damage)
+    base = log.segments[0].base_offset if log.segments else 0
+    start = max(log.log_start_offset, base)
+    end = max(state.offset, start)
+    tail = [gap for gap in damage if gap.next_offset is None and gap.first_offset >= state.offset]
+    check_tail(log, end_of(log.segments), ReadOptions(on_corrupt="skip", skip_unreadable=True, gaps=tail))
+    return LogExtent(start, end, min([end, *state.open_first.values()]), is_cleaned, tuple(tail))
+
+
+def audit_of(name: str, extent: LogExtent, **found: Any) -> PartitionAudit:
+    """Return what will be said of a partition."""
+    return PartitionAudit(
+        name,
+        log_start_offset=extent.log_start_offset,
+        end_offset=extent.end_offset,
+        last_stable_offset=extent.stable_offset,
+        **found,
+    )
+
+
 class LogPart(NamedTuple):
     """A range of offsets of one log, and what the whole is known to be."""
 
     name: str
     log: LogFiles  #: All segments, for transactions.
     reader: LogReader | None  #: Of the part; None if the source has no such log.
-    runs: Runs  #: The rows of the partition, of all offsets.
+    runs: Runs  #: Of the rows of its offsets.
     first_offset: int  #: Half-open: rows of these offsets belong to the part.
     end_offset: int
-    log_start_offset: int
-    log_end_offset: int
-    stable_offset: int
     behind_offset: int  #: From here on, what is missing is not in the table yet.
-    tail: tuple[Gap, ...] = ()  #: What lies behind the end of the log, in the last part.
+    whole: LogExtent
+    is_last: bool = True
 
 
 @dataclass
@@ -109,33 +156,30 @@ class _PartAudit:
             self._strange("noPartition", self._rows.take(part.end_offset))
             return found
         reader = part.reader.apart(advance)
-        next_offset = max(part.first_offset, part.log_start_offset)
+        next_offset = max(part.first_offset, part.whole.log_start_offset)
         for chunk in reader.chunks():
             columns = _in_order(chunk.columns, next_offset)
             if len(columns):
                 next_offset = self._add(chunk._replace(columns=columns), next_offset)
-        end = min(part.end_offset, part.log_end_offset)
+        end = min(part.end_offset, part.whole.end_offset)
         if next_offset < end:
             self._without_records(next_offset, end, self._rows.take(end))
             next_offset = end
-        found.gaps = [*reader.gaps, *(gap for gap in part.tail if gap not in reader.gaps)]
+        found.gaps = reader.gaps
         if part.end_offset > next_offset:
-            self._beyond_end(found.gaps)
+            found.gaps += [gap for gap in part.whole.tail if part.is_last and gap not in found.gaps]
+            rows = self._rows.take(part.end_offset)
+            if part.whole.is_end_known:
+                self._strange("beyondEnd", rows)
+            else:
+                found.unchecked["notLookedAt"] += len(self._firsts(rows))
         self._settle(found.gaps)
         return found
-
-    def _beyond_end(self, gaps: Sequence[Gap]) -> None:
-        """Rows behind the log's end are foreign, unless the end is damaged, and so is not known."""
-        rows = self._rows.take(self._part.end_offset)
-        if any(gap.is_damage and gap.next_offset is None for gap in gaps):
-            self._found.unchecked["notLookedAt"] += len(self._firsts(rows))
-        else:
-            self._strange("beyondEnd", rows)
 
     def _below_start(self) -> None:
         """What retention has deleted of the log can only be double."""
         part, found = self._part, self._found
-        end = min(part.log_start_offset, part.end_offset)
+        end = min(part.whole.log_start_offset, part.end_offset)
         if part.first_offset >= end:
             return
         rows = self._rows.take(end)
@@ -186,7 +230,8 @@ class _PartAudit:
         """What each record is to a table; None if they are all ordinary."""
         columns, part = chunk.columns, self._part
         batches, summary = columns.batches, columns.batches.summary()
-        is_decided = columns.offset[-1] < part.stable_offset
+        stable = part.whole.stable_offset
+        is_decided = columns.offset[-1] < stable
         if is_decided and not summary.has_control and not batches.is_transactional.any():
             return None
         codes = np.full(len(columns), _DATA, np.uint8)
@@ -198,7 +243,7 @@ class _PartAudit:
                 )
             kept, _ = self._transactions.committed(batches, chunk.segment)
             codes[~kept[columns.batch]] = _ABORTED
-        codes[columns.offset >= part.stable_offset] = _UNSTABLE
+        codes[columns.offset >= stable] = _UNSTABLE
         codes[batches.is_control[columns.batch]] = _CONTROL
         return codes
 
@@ -328,12 +373,15 @@ class _PartAudit:
         found, part = self._found, self._part
         extra = np.concatenate([np.empty(0, np.int64), *self._extra])
         absent = self._absent
-        end_of_part = min(part.end_offset, part.log_end_offset)
+        end_of_part = min(part.end_offset, part.whole.end_offset)
+        ends = {one.path: other.base_offset for one, other in pairwise(part.log.segments)}
         for gap in gaps:
-            if not (gap.is_damage or gap.kind is GapKind.REMOVED):
+            # Where a snapshot says that the log went on, a batch that is cut off is none that was never written.
+            if not (gap.is_loss or gap.next_offset is None):
                 continue
-            first = max(gap.first_offset, part.first_offset, part.log_start_offset)
-            end = min(end_of_part if gap.next_offset is None else gap.next_offset, end_of_part)
+            first = max(gap.first_offset, part.first_offset, part.whole.log_start_offset)
+            behind = ends.get(gap.path, end_of_part) if gap.next_offset is None else gap.next_offset
+            end = min(behind, end_of_part)
             if first >= end:
                 continue
             within = (extra >= first) & (extra < end)
@@ -388,20 +436,22 @@ def parts_of(
     log: LogFiles,
     readers: Sequence[LogReader],
     runs: Runs,
-    known: tuple[int, int, int, int],
+    behind_offset: int,
+    whole: LogExtent,
     offsets: tuple[int, int],
 ) -> list[LogPart]:
-    """Return the parts of a log; `known` is its start, its end, its last stable offset, and where the table ends."""
+    """Return the parts of a log."""
     first, end = offsets
     firsts = [max(each.first_offset, *(of.base_offset for of in each.log.segments[:1])) for each in readers]
     # What lies before the first part and after the last one belongs to these.
     bounds: list[Any] = [first, *firsts[1:], end]
-    return [
-        LogPart(name, log, reader, runs, begin, until, *known)
-        for reader, begin, until in zip(readers, bounds[:-1], bounds[1:], strict=True)
-    ]
+    found = []
+    for reader, begin, until in zip(readers, bounds[:-1], bounds[1:], strict=True):
+        of_part = runs[(runs["last"] >= begin) & (runs["first"] < until)]
+        found.append(LogPart(name, log, reader, of_part, begin, until, behind_offset, whole, until == end))
+    return found
 
 
 def part_without_log(name: str, runs: Runs) -> LogPart:
     """Return the part of a partition that the source does not have."""
-    return LogPart(name, LogFiles([], 0, {}), None, runs, 0, OPEN_END - 1, 0, 0, 0, 0)
+    return LogPart(name, LogFiles([], 0, {}), None, runs, 0, OPEN_END - 1, 0, LogExtent())

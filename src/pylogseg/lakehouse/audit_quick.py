@@ -18,9 +18,11 @@ from pylogseg.disk.disk import Disk
 from pylogseg.env.executor import Advance
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
+from pylogseg.lakehouse.audit_partition import LogExtent, audit_of, extent_of
 from pylogseg.lakehouse.audit_result import AuditRange, PartitionAudit
 from pylogseg.lakehouse.audit_runs import NONE, RUN, Offsets, Runs
 from pylogseg.lakehouse.foreign import DataFile, TableFinding, columns_in_file
+from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import IsolationLevel
 from pylogseg.tables.read_arrow import read_arrow
 
@@ -107,11 +109,9 @@ class Count:
     """The counts of one partition: its log, the row groups of the table, and what is known of the log."""
 
     name: str
-    log: Disk | None  #: Only this partition; None if the source has no such log.
+    log: LogFiles | None  #: None if the source has no such log.
+    disk: Disk | None  #: Only this log.
     groups: Runs
-    log_start_offset: int = 0
-    log_end_offset: int = 0
-    stable_offset: int = 0
     is_cleaned: bool = False
     is_complete: bool = False
     is_told: bool = True  #: False if rows are somewhere of which nothing is told: what is missing may be among them.
@@ -130,13 +130,10 @@ def counted(item: Count, advance: Advance) -> PartitionAudit:
 
 class _PartitionCount:
     def __init__(self, item: Count) -> None:
-        self._item = item
-        self._found = PartitionAudit(
-            item.name,
-            rows=int(item.groups["count"].sum()),
-            log_start_offset=item.log_start_offset,
-            end_offset=item.log_end_offset,
-            last_stable_offset=item.stable_offset,
+        self._item, log = item, item.log
+        self._whole = LogExtent() if log is None else extent_of(log, item.is_cleaned)
+        self._found = audit_of(
+            item.name, self._whole, rows=int(item.groups["count"].sum()), gaps=list(self._whole.tail)
         )
 
     @property
@@ -144,42 +141,45 @@ class _PartitionCount:
         return "lost" if self._item.is_told else "notLookedAt"
 
     def found(self) -> PartitionAudit:
-        item, found = self._item, self._found
+        item, found, whole = self._item, self._found, self._whole
         stretches = list(_stretches(item.groups))
         if item.log is None:
             self._foreign("noPartition", stretches)
             return found
         self._count(stretches)
-        at = item.log_start_offset
+        at = whole.log_start_offset
         for stretch in stretches:
-            first, end = max(stretch.first_offset, item.log_start_offset), min(stretch.end_offset, item.log_end_offset)
-            if stretch.end_offset <= item.log_start_offset:
+            first, end = max(stretch.first_offset, whole.log_start_offset), min(stretch.end_offset, whole.end_offset)
+            if stretch.end_offset <= whole.log_start_offset:
                 found.unchecked["belowLogStart"] += stretch.rows
-            elif stretch.first_offset >= item.log_end_offset:
-                self._foreign("beyondEnd", [stretch])
+            elif stretch.first_offset >= whole.end_offset:
+                self._beyond_end(stretch)
             else:
                 self._missing(self._lost, at, first)
-                self._compare(_Stretch(first, end, stretch.rows), stretch.first_offset < first)
+                self._compare(stretch, first, end)
             at = max(at, end)
         behind = self._lost if item.is_complete or not len(item.groups) else "notYet"
-        self._missing(behind, at, item.log_end_offset)
+        self._missing(behind, at, whole.end_offset)
         return found
 
-    def _compare(self, stretch: _Stretch, is_cut: bool) -> None:
-        """Compare the rows of a stretch with the records of the log in it; `is_cut`: it begins below the log start."""
-        first, end, rows = stretch
-        records = self._records(first, end)
+    def _compare(self, stretch: _Stretch, first: int, end: int) -> None:
+        """Compare the rows of a stretch with the records that the log has in it, from an offset to another."""
+        rows, records = stretch.rows, self._records(first, end)
         if records is None:
             return
-        found, stable = self._found, self._item.stable_offset
+        found, stable = self._found, self._whole.stable_offset
         if rows > records and end > stable:  # what is not decided yet may be there
             records = min(rows, records + self._undecided(max(first, stable), end))
+        if stretch.end_offset > end:  # the row of its last offset is there
+            over = max(1, rows - records)
+            self._beyond_end(_Stretch(end, stretch.end_offset, over))
+            rows -= over
         found.present += min(rows, records)
         more, whole = rows - records, AuditRange("", "", first, end - 1, abs(rows - records))
         if more < 0:
             found.missing[self._lost] -= more
             found.ranges.append(whole._replace(kind=self._lost))
-        elif more and is_cut:
+        elif more and stretch.first_offset < first:
             found.unchecked["belowLogStart"] += more
         elif more and self._item.is_cleaned:
             found.unchecked["compacted"] += more
@@ -199,6 +199,12 @@ class _PartitionCount:
             if reason != "notYet":
                 self._found.ranges.append(AuditRange(reason, "", first, end - 1, records))
 
+    def _beyond_end(self, stretch: _Stretch) -> None:
+        if self._whole.is_end_known:
+            self._foreign("beyondEnd", [stretch])
+        else:
+            self._found.unchecked["notLookedAt"] += stretch.rows
+
     def _foreign(self, reason: str, stretches: Iterable[_Stretch]) -> None:
         for first, end, rows in stretches:
             self._found.foreign[reason] += rows
@@ -206,7 +212,7 @@ class _PartitionCount:
 
     def _count(self, stretches: Iterable[_Stretch]) -> None:
         """Count the records below each end of a stretch, in one pass over the headers of batches; up to damage."""
-        first, end = self._item.log_start_offset, self._item.log_end_offset
+        first, end = self._whole[:2]
         ends = np.array([of for stretch in stretches for of in stretch[:2]], np.int64)
         self._ends = np.unique(np.concatenate([[first, end], np.clip(ends, first, end)]))
         self._below = np.zeros(len(self._ends), np.int64)
@@ -234,7 +240,7 @@ class _PartitionCount:
         return sum(map(len, self._offsets(first, end, "read_uncommitted")))
 
     def _offsets(self, first: int, end: int, level: IsolationLevel) -> Iterator[Offsets]:
-        disk = self._item.log
+        disk = self._item.disk
         assert disk is not None
         for batch in read_arrow(disk, offset=(first, end), columns=["offset"], isolation_level=level, check_crc=False):
             yield batch.column(0).to_numpy()

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.foreign import TableFinding
-from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.gaps import Gap
 
 #: Why the table does not have a record, or an offset.
 Reason = Literal[
@@ -169,7 +169,7 @@ class PartitionAudit:
     @property
     def is_whole(self) -> bool:
         """True if nothing of the log was left out for damage, a key or a deletion."""
-        hidden = any(gap.is_damage or gap.kind is GapKind.REMOVED for gap in self.gaps)
+        hidden = any(gap.is_loss for gap in self.gaps)
         return not (hidden or self.missing["notLookedAt"] or self.unchecked["notLookedAt"])
 
     def as_row(self) -> dict[str, Any]:

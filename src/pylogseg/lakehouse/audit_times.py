@@ -20,12 +20,13 @@ from pylogseg._native import _keymap
 from pylogseg.env.executor import Advance
 from pylogseg.errors import StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
+from pylogseg.lakehouse.audit_partition import LogExtent, audit_of
 from pylogseg.lakehouse.audit_result import PartitionAudit, TimeRange
 from pylogseg.lakehouse.audit_runs import NONE, FilePiece, numbers_of, topics_of
 from pylogseg.lakehouse.audit_values import Hashes, Secret, hash_bytes, row_hashes
 from pylogseg.lakehouse.foreign import read_rows
 from pylogseg.reading.log_reader import LogReader
-from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.gaps import Gap
 
 HOUR_MS = 3_600_000
 #: Rows of an hour: how many, and the sum of their hashes.
@@ -130,50 +131,22 @@ def by_partition(sums: Sums) -> Iterator[tuple[int, int, Sums]]:
         yield int(part["topic"][0]), int(part["partition"][0]), part
 
 
-@dataclass(frozen=True)
-class LogExtent:
-    """What is known of a partition, or of the partitions of a topic, beside its sums."""
-
-    log_start_offset: int
-    end_offset: int
-    stable_offset: int
-    is_cleaned: bool
-    has_log: bool = True
-
-    def __add__(self, other: LogExtent | None) -> LogExtent:
-        if other is None:
-            return self
-        return LogExtent(
-            max(self.log_start_offset, other.log_start_offset),
-            max(self.end_offset, other.end_offset),
-            max(self.stable_offset, other.stable_offset),
-            self.is_cleaned or other.is_cleaned,
-        )
-
-
 def compared(
-    name: str, rows: Sums, records: Sums, known: LogExtent, gaps: Iterable[Gap], is_complete: bool
+    name: str, rows: Sums, records: Sums, known: LogExtent | None, gaps: Iterable[Gap], is_complete: bool
 ) -> PartitionAudit:
-    """Compare the hours of a partition."""
-    found = PartitionAudit(
-        name,
-        rows=int(rows["count"].sum()),
-        log_start_offset=known.log_start_offset,
-        end_offset=known.end_offset,
-        last_stable_offset=known.stable_offset,
-        gaps=list(gaps),
-    )
-    is_damaged = any(gap.is_damage or gap.kind is GapKind.REMOVED for gap in found.gaps)
+    """Compare the hours of a partition, or of all of a topic; `known` is None without a log."""
+    found = audit_of(name, known or LogExtent(), rows=int(rows["count"].sum()), gaps=list(gaps))
+    is_damaged = any(gap.is_loss for gap in found.gaps)
     table, log = ({int(each["hour"]): each for each in side} for side in (rows, records))
     last = max(table, default=None)
-    first = min(log, default=None) if known.log_start_offset else None
+    first = min(log, default=None) if found.log_start_offset else None
     for hour in sorted({*table, *log}):
         here, there = (int(side[hour]["count"]) if hour in side else 0 for side in (table, log))
         found.present += min(here, there)
         if here == there and table[hour]["sum"] == log[hour]["sum"]:
             continue
         more = here - there
-        if not known.has_log:
+        if known is None:
             kind, into = "double", ("foreign", "noPartition")
         elif more > 0 and first is not None and hour <= first:
             kind, into = "", ("unchecked", "belowLogStart")
