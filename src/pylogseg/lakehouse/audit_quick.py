@@ -21,6 +21,7 @@ from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.audit_partition import LogExtent, audit_of, extent_of
 from pylogseg.lakehouse.audit_result import AuditRange, PartitionAudit
 from pylogseg.lakehouse.audit_runs import NONE, RUN, Offsets, Runs
+from pylogseg.lakehouse.contents import contents_of
 from pylogseg.lakehouse.foreign import DataFile, TableFinding, columns_in_file
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import IsolationLevel
@@ -63,6 +64,11 @@ def row_groups(item: tuple[int, DataFile], advance: Advance, columns: TableColum
             topic, partition, first, last = told
             found.append((topics.setdefault(topic, len(topics)), partition, number, 0, 0, rows, first, last))
         untold += rows if told is None else 0
+    are_ours = file.deleted is None and all(names.get(role) == (role,) for role in ("topic", "partition", "offset"))
+    said = contents_of(metadata.metadata, metadata.num_rows) if untold and are_ours else None
+    if said is not None:
+        found = [(topics.setdefault(each[0], len(topics)), each[1], number, 0, 0, *each[2:]) for each in said]
+        untold = 0
     if untold:
         text = "row groups without statistics of the offset, or of several partitions: audit without quick"
         findings.append(TableFinding("unread", text, file.path, untold))

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pylogseg.env.beside import create
 from pylogseg.env.executor import Advance
 from pylogseg.errors import StorageError
+from pylogseg.lakehouse.contents import CONTENTS, Contents, add_contents, contents_text
 from pylogseg.lakehouse.sinks import UNMEASURED, FilePlace, NewFile, Offsets, is_plain
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
@@ -222,6 +223,7 @@ class _OneFile:
         self._file: IO[bytes] | None = None
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.RecordBatch] = []
+        self._contents: Contents = {}
         self._rows = self.waiting_rows = self.waiting_bytes = 0
 
     @property
@@ -260,6 +262,7 @@ class _OneFile:
                 schema=self._schema,
             )
             self._writer.write_table(made, row_group_size=max(self.waiting_rows, 1))
+            add_contents(self._contents, made)
         self._waiting, self.waiting_rows, self.waiting_bytes = [], 0, 0
 
     def close(self) -> NewFile:
@@ -269,6 +272,7 @@ class _OneFile:
         assert file is not None  # opened by the flush
         assert writer is not None
         with _told(self._path):
+            writer.add_key_value_metadata({CONTENTS: contents_text(self._contents)})
             writer.close()
             file.flush()
             os.fsync(file.fileno())
