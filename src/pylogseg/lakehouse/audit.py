@@ -411,7 +411,7 @@ def _footer(item: tuple[int, DataFile], advance: Advance, columns: TableColumns)
             metadata, schema = opened.metadata, opened.schema_arrow
     except StorageError as error:
         return _Footer([], [TableFinding("unread", str(error), file.path)])
-    findings = [] if file.check is None else list(file.check(metadata, schema))
+    findings = list(file.checked(metadata, schema))
     pieces: list[FilePiece] = []
     groups: list[int] = []
     size = row = first_row = 0

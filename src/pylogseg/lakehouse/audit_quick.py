@@ -50,7 +50,7 @@ def row_groups(item: tuple[int, DataFile], advance: Advance, columns: TableColum
             metadata, schema = opened.metadata, opened.schema_arrow
     except StorageError as error:
         return Groups(np.empty(0, RUN), [], [TableFinding("unread", str(error), file.path)])
-    findings = [] if file.check is None else list(file.check(metadata, schema))
+    findings = list(file.checked(metadata, schema))
     names, constants = columns_in_file(file, columns.only(()), schema)
     paths = {".".join(path): role for role, path in names.items()}
     found: list[tuple[int, ...]] = []

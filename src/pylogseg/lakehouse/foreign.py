@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -74,10 +74,19 @@ class DataFile:
     deleted: Positions | None = None
     open: Callable[[], Any] | None = None
     names: Callable[[tuple[str, ...], pa.Schema], tuple[str, ...] | None] | None = None
-    #: Compares what the table says of the file with its footer.
+    rows: int | None = None  #: How many the table says it has.
+    #: Compares what else the table says of the file with its footer.
     check: Callable[[pq.FileMetaData, pa.Schema], Iterator[TableFinding]] | None = None
     is_dead: bool = False  #: Of the table of dead letters.
     batches: Callable[[list[str]], Iterator[pa.RecordBatch]] | None = None
+
+    def checked(self, footer: pq.FileMetaData, schema: pa.Schema) -> Iterator[TableFinding]:
+        """Compare what the table says of the file with its footer."""
+        if self.rows is not None and self.rows != footer.num_rows:
+            text = f"the table says {self.rows} rows, the file has {footer.num_rows}: engines count wrong"
+            yield TableFinding("bounds", text, self.path, footer.num_rows)
+        if self.check is not None:
+            yield from self.check(footer, schema)
 
     def parquet(self) -> pq.ParquetFile:
         """Open the file; StorageError if it is missing or no Parquet."""
@@ -161,6 +170,12 @@ def has(schema: pa.Schema, path: tuple[str, ...]) -> bool:
             return False
         fields = fields.field(part).type
     return True
+
+
+def local_path(location: str) -> tuple[str, bool]:
+    """Return the path of a file, and whether it is one of this machine."""
+    path = re.sub(r"^file:(//)?(?=/)", "", location)
+    return path, "://" not in path
 
 
 def has_ids(schema: pa.Schema) -> bool:
@@ -273,12 +288,23 @@ def open_parquet(path: str) -> ForeignTable:
     else:
         found = [path]
     files = tuple(DataFile(name, constants=_from_folders(os.path.relpath(name, path))) for name in found)
-    with files[0].parquet() as first:
-        schema = first.schema_arrow
+    schema = schema_of(files)
     for name, value in files[0].constants.items():
         if name not in schema.names:
             schema = schema.append(pa.field(name, pa.int64() if isinstance(value, int) else pa.string()))
     return ForeignTable(path, "parquet", schema, files)
+
+
+def schema_of(files: Iterable[DataFile]) -> pa.Schema:
+    """Return the schema of the first file that can be read; the error of the first if none can."""
+    reasons = []
+    for file in files:
+        try:
+            with file.parquet() as opened:
+                return opened.schema_arrow
+        except StorageError as error:
+            reasons.append(error)
+    raise reasons[0]
 
 
 def _parquet_files(folder: str) -> Iterator[str]:

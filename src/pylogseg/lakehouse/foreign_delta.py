@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 from typing import Any
 from urllib.parse import unquote
 
@@ -13,9 +14,11 @@ import pyarrow as pa
 import pyarrow.fs
 
 from pylogseg.errors import StorageError
-from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding
+from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, local_path, path_by_id
 from pylogseg.lakehouse.ledger import TOPIC_ID
 from pylogseg.lakehouse.names import NoTableError, missing_package
+
+_MAPPING = "delta.columnMapping."
 
 
 def open_it(path: str) -> ForeignTable:
@@ -37,21 +40,23 @@ def open_it(path: str) -> ForeignTable:
         raise StorageError(path, "open", f"cannot be read as a Delta table: {error}") from error
     store = pa.fs.PyFileSystem(DeltaStorageHandler(table.table_uri))
     history = _History(store, table.version())
-    physical = {name: _physical(table, name) for name in schema.names}
-    names = functools.partial(_renamed, physical) if any(name != real for name, real in physical.items()) else None
+    columns = _Columns(table)
     local = path if os.path.isdir(path) else None
     files = []
     for row in sorted(actions.to_pylist(), key=lambda row: (history.added.get(row["path"], -1), row["path"])):
         name = unquote(row["path"])
         version = history.added.get(row["path"])
+        is_whole = re.match(r"[A-Za-z][\w+.-]*:/", name) is not None
+        whole, _ = local_path(name if is_whole or local is None else os.path.join(local, name))
         files.append(
             DataFile(
-                os.path.join(local, name) if local and "://" not in name else name,
+                whole,
                 None if version is None else f"version {version}",
-                _constants(row.get("partition") or {}, physical),
+                {columns.names.get(of, of): value for of, value in (row.get("partition") or {}).items()},
                 vectors.get(name),
-                None if local or "://" in name else functools.partial(store.open_input_file, name),
-                names,
+                None if local or is_whole else functools.partial(store.open_input_file, name),
+                columns.in_file if columns.places else None,
+                row.get("num_records"),
             )
         )
     about = table.metadata().configuration.get(TOPIC_ID)
@@ -77,20 +82,29 @@ class _ByName(dict[str, Any]):
         return super().get(os.path.basename(path), default)
 
 
-def _physical(table: Any, name: str) -> str:
-    for field in table.schema().fields:
-        if field.name == name:
-            return str((field.metadata or {}).get("delta.columnMapping.physicalName", name))
-    return name
+class _Columns:
+    """Where the columns of a table lie in its files, if its columns are mapped."""
 
+    def __init__(self, table: Any) -> None:
+        self._mode = table.metadata().configuration.get(f"{_MAPPING}mode", "none")
+        #: By path: the names in files, and the number.
+        self.places: dict[tuple[str, ...], tuple[tuple[str, ...], int | None]] = {}
+        if self._mode != "none":
+            self._add(table.schema().fields, (), ())
+        #: Of columns, by those in files.
+        self.names = {real[0]: path[0] for path, (real, _) in self.places.items() if len(path) == 1}
 
-def _renamed(physical: dict[str, str], path: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...]:
-    return (physical.get(path[0], path[0]), *path[1:])
+    def _add(self, fields: Any, above: tuple[str, ...], real: tuple[str, ...]) -> None:
+        for field in fields:
+            about = field.metadata or {}
+            path, place = (*above, field.name), (*real, str(about.get(f"{_MAPPING}physicalName", field.name)))
+            self.places[path] = place, about.get(f"{_MAPPING}id")
+            self._add(getattr(field.type, "fields", ()), path, place)
 
-
-def _constants(values: dict[str, Any], physical: dict[str, str]) -> dict[str, Any]:
-    logical = {real: name for name, real in physical.items()}
-    return {logical.get(name, name): value for name, value in values.items()}
+    def in_file(self, path: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...] | None:
+        """Find a column in a file."""
+        real, number = self.places.get(path, (path, None))
+        return path_by_id(schema, int(number)) if number and self._mode == "id" and has_ids(schema) else real
 
 
 class _History:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, path_by_id
+from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, path_by_id, schema_of
 from pylogseg.lakehouse.ledger import LEDGERS, Ledger
 from pylogseg.lakehouse.names import NoTableError, missing_package
 
@@ -62,8 +62,7 @@ class _Catalog:
         files = self._data_files(number, places)
         if not files:
             raise RequestError(f"{self._path}: the table {full} is empty")
-        with files[-1].parquet() as last:
-            schema = self._renamed(number, last.schema_arrow)
+        schema = self._renamed(number, schema_of(reversed(files)))
         version = f"snapshot {newest}"
         ledgers = [self._data_files(key, where) for whole, key, *where in there if whole.partition(".")[2] == LEDGERS]
         is_latest = any(_is_latest(each, full.partition(".")[2]) for of_one in ledgers for each in of_one)
@@ -79,7 +78,7 @@ class _Catalog:
 
     def _data_path(self) -> str:
         (path,) = self._rows("select value from ducklake_metadata where key = 'data_path' and scope is null")[0]
-        return os.path.join(os.path.dirname(os.path.abspath(self._path)), path)
+        return path if "://" in path else os.path.abspath(os.path.join(os.path.dirname(self._path), path))
 
     def _columns(self, number: int) -> dict[str, int]:
         rows = self._rows(
@@ -105,8 +104,8 @@ class _Catalog:
         columns = self._columns(number)
         deletes = self._deletes(number, folder)
         files = []
-        for key, path, is_relative, begin in self._rows(
-            "select data_file_id, path, path_is_relative, begin_snapshot from ducklake_data_file "
+        for key, path, is_relative, begin, count in self._rows(
+            "select data_file_id, path, path_is_relative, begin_snapshot, record_count from ducklake_data_file "
             "where table_id = ? and end_snapshot is null order by begin_snapshot, data_file_id",
             number,
         ):
@@ -114,7 +113,7 @@ class _Catalog:
             deleted = deletes.get(key)
             names = functools.partial(_named, columns)
             positions = None if deleted is None else np.unique(np.concatenate(deleted))
-            files.append(DataFile(path, f"snapshot {begin}", deleted=positions, names=names))
+            files.append(DataFile(path, f"snapshot {begin}", deleted=positions, names=names, rows=count))
         return files
 
     def _deletes(self, number: int, folder: str) -> dict[int, list[Any]]:
