@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from helpers.depth import some_of
-from helpers.foreign_tables import WRITERS, parquet, records
+from helpers.foreign_tables import WRITERS, parquet, records, with_damaged_end
 
 import pylogseg
 from pylogseg.errors import RequestError
@@ -147,13 +147,14 @@ def test_rows_that_the_log_does_not_have(examples, written):
     assert by_name["ret-bytes-0"].unchecked["belowLogStart"] == 1
 
 
-def test_another_incarnation_of_the_topic(examples, tmp_path):
-    """A topic that was deleted and made again has other records at the same offsets."""
+def test_another_incarnation_of_the_topic(examples, written):
+    """A topic that was deleted and made again has other records at the same offsets, and may end earlier."""
     rows = records(examples, "codec-gzip")
     old = rows.set_column(1, "value", pa.array([b"of old"] * rows.num_rows, pa.binary()))
-    found = pylogseg.audit(examples, parquet(tmp_path / "t", [old]))
+    beyond = old.slice(0, 20).set_column(4, "offset", pa.array(range(505, 525), pa.int64()))
+    found = pylogseg.audit(examples, written(old, beyond))
     assert found.partitions[0].changed == rows.num_rows
-    assert wrong(found) == [("codec-gzip-0", CHANGED, 0, rows.num_rows - 1)]
+    assert wrong(found) == [("codec-gzip-0", CHANGED, 0, rows.num_rows - 1), ("codec-gzip-0", "beyondEnd", 505, 524)]
 
 
 def test_what_the_table_does_not_have_yet(examples, tmp_path):
@@ -216,17 +217,17 @@ def test_damage_of_the_log_is_no_loss(examples, tmp_path):
         assert found.is_right == (not lost)
 
 
-def test_rows_behind_a_damaged_end_are_not_foreign(examples, tmp_path):
-    log = shutil.copytree(examples / "codec-none-1", tmp_path / "codec-none-1")
-    segment = max(log.glob("*.log"))
-    rows = records(log)
-    with open(segment, "r+b") as file:
-        file.seek(-3, 2)
-        file.write(b"\xff")
-    found = pylogseg.audit(log, parquet(tmp_path / "t", [rows]))
-    assert found.is_right
-    assert not found.is_whole
-    assert found.partitions[0].unchecked["notLookedAt"] > 0
+@pytest.mark.parametrize("harm", ["crc", "torn"])
+@pytest.mark.parametrize("snapshots", [False, True])
+def test_rows_behind_a_damaged_end_are_not_foreign(examples, tmp_path, small_parts, harm, snapshots):
+    """Whether or not a snapshot says where the log ended."""
+    rows = records(examples, "codec-none", partition=1)
+    log = with_damaged_end(examples, tmp_path, harm, snapshots=snapshots)
+    for jobs in (1, 2):
+        found = pylogseg.audit(log, rows, jobs=jobs)
+        (only,) = found.partitions
+        assert (found.is_right, found.is_whole, only.unchecked["notLookedAt"]) == (True, False, 5)
+        assert [gap.first_offset for gap in only.gaps] == [500]
 
 
 def test_a_segment_that_is_missing_is_not_looked_at(tmp_path):
@@ -245,15 +246,18 @@ def test_a_segment_that_is_missing_is_not_looked_at(tmp_path):
     check_sums(found)
 
 
-def test_a_file_that_is_not_there(examples, written):
+def test_a_file_that_is_not_there(examples, written, tmp_path):
     rows = records(examples, "codec-gzip")
     table = written(rows.slice(0, 300), rows.slice(300))
-    gone = next(path for path in sorted(table.rglob("*.parquet")) if pq.read_metadata(path).num_rows == 205)
-    gone.write_bytes(b"PAR1 no more")
-    found = pylogseg.audit(examples, table)
-    assert [each.kind for each in found.findings] == ["unread"]
-    assert not found.is_whole
-    assert str(gone) in found.findings[0].file
+    for count in (205, 300):
+        gone = next(path for path in sorted(tmp_path.rglob("*.parquet")) if pq.read_metadata(path).num_rows == count)
+        whole = gone.read_bytes()
+        gone.write_bytes(b"PAR1 no more")
+        found = pylogseg.audit(examples, table)
+        assert [each.kind for each in found.findings] == ["unread"]
+        assert not found.is_whole
+        assert str(gone) in found.findings[0].file
+        gone.write_bytes(whole)
 
 
 def a_log(folder, count):
@@ -373,10 +377,12 @@ def test_damage_anywhere_is_not_looked_at(examples, tmp_path):
     parquet(tmp_path / "table", [records(examples, "codec-none")])
     assert pylogseg.audit(tmp_path / "data", tmp_path / "table", "codec-none").is_whole
     logs = sorted(source.glob("*.log"))
-    for log in (logs[0], logs[-1]):
+    bases = [*(int(log.stem) for log in logs), 505]
+    for log, first, end in ((logs[0], *bases[:2]), (logs[-1], *bases[-2:])):
         for at in (20, log.stat().st_size // 2, log.stat().st_size - 5):
             whole = log.read_bytes()
             log.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
             found = pylogseg.audit(tmp_path / "data", tmp_path / "table", "codec-none")
             assert (found.is_right, found.is_whole) == (True, False), at
+            assert all(first <= of.first_offset <= of.last_offset < end for of in found.partitions[0].ranges), at
             log.write_bytes(whole)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from helpers.foreign_tables import catalog, delta, iceberg, records
+from helpers.foreign_tables import WRITERS, add_twice, catalog, delta, ducklake, iceberg, parquet, records
 
 import pylogseg
 
@@ -63,11 +66,9 @@ def test_iceberg_by_pyiceberg(examples, tmp_path):
     """A file added twice, deleted rows, and all written again by another job."""
     rows = records(examples, "codec-gzip")
     folder = iceberg(tmp_path, [rows.slice(0, 300)])
+    add_twice(tmp_path, rows.slice(300))
     made = catalog(tmp_path)
     table = made.load_table("kafka.orders")
-    pq.write_table(rows.slice(300), tmp_path / "added.parquet")
-    for _ in range(2):
-        table.add_files([f"file://{tmp_path}/added.parquet"], check_duplicate_files=False)
     table.delete("offset = 11 or offset = 12")
     wrong = [("codec-gzip-0", "double", 300, 504), ("codec-gzip-0", "lost", 11, 12)]
     found = pylogseg.audit(examples, folder)
@@ -92,3 +93,69 @@ def test_a_topic_that_was_made_again(tmp_path):
             table = delta(tmp_path / "t", [records(log)])
     found = pylogseg.audit(log, table)
     assert ranges(found) == [("orders-0", "beyondEnd", 30, 49), ("orders-0", "changed", 0, 29)]
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_a_file_that_has_lost_rows(examples, tmp_path, kind):
+    """Its rows are lost, and but for Parquet the table counts them nevertheless."""
+    rows = records(examples, "codec-gzip")
+    table = WRITERS[kind](tmp_path / "t", [rows.slice(0, 300), rows.slice(300)])
+    path = next(path for path in tmp_path.rglob("*.parquet") if pq.read_metadata(path).num_rows == 205)
+    kept = pq.read_table(path, partitioning=None).sort_by("offset")
+    pq.write_table(kept.slice(0, 200), path)
+    for how in ({"complete": True}, {"complete": True, "quick": True}):
+        found = pylogseg.audit(examples, table, "codec-gzip", **how)
+        assert ranges(found) == [("codec-gzip-0", "lost", 500, 504)]
+        texts = [] if kind == "parquet" else ["the table says 205 rows, the file has 200: engines count wrong"]
+        assert [each.text for each in found.findings if each.kind == "bounds"] == texts
+
+
+def twice_in_delta(folder, rows):
+    """List a file by its path, and by its URL, as a clone does."""
+    table = delta(folder / "t", [rows.slice(0, 300), rows.slice(300)])
+    log = table / "_delta_log" / "00000000000000000001.json"
+    again = [json.loads(line) for line in log.read_text().splitlines() if '"add"' in line]
+    for action in again:
+        action["add"]["path"] = (table / action["add"]["path"]).as_uri()
+    (table / "_delta_log" / "00000000000000000002.json").write_text("\n".join(map(json.dumps, again)))
+    return table
+
+
+def twice_in_ducklake(folder, rows):
+    duckdb = pytest.importorskip("duckdb")
+    table = ducklake(folder / "t", [rows.slice(0, 300), rows.slice(300)])
+    with duckdb.connect(table) as made:
+        made.execute("insert into ducklake_data_file by name select * replace (2 as data_file_id, 3 as begin_snapshot) "
+                     "from ducklake_data_file where data_file_id = 1")  # fmt: skip
+    return table
+
+
+def twice_in_iceberg(folder, rows):
+    table = iceberg(folder, [rows.slice(0, 300)])
+    add_twice(folder, rows.slice(300))
+    return table
+
+
+def twice_in_a_dataset(folder, rows):
+    parquet(folder / "t", [rows.slice(0, 300), rows.slice(300)])
+    return ds.dataset([folder / "t" / f"part-{number}.parquet" for number in (0, 1, 1)])
+
+
+@pytest.mark.parametrize("listed", [twice_in_delta, twice_in_ducklake, twice_in_iceberg, twice_in_a_dataset])
+def test_a_file_that_is_listed_twice(examples, tmp_path, listed):
+    table = listed(tmp_path, records(examples, "codec-gzip"))
+    found = pylogseg.audit(examples, table)
+    assert ranges(found) == [("codec-gzip-0", "double", 300, 504)]
+    assert [each.kind for each in found.findings] == ["twice"]
+    assert [each.kind for each in pylogseg.audit(examples, table, quick=True).findings] == ["twice"]
+
+
+def test_what_lake_writes_repeats_no_commit(tmp_path):
+    """Not the version of the epoch either, which stays the same from commit to commit."""
+    log = tmp_path / "data" / "orders-0"
+    for _ in range(3):
+        with pylogseg.open_log(log) as opened:
+            opened.append(pa.table({"value": [b"x"] * 10}))
+        pylogseg.lake(tmp_path / "data", f"delta:{tmp_path}/t", to_end=True)
+    found = pylogseg.audit(tmp_path / "data", tmp_path / "t")
+    assert (found.is_right, found.rows, found.files, found.findings) == (True, 30, 3, [])

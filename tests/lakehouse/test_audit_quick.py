@@ -7,13 +7,16 @@ import shutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from helpers.foreign_tables import WRITERS, parquet, records
+from helpers.foreign_tables import WRITERS, parquet, records, with_damaged_end
+from helpers.lake_tables import name_of
 from helpers.pickled_executor import Pickled
 from helpers.shell import pylogseg as run
 
 import pylogseg
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse import audit as auditing
+from pylogseg.lakehouse.audit_result import STRANGE
+from pylogseg.lakehouse.contents import CONTENTS
 
 
 @pytest.fixture(scope="module")
@@ -60,17 +63,58 @@ def test_what_is_lost_and_double(examples, tmp_path, format):
     rows = records(examples, "codec-gzip")
     parts = [rows.slice(0, 100), pa.concat_tables([rows.slice(120, 30), rows.slice(153, 47)]), rows.slice(200, 50),
              rows.slice(210, 20), rows.slice(250, 150)]  # fmt: skip
-    found = quick(examples, WRITERS[format](tmp_path / "t", parts))
+    table = WRITERS[format](tmp_path / "t", parts)
+    found = quick(examples, table)
     name = "codec-gzip-0"
     assert wrong(found) == [(name, "lost", 100, 119, 20), (name, "lost", 120, 199, 3), (name, "double", 200, 249, 20)]
     (only,) = found.partitions
     assert (only.double, only.lost, only.missing["notYet"], only.rows) == (20, 23, 105, 397)
-    whole = quick(examples, tmp_path / "t" if format != "iceberg" else _only(tmp_path), complete=True)
-    assert wrong(whole)[-1] == (name, "lost", 400, 504, 105)
+    assert wrong(quick(examples, table, complete=True))[-1] == (name, "lost", 400, 504, 105)
 
 
-def _only(folder):
-    return folder / "t" / "warehouse" / "kafka" / "orders"
+def test_many_partitions_in_a_row_group_of_lake(examples, tmp_path):
+    """The footer of a file says of each partition which offsets it has; a file of another writer does not."""
+    data = tmp_path / "data"
+    for name in ("txn-a-0", "txn-a-1"):
+        shutil.copytree(examples / name, data / name)
+    for kind in ("delta", "iceberg"):
+        table = name_of(kind, tmp_path / kind, "txn")
+        pylogseg.lake(data, table, to_end=True)
+        (path,) = (tmp_path / kind).rglob("*.parquet")
+        assert pq.read_metadata(path).num_row_groups == 1
+        found = quick(data, table)
+        assert (found.is_right, found.is_whole, wrong(found)) == (True, True, [])
+        assert [(each.name, each.present) for each in found.partitions] == [("txn-a-0", 48), ("txn-a-1", 4)]
+    rows = pq.read_table(path, partitioning=None)
+    again = parquet(tmp_path / "again", [rows, rows.slice(50)])
+    found = quick(data, again)
+    assert [(each.name, each.rows, each.is_right) for each in found.partitions] == [
+        ("txn-a-0", 48, True), ("txn-a-1", 6, False)
+    ]  # fmt: skip
+    for bad in (rows.slice(1), rows.replace_schema_metadata({CONTENTS: "[[]]"}), rows.replace_schema_metadata({})):
+        found = quick(data, parquet(tmp_path / f"bad{bad.num_rows}{len(bad.schema.metadata or ())}", [bad]))
+        assert (found.is_whole, [each.rows for each in found.findings]) == (False, [bad.num_rows])
+    assert not quick(data, table, columns={"offset": "timestampType"}).is_whole
+
+
+@pytest.mark.parametrize("harm", ["crc", "torn"])
+def test_a_damaged_end_is_not_looked_at(examples, tmp_path, harm):
+    """Rows behind it are neither foreign nor double."""
+    rows = records(examples, "codec-none", partition=1)
+    log = with_damaged_end(examples, tmp_path, harm)
+    for parts in ([rows], [rows.slice(0, 400), rows.slice(400)], [rows.slice(at + 505, 1) for at in range(-3, 0)]):
+        found = quick(log, parquet(tmp_path / f"t{len(parts)}", parts))
+        (only,) = found.partitions
+        assert (only.foreign, only.double, only.is_whole) == (dict.fromkeys(STRANGE, 0), 0, False)
+
+
+def test_a_row_behind_the_end_beside_a_lost_one(examples, tmp_path):
+    """The counts are the same, and the bounds tell."""
+    rows = records(examples, "codec-gzip")
+    beyond = rows.slice(0, 1).set_column(4, "offset", pa.array([505], pa.int64()))
+    found = quick(examples, parquet(tmp_path / "t", [pa.concat_tables([rows.slice(0, 7), rows.slice(8), beyond])]))
+    name = "codec-gzip-0"
+    assert wrong(found) == [(name, "beyondEnd", 505, 505, 1), (name, "lost", 0, 504, 1)]
 
 
 def test_a_single_file_is_a_log(examples, tmp_path):

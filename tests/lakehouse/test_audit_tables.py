@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from helpers.foreign_tables import WRITERS, catalog, delta, iceberg, parquet, records
+from helpers.foreign_tables import WRITERS, add_twice, catalog, delta, iceberg, parquet, records
 from helpers.pickled_executor import Pickled
 
 import pylogseg
@@ -112,17 +112,11 @@ def test_iceberg_files_that_filters_do_not_find(examples, rows, tmp_path):
 
 def test_an_iceberg_file_that_is_listed_twice(examples, rows, tmp_path):
     folder = iceberg(tmp_path, [rows.slice(0, 300)])
-    made = catalog(tmp_path)
-    table = made.load_table("kafka.orders")
-    pq.write_table(rows.slice(300), tmp_path / "added.parquet")
-    for _ in range(2):
-        table.add_files([f"file://{tmp_path}/added.parquet"], check_duplicate_files=False)
-    snapshots = [f"snapshot {entry.snapshot_id}" for entry in table.history()][1:]
+    snapshots = add_twice(tmp_path, rows.slice(300))
     found = pylogseg.audit(examples, folder)
     assert ranges(found) == [("double", 300, 504)]
     assert [list(pair.origins) for pair in found.partitions[0].double_files] == [snapshots]
     assert [each.kind for each in found.findings] == ["twice"]
-    made.close()
 
 
 def test_iceberg_columns_with_other_names_than_in_their_files(examples, rows, tmp_path):

@@ -54,6 +54,17 @@ def test_each_topic_of_a_kafka(request, tmp_path):
     assert found.compared == ["key", "value", "timestamp"]
 
 
+def test_a_damaged_end_is_not_looked_at(data, rows, tmp_path):
+    """What lies behind it is not double."""
+    copy = shutil.copytree(data, tmp_path / "data")
+    segment = max((copy / "orders-0").glob("*.log"))
+    whole = bytearray(segment.read_bytes())
+    whole[-5] ^= 0xFF
+    segment.write_bytes(whole)
+    found = pylogseg.audit(copy, parquet(tmp_path / "t", [rows]), columns=NONE)
+    assert (found.is_right, found.is_whole) == (True, False)
+
+
 def test_what_differs_is_named_by_the_hour(data, rows, tmp_path):
     is_first = pc.equal(rows["partition"], 0)
     first, second = rows.filter(is_first), rows.filter(pc.invert(is_first))
