@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pylogseg.lakehouse.audit_columns import PRESETS, parse_columns
 from pylogseg.lakehouse.foreign import open_table
 
 TOPIC = "codec-gzip"
+MAPPING = "delta.columnMapping."
 KEPT = Path(__file__).parent / "ducklake"
 
 
@@ -80,6 +82,47 @@ def test_delta_after_deletes_and_compactions(examples, rows, tmp_path):
     found = pylogseg.audit(examples, table)
     assert ranges(found) == [("lost", 7, 7), ("lost", 301, 301)]
     assert found.version == "version 3"
+
+
+@pytest.mark.parametrize("mode", ["name", "id"])
+def test_delta_columns_that_are_mapped(examples, rows, tmp_path, mode):
+    """Files have other names, also of fields; with `id`, only the numbers are those of the table."""
+    fields = ["topic", "partition", "offset"]
+    struct = pa.StructArray.from_arrays([rows[name].combine_chunks() for name in fields], fields)
+    table = delta(tmp_path / "t", [pa.table({"kafka": struct, "key": rows["key"], "value": rows["value"]})])
+    number = iter(range(1, 7))
+
+    def mapped(field):
+        here = next(number)
+        field["metadata"] = {MAPPING + "id": here, MAPPING + "physicalName": f"col-{here}"}
+        for inner in field["type"]["fields"] if isinstance(field["type"], dict) else ():
+            mapped(inner)
+
+    log = table / "_delta_log" / "00000000000000000000.json"
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    about = next(action["metaData"] for action in actions if "metaData" in action)
+    columns = json.loads(about["schemaString"])
+    for field in columns["fields"]:
+        mapped(field)
+    about.update(schemaString=json.dumps(columns), configuration={MAPPING + "mode": mode, MAPPING + "maxColumnId": "6"})
+    next(each for each in actions if "protocol" in each)["protocol"] = {"minReaderVersion": 2, "minWriterVersion": 5}
+    log.write_text("\n".join(map(json.dumps, actions)))
+
+    def in_file(here, kind):
+        return pa.field(
+            f"col-{here}" if mode == "name" else f"_x{here}", kind, metadata={"PARQUET:field_id": str(here)}
+        )
+
+    path = next(table.glob("*.parquet"))
+    struct, *others = (column.combine_chunks() for column in pq.read_table(path).columns)
+    inner = [in_file(here, part.type) for here, part in enumerate(struct.flatten(), 2)]
+    struct = pa.StructArray.from_arrays(struct.flatten(), fields=inner)
+    named = [in_file(1, struct.type), *(in_file(here, part.type) for here, part in enumerate(others, 5))]
+    pq.write_table(pa.table([struct, *others], schema=pa.schema(named)), path)
+    for quick in (False, True):
+        columns = {name: f"kafka.{name}" for name in fields} | {"key": "key", "value": "value"}
+        found = pylogseg.audit(examples, table, columns=columns, quick=quick)
+        assert (found.is_right, found.is_whole, found.partitions[0].present) == (True, True, 505)
 
 
 # ---- Iceberg ----
