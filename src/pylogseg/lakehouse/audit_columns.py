@@ -15,8 +15,10 @@ ROLES = ("topic", "partition", "offset", "key", "value", "timestamp")
 
 #: Columns by writer. The first whose offset a table has is taken. A dot stands between a struct and its field.
 PRESETS: dict[str, dict[str, str]] = {
-    # Redpanda's Iceberg topics: `build_rp_struct` in redpanda's src/v/datalake/table_definition.cc. The value is a
-    # column of bytes in the mode key_value only; elsewhere a column of this name would be a field of a schema.
+    # Redpanda's Iceberg topics: `build_rp_struct` in redpanda's src/v/datalake/table_definition.cc, and "How Iceberg
+    # modes translate to table format" in specify-iceberg-schema.adoc of redpanda-data/docs. The value is a column of
+    # bytes in the mode key_value only; elsewhere a column of this name would be a field of a schema. From 26.2 on,
+    # `redpanda.iceberg.mode` may have a section that decodes the key.
     "redpanda": {
         "partition": "redpanda.partition",
         "offset": "redpanda.offset",
@@ -35,7 +37,8 @@ PRESETS: dict[str, dict[str, str]] = {
         "key": "_kafka_key",
         "value": "_kafka_value",
     },
-    # Confluent's Tableflow: the columns that readers of its Delta tables list; no document of its own was found.
+    # Confluent's Tableflow: the columns behind those of the value, as lists of its tables have them (its documents do
+    # not). Iceberg and Delta share the files; in Delta, columns are mapped by their numbers.
     "tableflow": {
         "topic": "$$topic",
         "partition": "$$partition",

@@ -40,7 +40,7 @@ def open_it(path: str) -> ForeignTable:
         raise StorageError(path, "open", f"cannot be read as a Delta table: {error}") from error
     store = pa.fs.PyFileSystem(DeltaStorageHandler(table.table_uri))
     history = _History(store, table.version())
-    columns = _Columns(table)
+    columns = _MappedColumns(table)
     local = path if os.path.isdir(path) else None
     files = []
     for row in sorted(actions.to_pylist(), key=lambda row: (history.added.get(row["path"], -1), row["path"])):
@@ -82,7 +82,7 @@ class _ByName(dict[str, Any]):
         return super().get(os.path.basename(path), default)
 
 
-class _Columns:
+class _MappedColumns:
     """Where the columns of a table lie in its files, if its columns are mapped."""
 
     def __init__(self, table: Any) -> None:
