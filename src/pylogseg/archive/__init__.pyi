@@ -1,3 +1,6 @@
+from pylogseg.archive.at_point import open_archive as open_archive
+from pylogseg.archive.at_point import point_url as point_url
+from pylogseg.archive.restoring import restore_point as restore_point
 from pylogseg.disk.tier.points import ArchivedFile as ArchivedFile
 from pylogseg.disk.tier.points import ArchivedPartition as ArchivedPartition
 from pylogseg.disk.tier.points import ArchivedSegment as ArchivedSegment

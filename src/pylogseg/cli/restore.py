@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import click
 
+from pylogseg.archive.restoring import restore_point
 from pylogseg.cli.common import (
     arrival_options,
     json_option,
@@ -19,6 +21,7 @@ from pylogseg.cli.common import (
     transfer_options,
 )
 from pylogseg.cli.offline import EXIT_CODES, Request
+from pylogseg.cli.points import at_point, point_options
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.cli.workers import Workers, parts_option, workers_option
 from pylogseg.disk.disk import open_dir
@@ -29,6 +32,7 @@ from pylogseg.offline.restoring.command import comes_from_table
 from pylogseg.offline.restoring.command import restore as restore_partitions
 from pylogseg.offline.restoring.tables import Tables
 from pylogseg.offline.restoring.tier import Until
+from pylogseg.offline.result import Result
 
 _EPILOG = f"""\b
 Examples:
@@ -37,6 +41,10 @@ Examples:
   pylogseg restore lake /data/kafka -n                      dry run
   pylogseg restore aiven+s3://bucket/prefix /data/kafka     tiered storage
   pylogseg restore lake s3://bucket/kafka                   into a store
+  pylogseg restore s3://bucket/archive /data/kafka --at 2026-01-31T12:00:00Z
+                                                            an archive, as it was
+  pylogseg restore s3://bucket/archive /data/new --point 20260131 --node-id 1
+                                                            as a cluster of one broker
 
 \b
 SRC is a log directory, as written by `pylogseg copy`, the Parquet or Arrow
@@ -59,6 +67,9 @@ old one, and leader epochs begin with 0. The output ends with what clients will 
 If the cluster of DST has another id for the topic (from the metadata in
 DST or --cluster-metadata), the partition gets that id.
 From a table, records are restored with offset, timestamp, key, value and headers.
+From an archive (pylogseg archive), partitions come as they were at a point, with
+Kafka's own topics. --node-id makes a new cluster of one broker, in an empty DST:
+topics with their ids and settings, groups, transactions, ACLs, users and quotas.
 From tiered storage, partitions get the segments, indexes, producer snapshots and
 leader epochs that were uploaded; with --tier, also what a broker's disk in SRC
 has after them.
@@ -73,6 +84,7 @@ Create the topic in the cluster first, with the same number of partitions.
 
 def _source(ctx: click.Context, param: click.Parameter, value: str) -> str:
     """Check that a source is there; whether a tier is, shows when it is opened."""
+    value = at_point(ctx, param, value)
     if not is_tier(value) and not os.path.exists(value):
         raise click.BadParameter(f"{value}: no such file or folder", ctx, param)
     return value
@@ -98,6 +110,13 @@ def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
     "--cluster-metadata",
     metavar="FOLDER",
     help="The __cluster_metadata-0 folder with the topic ids; default: the one in DST.",
+)
+@point_options
+@click.option(
+    "--node-id",
+    type=click.IntRange(0),
+    metavar="N",
+    help="From an archive: make DST, which is empty, the log directory of broker N, a cluster by itself.",
 )
 @arrival_options
 @tier_option
@@ -132,6 +151,7 @@ def restore(
     on_corrupt: str,
     keep_producers: bool | None,
     abort_open_transactions: bool,
+    node_id: int | None,
     workers: Workers,
     **table: Any,
 ) -> None:
@@ -140,8 +160,13 @@ def restore(
     DST is a log directory of a stopped broker.
     """
     choice = {"topic": (*names, *topic) or None, "partition": partition or None}
+    command: Callable[..., Result] = restore_partitions
+    if node_id is not None:
+        command = functools.partial(restore_point, node_id=node_id)
+        if tier_of_command() is not None:
+            raise click.UsageError("--node-id is for an archive, which --tier is not: give its URL as SRC")
     Request(source, {**choice, "dry_run": dry_run}, as_json, quiet, workers=workers).run(
-        restore_partitions,
+        command,
         takes_executor=True,
         total_bytes=_size(source),
         target=target,

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import click
 
-from pylogseg.cli import common, serving, tiers
+from pylogseg.cli import common, points, serving, tiers
 from pylogseg.server import opening
 from pylogseg.server.server import Server
 
@@ -20,6 +20,7 @@ Examples:
   pylogseg serve /mnt/data0 /mnt/data1             the log directories of one broker
   pylogseg serve /backup/kafka --group-offsets     groups continue at their copied offsets
   pylogseg serve s3://bucket/kafka                 from an object store, by fsspec
+  pylogseg serve s3://bucket/archive --at 2026-01-31T12:00:00Z    an archive as it was
   pylogseg serve /backup/kafka --topic 'orders*' --listen 0.0.0.0:9092 \
       --tls-cert server.pem --tls-key server.key --users users.txt
 
@@ -39,8 +40,9 @@ taken, or a broker that has the lock: serve a copy then (pylogseg copy).
 
 
 @click.command(epilog=_EPILOG.replace(r"\b", "\b"))
-@click.argument("directories", nargs=-1, required=True, metavar="DIR...")
+@click.argument("directories", nargs=-1, required=True, metavar="DIR...", callback=points.at_point)
 @serving.options
+@points.point_options
 @tiers.tier_option
 @tiers.keys_option
 @common.topic_option

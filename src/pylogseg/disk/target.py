@@ -28,6 +28,10 @@ from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_fold
 _KNOWN_FOLDERS = ("remote-log-index-cache",)
 
 
+#: Why the metadata of a cluster is left alone.
+METADATA_REASON = "the metadata of the cluster, which its controller recovers at every start"
+
+
 @dataclass(frozen=True)
 class Target:
     """A log directory, one partition in it, or a partition's folder outside of a log directory."""
@@ -88,7 +92,7 @@ class Target:
         if folder.state == "delete":
             return "pending deletion"
         if self.is_whole and folder.topic == METADATA_TOPIC:
-            return "the metadata of the cluster, which its controller recovers at every start"
+            return METADATA_REASON
         return ""
 
     def check(self, storage: Storage, name: str) -> None:

@@ -22,7 +22,7 @@ _SLICE_BYTES = 1 << 20
 _Mask = npt.NDArray[np.bool_]
 
 
-class _Places(NamedTuple):
+class BytePlaces(NamedTuple):
     """Ranges of bytes, which the places find in `sources`."""
 
     place: npt.NDArray[np.int64]
@@ -38,19 +38,25 @@ class _Places(NamedTuple):
         _gather.gather_binary(np.ascontiguousarray(self.place[rows]), size, self.sources, ends, data, validity)
         return data[:total]
 
+    def pieces(self) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yield the bytes of all of them, back to back."""
+        yield from map(self.joined, _slices(np.flatnonzero(self.size > 0), self.size))
+
 
 def changes(a: RecordColumns, b: RecordColumns) -> npt.NDArray[np.uint8]:
     """Return for each row the sum of `KEY`, `VALUE`, `TIMESTAMP` and `HEADERS` that differ; 0 if none do."""
     found = np.zeros(len(a), np.uint8)
-    found[_differ(_Places(a.key_place, a.key_size, a.sources), _Places(b.key_place, b.key_size, b.sources))] |= KEY
-    values = _Places(a.value_place, a.value_size, a.sources), _Places(b.value_place, b.value_size, b.sources)
+    found[_differ(BytePlaces(a.key_place, a.key_size, a.sources), BytePlaces(b.key_place, b.key_size, b.sources))] |= (
+        KEY
+    )
+    values = BytePlaces(a.value_place, a.value_size, a.sources), BytePlaces(b.value_place, b.value_size, b.sources)
     found[_differ(*values)] |= VALUE
     found[a.timestamp != b.timestamp] |= TIMESTAMP
     found[_headers_differ(a, b)] |= HEADERS
     return found
 
 
-def _differ(a: _Places, b: _Places) -> _Mask:
+def _differ(a: BytePlaces, b: BytePlaces) -> _Mask:
     differs: _Mask = a.size != b.size
     for rows in _slices(np.flatnonzero(~differs & (a.size > 0)), a.size):
         left, right = a.joined(rows), b.joined(rows)
@@ -79,7 +85,7 @@ def _headers_differ(a: RecordColumns, b: RecordColumns) -> _Mask:
     a, b = a.take(rows), b.take(rows)
     a_name, a_name_size, a_value, a_value_size = a.header_spans()
     b_name, b_name_size, b_value, b_value_size = b.header_spans()
-    headers = _differ(_Places(a_name, a_name_size, a.sources), _Places(b_name, b_name_size, b.sources))
-    headers |= _differ(_Places(a_value, a_value_size, a.sources), _Places(b_value, b_value_size, b.sources))
+    headers = _differ(BytePlaces(a_name, a_name_size, a.sources), BytePlaces(b_name, b_name_size, b.sources))
+    headers |= _differ(BytePlaces(a_value, a_value_size, a.sources), BytePlaces(b_value, b_value_size, b.sources))
     differs[rows[np.repeat(np.arange(len(rows)), a.header_count)[headers]]] = True
     return differs

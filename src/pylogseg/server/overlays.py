@@ -80,7 +80,7 @@ class Overlays:
 
     def _start_of(self, found: Partition) -> Start:
         if isinstance(found.files, TierFiles):
-            return Start(True)  # whole segments: there is no tail to recover
+            return Start(True, found.log_start_offset)  # whole segments: there is no tail to recover
         parent, name = found.files.split(found.path)
         with self._mutex:
             directory = self._directories.get(parent)

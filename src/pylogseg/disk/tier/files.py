@@ -23,6 +23,8 @@ from pylogseg.format.names import FileKind, partition_folder_name, segment_file_
 
 #: Between the URL of a tier and the names in it.
 INSIDE = "!/"
+#: In the URL of an archive, before what says which point of it.
+POINT_MARK = "#"
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 
@@ -48,9 +50,44 @@ class TierFile(NamedTuple):
         with self.source.open() as view:
             return bytes(view.read(0, view.size))
 
+    def open(self, path: str) -> FileView:
+        """Open what has batches: a segment, which may be that of a log without records, or a snapshot of metadata."""
+        if not self.kind.holds_batches:
+            raise StorageError(path, "open", "only segments are opened, small files are read as a whole")
+        return _Empty(path) if self.source is None else self.source.open()
+
+
+class _Empty:
+    """The segment of a log without records."""
+
+    size, is_copied = 0, True
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __enter__(self) -> _Empty:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Do nothing."""
+
+    def read(self, position: int, size: int) -> bytes:
+        return b""
+
+    def drop(self, start: int, end: int) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
 
 class TierFiles:
-    """The file system of a tier; `notes` name uploads that are left out, and offsets that no upload has."""
+    """The file system of a tier; `notes` name uploads that are left out, and offsets that no upload has.
+
+    `is_exact`: it is known which segments there are, so that offsets between them were cleaned away, and not lost.
+    """
+
+    is_exact = False
 
     def __init__(
         self,
@@ -76,18 +113,21 @@ class TierFiles:
                 folders[path], copies[path] = self._folder(path), self.copies(path)
             elif name in self._folder(folder):
                 folders.setdefault(folder, {})[name] = self._folders[folder][name]
-        return TierFiles(self.url, None, folders, copies)
+        some = TierFiles(self.url, None, folders, copies)
+        some.is_exact = self.is_exact
+        return some
 
     def list_folder(self, path: str) -> list[Entry]:
         if path.rstrip("/") == self.url:
-            return [Entry(name, True, 0, -1) for name in sorted([*self.logs, *self._refused])]
+            folders = [Entry(name, True, 0, -1) for name in sorted([*self.logs, *self._refused])]
+            return [*folders, *(file.entry for file in self._folders.get(self.url, {}).values())]
         return [file.entry for file in self._folder(path).values()]
 
     def stat(self, path: str) -> Entry:
         if path.rstrip("/") == self.url:
             return Entry(self.split(self.url)[1], True, 0, -1)
         folder, name = self.split(path)
-        if folder == self.url:
+        if folder == self.url and name not in self._folders.get(self.url, {}):
             self._folder(path)
             return Entry(name, True, 0, -1)
         return self._file(path, "stat").entry
@@ -98,10 +138,7 @@ class TierFiles:
 
     def open(self, path: str, *, sealed: bool) -> FileView:
         """Open a segment; uploaded ones do not change, sealed or not."""
-        file = self._file(path, "open")
-        if file.segment is None:
-            raise StorageError(path, "open", "only segments are opened, small files are read as a whole")
-        return file.segment.open()
+        return self._file(path, "open").open(path)
 
     def has(self, path: str) -> bool:
         """Check whether there is a file or folder."""

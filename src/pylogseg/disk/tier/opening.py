@@ -43,11 +43,17 @@ def file_system(
         return urls.file_system(path, storage_options, memory_map=memory_map)
     if memory_map and not os.fspath(path).partition("+")[2].startswith("file://"):
         urls.refuse_map(os.fspath(path))
-    from pylogseg.disk.tier.files import INSIDE, TierFiles, partition_files
+    from pylogseg.disk.tier.files import INSIDE, POINT_MARK, TierFiles, partition_files
     from pylogseg.disk.tier.tier import Tier
 
     text = os.fspath(path).rstrip("/")
     url, _, inside = text.partition(INSIDE)
+    if POINT_MARK in url:
+        from pylogseg.disk.tier.at_point import opened_at_point
+
+        files = opened_at_point(url, storage_options, memory_map=memory_map, is_kept=bool(inside))
+        if files is not None:
+            return files, f"{files.url}{INSIDE}{inside}" if inside else files.url
     if inside:
         return partition_files(url, text, storage_options, memory_map=memory_map), text
     return TierFiles(text, Tier.open(text, storage_options, memory_map=memory_map)), text

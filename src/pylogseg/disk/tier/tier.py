@@ -30,10 +30,11 @@ _LAYOUTS: dict[str, tuple[Callable[[Shared, Iterable[Stored]], Found], str]] = {
 class Tier:
     """The uploads of a tier, by partition and by topic id; `logs` are of the latest id of each topic.
 
-    `refused` and `mixed` have the reason, and the remedy, where two clusters share the place.
+    `refused` and `mixed` have the reason, and the remedy, where two clusters share the place. At a point of an archive,
+    that says which logs there are.
     """
 
-    def __init__(self, url: str, objects: Objects, found: Found) -> None:
+    def __init__(self, url: str, objects: Objects, found: Found, logs: list[TieredLog] | None = None) -> None:
         self.url, self.found, self._objects = url, found, objects
         self.by_partition: dict[tuple[str, int, str], list[Upload]] = {}
         names = {upload.segment.topic_id: upload.segment.topic for upload in found.uploads
@@ -45,14 +46,23 @@ class Tier:
         self.topic_ids: dict[tuple[str, int], list[str]] = {}
         for topic, partition, topic_id in self.by_partition:
             self.topic_ids.setdefault((topic, partition), []).append(topic_id)
+        #: Numbers of uploads of older topics of the same name, by name and id.
+        self.older: dict[str, int] = {}
+        self.logs: list[TieredLog] = []
+        self.mixed: dict[tuple[str, int, str], str] = {}
+        self.refused: dict[tuple[str, int], str] = {}
+        if logs is None:
+            self._find_logs()
+        else:
+            self.logs = logs
+
+    def _find_logs(self) -> None:
+        """Find out which uploads are of the logs, and what they form."""
         latest: dict[str, tuple[int, int, str]] = {}
         for (topic, _, topic_id), uploads in self.by_partition.items():
             # By the time of the upload, where manifests tell it: a bucket that was copied has other times of objects.
             when = max((upload.segment.event_timestamp_ms, upload.modified_ms) for upload in uploads)
             latest[topic] = max(latest.get(topic, (-2, -2, "")), (*when, topic_id))
-        #: Numbers of uploads of older topics of the same name, by name and id.
-        self.older: dict[str, int] = {}
-        self.logs: list[TieredLog] = []
         self.mixed = {name: why for name, uploads in self.by_partition.items() if (why := _mixed(name, uploads))}
         several = _several(self.by_partition, {topic: each[2] for topic, each in latest.items()})
         self.refused = {name[:2]: why for name in self.by_partition if (why := several.get(name[0]))}

@@ -206,7 +206,7 @@ def check_tier(tier: Tier, chosen: Mapping[str, Partition], not_checked: list[st
             continue
         inside = {segment.upload.name for segment in log.segments[1:-1]}
         asked = None
-        for upload in tier.by_partition[log.topic, log.partition, log.topic_id]:
+        for upload in tier.by_partition.get((log.topic, log.partition, log.topic_id), []):
             for finding in _objects(upload):
                 asked = asked or LogCopies(chosen[name])
                 end = (finding.last_offset or 0) + 1

@@ -11,12 +11,14 @@ from typing import NamedTuple
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.disk.folders import readable_topic_id
+from pylogseg.disk.target import METADATA_REASON
+from pylogseg.disk.tier.files import TierFiles
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, MissingKeyError, PylogsegError, RequestError
 from pylogseg.format.files.checkpoint import encode_leader_epochs, parse_leader_epochs
 from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
-from pylogseg.format.names import FileKind, segment_file_name
+from pylogseg.format.names import METADATA_TOPIC, FileKind, segment_file_name
 from pylogseg.inspect.verify.findings import PERHAPS_REMOTE, Finding, Level
 from pylogseg.inspect.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
 from pylogseg.inspect.verify.lacking import lacking, refuse
@@ -33,6 +35,7 @@ from pylogseg.offline.truncating import truncate
 from pylogseg.reading.copies import Damage, Good, LogCopies
 from pylogseg.reading.logs import partitions_of
 from pylogseg.reading.seek import offset_of_time
+from pylogseg.values.internal.cluster import cluster_id_of
 from pylogseg.walker.gaps import offsets_text
 from pylogseg.walker.windows import Window
 
@@ -81,6 +84,8 @@ class FromTier(RestoreSource):
             return result
         if not part.segments:
             result.skip("it has no segment")
+        if part.topic == METADATA_TOPIC:
+            result.skip(METADATA_REASON, not_done=self.asked)
         result.bytes_after, result.segments_after = part.size, len(part.segments)
         result.log_start = part.log_start_offset
         return result
@@ -118,6 +123,12 @@ class FromTier(RestoreSource):
         part = self._parts[name]
         return readable_topic_id(part.files, part.path)
 
+    def cluster_id(self, name: str) -> str | None:
+        part = self._parts[name]
+        if not isinstance(part.files, TierFiles):
+            return None
+        return cluster_id_of(part.files.split(part.path)[0], part.files)  # a point of an archive says it
+
     def write(self, order: RestoreOrder) -> list[WrittenPart]:
         """Write partitions; every batch is read, with its CRC."""
         above, said = order.staging.attempt_folder("restore"), dict[str, dict[str, int]]()
@@ -138,13 +149,14 @@ class FromTier(RestoreSource):
             )
         reached = noted = segments[0].base_offset
         remade, size, copies = False, 0, LogCopies(part)
+        is_exact = getattr(part.files, "is_exact", False)
         for segment in segments:
-            if noted < segment.base_offset:
+            if noted < segment.base_offset and not is_exact:
                 filled = self._fill(copies, noted, segment.base_offset, folder, result, on_bytes)
                 remade, size = remade or filled > 0, size + filled
             made = self._copy(copies, segment, folder, result, on_bytes)
             remade |= not made.is_whole
-            reached, noted, size = made.end, max(made.end, made.noted), size + made.size
+            reached, noted, size = max(reached, made.end), max(made.end, made.noted), size + made.size
         remade |= not self._write_beside(part, folder, reached)
         if remade:
             self._remake(folder, result)

@@ -7,6 +7,7 @@ logs. Its own metadata, `__cluster_metadata`, takes over from then on.
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from pylogseg.format.messages.control import encode_control
 from pylogseg.format.messages.framing import decode_framed, encode_framed
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.format.records import decode
+from pylogseg.format.uuids import format_uuid
 from pylogseg.reading.arrow.encode import encode
 from pylogseg.server.sasl import SCRAM, ScramCredential, users_of
 from pylogseg.server.writing.acls import FIELDS, Acl, acls_of
@@ -43,40 +45,53 @@ _LEAST_BATCHES = 3
 
 @dataclass
 class KeptTopic:
-    """A topic; its id is 22 characters."""
+    """A topic; its id is 22 characters. `epochs` are leader epochs of partitions, 0 where nothing is said."""
 
     name: str
     topic_id: str
     count: int = 0
     settings: dict[str, str] = field(default_factory=dict)
+    epochs: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass
 class BootstrapContents:
-    """What the file holds: topics by name, other settings by type and name, ACLs by id, users by mechanism and name."""
+    """What the file holds: topics by name, other settings by type and name, ACLs by id, users by mechanism and name.
+
+    `features` are those of a cluster; `more` has other records, by the names of their messages, version and fields.
+    """
 
     topics: dict[str, KeptTopic] = field(default_factory=dict)
     dynamic: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
     acls: dict[str, Acl] = field(default_factory=dict)
     users: dict[tuple[str, str], ScramCredential] = field(default_factory=dict)
+    features: dict[str, int] = field(default_factory=lambda: dict(_FEATURES))
+    more: list[tuple[str, int, dict[str, Any]]] = field(default_factory=list, repr=False)
 
 
 def read_kept(data: bytes, path: str) -> BootstrapContents:
     """Return what is in the file; CorruptionError if it is damaged."""
-    found = BootstrapContents()
+    found = BootstrapContents(features={})
     by_id: dict[str, KeptTopic] = {}
-    for name, fields in _records(data, path):
+    for name, version, fields in _records(data, path):
         if name == "TopicRecord":
             kept = found.topics[fields["name"]] = KeptTopic(fields["name"], fields["topicId"])
             by_id[kept.topic_id] = kept
         elif name == "PartitionRecord" and fields["topicId"] in by_id:
-            by_id[fields["topicId"]].count += 1
+            kept = by_id[fields["topicId"]]
+            kept.count += 1
+            kept.epochs[fields["partitionId"]] = fields["leaderEpoch"]
         elif name == "ConfigRecord":
             _read_setting(found, fields)
         elif name == "AccessControlEntryRecord":
             found.acls |= acls_of([fields])
         elif name == "UserScramCredentialRecord":
             found.users |= users_of([fields])
+        elif name == "FeatureLevelRecord":
+            found.features[fields["name"]] = fields["featureLevel"]
+        elif name != "PartitionRecord":
+            found.more.append((name, version, fields))
+    found.features = found.features or dict(_FEATURES)
     return found
 
 
@@ -88,7 +103,7 @@ def _read_setting(found: BootstrapContents, fields: dict[str, Any]) -> None:
         found.topics[of].settings[fields["name"]] = fields["value"]
 
 
-def _records(data: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _records(data: bytes, path: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
     batches = scan(data).batches
     end = sum(map(int, batches.size))
     bad = batches.verdict != Verdict.GOOD
@@ -102,7 +117,7 @@ def _records(data: bytes, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for row in range(len(columns)):
         part = decode_framed(METADATA_TOPIC, columns.value(row) or b"", path)
         if part.message is not None and part.fields is not None:
-            yield part.message.name, part.fields
+            yield part.message.name, part.version, part.fields
 
 
 def _setting(kind: int, of: str, name: str, value: str) -> bytes:
@@ -110,17 +125,19 @@ def _setting(kind: int, of: str, name: str, value: str) -> bytes:
 
 
 def encode_kept(contents: BootstrapContents, node_id: int, directory_id: str) -> bytes:
-    """Return the file: the features of a Kafka 4.3, each topic with its settings and partitions, and all else."""
+    """Return the file: features, each topic with its settings and partitions, and all else."""
     values = [
         encode_framed("FeatureLevelRecord", 0, {"name": name, "featureLevel": level})
-        for name, level in _FEATURES.items()
+        for name, level in contents.features.items()
     ]
     for topic in contents.topics.values():
         values.append(encode_framed("TopicRecord", 0, {"name": topic.name, "topicId": topic.topic_id}))
         values += [_setting(TOPIC_RESOURCE, topic.name, *each) for each in sorted(topic.settings.items())]
         for number in range(topic.count):
             here = {"replicas": [node_id], "isr": [node_id], "leader": node_id, "directories": [directory_id]}
-            fields = {"partitionId": number, "topicId": topic.topic_id, "leaderEpoch": 0, "partitionEpoch": 0, **here}
+            epoch = topic.epochs.get(number, 0)
+            fields = {"partitionId": number, "topicId": topic.topic_id, "leaderEpoch": epoch, "partitionEpoch": 0}
+            fields |= here
             values.append(encode_framed("PartitionRecord", _PARTITION_VERSION, fields))
     for (kind, name), settings in sorted(contents.dynamic.items()):
         values += [_setting(kind, name, *each) for each in sorted(settings.items())]
@@ -129,6 +146,7 @@ def encode_kept(contents: BootstrapContents, node_id: int, directory_id: str) ->
         values.append(encode_framed("AccessControlEntryRecord", 0, {"id": acl_id, **named}))
     for (mechanism, name), stored in sorted(contents.users.items()):
         values.append(encode_framed("UserScramCredentialRecord", 0, _user(mechanism, name, stored)))
+    values += [encode_framed(*each) for each in contents.more]
     now_ms = time.time_ns() // 1_000_000
     head, foot = (
         encode_control(ControlKind.SNAPSHOT_HEADER, {}),
@@ -153,6 +171,13 @@ def _user(mechanism: str, name: str, stored: ScramCredential) -> dict[str, Any]:
         "serverKey": stored.server_key,
         "iterations": stored.iterations,
     }
+
+
+def new_id() -> str:
+    """Return a random id; like Kafka's, it does not begin with ``-``, which is a nuisance in a shell."""
+    while (text := format_uuid(uuid.uuid4().bytes)).startswith("-"):
+        pass
+    return text
 
 
 def write_label(storage: Storage, path: str, meta: MetaProperties) -> None:

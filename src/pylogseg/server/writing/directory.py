@@ -34,6 +34,7 @@ from pylogseg.server.writing.bootstrap_checkpoint import (
     BootstrapContents,
     KeptTopic,
     encode_kept,
+    new_id,
     read_kept,
     write_label,
 )
@@ -139,7 +140,7 @@ class DirectoryLogs:
                     f"{self.home} is of node {found.node_id}, not of {node_id}: leave out node_id (--node-id)"
                 )
             return found
-        label = MetaProperties(1, _new_id(), 1 if node_id is None else node_id, _new_id())
+        label = MetaProperties(1, new_id(), 1 if node_id is None else node_id, new_id())
         write_label(self._storage, path, label)
         return label
 
@@ -181,13 +182,21 @@ class DirectoryLogs:
     def note(self, topics: Topics, shown: Mapping[str, Topic]) -> None:
         """Write which topics there are from now on, and all else that is no record."""
         kept = {
-            name: KeptTopic(each.name, format_uuid(each.id), each.count, each.settings) for name, each in shown.items()
+            name: KeptTopic(
+                each.name,
+                format_uuid(each.id),
+                each.count,
+                each.settings,
+                {number: served.leader_epoch for number, served in each.partitions.items()},
+            )
+            for name, each in shown.items()
         }
         dynamic = {of: dict(each) for of, each in topics.catalog.dynamic.items()}
+        features, more = self.contents.features, self.contents.more
         data = encode_kept(
-            BootstrapContents(kept, dynamic, topics.acls.by_id, topics.users),
+            BootstrapContents(kept, dynamic, topics.acls.by_id, topics.users, features, more),
             topics.catalog.node_id,
-            self.label.directory_id or _new_id(),
+            self.label.directory_id or new_id(),
         )
         self._storage.write_whole(os.path.join(self.home, FILE), data)
 
@@ -297,10 +306,3 @@ def _said(topic: str, settings: Mapping[str, str]) -> dict[str, Any]:
     found = config(topic, settings)
     own = {name.replace(".", "_"): value for name, value in settings.items()}
     return {**{name: getattr(found, name) for name in _SAID}, **own}
-
-
-def _new_id() -> str:
-    """Return a random id; like Kafka's, it does not begin with ``-``, which is a nuisance in a shell."""
-    while (text := format_uuid(uuid.uuid4().bytes)).startswith("-"):
-        pass
-    return text

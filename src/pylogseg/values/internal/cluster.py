@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pylogseg.config import LogConfig
-from pylogseg.disk.disk import Disk
+from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.lineage.authority import Known
-from pylogseg.env.filesystem import LocalFiles
+from pylogseg.env.filesystem import FileSystem, LocalFiles
+from pylogseg.env.remote import RemoteFiles
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.files.properties import parse_properties
 from pylogseg.format.names import METADATA_TOPIC, FileKind
@@ -67,8 +68,8 @@ class ClusterMetadata:
     users: list[dict[str, Any]] = field(default_factory=list, repr=False)
 
     @classmethod
-    def read(cls, folder: str) -> ClusterMetadata:
-        """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log after it.
+    def read(cls, of: str | Partition) -> ClusterMetadata:
+        """Read the newest snapshot in ``__cluster_metadata-0``, a folder or a partition, and the log after it.
 
         Raises
         ------
@@ -79,10 +80,10 @@ class ClusterMetadata:
         """
         from pylogseg.values.internal.image import Image  # with numpy: only where there is metadata to read
 
-        image = Image.read(folder)
+        image = Image.read(of)
         unread = [*image.damage, *(f"{count} {what}" for what, count in image.unread(_NEEDED).items())]
         if unread:
-            raise CorruptionError(folder, 0, "; ".join(unread[:3]))
+            raise CorruptionError(of if isinstance(of, str) else of.path, 0, "; ".join(unread[:3]))
         return cls(
             image.topic_ids,
             {key: tuple(fields["replicas"]) for key, fields in image.partitions.items()},
@@ -130,18 +131,19 @@ def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
     found: dict[str, ClusterMetadata] = {}
     notes: list[str] = []
     by_cluster: dict[str, ClusterMetadata] = {}
-    local = [log_dir for log_dir in disk.log_dirs if isinstance(log_dir.files, LocalFiles)]
-    for log_dir in local:
-        folder = os.path.join(log_dir.path, FOLDER)
-        if not any(part.is_live and part.topic == METADATA_TOPIC and part.segments for part in log_dir.partitions):
+    chosen = [log_dir for log_dir in disk.log_dirs if not isinstance(log_dir.files, RemoteFiles)]
+    for log_dir in chosen:
+        logs = [part for part in log_dir.partitions if part.is_live and part.topic == METADATA_TOPIC and part.segments]
+        if not logs:
             continue
+        of = logs[0].path if isinstance(log_dir.files, LocalFiles) else logs[0]  # that of a broker may have gone on
         try:
-            found[log_dir.path] = metadata = ClusterMetadata.read(folder)
-            by_cluster.setdefault(cluster_id_of(log_dir.path) or folder, metadata)
+            found[log_dir.path] = metadata = ClusterMetadata.read(of)
+            by_cluster.setdefault(cluster_id_of(log_dir.path, log_dir.files) or logs[0].path, metadata)
         except (CorruptionError, StorageError) as error:
             notes.append(f"what the metadata of the cluster says of topics: {error}")
-    for log_dir in local:
-        same = by_cluster.get(cluster_id_of(log_dir.path) or "")
+    for log_dir in chosen:
+        same = by_cluster.get(cluster_id_of(log_dir.path, log_dir.files) or "")
         if same is not None:
             found.setdefault(log_dir.path, same)
     return found, notes
@@ -170,10 +172,11 @@ def metadata_beside(log_dir: str) -> str | None:
     return find_metadata(same)
 
 
-def cluster_id_of(log_dir: str) -> str | None:
+def cluster_id_of(log_dir: str, files: FileSystem | None = None) -> str | None:
     """Return the id of the cluster in `meta.properties` of a log directory; None if it is not known."""
-    path = os.path.join(log_dir, FileKind.META_PROPERTIES.value)
+    files = LocalFiles() if files is None else files
+    path = files.join(log_dir, FileKind.META_PROPERTIES.value)
     try:
-        return parse_properties(LocalFiles().read_all(path), path).get("cluster.id")
+        return parse_properties(files.read_all(path), path).get("cluster.id")
     except (CorruptionError, StorageError):  # unknown
         return None

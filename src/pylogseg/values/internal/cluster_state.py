@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylogseg.disk.disk import Disk, as_disk
+from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.reading.seek import end_offset
@@ -178,7 +179,8 @@ class ClusterState:
         if not folders:
             return None
         folder = max(folders, key=lambda partition: end_offset(partition.segments))
-        image = Image.read(folder.path, self._cut_off.ends.get(f"{METADATA_TOPIC}-0"), self._cut_off.until_ms)
+        of = folder.path if isinstance(folder.files, LocalFiles) else folder  # that of a broker may have gone on
+        image = Image.read(of, self._cut_off.ends.get(f"{METADATA_TOPIC}-0"), self._cut_off.until_ms)
         self.notes.add_damage(*image.damage)
         self.notes.add_left_out(*(f"{folder.path}: {what}, were left out ({n})" for what, n in image.unread().items()))
         return image

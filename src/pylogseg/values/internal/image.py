@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.disk.disk import open_dir
+from pylogseg.disk.disk import Disk, Partition, Segment, open_dir
 from pylogseg.errors import CorruptionError
 from pylogseg.format.control import ControlKind
 from pylogseg.format.messages.control import decode_control
@@ -99,13 +99,13 @@ class Image:
         return self._partitions
 
     @classmethod
-    def read(cls, folder: str, end_offset: int | None = None, until_ms: int | None = None) -> Image:
+    def read(cls, of: str | Partition, end_offset: int | None = None, until_ms: int | None = None) -> Image:
         """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log after it.
 
         Parameters
         ----------
-        folder : str
-            In a log directory.
+        of : str or Partition
+            The folder, in a log directory.
         end_offset : int, optional
             The state before this offset: only snapshots and records below it count.
         until_ms : int, optional
@@ -118,24 +118,24 @@ class Image:
         StorageError
             If the folder cannot be read.
         """
-        (partition,) = open_dir(folder).partitions
-        image = cls()
-        for start, _, path in _snapshots(partition, end_offset):
-            if until_ms is None or _is_older(path, until_ms):
-                image._read(path, None, None, None)
+        (partition,) = open_dir(of).partitions if isinstance(of, str) else (of,)
+        image, folder = cls(), partition.path
+        for start, _, snapshot in _snapshots(partition, end_offset):
+            if until_ms is None or _is_older(snapshot, until_ms):
+                image._read(snapshot, None, None, None)
                 image.offset = start
                 break
         first = partition.segments[0].base_offset if partition.segments else image.offset
         if first > image.offset:
             reason = f"the log begins at offset {first}, and the newest snapshot below it ends at {image.offset}"
             raise CorruptionError(folder, 0, f"{reason}: what is between them is missing", first)
-        image._read(folder, image.offset, end_offset, until_ms)
+        image._read(partition, image.offset, end_offset, until_ms)
         return image
 
-    def _read(self, path: str, start: int | None, end: int | None, until_ms: int | None) -> None:
+    def _read(self, of: Segment | Partition, start: int | None, end: int | None, until_ms: int | None) -> None:
         times = None if until_ms is None else (None, until_ms)
-        offsets = None if start is None and end is None else (start, end)
-        reader = read(path, offset=offsets, timestamp=times, control=True, from_log_start=False)
+        offsets, path = None if start is None and end is None else (start, end), of.path
+        reader = read(_alone(of), offset=offsets, timestamp=times, control=True, from_log_start=False)
         for columns, _ in reader.chunks():
             self._is_log = start is not None
             self._apply_columns(columns, path)
@@ -245,20 +245,25 @@ def _nothing(image: Image, fields: _Fields) -> None:
     """Records that change nothing, as NoOpRecord."""
 
 
-def _snapshots(partition: Any, end_offset: int | None) -> list[tuple[int, int, str]]:
-    """Offset, epoch and path of the snapshots up to an offset, the newest first."""
+def _alone(of: Segment | Partition) -> Disk:
+    return Disk((), (of,), is_named=True) if isinstance(of, Partition) else Disk((), (), (of,))
+
+
+def _snapshots(partition: Partition, end_offset: int | None) -> list[tuple[int, int, Segment]]:
+    """Offset, epoch and file of the snapshots up to an offset, the newest first."""
     found = [
-        (name.offset, name.epoch, other.path)
+        (name.offset or 0, name.epoch or 0, Segment(partition.files, other.path, 0, other.size, -1, True))
         for other in partition.others
         if (name := other.name).kind is FileKind.KRAFT_SNAPSHOT and name.is_live
     ]
-    return sorted((row for row in found if end_offset is None or row[0] <= end_offset), reverse=True)
+    below = [row for row in found if end_offset is None or row[0] <= end_offset]
+    return sorted(below, key=lambda row: row[:2], reverse=True)
 
 
-def _is_older(path: str, until_ms: int) -> bool:
+def _is_older(snapshot: Segment, until_ms: int) -> bool:
     """Whether the state of a snapshot is older than a time: its header has the time of the last record in it."""
-    for columns, _ in read(path, control=True, from_log_start=False, limit=1).chunks():
-        head = decode_control(columns.key(0), columns.value(0), path)
+    for columns, _ in read(_alone(snapshot), control=True, from_log_start=False, limit=1).chunks():
+        head = decode_control(columns.key(0), columns.value(0), snapshot.path)
         return bool(head.fields.get("lastContainedLogTimestamp", until_ms) < until_ms)
     return False
 

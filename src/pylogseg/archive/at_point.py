@@ -1,0 +1,114 @@
+"""An archive as it was at a point: the URL that every reader takes, and `open_archive`."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pylogseg.disk.disk import Disk, open_dir
+from pylogseg.disk.tier.at_point import LATEST, point_at, split_point
+from pylogseg.disk.tier.files import POINT_MARK
+from pylogseg.disk.tier.keys import KEYS_OPTION
+from pylogseg.disk.tier.opening import is_tier
+from pylogseg.disk.tier.points import Point
+from pylogseg.errors import RequestError
+from pylogseg.format.moments import ms_of
+
+if TYPE_CHECKING:
+    from pylogseg.disk.tier.keys import Keys
+
+Moment = int | datetime.datetime
+
+
+def archive_url(archive: str | os.PathLike[str]) -> str:
+    """Return the URL that reads an archive as a tier: of a folder, of a URL with the layout before it or without."""
+    text = os.fspath(archive).rstrip("/")
+    if is_tier(text):
+        return text
+    return f"aiven+{text}" if "://" in text else f"aiven+file://{os.path.abspath(text)}"
+
+
+def point_url(archive: str | os.PathLike[str], *, at: Moment | None = None, point: str | None = None) -> str:
+    """Return the URL of an archive at a point.
+
+    Parameters
+    ----------
+    archive : path or URL
+        A folder, or a URL: ``s3://bucket/prefix``, ``aiven+s3://bucket/prefix``. It may name the point itself, as
+        ``aiven+s3://bucket/prefix#20260131T120000000Z-0f3a9c21``.
+    at : int (ms) or datetime, optional
+        The last point up to this time.
+    point : str, optional
+        The id of a point, or a beginning of it that no other has. Without this and a time, the newest.
+
+    Returns
+    -------
+    str
+        ``aiven+...#...``, for `open_dir`, `serve` and all that takes a path or URL.
+
+    Raises
+    ------
+    RequestError
+        If more than one of these says which point.
+    """
+    url, named = split_point(archive_url(archive))
+    wanted = [each for each in (named, point, None if at is None else str(_ms_of(at))) if each is not None]
+    if len(wanted) > 1:
+        raise RequestError(f"{archive}: which point is meant, {' or '.join(wanted)}? Name one of them")
+    found = f"{url}{POINT_MARK}{wanted[0] if wanted else LATEST}"
+    if split_point(found)[1] is None:
+        raise RequestError(f"invalid point {wanted[0]!r}: expected an id such as 20260131T120000000Z-0f3a9c21")
+    return found
+
+
+def _ms_of(at: Moment) -> int:
+    return ms_of(at) if isinstance(at, datetime.datetime) else at
+
+
+def named_point(url: str, storage_options: Mapping[str, Any] | None = None) -> Point:
+    """Read the point that a URL of `point_url` names."""
+    place, wanted = split_point(url)
+    return point_at(place, wanted or LATEST, storage_options)
+
+
+def open_archive(
+    archive: str | os.PathLike[str],
+    *,
+    at: Moment | None = None,
+    point: str | None = None,
+    keys: Keys = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Disk:
+    """List an archive as it was at a point, as a log directory that all readers read.
+
+    Logs begin and end where they did then; topics that were deleted and made again since, or before, are not mixed.
+    Each partition is there, Kafka's own topics and the metadata too, of whichever broker it was.
+
+    Parameters
+    ----------
+    archive, at, point
+        See `point_url`. Without a time and an id, the newest point.
+    keys : path or mapping, optional
+        Private keys of an encrypted archive, as `open_tier` takes them.
+    storage_options : mapping, optional
+        Options of fsspec: credentials, an endpoint.
+
+    Returns
+    -------
+    Disk
+
+    Raises
+    ------
+    RequestError
+        If there is no such point.
+    CorruptionError
+        If the point is damaged.
+    StorageError
+        If the store fails.
+    """
+    options = dict(storage_options or {})
+    if keys is not None:
+        options[KEYS_OPTION] = keys
+    return open_dir(point_url(archive, at=at, point=point), storage_options=options)

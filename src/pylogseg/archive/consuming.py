@@ -1,0 +1,169 @@
+"""What a drill asks a broker, over Kafka's protocol and as its clients do: ends of logs, records, offsets of groups."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from pylogseg.errors import CorruptionError, StorageError, Verdict
+from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.control import ControlKind
+from pylogseg.format.messages.control import control_kinds
+from pylogseg.format.records import RecordColumns, decode, decode_parts
+from pylogseg.server import codes, wire
+
+Isolation = Literal["read_uncommitted", "read_committed"]
+#: Keys of requests, with the versions that Kafka 2.8 and all later ones have.
+_FETCH, _LIST_OFFSETS, _METADATA, _OFFSET_FETCH, _FIND = (1, 12), (2, 7), (3, 9), (9, 7), (10, 3)
+_EARLIEST, _LATEST = -2, -1
+_FETCH_BYTES = 8 << 20
+_WAIT_MS = 500
+_PAUSE_S = 0.2
+#: Errors of a broker that has just started, which end by themselves.
+_SOON = frozenset(
+    (
+        "UNKNOWN_TOPIC_OR_PARTITION",
+        "LEADER_NOT_AVAILABLE",
+        "NOT_LEADER_OR_FOLLOWER",
+        "COORDINATOR_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS",
+        "NOT_COORDINATOR",
+    )
+)
+
+
+class DrillClient:
+    """One connection to a broker that leads all partitions; what it does not answer in time is a StorageError."""
+
+    def __init__(self, address: str, patience_s: float = 60.0) -> None:
+        self.address, self._patience_s, self._correlation = address, patience_s, 0
+        host, _, port = address.rpartition(":")
+        try:
+            self._socket = socket.create_connection((host.strip("[]"), int(port)), patience_s)
+        except OSError as error:
+            raise StorageError(address, "connect", str(error), error.errno) from error
+
+    def __enter__(self) -> DrillClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def _ask(self, of: tuple[int, int], values: dict[str, Any]) -> dict[str, Any]:
+        key, version = of
+        self._correlation += 1
+        try:
+            self._socket.sendall(wire.request(key, version, self._correlation, "pylogseg-drill", values))
+            frame = self._exactly(int.from_bytes(self._exactly(4), "big"))
+        except OSError as error:
+            raise StorageError(self.address, "ask", str(error), error.errno) from error
+        response = wire.response_of(key)
+        try:
+            return wire.decode(response, version, bytes(frame), 5 if response.flexible.has(version) else 4)[0]
+        except wire.MalformedRequest as error:
+            raise StorageError(self.address, "ask", f"its answer is malformed: {error}") from None
+
+    def _exactly(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view, done = memoryview(data), 0
+        while done < size:
+            count = self._socket.recv_into(view[done:])
+            if not count:
+                raise StorageError(self.address, "ask", "it closed the connection")
+            done += count
+        return data
+
+    def _answered(self, of: tuple[int, int], values: dict[str, Any], what: str, *path: Any) -> dict[str, Any]:
+        """Ask until there is no error that ends by itself; return the part of the answer that has its error code."""
+        end = time.monotonic() + self._patience_s
+        while True:
+            found: Any = self._ask(of, values)
+            for step in path:
+                found = found[step]
+            if not found["errorCode"]:
+                return dict(found)
+            error = codes.name_of(found["errorCode"])
+            if error not in _SOON or time.monotonic() > end:
+                raise StorageError(self.address, f"ask for {what}", error)
+            time.sleep(_PAUSE_S)
+
+    def ids(self) -> dict[str, int]:
+        """Return the topics that the broker knows, with their numbers of partitions."""
+        found = self._ask(_METADATA, {"topics": None})["topics"]
+        return {topic["name"]: len(topic["partitions"]) for topic in found}
+
+    def ends(self, topic: str, number: int) -> tuple[int, int, int]:
+        """Return where a log starts, where its high watermark is, and its last stable offset."""
+        asked = ((_EARLIEST, 0), (_LATEST, 0), (_LATEST, 1))
+        start, end, stable = (self._offset(topic, number, *each) for each in asked)
+        return start, end, stable
+
+    def _offset(self, topic: str, number: int, timestamp: int, isolation: int) -> int:
+        row = {"partitionIndex": number, "timestamp": timestamp, "currentLeaderEpoch": -1}
+        values = {"replicaId": -1, "isolationLevel": isolation, "topics": [{"name": topic, "partitions": [row]}]}
+        found = self._answered(_LIST_OFFSETS, values, f"{topic}-{number}", "topics", 0, "partitions", 0)
+        return int(found["offset"])
+
+    def records(self, topic: str, number: int, isolation: Isolation) -> Iterator[RecordColumns]:
+        """Yield all records of a partition that a consumer gets; CorruptionError for a batch that is not whole."""
+        start, end, stable = self.ends(topic, number)
+        is_committed = isolation == "read_committed"
+        position, end, aborting = start, stable if is_committed else end, set[int]()
+        name, until = f"{topic}-{number}", time.monotonic() + self._patience_s
+        while position < end:
+            row = self._fetched(topic, number, position, int(is_committed))
+            data = row["records"] or b""
+            rows = scan(data).batches
+            if (rows.verdict != Verdict.GOOD).any():
+                raise CorruptionError(f"{self.address}: {name}", 0, f"a damaged batch at offset {position}", position)
+            if not len(rows):
+                if time.monotonic() > until:
+                    reason = f"nothing came from offset {position} on, and the log ends at {end}"
+                    raise StorageError(self.address, f"consume {name}", reason)
+                continue
+            kept = _wanted(rows, data, row["abortedTransactions"] or (), aborting) if is_committed else ~rows.is_control
+            for columns, damage in decode_parts(rows[kept], data):
+                if damage:
+                    raise CorruptionError(f"{self.address}: {name}", 0, damage[0].reason, position)
+                yield columns.take((columns.offset >= start) & (columns.offset < end))
+            position, until = int(rows.last_offset[-1]) + 1, time.monotonic() + self._patience_s
+
+    def _fetched(self, topic: str, number: int, position: int, isolation: int) -> dict[str, Any]:
+        row = {"partition": number, "currentLeaderEpoch": -1, "fetchOffset": position, "lastFetchedEpoch": -1,
+               "logStartOffset": -1, "partitionMaxBytes": _FETCH_BYTES}  # fmt: skip
+        values = {"replicaId": -1, "maxWaitMs": _WAIT_MS, "minBytes": 1, "maxBytes": _FETCH_BYTES, "sessionId": 0,
+                  "isolationLevel": isolation, "sessionEpoch": -1, "forgottenTopicsData": [], "rackId": "",
+                  "topics": [{"topic": topic, "partitions": [row]}]}  # fmt: skip
+        return self._answered(_FETCH, values, f"{topic}-{number}", "responses", 0, "partitions", 0)
+
+    def committed(self, group: str) -> dict[tuple[str, int], int]:
+        """Return the offsets of a group, by topic and partition."""
+        self._answered(_FIND, {"key": group, "keyType": 0}, f"the coordinator of {group}")
+        asked = {"groupId": group, "topics": None, "requireStable": False}
+        found = self._answered(_OFFSET_FETCH, asked, f"group {group}")
+        return {
+            (topic["name"], row["partitionIndex"]): row["committedOffset"]
+            for topic in found["topics"]
+            for row in topic["partitions"]
+        }
+
+
+def _wanted(rows: BatchTable, data: bytes, aborted: Any, aborting: set[int]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Return which batches a consumer of committed records takes, as Java's does; `aborting` goes on from before."""
+    waiting = sorted(((each["firstOffset"], each["producerId"]) for each in aborted), reverse=True)
+    kept = ~rows.is_control
+    for at in np.flatnonzero(rows.is_transactional | rows.is_control).tolist():
+        while waiting and waiting[-1][0] <= rows.last_offset[at]:
+            aborting.add(waiting.pop()[1])
+        producer = int(rows.producer_id[at])
+        if not rows.is_control[at]:
+            kept[at] = producer not in aborting
+        elif producer in aborting:
+            columns, _ = decode(rows[at : at + 1], data)
+            if (control_kinds(columns) == ControlKind.ABORT).any():
+                aborting.discard(producer)
+    return kept

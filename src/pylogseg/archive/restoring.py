@@ -1,0 +1,90 @@
+"""`restore_point`: partitions as they were at a point, in a log directory, or as a new cluster of one broker."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pylogseg.archive.at_point import Moment, point_url
+from pylogseg.archive.one_broker import check_new, found_cluster
+from pylogseg.disk.disk import open_dir
+from pylogseg.disk.tier.at_point import PointFiles
+from pylogseg.errors import RequestError
+from pylogseg.offline.restoring.command import checked_target, restore
+from pylogseg.offline.result import PartitionResult, Result
+
+_NO_SETTINGS: Mapping[str, str] = {}
+
+
+def restore_point(
+    archive: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    at: Moment | None = None,
+    point: str | None = None,
+    node_id: int | None = None,
+    settings: Mapping[str, str] = _NO_SETTINGS,
+    storage_options: Mapping[str, Any] | None = None,
+    **how: Any,
+) -> Result:
+    """Restore partitions as they were at a point of an archive, for a broker that opens them without a recovery.
+
+    Into a log directory that a cluster has, as `restore` does: of the same cluster they come byte for byte, of another
+    one with other producers and leader epochs. With `node_id`, an empty folder becomes the log directory of a new
+    cluster with this one broker, which has the topics with their ids and settings, and groups, transactions, ACLs,
+    users, quotas and the id of the cluster as they were: nothing has to be made before.
+
+    Parameters
+    ----------
+    archive, at, point
+        See `open_archive`. Without a time and an id, the newest point.
+    target : path
+        The log directory.
+    node_id : int, optional
+        The number of the broker whose folder this becomes.
+    settings : mapping, optional
+        With `node_id`: settings that all topics get instead of their own.
+    storage_options : mapping, optional
+        Options of fsspec, and ``tier_keys``.
+    **how
+        As of `pylogseg.offline.restore`: ``topic``, ``partition``, ``overwrite``, ``dry_run``, ``jobs`` and others.
+
+    Returns
+    -------
+    Result
+        As of `pylogseg.offline.restore`.
+
+    Raises
+    ------
+    RequestError
+        If there is no such point, or, with `node_id`, the folder is not empty.
+    IncompleteError
+        If records of the point are known to be missing, unless ``force`` is set.
+    StorageError
+        If the store or the disk fails, or a broker has the lock.
+    """
+    url = point_url(archive, at=at, point=point)
+    disk = open_dir(url, storage_options=storage_options)
+    files = disk.log_dirs[0].files if disk.log_dirs else None
+    if not isinstance(files, PointFiles):
+        raise RequestError(f"{url}: there is nothing at this point")
+    if settings and node_id is None:
+        raise RequestError("settings are those of a new cluster: give node_id too")
+    into = os.fspath(target)
+    if node_id is not None:
+        into = checked_target(target)
+        check_new(into, node_id)
+    result = restore(files.url, into, storage_options=storage_options, **how)
+    if node_id is None or result.dry_run:
+        return result
+    done = {each.name for each in result if each.state in ("done", "unchanged")}
+    notes, lacking = found_cluster(disk, files.point, into, node_id, done, settings)
+    result.notes = [*disk.notes, *notes]  # those of `restore` say that no cluster is known here
+    result.node_id, result.is_closed_clean = node_id, True
+    for name in sorted(set(lacking)):
+        missing = next((each for each in result if each.name == name), None) or PartitionResult(name, "")
+        if missing not in result.partitions:
+            result.partitions.append(missing)
+            missing.skip("the archive does not have it at this point: it begins empty", not_done=True)
+    return result

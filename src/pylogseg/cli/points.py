@@ -1,0 +1,55 @@
+"""Options of commands that read an archive at a point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from pylogseg.cli.common import F, decorated, parse_moment
+
+#: In a context's meta: which point is read.
+_WANTED = "pylogseg.archive.point"
+
+
+def _noted(name: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    def note(ctx: click.Context, _: click.Parameter, text: str | None) -> None:
+        if text is not None:
+            ctx.meta.setdefault(_WANTED, {})[name] = text
+
+    return note
+
+
+def point_options(function: F) -> F:
+    """Add ``--at`` and ``--point``; `at_point` is the callback of the argument that names the archive."""
+    given: dict[str, Any] = {"is_eager": True, "expose_value": False}
+    at = click.option(
+        "--at", metavar="TIME", callback=_noted("at"), help="Of an archive: the last point up to TIME.", **given
+    )
+    point = click.option(
+        "--point",
+        metavar="ID",
+        callback=_noted("point"),
+        help="Of an archive: the point with this id, or a beginning of it.",
+        **given,
+    )
+    return decorated(function, [at, point])
+
+
+def is_point_asked(ctx: click.Context) -> bool:
+    """Check whether one of the options was given."""
+    return _WANTED in ctx.meta
+
+
+def at_point(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+    """Return an archive, or each of several, as the URL of the point that was asked for; else what was given."""
+    if not is_point_asked(ctx):
+        return value
+    if isinstance(value, tuple):
+        return tuple(at_point(ctx, param, each) for each in value)
+    from pylogseg.archive.at_point import point_url  # all that reads tiers: only where there is one
+
+    wanted = ctx.meta[_WANTED]
+    at = parse_moment(wanted["at"], rounds_down=True) if "at" in wanted else None
+    return point_url(value, at=at, point=wanted.get("point"))

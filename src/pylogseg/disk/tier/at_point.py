@@ -1,0 +1,245 @@
+"""A tier as it was at a point of an archive, which says of which uploads each log is made, and from where to where.
+
+Its URL is that of the archive with ``#`` behind it, and the id of the point or a beginning of it, a time, of which the
+last point before counts, or ``latest``: ``aiven+s3://bucket/prefix#20260131T120000000Z-0f3a9c21``.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pylogseg.disk.tier.files import INSIDE, POINT_MARK, TierFile, TierFiles, files_of, opened_once
+from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
+from pylogseg.disk.tier.layouts import find_aiven
+from pylogseg.disk.tier.manifest import UploadedSegment
+from pylogseg.disk.tier.points import (
+    SUFFIXES,
+    ArchivedFile,
+    ArchivedPartition,
+    ArchivedSegment,
+    Point,
+    find_point,
+    read_point,
+)
+from pylogseg.disk.tier.slices import TieredLog, TierSegment
+from pylogseg.disk.tier.tier import Tier
+from pylogseg.disk.tier.uploads import AivenUpload, BrokenUpload, Objects, Shared, Stored, Upload, unreadable
+from pylogseg.env.filesystem import Entry, FileView
+from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs, encode_offset_checkpoint
+from pylogseg.format.files.properties import MetaProperties, encode_meta_properties
+from pylogseg.format.moments import iso_text, ms_of
+from pylogseg.format.names import FileKind, parse_file_name, partition_folder_name, segment_file_name
+
+LATEST = "latest"
+_LAYOUT = "aiven+"
+_ID = re.compile(r"[0-9]{8}(T([0-9]{0,9}|[0-9]{9}Z(-[0-9a-f]{0,8})?))?")
+_MS = re.compile(r"[0-9]{11,}")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9]{2}:[0-9]{2})")
+
+
+def split_point(url: str) -> tuple[str, str | None]:
+    """Return the URL of an archive, and what says which point of it; None if nothing does."""
+    place, mark, wanted = url.rpartition(POINT_MARK)
+    forms = (_ID, _MS, _TIME)
+    is_point = bool(mark) and (wanted == LATEST or any(form.fullmatch(wanted) for form in forms))
+    return (place, wanted) if is_point else (url, None)
+
+
+def point_at(url: str, wanted: str, storage_options: Mapping[str, Any] | None = None) -> Point:
+    """Read a point of an archive; RequestError if there is none, CorruptionError if it is damaged."""
+    point, at_ms = (None if wanted == LATEST else wanted), None
+    if _MS.fullmatch(wanted):
+        point, at_ms = None, int(wanted)
+    elif _TIME.fullmatch(wanted):
+        point, at_ms = None, _ms_of(wanted)
+    name = find_point(url, point=point, at_ms=at_ms, storage_options=storage_options)
+    return read_point(url, name, storage_options)
+
+
+def _ms_of(text: str) -> int:
+    try:  # Python 3.10 does not accept Z
+        return ms_of(datetime.datetime.fromisoformat(re.sub("Z$", "+00:00", text)))
+    except ValueError:
+        raise RequestError(f"invalid time {text!r} of a point: expected 2026-01-31T12:00:00Z") from None
+
+
+def opened_at_point(
+    text: str, storage_options: Mapping[str, Any] | None = None, *, memory_map: bool = False, is_kept: bool = False
+) -> PointFiles | None:
+    """Return the file system of the URL of a point; None of another URL.
+
+    With `is_kept`, it is that of before if the same point was opened: for paths in it, which tasks open one by one.
+    """
+    url, wanted = split_point(text)
+    if wanted is None:
+        return None
+
+    def make() -> PointFiles:
+        return point_files(url, point_at(url, wanted, storage_options), storage_options, memory_map=memory_map)
+
+    if not is_kept or not _ID.fullmatch(wanted):
+        return make()
+    return opened_once(url, f"{POINT_MARK}{wanted}", storage_options, make, lambda files: True, memory_map=memory_map)
+
+
+def point_files(
+    url: str, point: Point, storage_options: Mapping[str, Any] | None = None, *, memory_map: bool = False
+) -> PointFiles:
+    """Return the file system of an archive at a point: a log directory with all partitions of that moment.
+
+    Objects are listed; manifests are read of those that the point needs.
+    """
+    options = dict(storage_options or {})
+    keys = KeyRing(options.pop(KEYS_OPTION, None))
+    objects = Objects(url.removeprefix(_LAYOUT), options, memory_map=memory_map)
+    shared = Shared(objects, keys)
+    there = {_key(objects, stored): stored for stored in objects.find()}
+    wanted = point.objects
+    found = find_aiven(shared, [stored for key, stored in there.items() if key in wanted and _is_of_segment(key)])
+    uploads = {_key(objects, _log_of(upload, objects)): upload for upload in found.uploads}
+    logs = [_log(partition, uploads, objects) for partition in point.partitions]
+    return PointFiles(f"{url}{POINT_MARK}{point.id}", Tier(url, objects, found, logs), point, objects, there)
+
+
+def _key(objects: Objects, stored: Stored) -> str:
+    return stored.path[len(objects.root) :].lstrip("/")
+
+
+def _is_of_segment(key: str) -> bool:
+    return key.endswith(SUFFIXES)
+
+
+def _log_of(upload: Upload, objects: Objects) -> Stored:
+    """Return the object of an upload's segment, whether it is there or not."""
+    if isinstance(upload, AivenUpload):
+        return upload.log
+    return Stored(f"{objects.root}{upload.name[len(objects.name(objects.root)) :]}", -1, -1)
+
+
+def _log(partition: ArchivedPartition, uploads: Mapping[str, Upload], objects: Objects) -> TieredLog:
+    """Return the log of a partition, as the point says it."""
+    segments = []
+    for archived in partition.segments:
+        key = partition.stem(archived) + SUFFIXES[0]
+        upload = _checked(partition, archived, uploads.get(key), objects.name(f"{objects.root}/{key}"))
+        segments.append(TierSegment(upload, archived.base_offset, archived.end_offset))
+    return TieredLog(partition.topic, partition.partition, partition.topic_id, segments, [], [], [])
+
+
+def _checked(partition: ArchivedPartition, archived: ArchivedSegment, upload: Upload | None, name: str) -> Upload:
+    """Return the upload of a segment; one that cannot be read if it is not there, or not that of the point."""
+    known = UploadedSegment(
+        partition.topic,
+        partition.partition,
+        partition.topic_id,
+        archived.segment_id,
+        archived.base_offset,
+        archived.end_offset - 1,
+    )
+    if upload is None:
+        error = unreadable(name.removesuffix(SUFFIXES[0]) + SUFFIXES[2], "read", "the object is not there")
+        return BrokenUpload(known, archived.size, -1, name, error)
+    said = upload.segment
+    is_other = (said.start_offset, said.end_offset) != (known.start_offset, known.end_offset)
+    if isinstance(upload, AivenUpload) and is_other:
+        reason = (
+            f"it is the manifest of offsets {said.start_offset} to {said.end_offset}, and the point has "
+            f"{known.start_offset} to {known.end_offset} there"
+        )
+        return BrokenUpload(known, archived.size, -1, name, CorruptionError(upload.manifest_name, 0, reason))
+    return upload
+
+
+class _Archived:
+    """A file of a partition's folder that is an object of its own."""
+
+    def __init__(self, objects: Objects, stored: Stored | None, name: str) -> None:
+        self._objects, self._stored, self._name = objects, stored, name
+
+    def open(self) -> FileView:
+        """Open it; StorageError if it is not there."""
+        if self._stored is None:
+            raise unreadable(self._name, "read", "the object is not there")
+        return self._objects.open(self._stored)
+
+    def read_small(self, kind: FileKind) -> bytes:
+        """Return its bytes."""
+        with self.open() as view:
+            return bytes(view.read(0, view.size))
+
+
+class PointFiles(TierFiles):
+    """The file system of an archive at a point; `logs` end where the point says, and a log directory is around them."""
+
+    is_exact = True
+
+    def __init__(self, url: str, tier: Tier, point: Point, objects: Objects, there: Mapping[str, Stored]) -> None:
+        super().__init__(url, tier)
+        self.point = point
+        self.notes += [f"{url}: {note}" for note in _notes(point)]
+        self._folders[url] = dict(_beside(point))
+        for partition in point.partitions:
+            name = partition_folder_name(partition.topic, partition.partition)
+            log = self.logs.get(name)
+            if log is not None and log.topic_id == partition.topic_id:
+                files = dict(files_of(log)) | dict(_more_files(partition, objects, there))
+                self._folders[f"{url}{INSIDE}{name}"] = dict(sorted(files.items()))
+
+
+def _notes(point: Point) -> Iterable[str]:
+    """Yield what readers should know of a point that has not all."""
+    yield from point.notes
+    for partition in point.partitions:
+        if partition.fault:
+            yield f"{partition.name}: {partition.fault}"
+    if point.not_seen:
+        such = ", ".join(f"{each.topic}-{each.partition}" for each in point.not_seen[:5])
+        yield f"{len(point.not_seen):,} partitions of the cluster were on none of the archived disks, such as {such}"
+
+
+def _beside(point: Point) -> Iterator[tuple[str, TierFile]]:
+    """Yield what a log directory has beside its partitions: whose it is, and the offsets of its logs."""
+    if point.cluster_id:
+        data = encode_meta_properties(MetaProperties(0, point.cluster_id), iso_text(point.time_ms))
+        yield _small(FileKind.META_PROPERTIES, data)
+    ends = {(each.topic, each.partition): each.end_offset for each in point.partitions}
+    starts = {(each.topic, each.partition): each.start_offset for each in point.partitions if each.start_offset}
+    for kind, offsets in (
+        (FileKind.RECOVERY_POINTS, ends),
+        (FileKind.HIGH_WATERMARKS, ends),
+        (FileKind.LOG_STARTS, starts),
+    ):
+        yield _small(kind, encode_offset_checkpoint(offsets))
+
+
+def _small(kind: FileKind, data: bytes, name: str = "") -> tuple[str, TierFile]:
+    name = name or kind.value
+    return name, TierFile(Entry(name, False, len(data), -1), kind, None, data)
+
+
+def _more_files(
+    partition: ArchivedPartition, objects: Objects, there: Mapping[str, Stored]
+) -> Iterator[tuple[str, TierFile]]:
+    """Yield what a partition's folder has beside the segments of the archive: also those without a record."""
+    epochs = [EpochEntry(*entry) for entry in partition.epochs]
+    yield _small(FileKind.LEADER_EPOCHS, encode_leader_epochs(epochs))
+    start, segments = partition.start_offset, partition.segments
+    is_behind = not segments or segments[0].base_offset > start  # its first records were all cleaned away
+    bases = {base for base, is_empty in ((start, is_behind), (partition.end_offset, not segments)) if is_empty}
+    for base in bases:
+        for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
+            yield _small(kind, b"", segment_file_name(base, kind))
+    for name, archived in partition.files.items():
+        yield name, _archived(partition, name, archived, objects, there)
+
+
+def _archived(
+    partition: ArchivedPartition, name: str, archived: ArchivedFile, objects: Objects, there: Mapping[str, Stored]
+) -> TierFile:
+    key = partition.file_key(name)
+    source: Any = _Archived(objects, there.get(key), objects.name(f"{objects.root}/{key}"))
+    return TierFile(Entry(name, False, archived.size, -1), parse_file_name(name).kind, source)

@@ -1,0 +1,149 @@
+"""An archive opened and restored at each of its points: the records, groups and settings of that moment."""
+
+from __future__ import annotations
+
+import datetime
+import pickle
+from pathlib import Path
+
+import pytest
+from archive.histories import SETTINGS, History, rows_of
+from helpers.tiers import Key
+
+import pylogseg
+from pylogseg.archive import open_archive, point_url, restore_point
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.files.checkpoint import parse_offset_checkpoint
+from pylogseg.offline import restore
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    found = History(tmp_path_factory.mktemp("history"))
+    found.run()
+    return found
+
+
+def test_reads(history: History) -> None:
+    """Through the URL and by the function; what was written later, cleaned or deleted since does not count."""
+    assert len({len(rows["orders-0", "read_committed"]) for rows in history.rows.values()}) > 2
+    for point in history.archiver.points:
+        disk = open_archive(history.url, point=point.id)
+        assert disk.notes == ()
+        assert rows_of(disk) == history.rows[point.id]
+        assert rows_of(f"{history.url}#{point.id}") == history.rows[point.id]
+        assert rows_of(pickle.loads(pickle.dumps(disk))) == history.rows[point.id]
+
+
+def test_which_point(history: History) -> None:
+    first, second, *_, last = history.archiver.points
+    for wanted, asked in (
+        (last, point_url(history.archiver.root)),
+        (last, f"{history.url}#latest"),
+        (first, point_url(history.url, at=second.time_ms - 1)),
+        (
+            second,
+            point_url(history.url, at=datetime.datetime.fromtimestamp(second.time_ms / 1000, datetime.timezone.utc)),
+        ),
+        (second, f"{history.url}#2026-05-28T21:26:40Z"),
+        (second, point_url(history.url, point=second.id[:13])),
+    ):
+        found = pylogseg.open_dir(asked).log_dirs[0].path
+        assert found == f"{history.url}#{wanted.id}"
+    with pytest.raises(RequestError, match="which point is meant"):
+        point_url(f"{history.url}#{first.id}", point=second.id)
+    with pytest.raises(RequestError, match=r"no point is as old as 2026-05-28T20:26:39\.999Z"):
+        open_archive(history.url, at=first.time_ms - 1)
+    with pytest.raises(RequestError, match="expected an id"):
+        open_archive(history.url, point="yesterday")
+
+
+def test_restores(history: History, tmp_path: Path) -> None:
+    """As a cluster of one broker, which finds nothing to recover; and again, which finds nothing to do."""
+    for number, point in enumerate(history.archiver.points):
+        target = tmp_path / str(number)
+        target.mkdir()
+        result = restore_point(history.url, target, point=point.id, node_id=4)
+        assert (result.exit_code, result.is_closed_clean) == (0, True)
+        assert rows_of(target) == history.rows[point.id]
+        wanted = {(each.topic, each.partition): each.end_offset for each in point.partitions}
+        for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+            assert parse_offset_checkpoint((target / name).read_bytes()) == wanted
+        again = restore(f"{history.url}#{point.id}", target)
+        assert {each.state for each in again} == {"unchanged"}
+        with pylogseg.Broker(target) as broker:
+            assert broker.catalog.notes == []
+            assert (broker.catalog.node_id, broker.catalog.cluster_id) == (4, point.cluster_id)
+            assert broker.committed("g") == history.offsets[point.id]
+            for name, settings in SETTINGS.items():
+                assert broker.catalog.topics[name].settings == settings
+            for each in point.partitions:
+                served = broker.catalog.find(broker.catalog.topics[each.topic], each.partition)
+                assert (served.log().log_start_offset, served.log().high_watermark) == (
+                    each.start_offset,
+                    each.end_offset,
+                )
+                assert served.log().report.actions == []
+                assert served.log().last_stable_offset == each.last_stable_offset
+            broker.produce("orders", b"it goes on", partition=0)
+
+
+def test_some_topics_into_a_cluster(history: History, tmp_path: Path) -> None:
+    """Into the log directory of another cluster, which has its own id of the topic: producers are others."""
+    with pylogseg.Broker(tmp_path / "other") as broker:
+        broker.create_topic("orders", 2)
+    point = history.archiver.points[1]
+    result = restore(f"{history.url}#{point.id}", tmp_path / "other", topic="orders", overwrite=True)
+    assert (result.exit_code, [each.name for each in result]) == (0, ["orders-0", "orders-1"])
+    assert "it is another cluster" in result.clients[0]
+    with pylogseg.Broker(tmp_path / "other") as broker:
+        found = [record.value for record in broker.records("orders", 0)]
+    assert found == [record.value for record in history.rows[point.id]["orders-0", "read_uncommitted"]]
+
+
+def test_what_is_missing_of_a_new_cluster(history: History, tmp_path: Path) -> None:
+    """A topic of which not all partitions are restored begins empty there, and this is said."""
+    result = restore_point(history.url, tmp_path, topic="orders", partition=1, node_id=1)
+    assert result.exit_code == 1
+    assert [(each.name, each.state) for each in result] == [("orders-1", "done"), ("orders-0", "skipped")]
+    with pytest.raises(RequestError, match="it is not empty"):
+        restore_point(history.url, tmp_path, node_id=1)
+    with pytest.raises(RequestError, match="give node_id"):
+        restore_point(history.url, tmp_path, settings={"retention.ms": "-1"})
+
+
+def test_serves(history: History) -> None:
+    for point in history.archiver.points[:2]:
+        with pylogseg.serve(f"{history.url}#{point.id}", group_offsets=True) as server:
+            for each in point.partitions:
+                log = server.catalog.find(server.catalog.topics[each.topic], each.partition).log()
+                assert (log.log_start_offset, log.high_watermark) == (each.start_offset, each.end_offset)
+            assert server.catalog.cluster_id == point.cluster_id
+
+
+def test_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    history = History(tmp_path, is_compressed=True, key=Key.make("k", tmp_path / "keys"))
+    history.write()
+    point = history.point()
+    assert rows_of(open_archive(history.url, keys=tmp_path / "keys")) == history.rows[point.id]
+    monkeypatch.setenv("PYLOGSEG_TIER_KEYS", str(tmp_path / "keys"))
+    (tmp_path / "new").mkdir()
+    assert restore_point(history.url, tmp_path / "new", node_id=1).exit_code == 0
+    assert rows_of(tmp_path / "new") == history.rows[point.id]
+
+
+@pytest.mark.parametrize("suffix", [".log", ".rsm-manifest"])
+def test_an_object_is_gone(tmp_path: Path, suffix: str) -> None:
+    """What cannot be read is an error that names it, and never less records."""
+    history = History(tmp_path)
+    history.write()
+    point = history.point()
+    (gone,) = [each for each in point.partitions if each.name == "orders-1"]
+    path = history.archiver.root / (gone.stem(gone.segments[0]) + suffix)
+    path.unlink()
+    with pytest.raises(StorageError, match=path.name):
+        rows_of(open_archive(history.url))
+    (tmp_path / "new").mkdir()
+    with pytest.raises(StorageError, match=path.name):
+        restore_point(history.url, tmp_path / "new", node_id=1)
+    assert list((tmp_path / "new").iterdir()) == []
