@@ -56,7 +56,6 @@ BLOCK_DTYPE = np.dtype([("position", "i8"), ("size", "i4"), ("room", "i4")])
 ARENA_BYTES = 128 << 20
 
 _ARENA = 1 << SOURCE_SHIFT
-_V2_HEADER_BYTES = 61
 _KEY_AT = {0: 18, 1: 26}
 #: What a batch of Kafka's usual 16 KiB fits in.
 _FIRST_ROOM_BYTES = 20 << 10

@@ -116,6 +116,9 @@ BATCH_HEADER = Structure(
     (57, "i32", "count"),
 )
 
+#: Bytes of a batch of magic 2 before its records.
+BATCH_HEADER_BYTES = BATCH_HEADER.size
+
 OFFSET_INDEX_ENTRY = Structure(
     "Offset index entry",
     (0, "i32", "relative_offset"),

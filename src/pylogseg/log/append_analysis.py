@@ -8,12 +8,12 @@ from typing import NamedTuple
 from pylogseg._native import _append
 from pylogseg._native._append import Batch
 from pylogseg.errors import CorruptionError, InvalidRecordError, OffsetsOutOfOrderError, RequestError, TooLargeError
+from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.log.producer_state import Origin
 
 _OVERHEAD_BYTES = 12
 _PREFIX_BYTES = 17
 _SMALLEST_BYTES = 14
-_V2_HEADER_BYTES = 61
 _HIGHEST_CODEC = 4
 #: The log's end comes after it.
 HIGHEST_OFFSET = 2**63 - 2
@@ -97,11 +97,11 @@ def analyze(
 
 def header_of(view: memoryview, position: int, size: int, size_limit: int | None, where: str) -> tuple[Batch, bool]:
     """Return the header of a whole batch, and whether its CRC matches; refuse one too short or over the limit."""
-    if view[position + 16] == 2 and size < _V2_HEADER_BYTES:
+    if view[position + 16] == 2 and size < BATCH_HEADER_BYTES:
         if size < 27:  # the field that the last offset comes from is not there
-            raise RequestError(f"{where}: the batch at {position} has {size} bytes, its header {_V2_HEADER_BYTES}")
+            raise RequestError(f"{where}: the batch at {position} has {size} bytes, its header {BATCH_HEADER_BYTES}")
         _check_size(size, size_limit, where)
-        raise CorruptionError(where, position, f"a batch of {size} bytes, its header has {_V2_HEADER_BYTES}")
+        raise CorruptionError(where, position, f"a batch of {size} bytes, its header has {BATCH_HEADER_BYTES}")
     return _append.read_batch(view, position, size)
 
 

@@ -11,9 +11,9 @@ import cramjam
 from pylogseg._native import _encoder
 from pylogseg.format.codec_error import CodecError
 from pylogseg.format.codecs import LZ4, SNAPPY, decompress
+from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.format.xerial import HEADER as XERIAL_HEADER
 
-_V2_HEADER_BYTES = 61
 # Magic number, independent blocks of at most 64 KiB and nothing else, header checksum.
 _LZ4_HEADER = b"\x04\x22\x4d\x18\x60\x40\x82"
 _LZ4_BLOCK_BYTES = 64 << 10
@@ -22,7 +22,7 @@ _XERIAL_BLOCK_BYTES = 32 << 10
 
 def body_of(batch: memoryview, codec: int, limit: int) -> bytes | memoryview | None:
     """Return the records of a batch of magic 2; None if they cannot be decompressed, or exceed the limit."""
-    payload = batch[_V2_HEADER_BYTES:]
+    payload = batch[BATCH_HEADER_BYTES:]
     try:
         if codec == LZ4 and (quick := _one_lz4_block(payload)) is not None:
             return quick

@@ -15,9 +15,9 @@ from pylogseg._native._append import Batch, Rules
 from pylogseg.errors import CorruptionError, InvalidRecordError, PylogsegError, RequestError
 from pylogseg.format.batches import scan
 from pylogseg.format.codec_error import RAISE_IT, CodecError
+from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode
 
-_V2_HEADER_BYTES = 61
 _KEY_AT = (18, 26)
 _ZSTD = 4
 _SHOWN_ERRORS = 3
@@ -137,7 +137,7 @@ def _remedied(error: CodecError) -> str:
 def _body(whole: memoryview, batch: Batch, limit: int) -> bytes:
     from pylogseg.format.codecs import decompress  # codecs are loaded when they are needed
 
-    return decompress(batch.codec, whole[_V2_HEADER_BYTES:], magic=2, limit=limit)
+    return decompress(batch.codec, whole[BATCH_HEADER_BYTES:], magic=2, limit=limit)
 
 
 def _partial(whole: memoryview, batch: Batch, where: str, limit: int) -> CheckedFields:

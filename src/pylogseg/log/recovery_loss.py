@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pylogseg.env.filesystem import Readable
+from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import walk
-
-_V2_HEADER_BYTES = 61
 
 
 class Loss(NamedTuple):
@@ -44,8 +43,8 @@ def of_tail(file: Readable, position: int, first_offset: int, *, is_last: bool) 
 
 def _of_header(file: Readable, position: int, first_offset: int) -> int | None:
     """Return the offset after the batch at a position, if its header is whole and follows the batch before."""
-    head = bytes(file.read(position, _V2_HEADER_BYTES))
-    if len(head) < _V2_HEADER_BYTES or head[16] != 2:
+    head = bytes(file.read(position, BATCH_HEADER_BYTES))
+    if len(head) < BATCH_HEADER_BYTES or head[16] != 2:
         return None
     delta = int.from_bytes(head[23:27], "big", signed=True)
     return first_offset + delta + 1 if int.from_bytes(head[:8], "big") == first_offset and delta >= 0 else None

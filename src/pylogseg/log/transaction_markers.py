@@ -10,10 +10,10 @@ from pylogseg._native._append import Batch
 from pylogseg.errors import CorruptionError, InvalidRecordError, RequestError
 from pylogseg.format.batches import scan
 from pylogseg.format.buffers import byte_view
+from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.format.records import decode
 
 _OVERHEAD_BYTES = 12
-_V2_HEADER_BYTES = 61
 
 
 class Marker(NamedTuple):
@@ -73,12 +73,12 @@ def _first_alone(view: memoryview, batch: Batch) -> bytes:
     if batch.count < 2:
         return bytes(view)
     try:
-        length, at = _codec.decode_varint(view, _V2_HEADER_BYTES)
+        length, at = _codec.decode_varint(view, BATCH_HEADER_BYTES)
     except CorruptionError:
         return bytes(view)
     end = min(at + max(length, 0), len(view))
     size = (end - _OVERHEAD_BYTES).to_bytes(4, "big")
-    return bytes(view[:8]) + size + bytes(view[12:57]) + (1).to_bytes(4, "big") + bytes(view[_V2_HEADER_BYTES:end])
+    return bytes(view[:8]) + size + bytes(view[12:57]) + (1).to_bytes(4, "big") + bytes(view[BATCH_HEADER_BYTES:end])
 
 
 def _decompresses(view: memoryview, codec: int) -> bool:
@@ -86,7 +86,7 @@ def _decompresses(view: memoryview, codec: int) -> bool:
     from pylogseg.format.codecs import decompress  # codecs are loaded when they are needed
 
     try:
-        decompress(codec, view[_V2_HEADER_BYTES:])
+        decompress(codec, view[BATCH_HEADER_BYTES:])
     except CodecError:
         return False
     return True

@@ -19,13 +19,13 @@ from pylogseg.disk.disk import Segment, uploaded_end
 from pylogseg.env.filesystem import Readable
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
+from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.walker.base_offsets import Span, is_too_high
 from pylogseg.walker.batch_search import BatchSearch
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.unreadable import Patched
 
 _NONE = 2**63
-_HEADER_BYTES = 61
 #: The batch after one, and the base offset behind it; None for what is not known.
 _Following = tuple[Span | None, int | None]
 
@@ -115,13 +115,13 @@ class Order:
         if position >= view.size:
             return None, None
         try:
-            head = bytes(view.read(position, _HEADER_BYTES))
+            head = bytes(view.read(position, BATCH_HEADER_BYTES))
             is_next = len(head) >= 17 and head[16] == 2 and any(head[8:12])
             if not (is_next and expected <= int.from_bytes(head[:8], "big", signed=True) <= last):
                 found = BatchSearch(view, position, view.size).next(position, expected)
                 if found is None:
                     return None, None
-                position, head = found, bytes(view.read(found, _HEADER_BYTES))
+                position, head = found, bytes(view.read(found, BATCH_HEADER_BYTES))
             behind = position + 12 + int.from_bytes(head[8:12], "big", signed=True)
             after = self._limit if behind >= view.size else _NONE
             if position < behind <= view.size - 17:

@@ -14,9 +14,9 @@ from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
 from pylogseg.format.files.index import OffsetIndex
+from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.format.names import FileKind
 
-_HEADER_BYTES = 61
 #: Of an append that is looked through: a follower writes a megabyte at once, and larger requests have larger batches.
 _MOST_BATCHES = 1 << 14
 
@@ -66,13 +66,13 @@ def _head_at(view: FileView, position: int) -> _Head | None:
     """Return what the header of the batch at a position says; None if no batch can begin there."""
     if not 0 <= position < view.size:
         return None
-    head = bytes(view.read(position, _HEADER_BYTES))
+    head = bytes(view.read(position, BATCH_HEADER_BYTES))
     size = 12 + int.from_bytes(head[8:12], "big", signed=True)
     if len(head) < 17 or head[16] > 2 or size < 26:
         return None
     offset = int.from_bytes(head[:8], "big", signed=True)
     if head[16] < 2:
         return _Head(offset, offset, size)
-    if len(head) < _HEADER_BYTES:
+    if len(head) < BATCH_HEADER_BYTES:
         return None
     return _Head(offset, offset + int.from_bytes(head[23:27], "big", signed=True), size)

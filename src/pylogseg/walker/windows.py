@@ -18,6 +18,7 @@ from pylogseg.env.filesystem import Readable, read_into
 from pylogseg.errors import Ending, StorageError, Verdict
 from pylogseg.format.batches import BatchTable, Scan, scan
 from pylogseg.format.foreign_formats import LOOK_BYTES, packed_as
+from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.walker.batch_search import BUDGET_FACTOR, BatchSearch, is_zero
 from pylogseg.walker.gaps import Gap, GapKind, kind_of
 from pylogseg.walker.unreadable import Patched
@@ -33,12 +34,11 @@ COMPRESSED_WINDOW_BYTES = 3 << 19
 COPIED_WINDOW_BYTES = 4 << 20
 #: First window: the caller may need only a few records.
 MEDIUM_WINDOW_BYTES = 2 << 20
-_V2_HEADER_BYTES = 61
 #: A batch header with a higher offset than this is implausible, unless the offsets before it are close.
 _PLAUSIBLE_OFFSET = 2**48
 _CRC_BAD = np.uint8(Verdict.CRC_BAD)
 #: Bytes of the smallest batch of each magic.
-_SMALLEST = (26, 34, _V2_HEADER_BYTES)
+_SMALLEST = (26, 34, BATCH_HEADER_BYTES)
 
 
 class Window(NamedTuple):
@@ -182,7 +182,7 @@ def _has_changed(view: Readable, position: int, buffer: Any, file_position: int)
     """
     seen = memoryview(buffer)[position - file_position :]
     length = int.from_bytes(seen[8:12], "big", signed=True)
-    seen = seen[: max(12 + length, _V2_HEADER_BYTES)]
+    seen = seen[: max(12 + length, BATCH_HEADER_BYTES)]
     return bytes(view.read(position, len(seen))) != bytes(seen)
 
 
@@ -202,9 +202,8 @@ def read_window(
     buffer = view.read(position, min(size, end - position)) if room is None else read_into(view, position, room)
     found = scanner(buffer, file_position=position, crc=crc)
     if found.ending is Ending.TORN and not len(found.batches) and position + len(buffer) < end:
-        needed = (
-            12 + int.from_bytes(memoryview(buffer)[8:12], "big", signed=True) if len(buffer) >= 12 else _V2_HEADER_BYTES
-        )
+        head = memoryview(buffer)[:12]
+        needed = 12 + int.from_bytes(head[8:], "big", signed=True) if len(head) == 12 else BATCH_HEADER_BYTES
         if position + needed <= end:
             buffer = view.read(position, max(needed, size))
             found = scanner(buffer, file_position=position, crc=crc)

@@ -16,6 +16,7 @@ from pylogseg.errors import StorageError, is_missing
 from pylogseg.format.batches import joined_rows, scan
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
+from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.format.records import decode
 from pylogseg.inspect.dump.kafka_log import dump_windows
 from pylogseg.inspect.dump.kafka_options import (
@@ -30,7 +31,6 @@ from pylogseg.inspect.dump.kafka_options import (
 
 _CORRUPT_INDEX = "org.apache.kafka.storage.internals.log.CorruptIndexException"
 _WARM_BYTES = 8192
-_V2_HEADER_BYTES = 61
 
 
 def dump_offset_index(
@@ -124,7 +124,7 @@ def _slice(view: FileView, position: int, limit: int) -> int:
 
 def _last_offset_at(view: FileView, position: int, limit: int) -> int:
     end = _slice(view, position, limit)
-    head = bytes(view.read(position, min(_V2_HEADER_BYTES, end - position)))
+    head = bytes(view.read(position, min(BATCH_HEADER_BYTES, end - position)))
     if position >= end - 17:
         raise KafkaFailure("java.util.NoSuchElementException")
     size = int.from_bytes(head[8:12], "big", signed=True)

@@ -19,6 +19,7 @@ from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
+from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, Slice
 from pylogseg.inspect.segment_pass import Visitor, visit
 from pylogseg.inspect.stats.sketch import Distinct, Histogram
@@ -30,7 +31,6 @@ from pylogseg.reading.removed_segments import removed_gap, unreadable_gap
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import Window
 
-_V2_HEADER_BYTES = 61
 #: Ranges of offsets of a segment, empty or of control records, that are kept one by one.
 MAX_RANGES = 1000
 
@@ -349,7 +349,7 @@ def _count(counter: Counter[int], values: npt.NDArray[Any]) -> None:
 
 def _add_codec(stats: Stats, number: int, batches: BatchTable, columns: RecordColumns, continues: bool) -> None:
     codec = stats.codecs.setdefault(number, CodecStats())
-    heads = int(np.where(batches.magic == 2, _V2_HEADER_BYTES, 0).sum())
+    heads = int(np.where(batches.magic == 2, BATCH_HEADER_BYTES, 0).sum())
     stored = int(batches.size.sum(dtype=np.int64))
     codec.batches += len(batches)
     codec.records += len(columns)
@@ -430,7 +430,7 @@ def header_stats(stats: Stats, rows: BatchTable) -> None:
     for number in np.unique(rows.codec).tolist() if summary.codec is None else (summary.codec,):
         some = rows if summary.codec is not None else rows[rows.codec == number]
         stored = int(some.size.sum(dtype=np.int64))
-        body = stored - _V2_HEADER_BYTES * len(some)
+        body = stored - BATCH_HEADER_BYTES * len(some)
         records = total if some is rows else int(some.count.sum(dtype=np.int64))
         found = CodecStats(len(some), records, stored, body, 0 if number else body)
         stats.codecs.setdefault(number, CodecStats()).merge(found)
