@@ -25,7 +25,7 @@ from soak import ROOT, TESTS
 
 VERSIONS = ["3.5", "4.0", "4.1", "4.2", "4.3"]
 FOLDER = Path(tempfile.gettempdir()) / "pylogseg-spark"
-NEEDS = ["pytest>=8", "hypothesis>=6.100", "fsspec>=2024.2", "pandas>=2.2,<3", "setuptools", "wheel"]
+NEEDS = ["pandas>=2.2,<3", "setuptools", "wheel"]
 #: What a Spark says that it needs, and pip does not know.
 NEEDS_OF = {"3.5": ["numpy<2", "pyarrow<22"]}
 _LIMIT_SECONDS = 1800
@@ -68,7 +68,7 @@ def environment(folder: Path, version: str, package: Path) -> Path:
         run([sys.executable, "-m", "venv", home])
     pip = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     wanted = f"pyspark[connect]=={version}" if version.count(".") > 1 else f"pyspark[connect]=={version}.*"
-    run([*pip, wanted, *NEEDS, *NEEDS_OF.get(".".join(version.split(".")[:2]), []), package])
+    run([*pip, wanted, *NEEDS, *NEEDS_OF.get(".".join(version.split(".")[:2]), []), f"{package}[check]"])
     run([*pip, "--force-reinstall", "--no-deps", package])
     return python
 
