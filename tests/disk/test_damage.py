@@ -15,11 +15,11 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from helpers.checks import some
 from helpers.damaged_tiers import CHUNK, World, damage_of, metadata
 from helpers.tiered_logs import write_log
-from helpers.tiers import TOPIC_ID, Key, Uploader, encoded_sizes
+from helpers.tiers import TOPIC_ID, Key, Uploader
 
 import pylogseg
 from pylogseg.disk.tier.keys import KeyRing
-from pylogseg.disk.tier.manifest import MANIFEST_LIMIT_BYTES, parse_manifest
+from pylogseg.disk.tier.manifest import MANIFEST_LIMIT_BYTES, encode_sizes, parse_manifest
 from pylogseg.format.uuids import format_uuid
 from pylogseg.walker.unreadable import Patched
 
@@ -182,7 +182,7 @@ def test_bomb_in_a_chunk(tmp_path: Path) -> None:
         zstandard.compress(bytes(1 << 24)),
         *[zstandard.compress(b"")] * (-(-fields["chunkIndex"]["originalFileSize"] // CHUNK) - 1),
     ]
-    fields["chunkIndex"]["transformedChunks"] = packed(encoded_sizes(map(len, chunks)))
+    fields["chunkIndex"]["transformedChunks"] = packed(encode_sizes(list(map(len, chunks))))
     manifests[0].write_text(json.dumps(fields))
     manifests[0].with_suffix(".log").write_bytes(b"".join(chunks))
     with pytest.raises(pylogseg.StorageError, match=f"it becomes more than {CHUNK} bytes"):

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import zstandard
-from helpers.tiers import encoded_sizes
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from pylogseg.disk.tier.manifest import (
     SIZES_LIMIT_BYTES,
     Manifest,
     decode_sizes,
+    encode_sizes,
     original_size,
     parse_chunks,
     parse_manifest,
@@ -115,7 +115,7 @@ def test_garbage(data: bytes) -> None:
 
 @given(st.lists(st.integers(0, 2**31 - 1), max_size=50) | st.lists(st.integers(4_000_000, 4_000_300), max_size=300))
 def test_sizes_come_back(sizes: list[int]) -> None:
-    assert decode_sizes(encoded_sizes(sizes), "here").tolist() == sizes
+    assert decode_sizes(encode_sizes(sizes), "here").tolist() == sizes
 
 
 @given(st.binary(max_size=60))
@@ -132,7 +132,7 @@ def test_sizes_of_any_bytes(data: bytes) -> None:
 def test_chunk_index(sizes: list[int], chunk_size: int, data: st.DataObject) -> None:
     """Places are next to each other, and as many as the file needs."""
     file_size = chunk_size * (len(sizes) - 1) + data.draw(st.integers(1, chunk_size))
-    packed = base64.b64encode(zstandard.compress(encoded_sizes(sizes))).decode()
+    packed = base64.b64encode(zstandard.compress(encode_sizes(sizes))).decode()
     fields = {"type": "variable", "originalChunkSize": chunk_size, "originalFileSize": file_size,
               "transformedChunks": packed}  # fmt: skip
     chunks = parse_chunks(fields, "here")

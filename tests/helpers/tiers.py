@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import base64
 import functools
-import hashlib
-import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-import zstandard
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 import pylogseg
+from pylogseg.disk.tier.keys import PublicKey
+from pylogseg.disk.tier.manifest import UploadedSegment
+from pylogseg.disk.tier.writing import UploadForm, UploadWriter
+from pylogseg.format.names import FileKind
 from pylogseg.format.uuids import format_uuid
 
 TOPIC_ID = format_uuid(bytes(range(16)))
@@ -34,6 +32,7 @@ class Key(NamedTuple):
 
     name: str
     private: rsa.RSAPrivateKey
+    public: PublicKey
 
     @classmethod
     def make(cls, name: str, folder: Path, bits: int = 2048) -> Key:
@@ -42,45 +41,9 @@ class Key(NamedTuple):
         folder.mkdir(exist_ok=True)
         text = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         (folder / f"{name}.pem").write_bytes(text)
-        return cls(name, private)
-
-    def wrap(self, data: bytes) -> str:
-        """The text of a data key in a manifest: OAEP by SHA3-512, which `cryptography` has no padding for."""
-        numbers = self.private.public_key().public_numbers()
-        block = padded(data, self.private.key_size // 8, os.urandom(64))
-        number = pow(int.from_bytes(block, "big"), numbers.e, numbers.n)
-        return f"{self.name}:{base64.b64encode(number.to_bytes(self.private.key_size // 8, 'big')).decode()}"
-
-
-def padded(message: bytes, size: int, seed: bytes) -> bytes:
-    """The OAEP block of a message."""
-    digest = hashlib.sha3_512(b"").digest()
-    data = digest + bytes(size - len(message) - 2 * len(digest) - 2) + b"\1" + message
-    data = xor(data, mask(seed, len(data)))
-    return b"\0" + xor(seed, mask(data, len(seed))) + data
-
-
-def mask(seed: bytes, size: int) -> bytes:
-    """MGF1."""
-    return b"".join(hashlib.sha3_512(seed + n.to_bytes(4, "big")).digest() for n in range(-(-size // 64)))[:size]
-
-
-def xor(one: bytes, two: bytes) -> bytes:
-    """Both, bit by bit."""
-    return bytes(a ^ b for a, b in zip(one, two, strict=True))
-
-
-def encoded_sizes(sizes: Iterable[int]) -> bytes:
-    """The binary list of chunk sizes, as the plugin encodes it."""
-    values = np.array(list(sizes), np.int64)
-    head, last = len(values).to_bytes(4, "big"), values[-1:].astype(">i4").tobytes()
-    if len(values) < 2:
-        return head + last
-    base = int(values[:-1].min())
-    rest = (values[:-1] - base).astype(">u4")
-    width = max(1, -(-int(rest.max()).bit_length() // 8))
-    body = rest.view(np.uint8).reshape(-1, 4)[:, 4 - width :].tobytes()
-    return head + base.to_bytes(4, "big") + bytes([width]) + body + last
+        public = folder / f"{name}.public"
+        public.write_bytes(private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+        return cls(name, private, PublicKey(public, name))
 
 
 class Uploader:
@@ -113,62 +76,31 @@ class Uploader:
     def segment(self, folder: Path, base: int, end: int, topic_id: str = TOPIC_ID, epochs: Any = None) -> Path:
         """Upload one segment, of `base` up to before `end`; the path of its manifest."""
         topic, _, partition = folder.name.rpartition("-")
-        data_key, aad = os.urandom(32), os.urandom(32)
-        aes = None if self.key is None else AESGCM(data_key)
-
-        def sealed(data: bytes) -> bytes:
-            iv = os.urandom(12)
-            return data if aes is None else iv + aes.encrypt(iv, data, aad)
-
         log = (folder / f"{base:020d}.log").read_bytes()
-        originals = [log[i : i + self.chunk_bytes] for i in range(0, len(log), self.chunk_bytes)]
-        compressed = [zstandard.compress(each) for each in originals] if self.is_compressed else originals
-        chunks = [sealed(each) for each in compressed]
-        index: dict[str, Any] = {"originalChunkSize": self.chunk_bytes, "originalFileSize": len(log)}
-        if self.is_compressed:
-            sizes = base64.b64encode(zstandard.compress(encoded_sizes(map(len, chunks)))).decode()
-            index |= {"type": "variable", "transformedChunks": sizes}
-        else:
-            whole = len(sealed(bytes(self.chunk_bytes)))
-            index |= {"type": "fixed", "transformedChunkSize": whole, "finalTransformedChunkSize": len(chunks[-1])}
+        form = UploadForm(self.is_compressed, None if self.key is None else self.key.public, self.chunk_bytes)
         epochs = epochs or [tuple(map(int, line.split())) for line in self._epoch_lines(folder)]
         chain = [(epoch, start) for epoch, start in epochs if start < end]
-        own = {str(e): max(s, base) for i, (e, s) in enumerate(chain) if i + 1 == len(chain) or chain[i + 1][1] > base}
+        own = {e: max(s, base) for i, (e, s) in enumerate(chain) if i + 1 == len(chain) or chain[i + 1][1] > base}
         files = {
-            "offset": self._bytes(folder / f"{base:020d}.index"),
-            "timestamp": self._bytes(folder / f"{base:020d}.timeindex"),
-            "producerSnapshot": self._bytes(folder / f"{end:020d}.snapshot"),
-            "leaderEpoch": f"0\n{len(chain)}\n{''.join(f'{e} {s}{chr(10)}' for e, s in chain)}".encode(),
-            "transaction": self._bytes(folder / f"{base:020d}.txnindex"),
+            FileKind.OFFSET_INDEX: self._bytes(folder / f"{base:020d}.index"),
+            FileKind.TIME_INDEX: self._bytes(folder / f"{base:020d}.timeindex"),
+            FileKind.PRODUCER_SNAPSHOT: self._bytes(folder / f"{end:020d}.snapshot"),
+            FileKind.LEADER_EPOCHS: f"0\n{len(chain)}\n{''.join(f'{e} {s}{chr(10)}' for e, s in chain)}".encode(),
+            FileKind.TXN_INDEX: self._bytes(folder / f"{base:020d}.txnindex"),
         }
-        places, body = {}, b""
-        for name, data in files.items():
-            stored = sealed(data) if data else b""
-            places[name] = {"position": len(body), "size": len(stored)} if data or name != "transaction" else None
-            body += stored
         segment_id = format_uuid(os.urandom(16))
         segment_ms = int(pylogseg.scan(log).batches.max_timestamp.max())
-        manifest = {
-            "version": "1", "chunkIndex": index, "segmentIndexes": places, "compression": self.is_compressed,
-            "remoteLogSegmentMetadata": {
-                "remoteLogSegmentId": {
-                    "topicIdPartition": {
-                        "topicId": topic_id, "topicPartition": {"topic": topic, "partition": int(partition)}
-                    },
-                    "id": segment_id,
-                },
-                "startOffset": base, "endOffset": end - 1, "maxTimestampMs": segment_ms, "brokerId": 1,
-                "eventTimestampMs": segment_ms + self.later_ms, "segmentLeaderEpochs": own,
-            },
-        }  # fmt: skip
-        if self.key is not None:
-            manifest["encryption"] = {"dataKey": self.key.wrap(data_key), "aad": base64.b64encode(aad).decode()}
+        of = topic, int(partition), topic_id, segment_id, base, end - 1, segment_ms, 1, segment_ms + self.later_ms
         stem = self.root / f"{topic}-{topic_id}" / partition / f"{base:020d}-{segment_id}"
         stem.parent.mkdir(parents=True, exist_ok=True)
-        Path(f"{stem}.log").write_bytes(b"".join(chunks))
+        with open(f"{stem}.log", "wb") as file:
+            writer = UploadWriter(file, form)
+            writer.add(log)
+            writer.finish()
+        body, manifest = writer.beside(files, UploadedSegment(*of, tuple(own.items())))
         Path(f"{stem}.indexes").write_bytes(body)
         path = Path(f"{stem}.rsm-manifest")
-        path.write_text(json.dumps(manifest), encoding="utf-8")
+        path.write_bytes(manifest)
         return path
 
     @staticmethod

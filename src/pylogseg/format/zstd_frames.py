@@ -121,3 +121,11 @@ def compressor(level: int | None) -> Callable[[memoryview], bytes]:
         return lambda data: bytes(cramjam.zstd.compress(data, strength))
     function: Callable[[memoryview], bytes] = _contexts.compressor(strength)
     return function
+
+
+def sized_compressor() -> Callable[[memoryview], bytes]:
+    """Return the function that makes one frame which says its size, as readers of tiers want it, for this thread."""
+    if library is None:
+        return lambda data: bytes(cramjam.zstd.compress(data, DEFAULT_LEVEL))
+    function: Callable[[memoryview], bytes] = library.ZstdCompressor(level=DEFAULT_LEVEL).compress
+    return function

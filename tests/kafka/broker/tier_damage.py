@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import zstandard
 from aiven_plugin import Place
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from helpers.tiers import Key, encoded_sizes
+from helpers.tiers import Key
 
 import pylogseg
 from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
-from pylogseg.disk.tier.manifest import Manifest, parse_manifest
+from pylogseg.disk.tier.manifest import Manifest, encode_sizes, parse_manifest
 from pylogseg.disk.tier.tier import Tier
 
 #: What a command may take more than it takes of the same tier without damage.
@@ -222,7 +222,7 @@ def bomb(ring: Path) -> Callable[[Victim, dict[str, bytes]], dict[str, bytes | N
         chunks = [there["log"][begin:end] for begin, end in places]
         chunks[1] = big
         fields = json.loads(json.dumps(victim.fields))
-        sizes = zstandard.compress(encoded_sizes(map(len, chunks)))
+        sizes = zstandard.compress(encode_sizes(list(map(len, chunks))))
         fields["chunkIndex"]["transformedChunks"] = base64.b64encode(sizes).decode()
         return {"log": b"".join(chunks), "rsm-manifest": json.dumps(fields).encode()}
 

@@ -18,7 +18,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from pylogseg.disk.tier.keys import KeyRing, NotOpened, cipher
+from pylogseg.disk.tier.keys import IV_BYTES, KeyRing, NotOpened, cipher
 from pylogseg.disk.tier.manifest import Chunks, Encryption, original_size
 from pylogseg.env.filesystem import Readable
 from pylogseg.errors import StorageError
@@ -320,9 +320,8 @@ class ChunkView:
         self.close()
 
 
-_IV_BYTES = 12
 #: What encryption adds to a chunk.
-OVERHEAD_BYTES = _IV_BYTES + 16
+OVERHEAD_BYTES = IV_BYTES + 16
 
 Open = Callable[[Any, int], bytes | str]
 
@@ -339,7 +338,7 @@ def opener(encryption: Encryption | None, is_compressed: bool, keys: KeyRing) ->
         def decrypted(data: Any, size: int) -> bytes:
             if len(data) < OVERHEAD_BYTES:
                 raise NotOpened(f"{len(data)} bytes are too few for an encrypted chunk")
-            return decrypt(bytes(data[:_IV_BYTES]), data[_IV_BYTES:], aad)
+            return decrypt(bytes(data[:IV_BYTES]), data[IV_BYTES:], aad)
 
         steps.append(decrypted)
     if is_compressed:

@@ -1,4 +1,5 @@
-"""The keys of an encrypted tier: RSA keys in PEM files, which wrap a key for each segment.
+"""The keys of an encrypted tier: RSA keys in PEM files, which wrap a key for each segment. Private ones open it, and
+a public one is enough to write.
 
 Nothing here puts a key, or bytes that were decrypted, into a message.
 """
@@ -25,9 +26,13 @@ ANY_KEY = "*"
 _PEM_LIMIT_BYTES = 1 << 20
 #: Keys of segments that are kept: each takes milliseconds to unwrap.
 _MOST_UNWRAPPED = 1024
+#: Of a smaller one, the padding leaves no room for a data key.
+_LEAST_BITS = 1536
 #: Data keys of one id that are tried, to tell a wrong key from a data key that is damaged.
 _MOST_SAMPLES = 8
-_NEEDED = "reading encrypted tiers needs cryptography and pycryptodome: pip install 'pylogseg[tier]'"
+_DATA_KEY_BYTES = 32
+IV_BYTES = 12  #: Before what is encrypted; its tag of 16 bytes is behind it.
+_NEEDED = "encrypted tiers need cryptography and pycryptodome: pip install 'pylogseg[tier]'"
 
 Keys = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None
 
@@ -146,6 +151,45 @@ def _paths(path: str) -> dict[str, str | os.PathLike[str]]:
     return found
 
 
+class PublicKey:
+    """A public key of RSA that wraps data keys; its id is the name of its file, without ``.pem``."""
+
+    def __init__(self, path: str | os.PathLike[str], key_id: str | None = None) -> None:
+        try:
+            from Crypto.Cipher import PKCS1_OAEP
+            from Crypto.Hash import SHA3_512
+            from Crypto.PublicKey import RSA
+            from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+            from cryptography.hazmat.primitives.serialization import load_pem_public_key
+        except ImportError:
+            raise RequestError(_NEEDED) from None
+        try:
+            key: Any = load_pem_public_key(_pem(os.fspath(path)))
+        except OSError as error:
+            raise StorageError(path, "read", error.strerror or "no key here", error.errno) from error
+        except ValueError:
+            key = None
+        if not isinstance(key, RSAPublicKey):
+            raise RequestError(f"{path}: no public key of RSA in PEM: make it with openssl rsa -in PRIVATE.pem -pubout")
+        numbers = key.public_numbers()
+        if numbers.n.bit_length() < _LEAST_BITS:
+            raise RequestError(f"{path}: a key of {numbers.n.bit_length()} bits: at least {_LEAST_BITS} are needed")
+        self.key_id = key_id or os.path.basename(os.fspath(path)).removesuffix(".pem")
+        if ":" in self.key_id:
+            raise RequestError(f"{path}: the name of the file is the key's id, which has no colon")
+        self._cipher = PKCS1_OAEP.new(RSA.construct((numbers.n, numbers.e)), SHA3_512)
+
+    def new_data_key(self) -> tuple[bytes, bytes]:
+        """Return a new data key, and its wrapped form."""
+        data = os.urandom(_DATA_KEY_BYTES)
+        return data, self._cipher.encrypt(data)
+
+
+def _pem(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(_PEM_LIMIT_BYTES)
+
+
 def _load(key_id: str, path: str) -> _PrivateKey:
     try:
         from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -153,8 +197,7 @@ def _load(key_id: str, path: str) -> _PrivateKey:
     except ImportError:
         raise RequestError(_NEEDED) from None
     try:
-        with open(path, "rb") as file:
-            data = file.read(_PEM_LIMIT_BYTES)
+        data = _pem(path)
     except OSError as error:
         raise NoKey(f"key {key_id!r} cannot be read from {path}: {error.strerror}") from None
     try:
@@ -185,3 +228,18 @@ def cipher(key: bytes) -> Callable[[bytes, Any, bytes], bytes]:
             raise NotOpened("its tag does not fit: the bytes are not those that were encrypted") from None
 
     return decrypt
+
+
+def sealer(key: bytes, aad: bytes) -> Callable[[Any], bytes]:
+    """Return the function that encrypts by AES-GCM: a new IV, what was encrypted, and its tag."""
+    try:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    except ImportError:
+        raise RequestError(_NEEDED) from None
+    aes = AESGCM(key)
+
+    def seal(data: Any) -> bytes:
+        iv = os.urandom(IV_BYTES)
+        return iv + bytes(aes.encrypt(iv, data, aad))
+
+    return seal

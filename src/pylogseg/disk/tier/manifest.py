@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -20,7 +22,7 @@ from pylogseg.format import bounded_json
 from pylogseg.format.codec_error import CodecError
 from pylogseg.format.names import FileKind, check_topic
 from pylogseg.format.uuids import parse_uuid
-from pylogseg.format.zstd_frames import decompress
+from pylogseg.format.zstd_frames import decompress, sized_compressor
 
 #: The most that the list of chunk sizes may become, as in Aiven's plugin.
 SIZES_LIMIT_BYTES = 10 << 20
@@ -199,13 +201,36 @@ def decode_sizes(data: bytes, at: str) -> npt.NDArray[np.int64]:
     return sizes
 
 
+def encode_sizes(sizes: Sequence[int]) -> bytes:
+    """Return the binary list of chunk sizes that `decode_sizes` reads."""
+    values = np.array(sizes, np.int64)
+    head, last = len(values).to_bytes(4, "big"), values[-1:].astype(">i4").tobytes()
+    if len(values) < 2:
+        return head + last
+    base = int(values[:-1].min())
+    rest = (values[:-1] - base).astype(">u4")
+    width = max(1, -(-int(rest.max()).bit_length() // 8))
+    body = rest.view(np.uint8).reshape(-1, 4)[:, 4 - width :].tobytes()
+    return head + base.to_bytes(4, "big") + bytes([width]) + body + last
+
+
+def _chunk_fields(chunks: Chunks) -> dict[str, Any]:
+    fields: dict[str, Any] = {"originalChunkSize": chunks.chunk_size, "originalFileSize": chunks.file_size}
+    if isinstance(chunks, FixedChunks):
+        sizes = {"transformedChunkSize": chunks.stored_size, "finalTransformedChunkSize": chunks.last_stored_size}
+        return fields | {"type": "fixed", **sizes}
+    assert isinstance(chunks, VariableChunks)
+    packed = sized_compressor()(memoryview(encode_sizes(np.diff(chunks.ends, prepend=0).tolist())))
+    return fields | {"type": "variable", "transformedChunks": base64.b64encode(packed).decode()}
+
+
 #: The largest manifest that is read; the list of chunk sizes in it is bounded too.
 MANIFEST_LIMIT_BYTES = 16 << 20
 _INT64 = 2**63 - 1
 #: The largest data key: what an RSA key of 65,536 bits wraps it in.
 _WRAPPED_LIMIT_BYTES = 8192
 #: The names of the small files of a segment in a manifest, in the order of their bytes.
-_INDEXES = {
+INDEXES = {
     "offset": FileKind.OFFSET_INDEX,
     "timestamp": FileKind.TIME_INDEX,
     "producerSnapshot": FileKind.PRODUCER_SNAPSHOT,
@@ -286,6 +311,37 @@ def parse_manifest(data: bytes, at: str) -> Manifest:
     return manifest
 
 
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the manifest as Aiven's plugin writes it; `parse_manifest` gives it back."""
+    segment, encryption = manifest.segment, manifest.encryption
+    places = {kind: {"position": at, "size": size} for kind, (at, size) in manifest.indexes.items()}
+    fields = {
+        "version": "1",
+        "chunkIndex": _chunk_fields(manifest.chunks),
+        "segmentIndexes": {name: places.get(kind) for name, kind in INDEXES.items()},
+        "compression": manifest.is_compressed,
+        "remoteLogSegmentMetadata": {
+            "remoteLogSegmentId": {
+                "topicIdPartition": {
+                    "topicId": segment.topic_id,
+                    "topicPartition": {"topic": segment.topic, "partition": segment.partition},
+                },
+                "id": segment.segment_id,
+            },
+            "startOffset": segment.start_offset,
+            "endOffset": segment.end_offset,
+            "maxTimestampMs": segment.max_timestamp_ms,
+            "brokerId": segment.broker_id,
+            "eventTimestampMs": segment.event_timestamp_ms,
+            "segmentLeaderEpochs": {str(epoch): start for epoch, start in segment.leader_epochs},
+        },
+    }
+    if encryption is not None:
+        wrapped, aad = (base64.b64encode(each).decode() for each in (encryption.wrapped, encryption.aad))
+        fields["encryption"] = {"dataKey": f"{encryption.key_id}:{wrapped}", "aad": aad}
+    return json.dumps(fields).encode()
+
+
 def _object(value: Any, name: str, at: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CorruptionError(at, 0, f"{name} is not there, or no JSON object")
@@ -294,7 +350,7 @@ def _object(value: Any, name: str, at: str) -> dict[str, Any]:
 
 def _indexes(fields: dict[str, Any], at: str) -> dict[FileKind, tuple[int, int]]:
     found = {}
-    for name, kind in _INDEXES.items():
+    for name, kind in INDEXES.items():
         if fields.get(name) is not None:
             place = _object(fields[name], f"segmentIndexes.{name}", at)
             found[kind] = whole(at, place, "position"), whole(at, place, "size")

@@ -37,7 +37,7 @@ SUFFIXES = (".log", ".indexes", ".rsm-manifest")
 
 
 class ArchivedFile(NamedTuple):
-    """An object: its size in bytes, and their SHA-256 in hexadecimal digits, or the first half of it.
+    """An object: how many bytes, and their SHA-256 in hexadecimal digits, or the first half of it.
 
     The half is the id of the segment: all that is known of an object that a killed run left, without reading it.
     """
