@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import documents
 import pytest
@@ -25,6 +26,13 @@ ROOT = documents.ROOT
 PAGES = documents.PAGES
 #: Pages whose examples need more than Python.
 SPARK_PAGES = {"spark", "spark-jobs"}
+
+
+def of_spark(each: Any, text: str) -> Any:
+    """A parameter of a test, which needs Spark if a text names a module for it."""
+    return pytest.param(each, marks=[pytest.mark.spark] if "pylogseg.spark" in text else [])
+
+
 PYTHON_PAGES = [
     pytest.param(page, marks=[pytest.mark.spark] if page.stem in SPARK_PAGES else [])
     for page in PAGES
@@ -100,7 +108,7 @@ def test_recipe(title: str, commands: list[documents.Command], tmp_path: Path) -
             assert documents.run(command.command, root) == command.shown, command.command
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", [of_spark(name, name) for name in MODULES])
 def test_docstrings(name: str, root: Path) -> None:
     results = doctest.testmod(importlib.import_module(name))
     assert not results.failed
@@ -233,7 +241,9 @@ def test_named_files_exist(page: Path) -> None:
         assert re.search(rf"def {name}", tests), f"{page.name}: no test {name}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page", [of_spark(page, page.read_text(encoding="utf-8")) for page in PAGES], ids=lambda page: page.stem
+)
 def test_named_objects_exist(page: Path) -> None:
     """Dotted names of the package, in text and in the directives of the reference, lead to a module or an object."""
     text = page.read_text(encoding="utf-8")

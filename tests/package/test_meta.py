@@ -394,7 +394,11 @@ def test_public_names(name: str) -> None:
     assert section(docstring, "Returns")
 
 
-@pytest.mark.parametrize("stub", PACKAGE_STUBS, ids=lambda stub: name_of(stub) or "pylogseg")
+@pytest.mark.parametrize(
+    "stub",
+    [pytest.param(stub, marks=[pytest.mark.spark] if "spark" in stub.parts else []) for stub in PACKAGE_STUBS],
+    ids=lambda stub: name_of(stub) or "pylogseg",
+)
 def test_a_package_offers_what_its_stub_imports(stub: Path) -> None:
     package, homes = importlib.import_module(f"pylogseg.{name_of(stub)}".rstrip(".")), offered(stub.parent)
     modules = {name for name, home in homes.items() if home == package.__name__}
@@ -412,6 +416,7 @@ def test_the_package_offers_few_names() -> None:
     assert len(pylogseg.__all__) <= 40
 
 
+@pytest.mark.spark
 def test_api_names_where_each_name_is_imported_from() -> None:
     shown, whole = shown_names(), set[str]()
     for module, names in shown.items():
@@ -480,6 +485,7 @@ def test_import_loads_no_edge(use: str) -> None:
     assert not {"pyarrow", "click", "rich", "cramjam", "fsspec"} & set(loaded)
 
 
+@pytest.mark.spark
 def test_imports_without_warnings() -> None:
     names = [f"pylogseg.{name_of(path)}".rstrip(".") for path in MODULES if path.name != "__main__.py"]
     names += [f"pylogseg.{name_of(stub)}" for stub in STUBS]

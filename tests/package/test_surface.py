@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import surface
 
 
+@pytest.mark.spark
 def test_what_a_release_keeps() -> None:
     """`python tests/surface.py` writes the file anew; docs/compatibility.md says what may change when."""
     before = surface.FILE.read_text(encoding="utf-8").splitlines()

@@ -71,6 +71,7 @@ def words_of(path: str, annotation: ast.expr) -> set[str]:
     return set(typing.get_args(eval(text, {**space, "Literal": typing.Literal})))
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize("name", [*TYPES, *WORDS])
 def test_an_argument_is_the_same_everywhere(name: str) -> None:
     found = {path: annotation for path, each, annotation in arguments() if each == name}
