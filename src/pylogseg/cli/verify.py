@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
 
 import click
 
+from pylogseg.archive.verifying import ArchiveSummary, ReadObjects, is_archive, verify_archive
 from pylogseg.cli.common import (
     decompressed_option,
     end_with_code,
@@ -22,8 +24,11 @@ from pylogseg.cli.common import (
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.tier.opening import is_tier
+from pylogseg.disk.tier.points import POINTS
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
+from pylogseg.format.moments import iso_text
 from pylogseg.format.words import camel_case
 from pylogseg.inspect.verify import disk as verify_disk
 from pylogseg.inspect.verify.disk import VerifySummary, counted
@@ -38,6 +43,8 @@ Examples:
   pylogseg verify 00000000000000000000.log        one file
   pylogseg verify /data/kafka --json              a line for each finding
   pylogseg verify aiven+s3://bucket/prefix        tiered storage
+  pylogseg verify aiven+s3://bucket/archive --read-all
+                                                  an archive: all of its points
   pylogseg verify /data/kafka --tier aiven+s3://bucket/prefix
                                                   a disk and its tier as one
 
@@ -67,6 +74,15 @@ error.
     type=click.Path(exists=True),
     help="Of a tier: the log directory with __remote_log_metadata, to compare with.",
 )
+@click.option(
+    "--read-all",
+    "read",
+    flag_value="all",
+    help="Of an archive: read all that its points need, not only list it.",
+)
+@click.option(
+    "--read-new", "read", flag_value="new", help="Of an archive: read those objects that no run before has read."
+)
 @click.option("--quiet", "-q", is_flag=True, help="Print only damage, without notices and summary.")
 def verify(
     arguments: tuple[str, ...],
@@ -76,6 +92,7 @@ def verify(
     as_json: bool,
     max_decompressed_bytes: int,
     remote_metadata: str | None,
+    read: ReadObjects | None,
     quiet: bool,
     workers: Workers,
 ) -> None:
@@ -85,13 +102,31 @@ def verify(
     else 2 if something may not be read, or is not known.
     Notices (a torn tail after a crash, leftover files, missing indexes) do not change it: a broker handles them itself.
     """
+    if _may_be_archive(arguments[0]) and is_archive(arguments[0]):
+        if remote_metadata is not None:
+            raise click.UsageError("--remote-metadata is for the tier of a broker: an archive has points instead")
+        choice = PartitionChoice.of((*arguments[1:], *topic) or None, partition or None)
+        archived = ArchiveSummary(Level[level.upper()])
+        with workers.executor() as executor, progress(0, "verify") as advance:
+            findings = verify_archive(
+                arguments[0],
+                archived,
+                read=read or "none",
+                choice=choice,
+                executor=executor,
+                limit_bytes=max_decompressed_bytes,
+                on_bytes=advance,
+            )
+            _print(findings, archived, as_json, quiet)
+        return
+    if read is not None:
+        raise click.UsageError(f"--read-{read} is for an archive, and {arguments[0]} has no points")
     chosen = select(arguments, topic, partition, from_log_start=False)  # which has findings of its own for that
     partitions = _partitions(chosen.disk, chosen.choice)
     summary = VerifySummary(Level[level.upper()])
     segments = [s for p in partitions for s in p.segments] + list(chosen.disk.loose)
-    is_read = True
     with workers.executor() as executor, progress(sum(s.size for s in segments), "verify") as advance:
-        for finding in verify_disk.verify(
+        findings = verify_disk.verify(
             chosen.disk,
             summary,
             partitions=partitions,
@@ -100,14 +135,25 @@ def verify(
             limit_bytes=max_decompressed_bytes,
             on_bytes=advance,
             remote_metadata=None if remote_metadata is None else _with_remote_metadata(remote_metadata),
-        ):
-            if finding.level != "notice" or not quiet:
-                is_read = is_read and try_print(print_finding, finding, as_json)
-            if not is_read and summary.damaged:  # the pipe is closed, and the exit code cannot change
-                break
+        )
+        _print(findings, summary, as_json, quiet)
+
+
+def _print(findings: Iterator[Finding], summary: VerifySummary, as_json: bool, quiet: bool) -> None:
+    """Print findings as they come, then the summary, and end with its exit code."""
+    is_read = True
+    for finding in findings:
+        if finding.level != "notice" or not quiet:
+            is_read = is_read and try_print(print_finding, finding, as_json)
+        if not is_read and summary.damaged:  # the pipe is closed, and the exit code cannot change
+            break
     if is_read:
         try_print(print_summary, summary, as_json, quiet)
     end_with_code(summary.exit_code)
+
+
+def _may_be_archive(path: str) -> bool:
+    return is_tier(path) or os.path.isdir(os.path.join(path, POINTS))
 
 
 def _with_remote_metadata(path: str) -> Disk:
@@ -166,6 +212,9 @@ _CHECKED = {
 
 def _summary_lines(summary: VerifySummary) -> Iterator[str]:
     s = summary
+    if isinstance(s, ArchiveSummary):
+        yield from _archive_lines(s)
+        return
     parts = [
         counted(s.log_dirs, "log directory", "log directories"),
         counted(s.partitions, "partition"),
@@ -178,5 +227,24 @@ def _summary_lines(summary: VerifySummary) -> Iterator[str]:
     yield f"checked: {_CHECKED[s.level]}"
     if s.explained_gaps:
         yield f"explained: {counted(s.explained_gaps, 'gap')} between offsets, by compaction"
+    for text in s.not_checked:
+        yield f"not checked: {text}"
+
+
+def _archive_lines(s: ArchiveSummary) -> Iterator[str]:
+    parts = [
+        counted(s.points, "point"),
+        counted(s.partitions, "partition"),
+        counted(s.objects, "object"),
+        size_text(s.object_bytes),
+    ]
+    yield f"{s.words}: {', '.join(parts)}"
+    yield "checked: points, and that each object that they need is there, as large as it was"
+    if s.objects_read:
+        found = [counted(s.segments, "segment"), counted(s.batches, "batch", "batches"), counted(s.records, "record")]
+        yield f"read: {counted(s.objects_read, 'object')} of {size_text(s.bytes_read)}, with their SHA-256"
+        yield f"in them: {', '.join(found)}; {_CHECKED[s.level].partition(';')[0]}"
+    if s.objects_read_before:
+        yield f"read before: {counted(s.objects_read_before, 'object')}, all since {iso_text(s.read_since_ms)}"
     for text in s.not_checked:
         yield f"not checked: {text}"

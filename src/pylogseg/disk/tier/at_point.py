@@ -179,7 +179,7 @@ class PointFiles(TierFiles):
 
     def __init__(self, url: str, tier: Tier, point: Point, objects: Objects, there: Mapping[str, Stored]) -> None:
         super().__init__(url, tier)
-        self.point = point
+        self.point, self.objects, self._there = point, objects, there
         self.notes += [f"{url}: {note}" for note in _notes(point)]
         self._folders[url] = dict(_beside(point))
         for partition in point.partitions:
@@ -188,6 +188,10 @@ class PointFiles(TierFiles):
             if log is not None and log.topic_id == partition.topic_id:
                 files = dict(files_of(log)) | dict(_more_files(partition, objects, there))
                 self._folders[f"{url}{INSIDE}{name}"] = dict(sorted(files.items()))
+
+    def stored(self, key: str) -> Stored:
+        """Return an object of the archive that was listed, by its name there."""
+        return self._there[key]
 
 
 def _notes(point: Point) -> Iterable[str]:

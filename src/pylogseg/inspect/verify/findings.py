@@ -211,6 +211,10 @@ REMEDIES = {
     "succeeds",
     "tier-state": "none: a broker that runs goes on with it",
     "tier-metadata": "compare both with a replica: either the objects or the metadata belong to another segment",
+    "archive-object": "take the object from a copy of the archive or an older version of the bucket; points that do "
+    "not need it can be restored",
+    "archive-point": "take the file from a copy of the archive or an older version of the bucket, or delete it: other "
+    "points do not need it",
     GapKind.LOCKED.value: "give the private key that the reason names: --keys, keys= or PYLOGSEG_TIER_KEYS",
     DENIED: "run it again as a user that may read the files, such as the broker's own: sudo -u kafka pylogseg ...",
     GapKind.UNREADABLE.value: "check the disk, and the targets of links",

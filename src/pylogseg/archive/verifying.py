@@ -1,0 +1,360 @@
+"""Check an archive: each object that a point needs is there as the point says, and, if they are read, is what it was.
+
+What was read without a finding is noted in ``verified/ID.json``, by the points whose objects these were, so that a run
+may read only what is new since.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from pylogseg._version import __version__
+from pylogseg.archive.at_point import archive_url
+from pylogseg.disk.choice import ALL, PartitionChoice
+from pylogseg.disk.disk import Disk, Partition, Segment, open_folder, uploaded_end
+from pylogseg.disk.stores import ObjectStore
+from pylogseg.disk.tier.at_point import PointFiles, point_files
+from pylogseg.disk.tier.points import (
+    POINTS,
+    SUFFIXES,
+    ArchivedFile,
+    ArchivedPartition,
+    Point,
+    archive_store,
+    list_points,
+    new_id,
+    read_point,
+)
+from pylogseg.disk.tier.uploads import Objects, Stored
+from pylogseg.env.executor import INLINE, Advance, Executor, Workload
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.format import bounded_json
+from pylogseg.format.moments import iso_text
+from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.inspect.verify.disk import VerifySummary
+from pylogseg.inspect.verify.findings import Finding, of_error, of_failure
+from pylogseg.inspect.verify.segment import verify_segment
+from pylogseg.inspect.verify.segment_report import SegmentReport
+from pylogseg.inspect.verify.tiers import as_uploaded
+
+#: What is read of the objects: none, those that no run has read, or all.
+ReadObjects = Literal["none", "new", "all"]
+#: The folder of what earlier runs noted.
+VERIFIED = "verified"
+_PIECE_BYTES = 8 << 20
+
+
+@dataclass
+class ArchiveSummary(VerifySummary):
+    """Counts of what was checked of an archive; of what was read now, and before by other runs."""
+
+    points: int = 0
+    objects: int = 0  #: That points need, each once.
+    object_bytes: int = 0
+    objects_read: int = 0
+    bytes_read: int = 0
+    objects_read_before: int = 0
+    read_since_ms: int = -1  #: When the first of these was read; -1 without any.
+
+
+class _Wanted(NamedTuple):
+    """An object that points need, and the newest of these."""
+
+    archived: ArchivedFile
+    point: Point
+    points: int
+
+
+class _Item(NamedTuple):
+    """Objects to read together: those of a segment, or one file."""
+
+    segment: Segment | None
+    objects: Objects
+    files: tuple[tuple[Stored, str], ...]  #: With the SHA-256 that they should have.
+
+    @property
+    def size(self) -> int:
+        return sum(stored.size for stored, _ in self.files)
+
+
+class _ItemReport(NamedTuple):
+    report: SegmentReport | None
+    findings: list[Finding]
+    bytes_read: int
+
+
+@dataclass
+class _Archive:
+    """What is in an archive: its points, the objects that they need, and what is there."""
+
+    url: str
+    store: ObjectStore
+    points: list[Point] = field(default_factory=list)
+    damaged: list[Finding] = field(default_factory=list)
+    wanted: dict[str, _Wanted] = field(default_factory=dict)
+
+
+def is_archive(path: str) -> bool:
+    """Check whether a folder or the URL of a tier is an archive: it has points."""
+    try:
+        return bool(list_points(archive_store(path)))
+    except RequestError:
+        return False
+
+
+def verify_archive(
+    archive: str,
+    summary: ArchiveSummary,
+    *,
+    read: ReadObjects = "none",
+    choice: PartitionChoice = ALL,
+    executor: Executor = INLINE,
+    limit_bytes: int = DECOMPRESSED_LIMIT_BYTES,
+    storage_options: Mapping[str, Any] | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+    on_size: Callable[[int], None] = lambda size: None,
+) -> Iterator[Finding]:
+    """Yield findings about an archive: first of its points and the list of its objects, then of what is read of them.
+
+    `summary` is complete after the last one; `on_size` gets the bytes that are to be read. RequestError if there is no
+    point.
+    """
+    found = _looked_at(archive, choice, storage_options)
+    newest = found.points[-1:]
+    summary.points, summary.partitions = len(found.points), sum(len(_chosen(each, choice)) for each in newest)
+    summary.objects = len(found.wanted)
+    summary.object_bytes = sum(each.archived.size for each in found.wanted.values())
+    yield from summary.added(found.damaged)
+    there = found.store.list()
+    good = {}
+    for key, wanted in sorted(found.wanted.items()):
+        finding = _of_listing(found, key, wanted, None if key not in there else there[key].size)
+        if finding is None:
+            good[key] = wanted
+        else:
+            yield from summary.added([finding])
+    _note_others(found, there, choice, summary)
+    known = {} if read == "all" else _verified(found)
+    before = {
+        key: known[key, each.archived.sha256] for key, each in good.items() if (key, each.archived.sha256) in known
+    }
+    if read == "none":
+        summary.not_checked.append(
+            f"what is in the objects now (--read-all); {len(good) - len(before):,} were never read (--read-new)"
+        )
+    else:
+        keys, how = good.keys() - before.keys(), (choice, executor, limit_bytes, on_bytes, on_size, storage_options)
+        yield from _read(found, keys, summary, *how)
+    summary.objects_read_before = len(before)
+    summary.read_since_ms = min(before.values(), default=-1)
+    if summary.objects_read and not summary.exit_code and choice.is_all:
+        _note_verified(found, summary)
+
+
+def _looked_at(archive: str, choice: PartitionChoice, storage_options: Mapping[str, Any] | None) -> _Archive:
+    """Read the points of an archive."""
+    store = archive_store(archive, storage_options)
+    found = _Archive(archive_url(archive), store)
+    names = list_points(store)
+    if not names:
+        raise RequestError(f"{store.name(POINTS)}: no point of an archive is here")
+    for name in names:
+        try:
+            point = read_point(store, name)
+        except (CorruptionError, StorageError) as error:
+            is_damaged = isinstance(error, CorruptionError)
+            found.damaged.append(of_error("archive-point", error) if is_damaged else of_failure(error))  # type: ignore[arg-type]
+            continue
+        found.points.append(point)
+        for partition in _chosen(point, choice):
+            for key, archived in partition.objects.items():
+                known = found.wanted.get(key)
+                if known is not None and known.archived != archived:
+                    said = " and ".join(f"{each.size:,} bytes, {each.sha256}" for each in (known.archived, archived))
+                    reason = f"points {known.point.id} and {point.id} say different things of {key}: {said}"
+                    found.damaged.append(Finding(store.name(name.key), "archive-point", True, reason))
+                found.wanted[key] = _Wanted(archived, point, 1 if known is None else known.points + 1)
+    return found
+
+
+def _chosen(point: Point, choice: PartitionChoice) -> list[ArchivedPartition]:
+    return [each for each in point.partitions if choice.takes(each.topic, each.partition)]
+
+
+def _of_listing(found: _Archive, key: str, wanted: _Wanted, size: int | None) -> Finding | None:
+    """Return what is wrong with an object as it is listed."""
+    path, needed = found.store.name(key), f"point {wanted.point.id} needs it"
+    if wanted.points > 1:
+        needed = f"{wanted.points:,} points need it, the last is {wanted.point.id}"
+    if size is None:
+        return Finding(path, "archive-object", True, f"the object is not there, and {needed}")
+    if size != wanted.archived.size:
+        reason = f"the object has {size:,} bytes, and had {wanted.archived.size:,} when it was archived; {needed}"
+        return Finding(path, "archive-object", True, reason, min(size, wanted.archived.size))
+    return None
+
+
+def _note_others(found: _Archive, there: Mapping[str, Any], choice: PartitionChoice, summary: ArchiveSummary) -> None:
+    if not choice.is_all:
+        summary.not_checked.append("partitions that were not asked for")
+        return
+    ours = (f"{POINTS}/", f"{VERIFIED}/")
+    others = [each.size for key, each in there.items() if key not in found.wanted and not key.startswith(ours)]
+    if others:
+        text = f"objects that no point needs: {len(others):,} of {sum(others):,} bytes"
+        summary.not_checked.append(f"{text}; a run may be writing them, or `pylogseg archive prune` removes them")
+
+
+# ---- reading ----
+
+
+def _read(
+    found: _Archive,
+    keys: set[str],
+    summary: ArchiveSummary,
+    choice: PartitionChoice,
+    executor: Executor,
+    limit_bytes: int,
+    on_bytes: Callable[[int], None] | None,
+    on_size: Callable[[int], None],
+    storage_options: Mapping[str, Any] | None,
+) -> Iterator[Finding]:
+    """Read objects, from the newest point to the oldest, each once."""
+    left, told = set(keys), set[Finding]()
+    on_size(2 * sum(found.wanted[key].archived.size for key in left))
+    for point in reversed(found.points):
+        if not left:
+            break
+        files = point_files(found.url, point, storage_options)
+        disk = open_folder(files, files.url)
+        items = list(_items(found, point, files, disk, left, choice))
+        left -= {key for each in items for key in each[2]}
+        load = Workload("pylogseg verify", [item.size for _, item, _ in items], on_bytes)
+        check = functools.partial(_check, level=summary.level, limit_bytes=limit_bytes)
+        results = executor.map(check, [item for _, item, _ in items], load)
+        for (part, item, _), result in zip(items, results, strict=True):
+            summary.objects_read += len(item.files)
+            summary.bytes_read += result.bytes_read
+            for finding in summary.added(_findings(part, item, result, summary)):
+                if finding not in told:
+                    told.add(finding)
+                    yield finding
+
+
+def _items(
+    found: _Archive, point: Point, files: PointFiles, disk: Disk, left: set[str], choice: PartitionChoice
+) -> Iterator[tuple[Partition | None, _Item, list[str]]]:
+    """Yield what is to be read of a point, with its partition and the names of its objects."""
+    parts = {part.name: part for part in disk.partitions}
+    for partition in _chosen(point, choice):
+        part = parts.get(partition.name)
+        segments = {} if part is None else {each.base_offset: each for each in part.segments}
+        groups = [
+            (segments.get(archived.base_offset), [partition.stem(archived) + suffix for suffix in SUFFIXES])
+            for archived in partition.segments
+        ]
+        groups += [(None, [partition.file_key(name)]) for name in partition.files]
+        for segment, keys in groups:
+            mine = [key for key in keys if key in left]
+            if mine:
+                stored = tuple((files.stored(key), found.wanted[key].archived.sha256) for key in mine)
+                yield part, _Item(segment, files.objects, stored), mine
+
+
+def _check(item: _Item, advance: Advance, level: Any, limit_bytes: int) -> _ItemReport:
+    """Read the objects of an item, and what they are; runs in a thread, or in a task of Spark."""
+    findings, done = [], 0
+    for stored, sha256 in item.files:
+        path = item.objects.name(stored.path)
+        try:
+            found = _sha256_of(item.objects, stored, advance)
+        except StorageError as error:
+            findings.append(of_failure(error))
+            continue
+        done += stored.size
+        if found != sha256:
+            reason = f"its SHA-256 is {found}, and was {sha256} when it was archived: it rotted, or is another object"
+            findings.append(Finding(path, "archive-object", True, reason))
+    report = None
+    if item.segment is not None:
+        report = verify_segment(item.segment, level, limit_bytes=limit_bytes, advance=advance)
+    return _ItemReport(report, findings, done)
+
+
+def _sha256_of(objects: Objects, stored: Stored, advance: Advance) -> str:
+    digest = hashlib.sha256()
+    with objects.open(stored) as view:
+        for position in range(0, view.size, _PIECE_BYTES):
+            piece = view.read(position, _PIECE_BYTES)
+            digest.update(piece)
+            advance(len(piece))
+    return digest.hexdigest()
+
+
+def _findings(part: Partition | None, item: _Item, result: _ItemReport, summary: ArchiveSummary) -> Iterator[Finding]:
+    yield from result.findings
+    if result.report is None or item.segment is None or part is None:
+        return
+    summary.add_segment(result.report)
+    yield from as_uploaded(part, result.report.findings, item.segment)
+    yield from _beyond(item, result.report)
+
+
+def _beyond(item: _Item, report: SegmentReport) -> Iterator[Finding]:
+    """Compare the offsets of batches with those that the point says; a cleaned segment may have less."""
+    segment = item.segment
+    end = None if segment is None else uploaded_end(segment.files, segment.path)
+    if segment is None or end is None or not report.batches:
+        return
+    if report.first_offset < segment.base_offset or report.next_offset > end:
+        reason = (
+            f"its batches have offsets {report.first_offset} to {report.next_offset - 1}, and the point says that they "
+            f"are {segment.base_offset} to {end - 1}"
+        )
+        yield Finding(
+            item.objects.name(item.files[0][0].path), "archive-point", True, reason, None, segment.base_offset
+        )
+
+
+# ---- what was read before ----
+
+
+def _verified(found: _Archive) -> dict[tuple[str, str], int]:
+    """Return when objects were last read, by name and SHA-256, as earlier runs have noted it."""
+    by_point: dict[str, int] = {}
+    for key in found.store.list(VERIFIED):
+        try:
+            noted = bounded_json.loads(found.store.read(key) or b"")
+            for name in noted["points"]:
+                by_point[name] = max(by_point.get(name, 0), int(noted["timeMs"]))
+        except (ValueError, KeyError, TypeError, RecursionError, PylogsegError):  # then it is read again
+            continue
+    return {
+        (key, archived.sha256): by_point[point.id]
+        for point in found.points
+        if point.id in by_point
+        for key, archived in point.objects.items()
+    }
+
+
+def _note_verified(found: _Archive, summary: ArchiveSummary) -> None:
+    """Note that all objects of these points were read, at the time of the oldest reading."""
+    now_ms = time.time_ns() // 1_000_000
+    read_ms = now_ms if summary.read_since_ms < 0 else summary.read_since_ms
+    content = {
+        "format": 1,
+        "time": iso_text(read_ms),
+        "timeMs": read_ms,
+        "writer": f"pylogseg {__version__}",
+        "points": [point.id for point in found.points],
+    }
+    try:
+        found.store.create(f"{VERIFIED}/{new_id(now_ms)}.json", json.dumps(content).encode())
+    except (PylogsegError, OSError) as error:
+        summary.not_checked.append(f"that all of it was read could not be noted in the archive: {error}")

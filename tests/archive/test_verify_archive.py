@@ -1,0 +1,139 @@
+"""`verify` of an archive: each object that is gone, cut, rotten or swapped is named; what was read is known later."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from archive.histories import History
+from helpers.pickled_executor import Pickled
+from helpers.shell import pylogseg as shell
+from helpers.tiers import Key
+
+from pylogseg.archive.verifying import ArchiveSummary, verify_archive
+from pylogseg.disk.tier.points import SUFFIXES
+from pylogseg.inspect.verify.findings import Finding, Level
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    found = History(tmp_path_factory.mktemp("history"))
+    found.run()
+    return found
+
+
+@pytest.fixture
+def archive(history: History, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(history.archiver.root, tmp_path / "archive"))
+
+
+def verified(archive: Path, **how: Any) -> tuple[list[Finding], ArchiveSummary]:
+    summary = ArchiveSummary(Level.INDEXES)
+    return list(verify_archive(str(archive), summary, **how)), summary
+
+
+def objects_of(history: History) -> list[str]:
+    return sorted({key for point in history.archiver.points for key in point.objects})
+
+
+def test_whole(history: History, archive: Path) -> None:
+    found, summary = verified(archive)
+    assert (found, summary.exit_code, summary.points) == ([], 0, len(history.archiver.points))
+    assert summary.objects == len(objects_of(history))
+    assert any("never read" in text for text in summary.not_checked)
+    found, summary = verified(archive, read="all")
+    assert ([each for each in found if each.is_damage], summary.exit_code) == ([], 0)
+    assert (summary.objects_read, summary.objects_read_before) == (summary.objects, 0)
+    assert summary.segments == len([key for key in objects_of(history) if key.endswith(".log")])
+    assert summary.bytes_read == sum(path.stat().st_size for path in map(archive.joinpath, objects_of(history)))
+
+
+def test_what_is_new(history: History, archive: Path) -> None:
+    """The points of the past were read before; an object that comes with a later one is read."""
+    last = history.archiver.points[-1]
+    kept = {key for point in history.archiver.points[:-1] for key in point.objects}
+    aside = archive.parent / "point"
+    (archive / last.name.key).rename(aside)
+    assert verified(archive, read="new")[1].objects_read == len(kept)
+    aside.rename(archive / last.name.key)
+    found, summary = verified(archive)
+    assert (found, summary.objects_read_before) == ([], len(kept))
+    found, summary = verified(archive, read="new")
+    assert summary.objects_read == len(objects_of(history)) - len(kept) > 0
+    assert (summary.objects_read_before, summary.exit_code) == (len(kept), 0)
+    assert verified(archive, read="new")[1].objects_read == 0
+    for noted in (archive / "verified").iterdir():
+        noted.write_text("{}")
+    assert verified(archive, read="new")[1].objects_read > 0
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("harm", ["gone", "cut", "flipped", "swapped"])
+def test_harms(history: History, archive: Path, suffix: str, harm: str) -> None:
+    """The list of objects tells what is gone or cut; what has the same size shows when it is read."""
+    sizes: dict[int, list[Path]] = {}
+    for key in objects_of(history):
+        if key.endswith(suffix):
+            sizes.setdefault((archive / key).stat().st_size, []).append(archive / key)
+    size, (one, other, *_) = max((size, paths) for size, paths in sizes.items() if len(paths) > 1)
+    named = {str(one)}
+    if harm == "gone":
+        one.unlink()
+    elif harm == "cut":
+        one.write_bytes(one.read_bytes()[: size // 2])
+    elif harm == "flipped":
+        data = bytearray(one.read_bytes())
+        data[size // 2] ^= 1
+        one.write_bytes(data)
+    else:
+        named.add(str(other))
+        data, more = one.read_bytes(), other.read_bytes()
+        one.write_bytes(more)
+        other.write_bytes(data)
+    if harm in ("gone", "cut"):
+        found, summary = verified(archive)
+        assert ({each.path for each in found}, summary.exit_code) == (named, 1)
+    found, summary = verified(archive, read="all")
+    assert {each.path for each in found if each.kind == "archive-object"} == named
+    assert summary.exit_code == 1
+    assert not (archive / "verified").exists()
+
+
+def test_a_point_is_damaged(history: History, archive: Path) -> None:
+    """It is named, and the others are checked."""
+    path = archive / history.archiver.points[1].name.key
+    path.write_text(path.read_text()[:1000])
+    found, summary = verified(archive, read="all")
+    assert [(each.kind, each.path) for each in found if each.is_damage] == [("archive-point", str(path))]
+    assert (summary.points, summary.exit_code) == (len(history.archiver.points) - 1, 1)
+
+
+def test_executors_agree(history: History, archive: Path) -> None:
+    path = archive / next(key for key in objects_of(history) if key.endswith(".log"))
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    found = [verified(archive, read="all", executor=each)[0] for each in (Pickled(), Pickled())]
+    assert found == [verified(archive, read="all")[0]] * 2
+    assert any(each.is_damage for each in found[0])
+
+
+def test_without_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is encrypted is compared with its SHA-256; that its batches were not looked at is said."""
+    history = History(tmp_path, key=Key.make("k", tmp_path / "keys"))
+    history.write()
+    history.point()
+    found, summary = verified(history.archiver.root, read="all")
+    assert ({each.level for each in found}, summary.exit_code) == ({"unread"}, 2)
+    monkeypatch.setenv("PYLOGSEG_TIER_KEYS", str(tmp_path / "keys"))
+    assert verified(history.archiver.root, read="all")[1].exit_code == 0
+
+
+def test_command(history: History, archive: Path) -> None:
+    done = shell("verify", archive)
+    assert (done.code, "6 points" in done.text) == (0, True)
+    done = shell("verify", f"aiven+file://{archive}", "orders", "--read-all", "--json")
+    row = json.loads(done.text.splitlines()[-1])
+    assert (done.code, row["type"], row["damaged"], row["partitions"]) == (0, "summary", 0, 2)
+    assert shell("verify", history.home, "--read-all").code == 2
