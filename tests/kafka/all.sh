@@ -41,7 +41,10 @@ damaged          $python tests/kafka/broker/damaged.py
 offline          $python tests/kafka/broker/offline.py
 recipes          $python tests/kafka/broker/recipes.py
 clients          $python tests/kafka/clients/matrix.py $golden/broker-4.3
+table-sinks      $python tests/kafka/broker/table_sinks.py connect
+table-nested     $python tests/kafka/broker/table_sinks.py connect nested
 spark-source     ${SPARK_PYTHON:-} tests/kafka/broker/spark_source.py $golden/broker-4.3
+spark-sink       ${SPARK_PYTHON:-} tests/kafka/broker/table_sinks.py spark
 rates            $python tests/soak serve-rates --kafka fetches clients
 broker-rates     $python tests/soak broker-rates --kafka
 LIST
