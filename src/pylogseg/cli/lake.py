@@ -14,7 +14,8 @@ from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.disk import Disk
 from pylogseg.env.executor import Executor
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.lakehouse.lake import LakeOptions, LakeTable, check_latest, write_tables
+from pylogseg.lakehouse.lake import LakeOptions, LakeTable, write_tables
+from pylogseg.lakehouse.layouts import FLAT, LAYOUTS
 from pylogseg.reading.partition import Throttle
 
 _EPILOG = """\b
@@ -34,8 +35,8 @@ again, and several may run at once: each range gets into the table once. A run
 that finds nothing new reads nothing.
 
 \b
-TABLE is delta:FOLDER, iceberg:[CATALOG:]NAMESPACE.TABLE of a catalog that
-pyiceberg is set up for, iceberg:FOLDER/NAMESPACE.TABLE of a catalog in that
+TABLE is delta:FOLDER (which may be a URL), iceberg:[CATALOG:]NAMESPACE.TABLE of a
+catalog that pyiceberg is set up for, iceberg:FOLDER/NAMESPACE.TABLE of a catalog in that
 folder, or ducklake:FILE/TABLE. With {topic} in it, each topic gets its own table.
 
 \b
@@ -59,10 +60,10 @@ refused, or a disk error; 130 interrupted.
 _AS = click.Choice(["bytes", SCHEMA])
 
 
-def _parse_property(text: str) -> tuple[str, str]:
+def _parse_option(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise RequestError(f"invalid property {text!r}: expected KEY=VALUE")
+        raise RequestError(f"invalid option {text!r}: expected KEY=VALUE")
     return name, value
 
 
@@ -100,12 +101,19 @@ def _parse_property(text: str) -> tuple[str, str]:
     help="Keep only the latest record of each key: a record replaces the row of its key, a tombstone removes it.",
 )
 @click.option(
-    "properties",
-    "--catalog-property",
+    "--layout",
+    type=click.Choice(LAYOUTS),
+    default=FLAT,
+    show_default=True,
+    help="Columns of the table; redpanda: those of Redpanda's Iceberg topics.",
+)
+@click.option(
+    "table_options",
+    "--table-option",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=lambda ctx, param, values: dict(map(_parse_property, values)),
-    help="Iceberg: a property of the catalog, such as uri=...; repeatable.",
+    callback=lambda ctx, param, values: dict(map(_parse_option, values)),
+    help="Of Iceberg's catalog (uri=...) or Delta's store (aws_endpoint_url=...); repeatable.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is appended, until interrupted.")
 @click.option(
@@ -143,7 +151,8 @@ def lake(
     force: bool,
     clean: bool,
     latest: bool,
-    properties: dict[str, str],
+    layout: Any,
+    table_options: dict[str, str],
     follow: bool,
     every: float,
     file_size: int,
@@ -160,8 +169,6 @@ def lake(
     which = wants_schema(key_as, value_as)
     check_unused(which, given, "--value-as")
     decoding = decoding_of(which, given) if which else None
-    if latest and decoding is not None:
-        check_latest(decoding)
     options = LakeOptions(
         isolation_level,
         decoding,
@@ -173,7 +180,8 @@ def lake(
         file_size,
         commit_size,
         None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
-        properties,
+        table_options,
+        layout,
     )
     with workers.executor() as executor:
         while True:

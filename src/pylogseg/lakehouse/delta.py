@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import datetime
+import functools
 import json
 import os
 import time
-from collections.abc import Collection, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -16,7 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
+from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
+from pyarrow import fs
 
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Covered, Ledger
@@ -27,26 +28,31 @@ from pylogseg.lakehouse.sinks import (
     LiveFile,
     NewFile,
     Offsets,
+    Period,
+    date_of,
     is_same,
     offsets_of,
     widened,
 )
+from pylogseg.lakehouse.stores import LOCAL, FileStore, ObjectStore, below, name_below
 
 #: The column that the table is partitioned by: Delta has no partitions by an expression.
 DATE = "date"
 _LOOK_BACK = 50
-_FIRST_DAY = (datetime.date.min - datetime.date(1970, 1, 1)).days
-_LAST_DAY = (datetime.date.max - datetime.date(1970, 1, 1)).days
 #: A filter that no partition passes.
 _NOWHERE = [(DATE, "=", "1970-01-01"), (DATE, "=", "1970-01-02")]
-_NO_DAY = "__HIVE_DEFAULT_PARTITION__"
 
 
 class DeltaSink:
     """See `Sink`. A commit is a version of the table's log, which only one writer can make."""
 
-    def __init__(self, path: str) -> None:
-        self._path = os.path.abspath(path)
+    def __init__(self, path: str, options: Mapping[str, str]) -> None:
+        is_url, self._options = "://" in path, dict(options)
+        self._path = path if is_url else os.path.abspath(path)
+        self._store: FileStore = (
+            ObjectStore(self.name, functools.partial(_system, path, self._options)) if is_url else LOCAL
+        )
+        self._folder = "" if is_url else self._path  # paths of the library's file system begin at the table
         self._table: Any = None
         self._columns: pa.Schema | None = None  # that the next commit gives it
         self._had: Any = None  # columns, in place of those
@@ -60,13 +66,19 @@ class DeltaSink:
         return f"delta:{self._path}"
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> str:
         """See `Sink`."""
-        return Path(self._path)
+        return self._folder
+
+    @property
+    def store(self) -> FileStore:
+        """See `Sink`."""
+        return self._store
 
     def load(self, partitions: Iterable[int]) -> Ledger | None:
         """See `Sink`."""
-        self._table = DeltaTable(self._path) if DeltaTable.is_deltatable(self._path) else None
+        is_there = DeltaTable.is_deltatable(self._path, self._options)
+        self._table = DeltaTable(self._path, storage_options=self._options) if is_there else None
         return None if self._table is None else self._newest(list(partitions))
 
     def _newest(self, partitions: list[int]) -> Ledger | None:
@@ -118,6 +130,7 @@ class DeltaSink:
                 mode="ignore",
                 partition_by=[DATE],
                 configuration={TOPIC_ID: json.dumps(about)},
+                storage_options=self._options,
                 raise_if_key_not_exists=False,  # the name is not one of Delta's own
             )
         except CommitFailedError as error:
@@ -133,7 +146,7 @@ class DeltaSink:
         have = pa.schema(table.schema().to_arrow())
         columns, files = widened(have, schema, widens=False, table=self.name)
         self._columns, self._had = None if is_same(have, columns) else columns, table.schema()
-        return FilePlace(self.folder, files, _folder_of)
+        return FilePlace(self.folder, files, Period(f"{DATE}=", is_date=True), self._store)
 
     def commit(self, files: Sequence[NewFile], ledger: Ledger, changes: Changes | None = None) -> None:
         """See `Sink`."""
@@ -167,12 +180,12 @@ class DeltaSink:
         self._columns = None
 
     def _action(self, file: NewFile) -> AddAction:
-        day = _date_of(file.day)
+        day = date_of(file.period)
         return AddAction(
-            path=file.path.relative_to(self._path).as_posix(),
+            path=name_below(file.path, self._folder),
             size=file.size,
             partition_values={DATE: None if day is None else day.isoformat()},
-            modification_time=int(file.path.stat().st_mtime * 1000),
+            modification_time=int(time.time() * 1000),
             data_change=True,
             stats=json.dumps(_stats(file)),
         )
@@ -184,7 +197,7 @@ class DeltaSink:
             raise RequestError(f"{self.name}: its files have deletion vectors, which are not read: write another table")
         found = pa.table(self._table.get_add_actions(flatten=True))
         rows = found.select(["path", "size_bytes", f"partition.{DATE}"]).to_pylist()
-        return [LiveFile(Path(self._path, unquote(row["path"])), tuple(row.values())) for row in rows]
+        return [LiveFile(below(self._folder, unquote(row["path"])), tuple(row.values())) for row in rows]
 
     def offsets(self, first: dict[int, int]) -> Offsets:
         """See `Sink`."""
@@ -194,21 +207,28 @@ class DeltaSink:
             wanted |= (pc.field("partition") == number) & (pc.field("offset") >= offset)
         return offsets_of(rows.to_table(columns=["partition", "offset"], filter=wanted))
 
-    def files(self) -> Collection[Path]:
+    def files(self) -> Collection[str]:
         """See `Sink`: those of each commit and checkpoint that is still in the log."""
-        log = Path(self._path, "_delta_log")
         found: set[str] = set()
-        for path in log.glob("*.json"):
-            for line in path.read_text(encoding="utf-8").splitlines():
-                action = json.loads(line)
-                found.update(action[kind]["path"] for kind in ("add", "remove") if kind in action)
-        for path in log.glob("*.checkpoint*.parquet"):
-            names = pq.read_schema(path).names
-            for kind in ("add", "remove"):
-                if kind in names:
-                    paths = pc.struct_field(pq.read_table(path, columns=[f"{kind}.path"]).column(kind), "path")
-                    found.update(each for each in paths.to_pylist() if each)
-        return {Path(self._path, each) for each in found}
+        for path in self._store.walk(below(self._folder, "_delta_log")):
+            if path.endswith(".json"):
+                for line in self._read(path).decode().splitlines():
+                    action = json.loads(line)
+                    found.update(action[kind]["path"] for kind in ("add", "remove") if kind in action)
+            elif path.endswith(".parquet"):
+                with pq.ParquetFile(self._store.opened(path)) as file:
+                    for kind in {"add", "remove"}.intersection(file.schema_arrow.names):
+                        paths = pc.struct_field(file.read(columns=[f"{kind}.path"]).column(kind), "path")
+                        found.update(each for each in paths.to_pylist() if each)
+        return {below(self._folder, unquote(each)) for each in found}
+
+    def _read(self, path: str) -> bytes:
+        with pa.input_stream(self._store.opened(path)) as file:
+            return bytes(file.read())
+
+
+def _system(url: str, options: dict[str, str]) -> Any:
+    return fs.PyFileSystem(DeltaStorageHandler(url, options))
 
 
 def _removed(file: LiveFile) -> RemoveAction:
@@ -219,14 +239,6 @@ def _removed(file: LiveFile) -> RemoveAction:
 
 def _application(topic_id: str | None, partition: int, what: str = "") -> str:
     return f"pylogseg:{topic_id}:{partition}{':' if what else ''}{what}"
-
-
-def _date_of(day: int) -> datetime.date | None:
-    return datetime.date(1970, 1, 1) + datetime.timedelta(day) if _FIRST_DAY <= day <= _LAST_DAY else None
-
-
-def _folder_of(day: int) -> str:
-    return f"{DATE}={_date_of(day) or _NO_DAY}"
 
 
 def _stats(file: NewFile) -> dict[str, Any]:

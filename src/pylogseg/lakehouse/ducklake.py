@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -21,10 +20,12 @@ from pylogseg.lakehouse.sinks import (
     FilePlace,
     NewFile,
     Offsets,
+    Period,
     offsets_of,
     plain_type,
     widened,
 )
+from pylogseg.lakehouse.stores import LOCAL, FileStore
 
 _THAT_GO = "where (partition, key) in (select (partition, key) from keys_that_go)"
 
@@ -34,7 +35,7 @@ class DuckLakeSink:
 
     def __init__(self, catalog: str, table: str) -> None:
         self._file, self._table = os.path.abspath(catalog), table
-        self._data = Path(f"{self._file}.files")
+        self._data = f"{self._file}.files"
         self._connection: Any = None
         self._before = ""
         self._changes: list[str] = []  # of columns, with the next commit
@@ -51,9 +52,14 @@ class DuckLakeSink:
         return f"ducklake:{self._file}/{self._table}"
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> str:
         """See `Sink`."""
-        return self._data / "main" / self._table
+        return f"{self._data}/main/{self._table}"
+
+    @property
+    def store(self) -> FileStore:
+        """See `Sink`."""
+        return LOCAL
 
     def _run(self, statement: str, *values: Any) -> Any:
         with held_back():
@@ -118,7 +124,7 @@ class DuckLakeSink:
         have = self._run(f"from lake.{_quoted(self._table)} limit 0").to_arrow_table().schema
         columns, files = widened(have, schema, widens=False, table=self.name)
         self._changes = list(self._added(have, columns, ""))
-        return FilePlace(self.folder, files, _folder_of)
+        return FilePlace(self.folder, files, Period("day="))
 
     def _added(self, have: Iterable[pa.Field], want: Iterable[pa.Field], above: str) -> Iterator[str]:
         """Statements that add columns, and fields of columns."""
@@ -180,7 +186,7 @@ class DuckLakeSink:
                 self._connection.register("keys_that_go", changes.keys)
                 self._rows(f"delete from lake.{_quoted(self._table)} {_THAT_GO}")
             for file in files:
-                self._run("call ducklake_add_data_files('lake', ?, ?)", self._table, str(file.path))
+                self._run("call ducklake_add_data_files('lake', ?, ?)", self._table, file.path)
             extra = json.dumps({"pylogseg": ledger.commit})
             self._run("call lake.set_commit_message('pylogseg', 'lake', extra_info => ?)", extra)
             self._run("commit")
@@ -202,10 +208,10 @@ class DuckLakeSink:
         rows = self._run(f'select partition, "offset" from lake.{_quoted(self._table)} where {wanted or "false"}')
         return offsets_of(rows.to_arrow_table())
 
-    def files(self) -> Collection[Path]:
+    def files(self) -> Collection[str]:
         """See `Sink`: those of all snapshots."""
         rows = self._rows("select path, path_is_relative from __ducklake_metadata_lake.ducklake_data_file")
-        return {self.folder / path if relative else Path(path) for path, relative in rows}
+        return {f"{self.folder}/{path}" if relative else path for path, relative in rows}
 
 
 def _load(connection: Any, extension: str) -> None:
@@ -228,7 +234,3 @@ def _is_conflict(error: Exception) -> bool:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-def _folder_of(day: int) -> str:
-    return f"day={day}"

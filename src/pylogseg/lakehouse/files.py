@@ -1,4 +1,4 @@
-"""The rows of a range of the log as Parquet files, each of one day; they are no part of a table until a commit."""
+"""The rows of a range of the log as Parquet files, each of one day or hour; no part of a table until a commit."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pylogseg.env.beside import create
 from pylogseg.env.executor import Advance
 from pylogseg.errors import StorageError
 from pylogseg.lakehouse.contents import CONTENTS, Contents, add_contents, contents_text
 from pylogseg.lakehouse.sinks import UNMEASURED, FilePlace, NewFile, Offsets, is_plain
+from pylogseg.lakehouse.stores import FileStore, below
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import OPEN_END, ReadOptions
@@ -34,7 +33,6 @@ COLUMNS = ("topic", "partition", "offset", "timestamp", "timestampType", "key", 
 REASON = "error"
 #: Name of a file: topic id, partition and offset that it begins with, attempt, number.
 _NAME = re.compile(r"(?P<topic>[\w-]+)\.(?P<partition>\d+)\.(?P<first>\d{20})\.[0-9a-f]{32}-\d+\.parquet")
-_DAY_US = 86_400_000_000
 #: Files that are open at the same time: a timestamp may be anything.
 _OPEN_FILES = 128
 _ROW_GROUP_BYTES = 64 << 20
@@ -86,11 +84,11 @@ def new_name(how: FileOptions, partition: int, first_offset: int, number: int) -
 
 def split_typed(batches: Iterable[pa.RecordBatch], how: FileOptions, name: str) -> Written:
     """Write rows to files of the table, and what does not decode to those of dead letters."""
-    with DayFiles(how.rows, name, how.file_bytes) as rows:
+    with TimedFiles(how.rows, name, how.file_bytes) as rows:
         if how.typed is None or how.dead is None:
             rows.write_all(batches)
             return Written(rows.finish(), [], [])
-        with DayFiles(how.dead, name, how.file_bytes) as dead:
+        with TimedFiles(how.dead, name, how.file_bytes) as dead:
             for batch in batches:
                 for good, bad in _told_apart(batch, how.typed):
                     rows.write(_without(good, how.dead_offsets))
@@ -139,25 +137,26 @@ def _without(batch: pa.RecordBatch, offsets: Offsets) -> pa.RecordBatch:
     return batch if keep.all() else batch.filter(pa.array(keep))
 
 
-class DayFiles:
-    """Writes rows to a file for each day, and another one where a file is large enough; what is not finished goes."""
+class TimedFiles:
+    """Writes rows to a file for each period, and another one where one is large enough; what is not finished goes."""
 
     def __init__(self, place: FilePlace, name: str, file_bytes: int) -> None:
         self._place, self._name, self._file_bytes = place, name, file_bytes
-        self._days: dict[int, _OneFile] = {}
+        self._open: dict[int, _OneFile] = {}
         self._done: list[NewFile] = []
-        self._paths: list[Path] = []
+        self._paths: list[str] = []
         self._is_finished = False
 
-    def __enter__(self) -> DayFiles:
+    def __enter__(self) -> TimedFiles:
         return self
 
     def __exit__(self, *error: object) -> None:
         if not self._is_finished:
-            for file in self._days.values():
+            for file in self._open.values():
                 file.abandon()
             for path in self._paths:
-                path.unlink(missing_ok=True)
+                with contextlib.suppress(StorageError):  # of a store that does not answer
+                    self._place.store.remove(path)
 
     def write_all(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Write the rows of some batches."""
@@ -168,49 +167,48 @@ class DayFiles:
         """Write the rows of a batch."""
         if not batch.num_rows:
             return
-        days = batch.column("timestamp").cast(pa.int64()).to_numpy() // _DAY_US
-        if days.min() == days.max():
-            self._write(int(days[0]), batch)
+        periods = batch.column("timestamp").cast(pa.int64()).to_numpy() // self._place.period.micros
+        if periods.min() == periods.max():
+            self._write(int(periods[0]), batch)
         else:
-            order = np.argsort(days, kind="stable")
-            found, starts = np.unique(days[order], return_index=True)
-            for day, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
-                self._write(day, batch.take(pa.array(rows)))  # a copy: a slice would keep the rows of all days
-        waiting = sum(each.waiting_bytes for each in self._days.values())
+            order = np.argsort(periods, kind="stable")
+            found, starts = np.unique(periods[order], return_index=True)
+            for period, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+                # A copy: a slice would keep the rows of all periods.
+                self._write(period, batch.take(pa.array(rows)))
+        waiting = sum(each.waiting_bytes for each in self._open.values())
         while waiting > _WAITING_BYTES:
-            day, most = max(self._days.items(), key=lambda each: each[1].waiting_bytes)
+            period, most = max(self._open.items(), key=lambda each: each[1].waiting_bytes)
             waiting -= most.waiting_bytes
-            self._flush(day, most)
+            self._flush(period, most)
 
-    def _write(self, day: int, batch: pa.RecordBatch) -> None:
-        file = self._days.get(day) or self._days.setdefault(day, self._named(day))
+    def _write(self, period: int, batch: pa.RecordBatch) -> None:
+        file = self._open.get(period) or self._open.setdefault(period, self._named(period))
         file.wait(batch)
         if file.waiting_bytes >= _ROW_GROUP_BYTES or file.waiting_rows >= _ROW_GROUP_ROWS:
-            self._flush(day, file)
+            self._flush(period, file)
 
-    def _named(self, day: int) -> _OneFile:
-        folder = self._place.folder / self._place.by_day(day)
-        with _told(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        self._paths.append(folder / f"{self._name}{len(self._paths):05d}.parquet")
-        return _OneFile(self._paths[-1], day, self._place.schema)
+    def _named(self, period: int) -> _OneFile:
+        folder = below(self._place.folder, self._place.period.folder_of(period))
+        self._paths.append(f"{folder}/{self._name}{len(self._paths):05d}.parquet")
+        return _OneFile(self._place, self._paths[-1], period)
 
-    def _flush(self, day: int, file: _OneFile) -> None:
+    def _flush(self, period: int, file: _OneFile) -> None:
         file.flush()
         if file.size >= self._file_bytes:
-            self._close(day)
-        opened = [each for each in self._days if self._days[each].is_open]
+            self._close(period)
+        opened = [each for each in self._open if self._open[each].is_open]
         if len(opened) > _OPEN_FILES:
-            self._close(max(opened, key=lambda each: self._days[each].size))
+            self._close(max(opened, key=lambda each: self._open[each].size))
 
-    def _close(self, day: int) -> None:
-        self._done.append(self._days[day].close())
-        del self._days[day]  # not before: what fails is given up with the others
+    def _close(self, period: int) -> None:
+        self._done.append(self._open[period].close())
+        del self._open[period]  # not before: what fails is given up with the others
 
     def finish(self) -> list[NewFile]:
         """Write what waits, and return all files."""
-        for day in [*self._days]:
-            self._close(day)
+        for period in [*self._open]:
+            self._close(period)
         self._is_finished = True
         return self._done
 
@@ -218,10 +216,11 @@ class DayFiles:
 class _OneFile:
     """A file that is written: row groups of many batches, since one batch is too small for one."""
 
-    def __init__(self, path: Path, day: int, schema: pa.Schema) -> None:
-        self._path, self._day, self._schema = path, day, schema
+    def __init__(self, place: FilePlace, path: str, period: int) -> None:
+        self._place, self._path, self._period, self._schema = place, path, period, place.schema
         self._file: IO[bytes] | None = None
         self._writer: pq.ParquetWriter | None = None
+        self._metadata: list[Any] = []
         self._waiting: list[pa.RecordBatch] = []
         self._contents: Contents = {}
         self._rows = self.waiting_rows = self.waiting_bytes = 0
@@ -249,20 +248,24 @@ class _OneFile:
 
     def _flush(self) -> None:
         if self._writer is None:
-            self._file = create(self._path)
-            names = [name for name in self._schema.names if name not in UNMEASURED] if is_plain(self._schema) else True
+            self._file = self._place.store.create(self._path)
+            names = _measured(self._schema) if is_plain(self._schema) else True
             self._writer = pq.ParquetWriter(
                 self._file, self._schema, compression=_CODEC, use_dictionary=names, write_statistics=names,
-                store_schema=False,
+                store_schema=False, metadata_collector=self._metadata,
             )  # fmt: skip
         if self._waiting:
-            columns = pa.Table.from_batches(self._waiting).columns
+            rows = pa.Table.from_batches(self._waiting)
+            if self._place.arranged is None:
+                arranged = rows
+            else:
+                arranged = pa.Table.from_batches(map(self._place.arranged, self._waiting))
             made = pa.Table.from_arrays(
-                [column.cast(field.type) for column, field in zip(columns, self._schema, strict=True)],
+                [column.cast(field.type) for column, field in zip(arranged.columns, self._schema, strict=True)],
                 schema=self._schema,
             )
             self._writer.write_table(made, row_group_size=max(self.waiting_rows, 1))
-            add_contents(self._contents, made)
+            add_contents(self._contents, rows)
         self._waiting, self.waiting_rows, self.waiting_bytes = [], 0, 0
 
     def close(self) -> NewFile:
@@ -274,28 +277,33 @@ class _OneFile:
         with _told(self._path):
             writer.add_key_value_metadata({CONTENTS: contents_text(self._contents)})
             writer.close()
-            file.flush()
-            os.fsync(file.fileno())
-            size = file.tell()
-            file.close()
-            return NewFile(self._path, self._rows, size, self._day, pq.read_metadata(self._path))
+            return NewFile(self._path, self._rows, self._place.store.close(file), self._period, self._metadata[0])
 
     def abandon(self) -> None:
         """Leave the file as it is, on a full disk too."""
         if self._file is not None and self._writer is not None:
-            with contextlib.suppress(OSError, pa.ArrowException):
+            with contextlib.suppress(OSError, pa.ArrowException, RuntimeError):  # the last: there is no metadata
                 self._writer.close()  # else it tries to when it is freed, and says that it cannot
             with contextlib.suppress(OSError):
                 self._file.close()
 
 
+def _measured(schema: pa.Schema) -> list[str]:
+    """Return the columns of plain rows of which a dictionary, and the least and greatest, are of use."""
+    names = []
+    for each in schema:
+        inner = each.type if pa.types.is_struct(each.type) else ()
+        names += [f"{each.name}.{field.name}" for field in inner if field.name not in UNMEASURED] or [each.name]
+    return [name for name in names if name not in UNMEASURED]
+
+
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
+def _told(path: str) -> Iterator[None]:
     """Make errors of the system an error that names the file."""
     try:
         yield
     except OSError as error:
-        raise StorageError(str(path), "write", error.strerror or str(error), error.errno) from error
+        raise StorageError(path, "write", error.strerror or str(error), error.errno) from error
 
 
 def logs_for(task: Task, logs: Mapping[str, LogFiles]) -> tuple[LogFiles, ...]:
@@ -309,16 +317,15 @@ def log_key(log: LogFiles) -> str:
     return url_of(segment.files, segment.path).replace(os.sep, "/").rpartition("/")[0]
 
 
-def orphans(folder: Path, committed: Mapping[int, int], known: Iterable[Path]) -> list[Path]:
+def orphans(store: FileStore, folder: str, committed: Mapping[int, int], known: Iterable[str]) -> list[str]:
     """Return files of runs that died: of this name, in no state of the table, and too late to be committed.
 
     A commit is refused that begins below what the ledger has, so such a file is of no run that is still going.
     """
-    there = {Path(os.path.abspath(path)) for path in known}
-    found = []
-    for path in sorted(folder.rglob("*.parquet")):
-        name = _NAME.fullmatch(path.name)
-        if name is None or Path(os.path.abspath(path)) in there:
+    there, found = {*known}, []
+    for path in sorted(store.walk(folder)):
+        name = _NAME.fullmatch(path.rpartition("/")[2])
+        if name is None or path in there:
             continue
         if int(name["first"]) < committed.get(int(name["partition"]), 0):
             found.append(path)

@@ -109,7 +109,11 @@ def _named(of_table: Any, path: tuple[str, ...], schema: pa.Schema) -> tuple[str
     """Find a column of the table in a file by its number, so that names may have changed since."""
     if not has_ids(schema):
         return path  # of another writer, added by its names
-    return path_by_id(schema, of_table.find_field(".".join(path)).field_id)
+    try:
+        number = of_table.find_field(".".join(path)).field_id
+    except ValueError:  # dead letters have values as bytes, and no columns of decoded ones
+        return None
+    return path_by_id(schema, number)
 
 
 class _Deletes:

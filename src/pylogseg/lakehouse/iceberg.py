@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
+from pyarrow import fs
 from pyiceberg.catalog import load_catalog
 from pyiceberg.exceptions import CommitFailedException, NamespaceAlreadyExistsError
 from pyiceberg.exceptions import NoSuchTableError as NoTable
 from pyiceberg.expressions import AlwaysFalse, And, BooleanExpression, EqualTo, GreaterThanOrEqual, Or
 from pyiceberg.io.pyarrow import (
+    PyArrowFileIO,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -23,10 +25,11 @@ from pyiceberg.io.pyarrow import (
 )
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat
-from pyiceberg.transforms import DayTransform
+from pyiceberg.transforms import DayTransform, HourTransform
 from pyiceberg.typedef import Record
 
 from pylogseg.errors import RequestError
+from pylogseg.lakehouse.layouts import FLAT, REDPANDA, STRUCT, leaf
 from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Ledger
 from pylogseg.lakehouse.names import CATALOG_OF_FOLDER, TableName, catalog_of_folder
 from pylogseg.lakehouse.sinks import (
@@ -36,45 +39,53 @@ from pylogseg.lakehouse.sinks import (
     LiveFile,
     NewFile,
     Offsets,
+    Period,
     is_plain,
     is_same,
     offsets_of,
     widened,
 )
+from pylogseg.lakehouse.stores import LOCAL, FileStore, ObjectStore, name_below
 
-_DAY = "timestamp_day"
+#: By layout: the column that the table is partitioned by, how, and the name of that.
+_SPECS = {
+    FLAT: ("timestamp", DayTransform(), "timestamp_day"),
+    REDPANDA: (f"{STRUCT}.timestamp", HourTransform(), f"{STRUCT}.timestamp_hour"),
+}
 _MOMENT_SECONDS = 0.2
 _SEQUENCE = "pylogseg.sequence-number"
 #: The library's own retries put rows into a table that has changed: another commit may have the same ones.
 _PROPERTIES = {"commit.retry.num-retries": "0"}
-_METRICS = "write.metadata.metrics.column."
 #: Of a table whose files have no statistics of these.
-_UNMEASURED = {f"{_METRICS}{name}": "none" for name in ("value", "headers.element.key", "headers.element.value")}
+_UNMEASURED = {
+    layout: ("value", *(leaf(layout, f"headers.element.{name}") for name in ("key", "value"))) for layout in _SPECS
+}
 
 
 class IcebergSink:
     """See `Sink`. A commit is a snapshot, which the catalog takes only if the table still has the one before it."""
 
-    def __init__(self, table: TableName, catalog: str | None, properties: Mapping[str, str]) -> None:
+    def __init__(self, table: TableName, catalog: str | None, properties: Mapping[str, str], layout: str) -> None:
         namespace, _, name = table.name.partition(".")
         self._identifier, self._name = (namespace, name), table.text
+        self._layout, self._spec = layout, _SPECS[layout]
         self._catalog = load_catalog(catalog, **properties)
         self._table: Any = None
         self._columns: pa.Schema | None = None  # that the next commit gives it
         self._made: Any = None  # columns, with these
 
     @classmethod
-    def in_folder(cls, table: TableName) -> IcebergSink:
+    def in_folder(cls, table: TableName, layout: str) -> IcebergSink:
         """Return a table of a catalog in SQLite, in a folder of this machine."""
         folder = os.path.abspath(table.place)
         os.makedirs(folder, exist_ok=True)
         table = table._replace(place=folder)
         _, where = catalog_of_folder(folder)
         try:
-            return cls(table, CATALOG_OF_FOLDER, where)
+            return cls(table, CATALOG_OF_FOLDER, where, layout)
         except Exception:  # another run makes the catalog's tables at this moment
             time.sleep(_MOMENT_SECONDS)
-            return cls(table, CATALOG_OF_FOLDER, where)
+            return cls(table, CATALOG_OF_FOLDER, where, layout)
 
     def close(self) -> None:
         """See `Sink`."""
@@ -86,9 +97,17 @@ class IcebergSink:
         return self._name
 
     @property
-    def folder(self) -> Path:
+    def folder(self) -> str:
         """See `Sink`."""
-        return _local(self._table.location()) / "data"
+        return f"{_path(self._table.io, self._table.location())}/data"
+
+    @property
+    def store(self) -> FileStore:
+        """See `Sink`."""
+        location = self._table.location()
+        if urlsplit(location).scheme in ("", "file"):
+            return LOCAL
+        return ObjectStore(self.name, functools.partial(_system, self._table.io, location))
 
     def load(self, partitions: Iterable[int]) -> Ledger | None:
         """See `Sink`."""
@@ -135,14 +154,18 @@ class IcebergSink:
         table = self._table
         if is_new and TOPIC_ID not in table.properties:
             raise RequestError(f"{self.name}: somebody else made this table: write another one")
-        if [(each.name, str(each.transform)) for each in table.spec().fields] != [(_DAY, "day")]:
-            raise RequestError(f"{self.name}: it is not partitioned by day of timestamp alone: write another table")
+        source, transform, name = self._spec
+        if [(each.name, each.transform) for each in table.spec().fields] != [(name, transform)]:
+            raise RequestError(
+                f"{self.name}: it is not partitioned by {transform} of {source} alone: write another table"
+            )
         have = schema_to_pyarrow(table.schema(), include_field_ids=False)
         columns, files = widened(have, schema, widens=True, table=self.name)
         self._columns = None if is_same(have, columns) else columns
         self._made = self._transaction().table_metadata.schema()  # its ids are those that the commit will give
         with_ids = _with_ids(files, schema_to_pyarrow(self._made, include_field_ids=True))
-        return FilePlace(self.folder, with_ids, _folder_of)
+        period = Period(f"{name}=", is_hour=self._layout == REDPANDA)
+        return FilePlace(self.folder, with_ids, period, self.store)
 
     def _transaction(self) -> Any:
         """Begin a transaction, which adds the columns that rows have and the table has not."""
@@ -164,10 +187,12 @@ class IcebergSink:
     def _create(self, schema: pa.Schema, ledger: Ledger) -> None:
         with contextlib.suppress(NamespaceAlreadyExistsError):
             self._catalog.create_namespace(self._identifier[0])
-        properties = {**_PROPERTIES, TOPIC_ID: str(ledger.topic_id), **(_UNMEASURED if is_plain(schema) else {})}
+        unmeasured = _UNMEASURED[self._layout] if is_plain(schema) else ()
+        metrics = {f"write.metadata.metrics.column.{name}": "none" for name in unmeasured}
+        properties = {**_PROPERTIES, TOPIC_ID: str(ledger.topic_id), **metrics}
         made = self._catalog.create_table_transaction(self._identifier, schema, properties=properties)
         with made.update_spec() as update:
-            update.add_field("timestamp", DayTransform(), _DAY)
+            update.add_field(*self._spec)
         made.commit_transaction()
 
     def commit(self, files: Sequence[NewFile], ledger: Ledger, changes: Changes | None = None) -> None:
@@ -199,9 +224,9 @@ class IcebergSink:
         )
         return IcebergFile.from_args(
             content=DataFileContent.DATA,
-            file_path=f"{self._table.location()}/data/{file.path.relative_to(self.folder).as_posix()}",
+            file_path=f"{self._table.location()}/data/{name_below(file.path, self.folder)}",
             file_format=FileFormat.PARQUET,
-            partition=Record(file.day),
+            partition=Record(file.period),
             file_size_in_bytes=file.size,
             sort_order_id=None,
             spec_id=meta.default_spec_id,
@@ -219,35 +244,41 @@ class IcebergSink:
                     f"{self.name}: another engine has deleted rows of {task.file.file_path} in files of deletes, which "
                     "are not read: let it rewrite the data files first"
                 )
-            found.append(LiveFile(_local(task.file.file_path), task.file))
+            found.append(LiveFile(_path(self._table.io, task.file.file_path), task.file))
         return found
 
     def offsets(self, first: dict[int, int]) -> Offsets:
         """See `Sink`."""
+        names = tuple(leaf(self._layout, name) for name in ("partition", "offset"))
         wanted: BooleanExpression = AlwaysFalse()
         for number, offset in first.items():
-            wanted = Or(wanted, And(EqualTo("partition", number), GreaterThanOrEqual("offset", offset)))
-        return offsets_of(self._table.scan(wanted, selected_fields=("partition", "offset")).to_arrow())
+            wanted = Or(wanted, And(EqualTo(names[0], number), GreaterThanOrEqual(names[1], offset)))
+        return offsets_of(self._table.scan(wanted, selected_fields=names).to_arrow())
 
-    def files(self) -> Collection[Path]:
+    def files(self) -> Collection[str]:
         """See `Sink`: those of all snapshots."""
         found = set()
         for snapshot in self._table.snapshots():
             for manifest in snapshot.manifests(self._table.io):
                 for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=False):
-                    found.add(_local(entry.data_file.file_path))
+                    found.add(_path(self._table.io, entry.data_file.file_path))
         return found
 
 
-def _local(location: str) -> Path:
+def _path(io: Any, location: str) -> str:
+    """Return the path of a location as its store knows it."""
     parts = urlsplit(location)
-    if parts.scheme not in ("", "file"):
-        raise RequestError(f"{location}: files are written to folders of this machine only")
-    return Path(unquote(parts.path) if parts.scheme else location)
+    if parts.scheme in ("", "file"):
+        return unquote(parts.path) if parts.scheme else location
+    return str(PyArrowFileIO.parse_location(location, io.properties)[2])
 
 
-def _folder_of(day: int) -> str:
-    return f"{_DAY}={day}"
+def _system(io: Any, location: str) -> Any:
+    """Return the file system that a table's library has for a location."""
+    scheme, netloc, _ = PyArrowFileIO.parse_location(location, io.properties)
+    if isinstance(io, PyArrowFileIO):
+        return io.fs_by_scheme(scheme, netloc)
+    return fs.PyFileSystem(fs.FSSpecHandler(io.get_fs(scheme)))
 
 
 def _with_ids(schema: pa.Schema, numbered: pa.Schema) -> pa.Schema:

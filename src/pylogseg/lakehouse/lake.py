@@ -21,7 +21,7 @@ from pylogseg.env.executor import Executor, Threads, Workload, job_count
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.words import check_word
 from pylogseg.inspect.verify.findings import Finding
-from pylogseg.inspect.verify.lacking import Look, known, lacking, refuse
+from pylogseg.inspect.verify.lacking import Look, known, lacking, refuse, texts_of
 from pylogseg.lakehouse.files import (
     COLUMNS,
     FileOptions,
@@ -36,16 +36,17 @@ from pylogseg.lakehouse.files import (
 )
 from pylogseg.lakehouse.latest import COMMIT_BYTES as LATEST_BYTES
 from pylogseg.lakehouse.latest import newest, newest_task, rewrite_task, written_rows
+from pylogseg.lakehouse.layouts import FLAT, LAYOUTS, Layout, leaf, nested, table_schema
 from pylogseg.lakehouse.ledger import Covered, Ledger
 from pylogseg.lakehouse.names import TableName
 from pylogseg.lakehouse.opening import sink_of
-from pylogseg.lakehouse.sinks import Changes, ConflictError, FilePlace, NewFile, Sink
+from pylogseg.lakehouse.sinks import Changes, ConflictError, FilePlace, NewFile, Sink, offsets_of
 from pylogseg.lakehouse.source import SourceLog, SourceTopic, Unwritten, topics_on
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import OPEN_END, IsolationLevel, ReadOptions, Throttle
-from pylogseg.reading.ranges import Extent, Range, Task, cut, packed, pieces
+from pylogseg.reading.ranges import Extent, Range, Task, UncutRange, cut, packed, pieces
 from pylogseg.reading.stream import Path
 from pylogseg.values.decoding import Decoding, SchemaChoice, TypedBatches, typed_batches
 from pylogseg.values.forms import for_tables
@@ -79,7 +80,19 @@ class LakeOptions:
     file_bytes: int = FILE_BYTES
     commit_bytes: int = COMMIT_BYTES
     throttle: Throttle | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
+    table_options: Mapping[str, str] = field(default_factory=dict)
+    layout: Layout = "flat"
+
+    def __post_init__(self) -> None:
+        check_word("on_corrupt", self.on_corrupt, ("raise", "skip"))
+        check_word("layout", self.layout, LAYOUTS)
+        if self.latest and self.layout != FLAT:
+            raise RequestError("a table of the latest records has the flat layout")
+        if self.decoding is not None and "key" in self.decoding.columns:
+            if self.latest:
+                raise RequestError("the latest record of each key is told by the key's bytes: decode only the value")
+            if self.layout != FLAT:
+                raise RequestError(f"keys are bytes in the layout {self.layout}: decode only the value")
 
 
 @dataclass
@@ -125,6 +138,11 @@ class LakeTable:
     missing: list[Finding] = field(default_factory=list)
     error: PylogsegError | None = None
 
+    @property
+    def problems(self) -> list[str]:
+        """What was not written though it was asked for: damage that was skipped, and what is missing from the log."""
+        return [*(str(gap) for gap in self.gaps if gap.is_loss), *texts_of(self.missing)]
+
     def as_row(self) -> dict[str, Any]:
         """The run as a row of JSON."""
         return {
@@ -146,6 +164,7 @@ class LakeTable:
                 for number, (first, following) in sorted(self.offsets.items())
             ],
             "removed": self.removed,
+            "problems": self.problems,
             "error": None if self.error is None else str(self.error),
         }
 
@@ -165,7 +184,8 @@ def lake(
     force: bool = False,
     clean: bool = False,
     latest: bool = False,
-    catalog_properties: Mapping[str, str] | None = None,
+    layout: Layout = "flat",
+    table_options: Mapping[str, str] | None = None,
     file_bytes: int = FILE_BYTES,
     commit_bytes: int = COMMIT_BYTES,
     jobs: int | None = 1,
@@ -180,9 +200,10 @@ def lake(
     path, topic, partition
         As for `pylogseg.read`.
     table : str
-        ``delta:FOLDER``, ``iceberg:NAMESPACE.TABLE`` of a catalog, ``iceberg:FOLDER/NAMESPACE.TABLE`` of one in the
-        folder (SQLite), or ``ducklake:FILE/TABLE``. With ``{topic}`` in it each topic has its own table; those that
-        Kafka writes for itself are then left out unless they are named.
+        ``delta:FOLDER`` (which may be a URL), ``iceberg:NAMESPACE.TABLE`` of a catalog,
+        ``iceberg:FOLDER/NAMESPACE.TABLE`` of one in the folder (SQLite), or ``ducklake:FILE/TABLE``. With
+        ``{topic}`` in it each topic has its own table; those that Kafka writes for itself are then left out unless they
+        are named.
     isolation_level : {"read_committed", "read_uncommitted"}
         The first leaves out aborted transactions, and ends before an open one.
     decoding : {"value", "key"}, sequence of them, or Decoding, optional
@@ -200,8 +221,11 @@ def lake(
     latest : bool
         Keep only the latest record of each key of a partition: a record replaces the row of its key, and a tombstone
         removes it. Records without a key are left out.
-    catalog_properties : mapping, optional
-        Properties of Iceberg's catalog: ``{"type": "sql", "uri": "sqlite:///catalog.db", "warehouse": "file:///lake"}``.
+    layout : {"flat", "redpanda"}
+        Columns of the table; the second has those of Redpanda's Iceberg topics, and is for Iceberg.
+    table_options : mapping, optional
+        Options of the library that has the table: of Iceberg's catalog, such as ``{"type": "rest", "uri":
+        "http://catalog:8181"}``, or of the store of a Delta table, such as ``{"aws_region": "eu-central-1"}``.
     file_bytes, commit_bytes : int
         About the size of files, and how many bytes of the log a commit has.
     jobs : int or None
@@ -230,8 +254,8 @@ def lake(
     """
     options = lake_options(
         isolation_level=isolation_level, decoding=decoding, schema=schema, registry=registry, on_corrupt=on_corrupt,
-        to_end=to_end, force=force, clean=clean, latest=latest, catalog_properties=catalog_properties,
-        file_bytes=file_bytes, commit_bytes=commit_bytes,
+        to_end=to_end, force=force, clean=clean, latest=latest, layout=layout,
+        table_options=table_options, file_bytes=file_bytes, commit_bytes=commit_bytes,
     )  # fmt: skip
     whole = as_disk(path)
     return written(whole, table, (topic, partition), options, Threads(job_count(jobs)))
@@ -242,7 +266,7 @@ def lake_options(
     decoding: str | Sequence[str] | Decoding | None = None,
     schema: SchemaChoice | Mapping[str, SchemaChoice] | None = None,
     registry: Path | Schemas | None = None,
-    catalog_properties: Mapping[str, str] | None = None,
+    table_options: Mapping[str, str] | None = None,
     **others: Any,
 ) -> LakeOptions:
     """Return the options of `lake`; RequestError if they do not go together."""
@@ -250,15 +274,7 @@ def lake_options(
     if decoding is None and any(each is not None for each in given.values()):
         raise RequestError("schema= and registry= go with decoding='value'")
     how = None if decoding is None else Decoding.of(decoding, **given)
-    if how is not None and others.get("latest"):
-        check_latest(how)
-    return LakeOptions(decoding=how, properties=catalog_properties or {}, **others)
-
-
-def check_latest(decoding: Decoding) -> None:
-    """Refuse keys that would not be compared byte for byte."""
-    if "key" in decoding.columns:
-        raise RequestError("the latest record of each key is told by the key's bytes: decode only the value")
+    return LakeOptions(decoding=how, table_options=table_options or {}, **others)
 
 
 def written(
@@ -285,7 +301,6 @@ def write_tables(
 
     `whole` is the disk that they were selected from, which has the schemas. `advance` gets the bytes that were read.
     """
-    check_word("on_corrupt", options.on_corrupt, ("raise", "skip"))
     name = TableName.parse(table)
     topics = topics_on(chosen, to_end=options.to_end)
     if name.has_topic and not chosen.is_named:
@@ -311,14 +326,15 @@ class _TableRun:
     ) -> None:
         self._whole, self._topic, self._options = whole, topic, options
         self._executor, self._advance = executor, advance
-        self._table = sink_of(name, options.properties)
+        self._table = sink_of(name, options.table_options, options.layout)
         if options.latest and not isinstance(executor, Threads):
             raise RequestError(f"{name.text}: a table of the latest records is written by threads, not on Spark")
         decodes = options.decoding is not None
-        self._dead = sink_of(name.dead, options.properties) if decodes else None
+        self._dead = sink_of(name.dead, options.table_options, options.layout) if decodes else None
         self._numbers = [each.partition.partition for each in topic.logs]
         self._found = LakeTable(topic.name, self._table.name)
         self._typed: TypedBatches | None = None
+        self._is_passed = False
 
     def done(self) -> LakeTable:
         """Write what there is to write."""
@@ -350,7 +366,9 @@ class _TableRun:
         how = ReadOptions(self._options.isolation_level, self._options.on_corrupt)
         spans = self._topic.spans(ledger, how, self._table.name, force=self._options.force)
         self._found.gaps = list(how.gaps)
-        if spans:
+        if not spans:
+            self._pass_over(())
+        else:
             self._found.missing = self._lacking(spans)
             options = self._options
             new = Ledger(self._topic.name, self._topic.topic_id, options.isolation_level, "", {}, options.latest)
@@ -358,6 +376,13 @@ class _TableRun:
             ledger = self._write(spans, base, dead)
         self._found.offsets = {} if ledger is None else {n: each[:2] for n, each in ledger.partitions.items()}
         self._found.waiting = self._waiting(ledger)
+
+    def _pass_over(self, unread: Sequence[UncutRange]) -> None:
+        """Count as read, once, what the table has already."""
+        if self._advance is not None and not self._is_passed:
+            whole = sum(segment.size for source in self._topic.logs for segment in source.log.segments)
+            self._advance(whole - sum(piece.range.size for piece in unread))
+        self._is_passed = True
 
     def _load(self, sink: Sink) -> Ledger | None:
         with _said(sink, "read"):
@@ -401,26 +426,29 @@ class _TableRun:
             first = {number: start for number, (start, _) in ahead.items()}
             how = replace(how, dead_offsets=self._dead.offsets(first) if first else {})
         logs = {log_key(span.source.log): span.source.log for span in spans}
+        whole = [piece for span in spans for piece in pieces(Extent(span.source.log, *span[1:3]))]
+        self._pass_over(whole)
         number = 0
-        for tasks, extents in _commits(spans, options, getattr(self._executor, "jobs", 8)):
+        for tasks, extents in _commits(spans, whole, options, getattr(self._executor, "jobs", 8)):
             load = Workload("pylogseg lake", [sum(each.size for each in task) for task in tasks], self._advance)
             work = [(number + i, task, logs_for(task, logs)) for i, task in enumerate(tasks)]
             number += len(tasks)
             done, changes = self._written(work, how, load) if not options.latest else self._latest(work, how, load)
             rows = [file for each in done for file in (*each.rows, *each.again)]
             letters = [file for each in done for file in each.dead]
-            uncommitted = [*rows, *letters]
+            uncommitted = [(self._table, file) for file in rows]
             try:
                 if self._dead is not None:
+                    uncommitted += [(self._dead, file) for file in letters]
                     # First, and also if there are none: a run that decodes otherwise sees by it what this one has seen.
-                    self._check_ahead(letters, ahead, dead_ledger)
+                    self._check_ahead(letters, ahead, self._dead)
                     dead_ledger = self._commit(self._dead, letters, dead_ledger, extents)
-                    uncommitted = rows
+                    uncommitted = uncommitted[: len(rows)]
                 ledger = self._commit(self._table, rows, ledger, extents, changes)
             except ConflictError as error:
                 if error.certain:
-                    for file in uncommitted:
-                        file.path.unlink(missing_ok=True)
+                    for sink, file in uncommitted:
+                        sink.store.remove(file.path)
                 raise
             self._count(done)
         return ledger
@@ -448,26 +476,31 @@ class _TableRun:
         return [done, *kept], Changes(keys, gone)
 
     def _open(self, sink: Sink, schema: pa.Schema, ledger: Ledger) -> FilePlace:
+        layout = self._options.layout
+        schema = table_schema(layout, schema)
         with _said(sink, "open"):
             if not sink.is_there:
                 sink.make(schema, ledger)
                 if self._load(sink) is not None:
                     raise ConflictError(f"{sink.name}: another run has made it, and has written to it")
-            return sink.open(schema, not ledger.partitions)
+            place = sink.open(schema, not ledger.partitions)
+            return place if layout == FLAT else replace(place, arranged=nested)
 
-    def _check_ahead(self, letters: Sequence[NewFile], ahead: Mapping[int, tuple[int, int]], dead: Ledger) -> None:
+    def _check_ahead(self, letters: Sequence[NewFile], ahead: Mapping[int, tuple[int, int]], sink: Sink) -> None:
         """Refuse new dead letters among records that another run has decoded: it may write them as rows."""
         if self._options.force or not ahead:
             return
+        columns = [leaf(self._options.layout, name) for name in ("partition", "offset")]
         for file in letters:
-            rows = pq.read_table(file.path, columns=["partition", "offset"], partitioning=None).to_pylist()
-            for row in rows:
-                start, end = ahead.get(row["partition"], (0, 0))
-                if start <= row["offset"] < end:
+            with pq.ParquetFile(sink.store.opened(file.path)) as opened:
+                found = offsets_of(opened.read(columns=columns))
+            for number, offsets in found.items():
+                start, end = ahead.get(number, (0, 0))
+                for offset in offsets[(offsets >= start) & (offsets < end)][:1]:
                     raise ConflictError(
-                        f"offset {row['offset']} of {dead.topic}-{row['partition']} does not decode, and another run, "
-                        "which goes on or was killed, has decoded it: let that one end, or run it again with its "
-                        "schemas, or force it"
+                        f"offset {offset} of {self._topic.name}-{number} does not decode, and another run, which goes "
+                        "on or was killed, has decoded it: let that one end, or run it again with its schemas, or "
+                        "force it"
                     )
 
     def _commit(
@@ -531,9 +564,9 @@ class _TableRun:
             if sink is None or ledger is None:
                 continue
             committed = {number: extent.next_offset for number, extent in ledger.partitions.items()}
-            for path in orphans(sink.folder, committed, sink.files()):
-                path.unlink(missing_ok=True)
-                self._found.removed.append(str(path))
+            for path in orphans(sink.store, sink.folder, committed, sink.files()):
+                sink.store.remove(path)
+                self._found.removed.append(path)
 
 
 @contextlib.contextmanager
@@ -548,10 +581,9 @@ def _said(sink: Sink, operation: str) -> Iterator[None]:
 
 
 def _commits(
-    spans: Sequence[Unwritten], options: LakeOptions, jobs: int
+    spans: Sequence[Unwritten], whole: Sequence[UncutRange], options: LakeOptions, jobs: int
 ) -> Iterator[tuple[list[Task], dict[int, Covered]]]:
     """Yield the tasks of each commit, and what the table has of the partitions after it."""
-    whole = [piece for span in spans for piece in pieces(Extent(span.source.log, *span[1:3]))]
     total = sum(piece.range.size for piece in whole)
     target = min(options.file_bytes, max(total // max(jobs, 1), _LEAST_TASK_BYTES))
     tasks = packed((part for piece in whole for part in cut(piece, target)), target)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pylogseg.env.executor import Advance
-from pylogseg.lakehouse.files import COLUMNS, DayFiles, FileOptions, Written, split_typed
+from pylogseg.lakehouse.files import COLUMNS, FileOptions, TimedFiles, Written, split_typed
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
@@ -69,11 +68,11 @@ def written_rows(rows: pa.Table, how: FileOptions, name: str) -> Written:
     return split_typed(rows.filter(pc.is_valid(rows.column("value"))).to_batches(), how, name)
 
 
-def rewrite_task(work: tuple[str, Path], advance: Advance, how: FileOptions, keys: pa.Table) -> Written:
+def rewrite_task(work: tuple[str, str], advance: Advance, how: FileOptions, keys: pa.Table) -> Written:
     """Write what a file has of other keys to new files, if it has some of these."""
     name, path = work
     gone = _identities(keys)
-    with pq.ParquetFile(path) as file:
+    with pq.ParquetFile(how.rows.store.opened(path)) as file:
         losses = [
             pc.is_in(_identities(file.read_row_group(i, columns=list(_IDENTITY))), gone)
             for i in range(file.num_row_groups)
@@ -81,7 +80,7 @@ def rewrite_task(work: tuple[str, Path], advance: Advance, how: FileOptions, key
         lost = sum(pc.sum(each).as_py() or 0 for each in losses)
         if not lost:
             return Written([], [], [])
-        with DayFiles(replace(how.rows, schema=file.schema_arrow), name, how.file_bytes) as files:
+        with TimedFiles(replace(how.rows, schema=file.schema_arrow), name, how.file_bytes) as files:
             for i, each in enumerate(losses):
                 files.write_all(file.read_row_group(i).filter(pc.invert(each)).to_batches())
             return Written([], [], [], files.finish(), lost)

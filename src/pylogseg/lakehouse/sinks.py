@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,9 +13,15 @@ import pyarrow as pa
 
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.lakehouse.ledger import Ledger
+from pylogseg.lakehouse.stores import LOCAL, FileStore
 
 #: Columns of bytes, of which neither a dictionary nor the least and greatest are of use, and both copy each of them.
 UNMEASURED = ("value", "headers")
+#: Name of Hive for a null.
+_NO_DAY = "__HIVE_DEFAULT_PARTITION__"
+_DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
+_FIRST_DAY = (datetime.date.min - datetime.date(1970, 1, 1)).days
+_LAST_DAY = (datetime.date.max - datetime.date(1970, 1, 1)).days
 #: Offsets by partition, ascending.
 Offsets = dict[int, npt.NDArray[np.int64]]
 
@@ -31,28 +37,48 @@ class ConflictError(PylogsegError):
 
 
 @dataclass(frozen=True)
+class Period:
+    """The time that all rows of a file are of: a day or an hour in UTC, as a number from 1970 on."""
+
+    folder: str  #: Its name in the table's folder begins so.
+    is_hour: bool = False
+    is_date: bool = False  #: Whether the name of the folder has a date in place of the number.
+
+    @property
+    def micros(self) -> int:
+        """How long it is."""
+        return _HOUR_US if self.is_hour else _DAY_US
+
+    def folder_of(self, number: int) -> str:
+        """Return the name of the folder of one."""
+        return f"{self.folder}{(date_of(number) or _NO_DAY) if self.is_date else number}"
+
+
+@dataclass(frozen=True)
 class FilePlace:
     """Where the files of a table go, and what is in them; it may travel to another process."""
 
-    folder: Path
+    folder: str
     schema: pa.Schema  #: Of the files.
-    by_day: Callable[[int], str]  #: Name of the folder of a day below `folder`; days are counted from 1970 on.
+    period: Period
+    store: FileStore = LOCAL
+    arranged: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None  #: Makes rows of the files of flat ones.
 
 
 class NewFile(NamedTuple):
     """A file that was written, and is in the table once it is committed."""
 
-    path: Path
+    path: str
     rows: int
     size: int
-    day: int  #: Of all its timestamps, in UTC.
+    period: int  #: Of all its timestamps.
     metadata: Any  #: Of Parquet.
 
 
 class LiveFile(NamedTuple):
     """A file of a table as it is now."""
 
-    path: Path
+    path: str
     handle: Any  #: What the table knows it by.
 
 
@@ -69,7 +95,7 @@ class Sink(Protocol):
 
     ``name``
         For messages.
-    ``folder``
+    ``folder``, ``store``
         Where its files go, once `load` has found it.
     ``load(partitions)``
         Look at the table as it is now; return its newest ledger along its history, None if it has none. Partitions
@@ -97,7 +123,9 @@ class Sink(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def folder(self) -> Path: ...
+    def folder(self) -> str: ...
+    @property
+    def store(self) -> FileStore: ...
     def load(self, partitions: Iterable[int]) -> Ledger | None: ...
     @property
     def is_there(self) -> bool: ...
@@ -106,13 +134,19 @@ class Sink(Protocol):
     def commit(self, files: Sequence[NewFile], ledger: Ledger, changes: Changes | None = None) -> None: ...
     def live(self, keys: pa.Table) -> Sequence[LiveFile] | int: ...
     def offsets(self, first: dict[int, int]) -> Offsets: ...
-    def files(self) -> Collection[Path]: ...
+    def files(self) -> Collection[str]: ...
     def close(self) -> None: ...
+
+
+def date_of(day: int) -> datetime.date | None:
+    """Return the date of a day, counted from 1970 on; None if no calendar has it."""
+    return datetime.date(1970, 1, 1) + datetime.timedelta(day) if _FIRST_DAY <= day <= _LAST_DAY else None
 
 
 def is_plain(schema: pa.Schema) -> bool:
     """Whether keys and values are bytes; parts of typed ones are small, and have statistics."""
-    return not any(pa.types.is_nested(field.type) for field in schema if field.name in ("key", "value"))
+    kinds = [field.type for field in schema if field.name in ("key", "value")]
+    return "value" in schema.names and not any(map(pa.types.is_nested, kinds))
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -202,6 +236,7 @@ def _fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
 
 
 def offsets_of(rows: pa.Table) -> Offsets:
-    """Return the offsets of rows with the columns ``partition`` and ``offset``."""
+    """Return the offsets of rows with the columns ``partition`` and ``offset``, which may be fields of one struct."""
+    rows = rows.flatten().rename_columns(["partition", "offset"]) if rows.num_columns == 1 else rows
     partition, offset = (rows.column(name).to_numpy() for name in ("partition", "offset"))
     return {int(number): np.sort(offset[partition == number]) for number in np.unique(partition)}

@@ -1,0 +1,134 @@
+"""Where the files of a table are written: a folder of this machine, or an object store by the table's own library."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from pyarrow import fs
+
+from pylogseg.env.beside import create
+from pylogseg.errors import PylogsegError, StorageError
+
+
+class FileStore(Protocol):
+    """Files by paths as it knows them; it may travel to another process.
+
+    ``create(path)``
+        Open a new file, and make the folders above it.
+    ``close(file)``
+        End a file: its bytes stay then, whatever happens. Return its size.
+    ``opened(path)``
+        Return what pyarrow reads.
+    ``remove(path)``
+        Remove a file, if it is there.
+    ``walk(folder)``
+        Yield the paths of all files below a folder.
+    """
+
+    def create(self, path: str) -> IO[bytes]: ...
+    def close(self, file: IO[bytes]) -> int: ...
+    def opened(self, path: str) -> Any: ...
+    def remove(self, path: str) -> None: ...
+    def walk(self, folder: str) -> Iterator[str]: ...
+
+
+class LocalStore:
+    """See `FileStore`."""
+
+    def create(self, path: str) -> IO[bytes]:
+        """See `FileStore`."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return create(Path(path))
+
+    def close(self, file: IO[bytes]) -> int:
+        """See `FileStore`."""
+        file.flush()
+        os.fsync(file.fileno())
+        size = file.tell()
+        file.close()
+        return size
+
+    def opened(self, path: str) -> Any:
+        """See `FileStore`."""
+        return path
+
+    def remove(self, path: str) -> None:
+        """See `FileStore`."""
+        Path(path).unlink(missing_ok=True)
+
+    def walk(self, folder: str) -> Iterator[str]:
+        """See `FileStore`."""
+        for above, _, names in os.walk(folder):
+            yield from (f"{above}/{name}" for name in names)
+
+
+class ObjectStore:
+    """See `FileStore`. `make` returns the library's file system for pyarrow, in each process anew."""
+
+    def __init__(self, name: str, make: Callable[[], fs.FileSystem]) -> None:
+        self._name, self._make = name, make
+        self._made: fs.FileSystem | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectStore, (self._name, self._make)
+
+    @property
+    def _system(self) -> fs.FileSystem:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    @contextlib.contextmanager
+    def _told(self, path: str, operation: str) -> Iterator[None]:
+        """Make errors of the library, of whatever class, an error that names the object."""
+        try:
+            yield
+        except PylogsegError:
+            raise
+        except Exception as error:
+            raise StorageError(f"{self._name}: {path}", operation, f"{type(error).__name__}: {error}") from error
+
+    def create(self, path: str) -> IO[bytes]:
+        """See `FileStore`."""
+        with self._told(path, "write"):
+            file: IO[bytes] = self._system.open_output_stream(path)
+            return file
+
+    def close(self, file: IO[bytes]) -> int:
+        """See `FileStore`."""
+        size = file.tell()
+        file.close()
+        return size
+
+    def opened(self, path: str) -> Any:
+        """See `FileStore`."""
+        with self._told(path, "open"):
+            return self._system.open_input_file(path)
+
+    def remove(self, path: str) -> None:
+        """See `FileStore`."""
+        with self._told(path, "remove"), contextlib.suppress(FileNotFoundError):
+            self._system.delete_file(path)
+
+    def walk(self, folder: str) -> Iterator[str]:
+        """See `FileStore`."""
+        with self._told(folder, "list"):
+            found = self._system.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=True))
+        yield from (each.path for each in found if each.type is fs.FileType.File)
+
+
+LOCAL = LocalStore()
+
+
+def below(folder: str, name: str) -> str:
+    """Return the path of a name below a folder; an empty folder is the root of a store."""
+    return f"{folder}/{name}" if folder else name
+
+
+def name_below(path: str, folder: str) -> str:
+    """Return the name that a path has below a folder."""
+    return path.removeprefix(f"{folder}/") if folder else path
