@@ -4,6 +4,7 @@ from pylogseg.spark.jobs.comparing import diff as diff
 from pylogseg.spark.jobs.counting import stats as stats
 from pylogseg.spark.jobs.exporting import export as export
 from pylogseg.spark.jobs.laking import lake as lake
+from pylogseg.spark.jobs.laking import lake_batches as lake_batches
 from pylogseg.spark.jobs.reporting import report as report
 from pylogseg.spark.jobs.restoring import restore as restore
 from pylogseg.spark.jobs.restoring_tier import restore_tier as restore_tier

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pylogseg.disk.disk import open_dir
-from pylogseg.lakehouse.lake import lake_options, written
+from pylogseg.lakehouse.lake import LakeTable, lake_options, written
 from pylogseg.spark import _compat
 from pylogseg.spark.executor import SparkExecutor
 
 _PARTITIONS = "array<struct<partition:int,firstOffset:bigint,nextOffset:bigint,waiting:bigint>>"
 TABLES = (
     "topic string, table string, records bigint, deadLetters bigint, replaced bigint, files bigint, size bigint, "
-    f"commits bigint, partitions {_PARTITIONS}, removed array<string>, error string"
+    f"commits bigint, partitions {_PARTITIONS}, removed array<string>, problems array<string>, error string"
 )
+
+_log = logging.getLogger("pylogseg.spark")
 
 
 def lake(
@@ -57,7 +60,8 @@ def lake(
     Returns
     -------
     pyspark.sql.DataFrame
-        A row for each topic: what was written, and which offsets the table has.
+        A row for each topic: what was written, and which offsets the table has; under ``problems`` what was damaged and
+        skipped, or is missing from the log.
 
     Raises
     ------
@@ -67,3 +71,59 @@ def lake(
     disk = open_dir(path, storage_options=storage_options, tier=tier)
     done = written(disk, table, (topic, partition), lake_options(**options), SparkExecutor(spark, progress))
     return _compat.small_frame(spark, [each.as_row() for each in done], TABLES)
+
+
+def lake_batches(
+    path: Any,
+    table: str,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    tier: str | None = None,
+    on_done: Callable[[LakeTable], None] | None = None,
+    **options: Any,
+) -> Callable[[Any, int], None]:
+    """Return a function for `foreachBatch` that brings tables up to date, as `lake` does.
+
+    The stream is the clock: neither the rows of a batch nor its number is used. The table's own ledger says where to go
+    on, so a batch that Spark repeats, a lost checkpoint and a run of the shell in between change nothing.
+
+    Parameters
+    ----------
+    path, table, topic, partition, storage_options, tier
+        As for `lake`.
+    on_done : callable, optional
+        Gets what was done for each topic. By default problems and dead letters are logged as warnings.
+    **options
+        As for `lake`.
+
+    Returns
+    -------
+    callable
+        It takes the DataFrame and the number of a batch, and raises what `lake` raises, which ends the query.
+
+    Examples
+    --------
+    >>> write = pylogseg.spark.jobs.lake_batches("/data/kafka", "delta:/lake/orders", "orders")  # doctest: +SKIP
+    >>> clock = spark.readStream.format("rate").load()  # doctest: +SKIP
+    >>> query = clock.writeStream.foreachBatch(write).trigger(processingTime="60 seconds").start()  # doctest: +SKIP
+    """
+    how, tell = lake_options(**options), on_done or _log_problems
+
+    def write(frame: Any, _: int) -> None:
+        disk = open_dir(path, storage_options=storage_options, tier=tier)
+        executor = SparkExecutor(frame.sparkSession, progress=False)
+        for done in written(disk, table, (topic, partition), how, executor):
+            tell(done)
+
+    return write
+
+
+def _log_problems(done: LakeTable) -> None:
+    for text in done.problems:
+        _log.warning("%s: %s", done.table, text)
+    if done.dead_letters:
+        _log.warning(
+            "%s: %d records do not decode, and are in its table of dead letters", done.table, done.dead_letters
+        )
