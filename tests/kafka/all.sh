@@ -7,7 +7,7 @@
 # A line has the name, `ok`, `FAILED` or `not run`, the seconds, and the last line that the command printed. Everything
 # else is in LOGS (default: a folder that is named at the end). Exit code 0 all ok, 1 one failed, 2 one was not run.
 # Hours on two busy cores, `rates` (what the servers cost; nothing is compared) last. PYTHON (default: python3) has the
-# package with its extras `test` and `tier`; SPARK_PYTHON, for `spark-source`, has it with pyspark 4.2 and kafka-python.
+# package with its extras `test` and `tier`; SPARK_PYTHON, for `spark-source` and `spark-sink`, has it with pyspark 4.2 and kafka-python.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 cd "$here/../.."
@@ -73,7 +73,7 @@ failed=0 left=0
 while read -r name command; do
   [ $# = 0 ] || [[ " $* " == *" $name "* ]] || continue
   log=$logs/$name-$KAFKA_VERSION.txt began=$SECONDS
-  if [ "$name" = spark-source ] && [ -z "${SPARK_PYTHON:-}" ]; then
+  if [[ $name == spark-* ]] && [ -z "${SPARK_PYTHON:-}" ]; then
     word='not run' said='SPARK_PYTHON names no Python with pyspark 4.2' left=1
   elif $command >"$log" 2>&1 </dev/null; then
     word=ok said=$(grep -v '^ *$' "$log" | tail -1 | cut -c1-120) || true
