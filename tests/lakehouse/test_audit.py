@@ -179,6 +179,16 @@ def test_a_partition_without_a_row_is_lost(examples, tmp_path):
     assert [(each.name, each.lost) for each in found.partitions] == [("txn-a-0", 48), ("txn-a-1", 0)]
 
 
+def test_an_empty_table_lacks_everything(examples, written):
+    """It does not say of which topic: that has to be named, unless the source has one only."""
+    table = written(records(examples, "codec-gzip").slice(0, 0))
+    for quick in (False, True):
+        with pytest.raises(RequestError, match="or no row, and the source has"):
+            pylogseg.audit(examples, table, quick=quick)
+        for source, topic in ((examples, "codec-gzip"), (examples / "codec-gzip-0", None)):
+            assert pylogseg.audit(source, table, topic, quick=quick).partitions[0].lost == 505
+
+
 def test_dead_letters_are_a_part_of_the_table(examples, tmp_path):
     rows = records(examples, "codec-gzip")
     dead = [row["offset"] for row in rows.slice(20, 3).to_pylist()]

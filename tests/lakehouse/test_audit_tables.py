@@ -367,7 +367,7 @@ def test_columns_that_are_said(examples, rows, tmp_path):
 def test_a_table_without_topics(examples, rows, tmp_path):
     table = parquet(tmp_path / "t", [rows.drop_columns(["topic"])])
     assert pylogseg.audit(examples, table, TOPIC).is_right
-    with pytest.raises(RequestError, match=r"no column for the topic, and the source has \d+ .*name the one"):
+    with pytest.raises(RequestError, match=r"no column for the topic, or no row, and the source has \d+ .*name the one"):
         pylogseg.audit(examples, table)
 
 

@@ -54,6 +54,11 @@ def test_each_topic_of_a_kafka(request, tmp_path):
     assert found.compared == ["key", "value", "timestamp"]
 
 
+def test_an_empty_table_lacks_everything(data, rows):
+    found = pylogseg.audit(data, rows.slice(0, 0), columns=NONE)
+    assert [each.lost for each in found.partitions] == [600, 600]
+
+
 def test_a_damaged_end_is_not_looked_at(data, rows, tmp_path):
     """What lies behind it is not double."""
     copy = shutil.copytree(data, tmp_path / "data")

@@ -278,7 +278,7 @@ def _by_time(
         result.rows += int(found.sums["count"].sum()) + found.unnamed
         for code, number, sums in by_partition(found.sums):
             table.setdefault((only or found.topics[code], number), []).append(sums)
-    there = {topic for topic, _ in table}
+    there = _topics({topic for topic, _ in table}, logs, result)
     has_partition = columns.get("partition") is not None
     known: dict[Key, LogExtent] = {}
     items: list[tuple[Key, LogReader]] = []
@@ -463,10 +463,15 @@ def _only_topic(logs: Mapping[Key, LogFiles], result: Audit) -> str:
     if len(topics) != 1:
         some = ", ".join(topics[:5]) + (", ..." if len(topics) > 5 else "")
         raise RequestError(
-            f"{result.table} has no column for the topic, and the source has {len(topics)} ({some}): name the one "
-            "that it was fed from"
+            f"{result.table} has no column for the topic, or no row, and the source has {len(topics)} ({some}): name "
+            "the one that it was fed from"
         )
     return topics[0]
+
+
+def _topics(there: set[str], logs: Mapping[Key, LogFiles], result: Audit) -> set[str]:
+    """Return the topics of a table's rows; of one without rows that of the source, which it lacks."""
+    return there if there or result.rows or not result.is_whole else {_only_topic(logs, result)}
 
 
 def _scope(
@@ -477,7 +482,7 @@ def _scope(
         only = _only_topic(logs, result)
         runs = {(only, number): group for (_, number), group in runs.items()}
     elif not choice.names:
-        there = {topic for topic, _ in runs}
+        there = _topics({topic for topic, _ in runs}, logs, result)
         logs = {key: log for key, log in logs.items() if key[0] in there}
     if columns.get("partition") is None:
         if len(logs) != 1:
