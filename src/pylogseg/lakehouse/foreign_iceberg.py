@@ -19,6 +19,8 @@ from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has
 from pylogseg.lakehouse.ledger import LEDGER, Ledger
 from pylogseg.lakehouse.names import CATALOG_OF_FOLDER, NoTableError, TableName, catalog_of_folder, missing_package
 
+_REMEDY = "queries that filter by it do not see them all; write them again by append, and remove the file"
+
 
 def open_it(given: str) -> ForeignTable:
     """Open an Iceberg table: its name as `TableName` has it without the kind, its folder, or a metadata file."""
@@ -76,7 +78,14 @@ def _newest(folder: str) -> str:
         match = re.match(r"v?(\d+)", os.path.basename(path))
         return int(match[1]) if match else -1, os.path.getmtime(path)
 
-    return max(found, key=number)
+    found.sort(key=number)
+    newest = [path for path in found if number(path)[0] == number(found[-1])[0]]
+    if len(newest) > 1:
+        raise RequestError(
+            f"{folder}: {' and '.join(map(os.path.basename, newest))} are both the newest metadata: one of two writers "
+            "at once has lost, and only the catalog says which: name the table by its catalog, or one of these files"
+        )
+    return newest[0]
 
 
 def _entries(table: Any, snapshot: Any) -> Iterator[Any]:
@@ -162,25 +171,29 @@ def _checked(table: Any, data: Any, footer: pq.FileMetaData, schema: pa.Schema) 
     spec = table.specs().get(data.spec_id, table.spec())
     for place, field in enumerate(spec.fields):
         value = data.partition[place]
-        bounds = _bounds(table, field, footer, schema)
+        bounds = None if str(field.transform) == "void" else _bounds(table, field, footer, schema)
         if bounds is None:
             continue
         least, largest = bounds
-        if value is None or not (least == largest == value):
+        if not field.transform.preserves_order:
+            if value is None:
+                text = f"its partition value {field.name} is null, its rows have values: {_REMEDY}"
+                yield TableFinding("hidden", text, path, footer.num_rows)
+        elif value is None or not (least == largest == value):
             kind = field.transform.result_type(table.schema().find_type(field.source_id))
             said, first, last = (field.transform.to_human_string(kind, each) for each in (value, least, largest))
             text = (
                 f"its partition value {field.name} is {said}, its rows have {first}"
-                f"{'' if least == largest else f' to {last}'}: "
-                "queries that filter by it do not see them all; write them again by append, and remove the file"
+                f"{'' if least == largest else f' to {last}'}: {_REMEDY}"
             )
             yield TableFinding("hidden", text, path, footer.num_rows)
 
 
 def _bounds(table: Any, field: Any, footer: pq.FileMetaData, schema: pa.Schema) -> tuple[Any, Any] | None:
-    """Return the least and largest partition value of a file's rows, by its footer; None if that does not tell."""
-    if not field.transform.preserves_order:
-        return None
+    """Return the least and largest partition value of a file's rows, by its footer; None if that does not tell.
+
+    Of a transform that keeps no order, these are values of its column.
+    """
     name = table.schema().find_column_name(field.source_id)
     path = None if name is None else _named(table.schema(), tuple(name.split(".")), schema)
     if path is None:
@@ -197,6 +210,8 @@ def _bounds(table: Any, field: Any, footer: pq.FileMetaData, schema: pa.Schema) 
                 found += [statistics.min, statistics.max]
     if not found:
         return None
+    if not field.transform.preserves_order:
+        return min(found), max(found)
     return transform(_plain(min(found), kind)), transform(_plain(max(found), kind))
 
 
