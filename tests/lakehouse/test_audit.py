@@ -204,6 +204,21 @@ def test_dead_letters_are_a_part_of_the_table(examples, tmp_path):
     assert pylogseg.audit(examples, table, dead_letters=tmp_path / "elsewhere").partitions[0].lost == 0
 
 
+def test_dead_letters_that_are_ahead_of_the_table(examples, tmp_path):
+    """They are committed first: what is between is not there yet, and not lost."""
+    rows = records(examples, "codec-gzip")
+    table = parquet(tmp_path / "t", [rows.slice(0, 300)])
+    parquet(tmp_path / "t~dlq", [pa.concat_tables([rows.slice(350, 1), rows.slice(400, 1)])])
+    for quick in (False, True):
+        found = pylogseg.audit(examples, table, quick=quick)
+        assert (found.is_right, found.partitions[0].missing["notYet"]) == (True, 203)
+        assert pylogseg.audit(examples, table, quick=quick, complete=True).partitions[0].lost == 203
+    parquet(tmp_path / "u", [without(rows.slice(0, 300), 7)])
+    (tmp_path / "t~dlq").rename(tmp_path / "u~dlq")
+    for quick in (False, True):
+        assert pylogseg.audit(examples, tmp_path / "u", quick=quick).partitions[0].lost == 1
+
+
 def test_damage_of_the_log_is_no_loss(examples, tmp_path):
     """What cannot be read of the log is neither lost nor foreign; the audit is not whole."""
     rows = records(examples, "codec-none", partition=1)

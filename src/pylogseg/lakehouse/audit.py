@@ -22,10 +22,12 @@ from pylogseg.inspect.stats.groups import units_of
 from pylogseg.lakehouse.audit_columns import TableColumns, columns_of
 from pylogseg.lakehouse.audit_partition import (
     Comparison,
+    IsDead,
     LogExtent,
     LogPart,
     PartFound,
     audit_of,
+    behind_table,
     extent_of,
     part_without_log,
     parts_of,
@@ -51,6 +53,7 @@ _PIECE_BYTES = 64 << 20
 #: Pairs of files with double rows that are told for each partition.
 _MAX_PAIRS = 20
 _END = OPEN_END - 1
+_NONE_DEAD = np.zeros(1, np.bool_)
 
 Key = tuple[str, int]
 
@@ -199,10 +202,10 @@ def audit(
         spilled = list(work.map(spilling.run, pieces, load))
         runs = _by_partition(spilled, [piece.file for piece in pieces], found, result)
         scope = _scope(logs, runs, found, choice, result)
-        dead = np.array([file.is_dead for file in files] or [False])
+        dead = _dead(files)
         comparison = Comparison(folder, found, secret, dead, max_ranges, typed)
         until = _END if end is None else end
-        plan = _Plan((first or 0, until), complete or end is not None, options, part_bytes, _cleaned(disk))
+        plan = _Plan((first or 0, until), complete or end is not None, options, part_bytes, _cleaned(disk), dead)
         items = [part for parts in work.map(plan.parts, scope) for part in parts]
         known = {part.name: part.whole for part in items}
         named = [(file.path, file.origin) for file in files]
@@ -212,6 +215,10 @@ def audit(
         result.partitions = [each for _, each in work.merge(comparison.run, items, names, _kept, merge, load)]
     result.partitions.sort(key=lambda each: _by_number(each.name))
     return result
+
+
+def _dead(files: Sequence[DataFile]) -> IsDead:
+    return np.array([file.is_dead for file in files] or [False])
 
 
 def _cleaned(disk: Disk) -> set[str]:
@@ -244,7 +251,8 @@ def _quick(
     items = []
     for name, log, groups in _scope(logs, runs, columns, choice, result):
         alone = None if log is None else _alone(log, parts.get(log.path))
-        items.append(Count(name, log, alone, groups, name in cleaned, is_complete, not untold))
+        behind = _END if is_complete else behind_table(groups, _dead(files))
+        items.append(Count(name, log, alone, groups, behind, name in cleaned, not untold))
     result.partitions = sorted(work.map(counted, items), key=lambda each: _by_number(each.name))
     return result
 
@@ -516,6 +524,7 @@ class _Plan(NamedTuple):
     options: ReadOptions
     part_bytes: int | None
     cleaned: set[str]  #: Names of partitions.
+    dead: IsDead = _NONE_DEAD
 
     def stable_parts(self, log: LogFiles, advance: Advance) -> tuple[LogExtent, list[LogReader]]:
         """Return what is known of a log, and readers of its parts up to where all is decided."""
@@ -529,8 +538,7 @@ class _Plan(NamedTuple):
         if log is None:
             return [part_without_log(name, runs)]
         whole = self._extent_of(log)
-        is_open = not self.is_complete and len(runs) > 0
-        behind = int(runs["last"].max()) + 1 if is_open else _END
+        behind = _END if self.is_complete else behind_table(runs, self.dead)
         readers = self._readers(log, first, min(end, whole.end_offset))
         return parts_of(name, log, readers, runs, behind, whole, self.offsets)
 

@@ -37,6 +37,8 @@ _DATA, _CONTROL, _ABORTED, _UNSTABLE = range(4)
 _MAX_ABSENT = 1000
 
 _Mask = npt.NDArray[np.bool_]
+#: Which files are of dead letters, by their numbers.
+IsDead = npt.NDArray[np.bool_]
 
 
 class LogExtent(NamedTuple):
@@ -71,6 +73,16 @@ def extent_of(log: LogFiles, is_cleaned: bool) -> LogExtent:
     tail = [gap for gap in damage if gap.next_offset is None and gap.first_offset >= state.offset]
     check_tail(log, end_of(log.segments), ReadOptions(on_corrupt="skip", skip_unreadable=True, gaps=tail))
     return LogExtent(start, end, min([end, *state.open_first.values()]), is_cleaned, tuple(tail))
+
+
+def behind_table(runs: Runs, dead: IsDead) -> int:
+    """Return the offset after the last row of a partition; the end of all if it has none, since all are lost then.
+
+    Dead letters are committed first, and may be ahead of the other rows.
+    """
+    own = runs[~dead[runs["file"]]] if dead.any() else runs
+    rows = own if len(own) else runs
+    return int(rows["last"].max()) + 1 if len(rows) else OPEN_END - 1
 
 
 def audit_of(name: str, extent: LogExtent, **found: Any) -> PartitionAudit:
@@ -128,7 +140,7 @@ class Comparison:
     folder: str
     columns: TableColumns
     secret: tuple[int, int]
-    dead: npt.NDArray[np.bool_]  #: Which files are of dead letters.
+    dead: IsDead
     max_ranges: int
     typed: TypedBatches | None = None  #: What decodes keys and values, if the table has them decoded.
 

@@ -118,8 +118,8 @@ class Count:
     log: LogFiles | None  #: None if the source has no such log.
     disk: Disk | None  #: Only this log.
     groups: Runs
+    behind_offset: int  #: From here on, what is missing is not in the table yet.
     is_cleaned: bool = False
-    is_complete: bool = False
     is_told: bool = True  #: False if rows are somewhere of which nothing is told: what is missing may be among them.
 
 
@@ -161,11 +161,10 @@ class _PartitionCount:
             elif stretch.first_offset >= whole.end_offset:
                 self._beyond_end(stretch)
             else:
-                self._missing(self._lost, at, first)
+                self._missing(at, first)
                 self._compare(stretch, first, end)
             at = max(at, end)
-        behind = self._lost if item.is_complete or not len(item.groups) else "notYet"
-        self._missing(behind, at, whole.end_offset)
+        self._missing(at, whole.end_offset)
         return found
 
     def _compare(self, stretch: _Stretch, first: int, end: int) -> None:
@@ -183,8 +182,12 @@ class _PartitionCount:
         found.present += min(rows, records)
         more, whole = rows - records, AuditRange("", "", first, end - 1, abs(rows - records))
         if more < 0:
-            found.missing[self._lost] -= more
-            found.ranges.append(whole._replace(kind=self._lost))
+            behind = max(self._item.behind_offset, first)
+            not_yet = min(-more, (self._records(behind, end) or 0) if behind < end else 0)
+            found.missing["notYet"] += not_yet
+            if lost := -more - not_yet:
+                found.missing[self._lost] += lost
+                found.ranges.append(whole._replace(kind=self._lost, records=lost))
         elif more and stretch.first_offset < first:
             found.unchecked["belowLogStart"] += more
         elif more and self._item.is_cleaned:
@@ -196,14 +199,14 @@ class _PartitionCount:
             found.double += more
             found.ranges.append(whole._replace(kind="double"))
 
-    def _missing(self, reason: str, first: int, end: int) -> None:
-        if first >= end:
-            return
-        records = self._records(first, end)
-        if records:
-            self._found.missing[reason] += records
-            if reason != "notYet":
-                self._found.ranges.append(AuditRange(reason, "", first, end - 1, records))
+    def _missing(self, first: int, end: int) -> None:
+        """Note the records between stretches: lost ones, and from some offset on those that are not there yet."""
+        behind = min(max(self._item.behind_offset, first), end)
+        if first < behind and (records := self._records(first, behind)):
+            self._found.missing[self._lost] += records
+            self._found.ranges.append(AuditRange(self._lost, "", first, behind - 1, records))
+        if behind < end:
+            self._found.missing["notYet"] += self._records(behind, end) or 0
 
     def _beyond_end(self, stretch: _Stretch) -> None:
         if self._whole.is_end_known:
@@ -219,7 +222,7 @@ class _PartitionCount:
     def _count(self, stretches: Iterable[_Stretch]) -> None:
         """Count the records below each end of a stretch, in one pass over the headers of batches; up to damage."""
         first, end = self._whole[:2]
-        ends = np.array([of for stretch in stretches for of in stretch[:2]], np.int64)
+        ends = np.array([self._item.behind_offset, *(of for each in stretches for of in each[:2])], np.int64)
         self._ends = np.unique(np.concatenate([[first, end], np.clip(ends, first, end)]))
         self._below = np.zeros(len(self._ends), np.int64)
         self._known_to = end
