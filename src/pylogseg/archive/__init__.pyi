@@ -1,5 +1,10 @@
 from pylogseg.archive.at_point import open_archive as open_archive
 from pylogseg.archive.at_point import point_url as point_url
+from pylogseg.archive.drilling import BrokerEvidence as BrokerEvidence
+from pylogseg.archive.drilling import ConsumedPartition as ConsumedPartition
+from pylogseg.archive.drilling import DrillResult as DrillResult
+from pylogseg.archive.drilling import drill as drill
+from pylogseg.archive.evidence import write_evidence as write_evidence
 from pylogseg.archive.restoring import restore_point as restore_point
 from pylogseg.disk.tier.points import ArchivedFile as ArchivedFile
 from pylogseg.disk.tier.points import ArchivedPartition as ArchivedPartition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -17,8 +17,8 @@ from pylogseg.format.records import RecordColumns, decode, decode_parts
 from pylogseg.server import codes, wire
 
 Isolation = Literal["read_uncommitted", "read_committed"]
-#: Keys of requests, with the versions that Kafka 2.8 and all later ones have.
-_FETCH, _LIST_OFFSETS, _METADATA, _OFFSET_FETCH, _FIND = (1, 12), (2, 7), (3, 9), (9, 7), (10, 3)
+#: Keys of requests, with the versions that Kafka 3.1 and all later ones have.
+_FETCH, _LIST_OFFSETS, _METADATA, _OFFSET_FETCH, _FIND = (1, 12), (2, 7), (3, 12), (9, 7), (10, 3)
 _EARLIEST, _LATEST = -2, -1
 _FETCH_BYTES = 8 << 20
 _WAIT_MS = 500
@@ -91,10 +91,19 @@ class DrillClient:
                 raise StorageError(self.address, f"ask for {what}", error)
             time.sleep(_PAUSE_S)
 
-    def ids(self) -> dict[str, int]:
-        """Return the topics that the broker knows, with their numbers of partitions."""
-        found = self._ask(_METADATA, {"topics": None})["topics"]
-        return {topic["name"]: len(topic["partitions"]) for topic in found}
+    def topic_ids(self, topics: Collection[str]) -> dict[str, bytes]:
+        """Return the ids of topics, when all their partitions have a leader."""
+        end = time.monotonic() + self._patience_s
+        while True:
+            asked = [{"name": topic, "topicId": bytes(16)} for topic in sorted(topics)]
+            found = self._ask(_METADATA, {"topics": asked, "allowAutoTopicCreation": False})["topics"]
+            rows = [row for topic in found for row in (topic, *topic["partitions"])]
+            errors = {codes.name_of(row["errorCode"]) for row in rows if row["errorCode"]}
+            if not errors:
+                return {topic["name"]: topic["topicId"] for topic in found}
+            if not errors <= _SOON or time.monotonic() > end:
+                raise StorageError(self.address, "ask for topics", ", ".join(sorted(errors)))
+            time.sleep(_PAUSE_S)
 
     def ends(self, topic: str, number: int) -> tuple[int, int, int]:
         """Return where a log starts, where its high watermark is, and its last stable offset."""
@@ -108,11 +117,14 @@ class DrillClient:
         found = self._answered(_LIST_OFFSETS, values, f"{topic}-{number}", "topics", 0, "partitions", 0)
         return int(found["offset"])
 
-    def records(self, topic: str, number: int, isolation: Isolation) -> Iterator[RecordColumns]:
-        """Yield all records of a partition that a consumer gets; CorruptionError for a batch that is not whole."""
+    def records(self, topic: str, number: int, isolation: Isolation, below: int) -> Iterator[RecordColumns]:
+        """Yield all records of a partition that a consumer gets, below an offset at most.
+
+        CorruptionError for a batch that is not whole.
+        """
         start, end, stable = self.ends(topic, number)
         is_committed = isolation == "read_committed"
-        position, end, aborting = start, stable if is_committed else end, set[int]()
+        position, end, aborting = start, min(below, stable if is_committed else end), set[int]()
         name, until = f"{topic}-{number}", time.monotonic() + self._patience_s
         while position < end:
             row = self._fetched(topic, number, position, int(is_committed))

@@ -103,9 +103,12 @@ def scratch_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def temporary_folder(prefix: str) -> Iterator[Path]:
-    """Yield a new folder of this user where the system has temporary files; it goes as a `scratch_folder` does."""
-    with scratch_folder(Path(tempfile.gettempdir(), f"{prefix}{uuid.uuid4().hex}"), 0o700) as folder:
+def temporary_folder(prefix: str, above: str | os.PathLike[str] | None = None) -> Iterator[Path]:
+    """Yield a new folder of this user; it goes as a `scratch_folder` does.
+
+    By default it lies where the system has temporary files.
+    """
+    with scratch_folder(Path(above or tempfile.gettempdir(), f"{prefix}{uuid.uuid4().hex}"), 0o700) as folder:
         yield folder
 
 

@@ -1,0 +1,420 @@
+"""`drill`: restore a point into a temporary folder, open it with brokers, consume all of it, and compare.
+
+What there has to be is read from the archive itself, past any broker: the number of records that each isolation gives,
+and a SHA-256 over them. Each broker gets a restored copy of its own.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, get_args
+
+from pylogseg._version import __version__
+from pylogseg.archive.at_point import Moment, point_url
+from pylogseg.archive.consuming import DrillClient, Isolation
+from pylogseg.archive.kafka_home import kafka_over, version_of
+from pylogseg.archive.record_digest import RecordDigest
+from pylogseg.archive.restoring import restore_point
+from pylogseg.disk.choice import PartitionChoice
+from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.tier.at_point import PointFiles
+from pylogseg.disk.tier.points import ArchivedPartition, Point, archive_store
+from pylogseg.env.beside import temporary_folder
+from pylogseg.env.executor import Advance, Threads, Workload, job_count
+from pylogseg.env.remote import without_login
+from pylogseg.errors import MissingKeyError, PylogsegError, RequestError
+from pylogseg.format.moments import iso_text
+from pylogseg.format.names import METADATA_TOPIC
+from pylogseg.format.uuids import format_uuid
+from pylogseg.offline.result import Result
+from pylogseg.reading.stream import read
+from pylogseg.server.committed import Offsets
+from pylogseg.server.group_offsets import group_offsets, has_groups
+from pylogseg.server.opening import serve
+from pylogseg.server.server import Server
+from pylogseg.server.writing.bootstrap_checkpoint import FILE, read_kept
+
+ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
+_NODE = 1
+#: Nothing of the restored copies may go while they are looked at.
+_KEPT = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+
+
+@dataclass
+class ConsumedPartition:
+    """A partition: its ends, and of each isolation the number of records and the SHA-256 over them."""
+
+    partition: str
+    topic_id: str
+    start_offset: int
+    end_offset: int
+    last_stable_offset: int
+    records: dict[str, int] = field(default_factory=dict)
+    sha256: dict[str, str] = field(default_factory=dict)
+
+    def add(self, isolation: str, digest: RecordDigest) -> None:
+        """Note what an isolation gives."""
+        self.records[isolation], self.sha256[isolation] = digest.records, digest.text()
+
+
+@dataclass
+class BrokerEvidence:
+    """What one broker did with a restored copy.
+
+    `broker` is how it was opened, `groups` the number of committed offsets that were compared.
+    """
+
+    broker: str
+    version: str
+    restore_s: float = 0.0
+    start_s: float = 0.0
+    consume_s: float = 0.0
+    partitions: list[ConsumedPartition] = field(default_factory=list)
+    group_offsets: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass
+class DrillResult:
+    """The evidence of a drill.
+
+    Attributes
+    ----------
+    archive, point, point_time, point_sha256 : str
+        What was restored; the hash is that of the point's file, which has those of all objects.
+    started, ended : str
+        Times, in UTC.
+    versions : dict of str to str
+    expected : list of ConsumedPartition
+        What the point says, and what the archive's log has.
+    brokers : list of BrokerEvidence
+    problems : list of str
+        What is not as it should be, of the archive or of a broker.
+    not_checked : list of str
+        What was not looked at.
+    is_incomplete : bool
+        Whether the point does not have all partitions, or a key is missing.
+    """
+
+    archive: str
+    point: str
+    point_time: str
+    point_sha256: str
+    started: str
+    ended: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    expected: list[ConsumedPartition] = field(default_factory=list)
+    brokers: list[BrokerEvidence] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    not_checked: list[str] = field(default_factory=list)
+    is_incomplete: bool = False
+
+    @property
+    def all_problems(self) -> list[str]:
+        """Those of the archive, then those of the brokers."""
+        return [*self.problems, *(f"{each.broker}: {text}" for each in self.brokers for text in each.problems)]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all is as it was at the point, 1 if something differs, 2 if not all could be looked at."""
+        return 1 if self.all_problems else 2 if self.is_incomplete else 0
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in a sentence."""
+        if self.all_problems:
+            count = len(self.all_problems)
+            return f"{count:,} {'difference' if count == 1 else 'differences'}"
+        return "all is as it was at the point" + (", as far as the point has it" if self.is_incomplete else "")
+
+    def as_row(self) -> dict[str, Any]:
+        """Return fields for JSON."""
+        return {"verdict": self.verdict, "exit_code": self.exit_code, **asdict(self), "problems": self.all_problems}
+
+
+def drill(
+    archive: str | os.PathLike[str],
+    *,
+    at: Moment | None = None,
+    point: str | None = None,
+    topic: Any = None,
+    partition: Any = None,
+    kafka_home: str | os.PathLike[str] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    jobs: int | None = 1,
+    on_bytes: Callable[[int], None] | None = None,
+) -> DrillResult:
+    """Try a restore: what a broker gives of a restored copy is compared with the point, and with the archive's log.
+
+    Parameters
+    ----------
+    archive, at, point
+        See `open_archive`. Without a time and an id, the newest point.
+    topic, partition
+        Some topics and partitions, as `Disk.select` takes them.
+    kafka_home : path, optional
+        The folder of a real Kafka, of the cluster's version, which is started over a copy too.
+    folder : path, optional
+        Where copies are made, one at a time, each as large as the point; by default the system's temporary folder.
+    storage_options : mapping, optional
+        Options of fsspec, and ``tier_keys``.
+    jobs : int or None
+        Threads: 1 is the caller's own, None one per processor.
+    on_bytes : callable, optional
+        Gets the bytes that were read of the archive since its last call.
+
+    Returns
+    -------
+    DrillResult
+
+    Raises
+    ------
+    RequestError
+        If there is no such point, or no Kafka in `kafka_home`.
+    StorageError
+        If the store or the disk fails.
+    """
+    url, choice = point_url(archive, at=at, point=point), PartitionChoice.of(topic, partition)
+    disk = open_dir(url, storage_options=storage_options)
+    files = disk.log_dirs[0].files if disk.log_dirs else None
+    if not isinstance(files, PointFiles):
+        raise RequestError(f"{url}: there is nothing at this point")
+    chosen = disk.select(*choice.arguments)
+    result = _begun(files.url, files.point, storage_options)
+    if kafka_home is None:
+        result.not_checked.append("whether a real Kafka opens it (--kafka-home, or KAFKA_HOME)")
+    else:
+        result.versions["kafka"] = version_of(os.fspath(kafka_home))
+    _note_incomplete(result, files.point, choice)
+    parts = {part.name: part for part in chosen.partitions if part.topic != METADATA_TOPIC}
+    wanted = [each for each in files.point.partitions if each.name in parts]
+    _read_archive(result, wanted, parts, job_count(jobs), on_bytes)
+    offsets = _group_offsets(chosen)
+    how = functools.partial(
+        _restored, result, wanted, files.url, offsets, folder, storage_options=storage_options, topic=topic,
+        partition=partition, jobs=jobs,
+    )  # fmt: skip
+    how(_ours, f"pylogseg serve {__version__}")
+    if kafka_home is not None:
+        how(functools.partial(_kafkas, os.fspath(kafka_home)), f"Kafka {result.versions['kafka']}")
+    result.ended = iso_text(time.time_ns() // 1_000_000)
+    return result
+
+
+def _begun(url: str, point: Point, storage_options: Mapping[str, Any] | None) -> DrillResult:
+    store = archive_store(url.rpartition("#")[0], storage_options)
+    digest = hashlib.sha256(store.read(point.name.key) or b"").hexdigest()
+    started = iso_text(time.time_ns() // 1_000_000)
+    result = DrillResult(without_login(url), point.id, iso_text(point.time_ms), digest, started)
+    result.versions = {"pylogseg": __version__, "python": platform.python_version(), "system": platform.platform(),
+                       "archived by": point.writer}  # fmt: skip
+    return result
+
+
+def _note_incomplete(result: DrillResult, point: Point, choice: PartitionChoice) -> None:
+    """Note what the point does not have."""
+    lacking = [f"{each.name}: {each.fault}" for each in point.partitions if each.fault]
+    if point.not_seen is None:
+        lacking.append("which partitions the cluster has: its metadata is not in the archive")
+    lacking += [f"{each.topic}-{each.partition}: it was on none of the archived disks" for each in point.not_seen or ()]
+    lacking += [
+        f"group {each.group}: its offset {each.offset} of {each.topic}-{each.partition} is above the end, "
+        f"{each.end_offset}"
+        for each in point.above_end
+    ]
+    result.not_checked += lacking
+    result.is_incomplete |= bool(lacking)
+    if not choice.is_all:
+        result.not_checked.append("partitions that were not asked for")
+
+
+def _read_archive(
+    result: DrillResult,
+    wanted: list[ArchivedPartition],
+    parts: Mapping[str, Partition],
+    jobs: int,
+    on_bytes: Callable[[int], None] | None,
+) -> None:
+    """Read what there has to be from the archive, past any broker."""
+    load = Workload("pylogseg drill", [parts[each.name].size for each in wanted], on_bytes)
+    for archived, (found, error) in zip(
+        wanted, Threads(jobs).map(_expected, [parts[each.name] for each in wanted], load), strict=True
+    ):
+        row = _row(archived)
+        result.expected.append(row)
+        if error is not None:
+            result.problems.append(f"{archived.name}: it cannot be read from the archive: {error}")
+            result.is_incomplete |= isinstance(error, MissingKeyError)
+            continue
+        for isolation, digest in found.items():
+            row.add(isolation, digest)
+
+
+def _row(archived: ArchivedPartition) -> ConsumedPartition:
+    ends = archived.start_offset, archived.end_offset, archived.last_stable_offset
+    return ConsumedPartition(archived.name, archived.topic_id, *ends)
+
+
+def _expected(part: Partition, advance: Advance) -> tuple[dict[str, RecordDigest], PylogsegError | None]:
+    found: dict[str, RecordDigest] = {}
+    for isolation in ISOLATIONS:
+        digest = RecordDigest()
+        try:
+            for chunk in read(part, isolation_level=isolation).chunks():
+                digest.add(chunk.columns)
+        except PylogsegError as error:
+            return {}, error
+        found[isolation] = digest
+        advance(part.size)
+    return found, None
+
+
+def _group_offsets(disk: Disk) -> Offsets:
+    return group_offsets(disk) if has_groups(disk) else {}
+
+
+# ---- brokers ----
+
+
+def _restored(
+    result: DrillResult,
+    wanted: list[ArchivedPartition],
+    url: str,
+    offsets: Offsets,
+    folder: str | os.PathLike[str] | None,
+    check: Callable[[BrokerEvidence, str, str, Callable[[DrillClient, float], None]], None],
+    name: str,
+    **how: Any,
+) -> None:
+    """Restore a copy, let a broker open it, and compare what it gives."""
+    program, _, version = name.rpartition(" ")
+    broker = BrokerEvidence(program, version)
+    result.brokers.append(broker)
+    with temporary_folder("pylogseg-drill-", folder) as above:
+        target, beside = os.path.join(above, "data"), os.path.join(above, "broker")
+        for made in (target, beside):
+            os.mkdir(made)
+        started = time.monotonic()
+        try:
+            restored = restore_point(url, target, node_id=_NODE, settings=_KEPT, **how)
+            broker.restore_s = round(time.monotonic() - started, 3)
+            _compare_restored(broker, restored, wanted, target, url)
+            started = time.monotonic()
+
+            def consume(client: DrillClient, start_s: float) -> None:
+                broker.start_s = round(start_s - started, 3)
+                _compare(broker, client, wanted, {row.partition: row for row in result.expected}, offsets)
+                broker.consume_s = round(time.monotonic() - start_s, 3)
+
+            check(broker, target, beside, consume)
+        except MissingKeyError as error:
+            broker.problems.append(str(error))
+            result.is_incomplete = True
+        except PylogsegError as error:
+            broker.problems.append(str(error))
+        finally:
+            shutil.rmtree(target, ignore_errors=True)
+
+
+def _ours(broker: BrokerEvidence, target: str, beside: str, consume: Callable[[DrillClient, float], None]) -> None:
+    with serve(target, group_offsets=has_groups(open_dir(target))) as server:
+        with DrillClient(server.bootstrap_servers) as client:
+            consume(client, time.monotonic())
+        broker.problems += list(_recovered(server))
+
+
+def _recovered(server: Server) -> Iterator[str]:
+    """Yield what had to be put in order when logs were opened."""
+    for served in server.catalog.partitions():
+        for action in served.log().report.actions:
+            yield f"{served}: {action.kind.value}: {action.reason}"
+
+
+def _kafkas(
+    home: str, broker: BrokerEvidence, target: str, beside: str, consume: Callable[[DrillClient, float], None]
+) -> None:
+    with kafka_over(home, target, beside, _NODE) as kafka:
+        with DrillClient(kafka.address) as client:
+            consume(client, time.monotonic())
+        names = [row.partition for row in broker.partitions]
+        broker.problems += [f"it says: {line}" for line in kafka.complaints(names)]
+
+
+def _compare_restored(
+    broker: BrokerEvidence, restored: Result, wanted: list[ArchivedPartition], target: str, url: str
+) -> None:
+    """Compare what the restore says, and what it has written of topics."""
+    broker.problems += [f"{each.name}: {each.reason or each.state}" for each in restored if each.not_done]
+    path = os.path.join(target, FILE)
+    with open(path, "rb") as file:
+        kept = read_kept(file.read(), path)
+    for each in wanted:
+        topic = kept.topics.get(each.topic)
+        if topic is None or topic.topic_id != each.topic_id or topic.count <= each.partition:
+            broker.problems.append(f"{each.name}: the restored cluster has another topic, or no such partition")
+
+
+def _compare(
+    broker: BrokerEvidence,
+    client: DrillClient,
+    wanted: list[ArchivedPartition],
+    expected: Mapping[str, ConsumedPartition],
+    offsets: Offsets,
+) -> None:
+    """Consume all partitions, and compare with what there has to be."""
+    ids = client.topic_ids({each.topic for each in wanted})
+    for archived in wanted:
+        found, should = _row(archived), expected[archived.name]
+        broker.partitions.append(found)
+        try:
+            found.topic_id = format_uuid(ids[archived.topic])
+            ends = client.ends(archived.topic, archived.partition)
+            found.start_offset, found.end_offset, found.last_stable_offset = ends
+            for isolation in ISOLATIONS:
+                digest = RecordDigest()
+                limit = archived.end_offset if isolation == "read_uncommitted" else archived.last_stable_offset
+                for columns in client.records(archived.topic, archived.partition, isolation, limit):
+                    digest.add(columns)
+                found.add(isolation, digest)
+        except PylogsegError as error:
+            broker.problems.append(f"{archived.name}: {error}")
+            continue
+        broker.problems += list(_differences(found, should))
+    here = {(each.topic, each.partition) for each in wanted}
+    for group, committed in sorted(offsets.items()):
+        there = client.committed(group)
+        for place, each in sorted(committed.items()):
+            if place not in here:
+                continue
+            broker.group_offsets += 1
+            if there.get(place) != each.offset:
+                stands = f"group {group} stands at {there.get(place)} in {place[0]}-{place[1]}"
+                broker.problems.append(f"{stands}, and stood at {each.offset}")
+
+
+def _differences(found: ConsumedPartition, should: ConsumedPartition) -> Iterator[str]:
+    name = found.partition
+    if found.topic_id != should.topic_id:
+        yield f"{name}: its topic has the id {found.topic_id}, and had {should.topic_id}"
+    if found.start_offset != should.start_offset:
+        yield f"{name}: it starts at offset {found.start_offset}, and did at {should.start_offset}"
+    for what, there, was in (
+        ("ends", found.end_offset, should.end_offset),
+        ("is stable up to", found.last_stable_offset, should.last_stable_offset),
+    ):
+        if there < was:  # a broker may append: to its own topics, and ends of transactions
+            yield f"{name}: it {what} offset {there}, and {'was' if 'stable' in what else 'did'} at {was}"
+    for isolation, digest in should.sha256.items():
+        if (found.records.get(isolation), found.sha256.get(isolation)) != (should.records[isolation], digest):
+            yield (
+                f"{name}: {isolation} gives {found.records.get(isolation):,} records with SHA-256 "
+                f"{found.sha256.get(isolation)}, and the archive has {should.records[isolation]:,} with {digest}"
+            )

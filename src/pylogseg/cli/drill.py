@@ -1,0 +1,99 @@
+"""`pylogseg drill`: try the restore of a point of an archive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from pylogseg.archive.drilling import DrillResult
+from pylogseg.archive.drilling import drill as try_restore
+from pylogseg.archive.evidence import evidence_json, write_evidence
+from pylogseg.cli.common import count_text, jobs_option, json_option, names_options, progress, try_print
+from pylogseg.cli.points import at_point, point_options
+from pylogseg.cli.tiers import keys_option
+from pylogseg.format.codec_error import in_shell
+
+_EPILOG = """\b
+Examples:
+  pylogseg drill s3://bucket/archive                            the newest point
+  pylogseg drill s3://bucket/archive --at 2026-01-31T12:00:00Z --evidence drill
+  pylogseg drill /backup --kafka-home /opt/kafka_2.13-4.3.0     a real Kafka too
+
+\b
+The point is restored into a temporary folder (--folder), as large as the point,
+and opened by `pylogseg serve` and, with --kafka-home or KAFKA_HOME, by that Kafka,
+each with a copy of its own, on ports of this machine. All partitions are consumed
+with both isolations. Topic ids, ends, records with their SHA-256 and offsets of
+groups are compared with the point, and with what the archive has.
+
+\b
+Exit codes: 0 all is as it was at the point; 1 something differs; 2 wrong usage,
+a store or disk error, no key for a part, or the point does not have all that the
+cluster had; 130 interrupted.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("archive", callback=at_point)
+@names_options
+@point_options
+@click.option(
+    "--evidence", metavar="DIR", type=click.Path(file_okay=False), help="Write evidence.json and evidence.html there."
+)
+@click.option(
+    "--kafka-home",
+    metavar="DIR",
+    envvar="KAFKA_HOME",
+    type=click.Path(exists=True, file_okay=False),
+    help="The folder of a Kafka to start too; default: KAFKA_HOME.",
+)
+@click.option(
+    "--folder",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="Where the restored copies lie meanwhile; default: the system's temporary folder.",
+)
+@keys_option
+@json_option
+@jobs_option
+def drill(
+    archive: str,
+    names: tuple[str, ...],
+    topic: tuple[str, ...],
+    partition: tuple[int, ...],
+    evidence: str | None,
+    kafka_home: str | None,
+    folder: str | None,
+    as_json: bool,
+    jobs: int | None,
+) -> None:
+    """Try the restore of a point of ARCHIVE: restore it, open it with brokers, consume all of it, and compare."""
+    chosen: dict[str, Any] = {"topic": (*names, *topic) or None, "partition": partition or None}
+    with progress(0, "drill") as advance:
+        result = try_restore(archive, kafka_home=kafka_home, folder=folder, jobs=jobs, on_bytes=advance, **chosen)
+    made = [] if evidence is None else write_evidence(result, evidence)
+    if as_json:
+        try_print(click.echo, evidence_json(result).rstrip())
+    else:
+        try_print(_print, result)
+        for path in made:
+            try_print(click.echo, f"written: {path}")
+    if result.exit_code:
+        click.get_current_context().exit(result.exit_code)
+
+
+def _print(result: DrillResult) -> None:
+    for text in result.all_problems:
+        click.echo(f"DIFFERS  {in_shell(text)}")
+    click.echo(f"point {result.point}, of {result.point_time}: {result.verdict}")
+    for broker in result.brokers:
+        records = sum(row.records.get("read_uncommitted", 0) for row in broker.partitions)
+        click.echo(
+            f"{broker.broker} {broker.version}: restored in {broker.restore_s:.1f} s; "
+            f"{count_text(len(broker.partitions), 'partition')}, {count_text(records, 'record')}, "
+            f"{count_text(broker.group_offsets, 'offset')} of groups compared; "
+            f"{count_text(len(broker.problems), 'difference')}"
+        )
+    for text in result.not_checked:
+        click.echo(f"not checked: {in_shell(text)}")

@@ -1,0 +1,106 @@
+"""`drill`: a restored copy is consumed over the protocol and compared; what differs is named in the evidence."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from archive.histories import ISOLATIONS, History
+from helpers.shell import pylogseg as shell
+
+import pylogseg
+from pylogseg.archive import drill, write_evidence
+from pylogseg.archive.consuming import DrillClient
+from pylogseg.archive.record_digest import RecordDigest
+from pylogseg.disk.tier.points import SUFFIXES, archive_store, new_id, write_point
+from pylogseg.errors import RequestError
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    found = History(tmp_path_factory.mktemp("history"))
+    found.run()
+    return found
+
+
+def test_all_points(history: History, tmp_path: Path) -> None:
+    for point in history.archiver.points:
+        result = drill(history.url, point=point.id, folder=tmp_path)
+        assert (result.all_problems, result.exit_code) == ([], 0)
+        counted = {
+            (each.partition, isolation): each.records[isolation]
+            for each in result.brokers[0].partitions
+            for isolation in ISOLATIONS
+        }
+        assert counted == {place: len(rows) for place, rows in history.rows[point.id].items()}
+        assert result.brokers[0].group_offsets == 2
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_digests_tell_records_apart(tmp_path: Path) -> None:
+    """What is the same in other batches has the same digest; each part of a record counts."""
+    rows = [(1, b"k", b"v", {"h": b"x"}), (2, None, b"", {}), (3, b"", None, {})]
+    texts = set()
+    first = [(9, b"k", b"v", {"h": b"x"}), (1, b"kv", b"", {"h": b"x"}), (1, b"k", b"v", {"h": b"y"})]
+    others = [[each, *rows[1:]] for each in first] + [[*rows[:2], (3, None, None, {})]]
+    for number, (changed, cut) in enumerate([(rows, 1), *((each, 3) for each in (rows, *others))]):
+        with pylogseg.open_log(tmp_path / f"t-{number}") as log:
+            for at in range(0, 3, cut):
+                log.append(
+                    [{"timestamp": t, "key": k, "value": v, "headers": h} for t, k, v, h in changed[at : at + cut]]
+                )
+        digest = RecordDigest()
+        for chunk in pylogseg.read(tmp_path / f"t-{number}").chunks():
+            digest.add(chunk.columns)
+        texts.add(digest.text())
+    assert len(texts) == 5
+
+
+def test_evidence(history: History, tmp_path: Path) -> None:
+    done = shell("drill", history.archiver.root, "orders", "--evidence", tmp_path / "evidence", "--kafka-home", "")
+    assert done.code in (0, 2)
+    done = shell("drill", history.archiver.root, "orders", "--evidence", tmp_path / "evidence")
+    assert done.code == 0, done.text + done.err
+    found = json.loads((tmp_path / "evidence" / "evidence.json").read_text())
+    assert (found["point"], found["exitCode"], found["problems"]) == (history.archiver.points[-1].id, 0, [])
+    assert [each["partition"] for each in found["brokers"][0]["partitions"]] == ["orders-0", "orders-1"]
+    page = (tmp_path / "evidence" / "evidence.html").read_text()
+    for each in found["expected"]:
+        assert all(digest in page for digest in each["sha256"].values())
+    assert found["pointSha256"] in page
+
+
+def test_what_is_missing(history: History, tmp_path: Path) -> None:
+    archive = Path(shutil.copytree(history.archiver.root, tmp_path / "archive"))
+    (gone,) = [each for each in history.archiver.points[-1].partitions if each.name == "orders-1"]
+    (archive / (gone.stem(gone.segments[0]) + SUFFIXES[0])).unlink()
+    result = drill(archive)
+    assert result.exit_code == 1
+    assert all("orders-1" in text or ".log" in text for text in result.all_problems)
+    page = write_evidence(result, tmp_path / "evidence")[1].read_text()
+    assert "differences" in page
+
+
+def test_incomplete_points(history: History, tmp_path: Path) -> None:
+    archive = Path(shutil.copytree(history.archiver.root, tmp_path / "archive"))
+    last = history.archiver.points[-1]
+    write_point(
+        archive_store(archive), replace(last, id=new_id(last.time_ms + 1), time_ms=last.time_ms + 1, not_seen=None)
+    )
+    result = drill(archive, topic="empty")
+    assert (result.exit_code, result.all_problems) == (2, [])
+    assert any("metadata is not in the archive" in text for text in result.not_checked)
+    with pytest.raises(RequestError, match="no Kafka here"):
+        drill(archive, kafka_home=tmp_path)
+
+
+def test_a_consumer_of_committed_records() -> None:
+    """The client leaves out what was aborted, as Java's does: it is told by the broker which producers."""
+    with pylogseg.Broker(topics={"t": 1}) as broker, DrillClient(broker.bootstrap_servers) as client:
+        broker.produce("t", b"plain")
+        found = [columns.value(0) for columns in client.records("t", 0, "read_committed", 10)]
+        assert found == [b"plain"]
+        assert client.topic_ids({"t"})["t"] == broker.catalog.topics["t"].id
