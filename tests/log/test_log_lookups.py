@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +17,11 @@ from pylogseg import encode
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.errors import ClosedError, CorruptionError, StorageError
 from pylogseg.log import segment_lookup
 from pylogseg.log.log import Log
+from pylogseg.log.offsets import OffsetMetadata
+from pylogseg.log.reads import offset_for_time, read
 from pylogseg.log.state import Start
 from pylogseg.testing.clock import ManualClock, ManualScheduler
 
@@ -90,6 +94,63 @@ def test_times(tmp_path: Path, seed: int) -> None:
                 expected = next((time, offset, 0) for offset, time in inside if time >= timestamp)
                 break
         assert log.offset_for_time(timestamp) == expected, timestamp
+
+
+def _opened_again(folder: Path, chance: random.Random) -> Log:
+    """A log whose files were there when it was opened: its batches are read by one compiled call each."""
+    log, _, _ = filled(folder, chance)
+    log.close()
+    clock = ManualClock(NOW)
+    environment = Environment(LocalStorage(), clock, ManualScheduler(clock))
+    return Log.open(environment, str(folder), log.config, Start(clean=True))
+
+
+@pytest.mark.parametrize("seed", some_of(range(12), 4))
+def test_one_call_reads_as_many_do(tmp_path: Path, seed: int) -> None:
+    log = _opened_again(tmp_path / "t-0", random.Random(seed))
+    end, counted = log.offsets.end, Counter[str]()
+    for offset in range(log.log_end_offset):
+        for most, min_one, placed in itertools.product((1, 100, 400, 1 << 20), (True, False), (True, False)):
+            fetched = log._reads.fetch(offset, most, min_one, placed)
+            how: dict[str, Any] = {"min_one": min_one, "aborted": False, "placed": placed}
+            assert fetched is None or fetched == read(log.segments, log.offsets, offset, most, end, **how)
+            assert fetched is None or [type(part) for part in fetched[:2]] == [OffsetMetadata, memoryview]
+            counted["fetch"] += fetched is not None
+    for timestamp in range(NOW - 60, NOW + 820, 3):
+        found = log._reads.offset_for_time(timestamp)
+        assert found in (None, offset_for_time(log.segments, log.offsets, log.epochs, timestamp))
+        assert log.offset_for_time(timestamp) == offset_for_time(log.segments, log.offsets, log.epochs, timestamp)
+        counted["time"] += found is not None
+    assert min(counted["fetch"], counted["time"]) > 20, counted
+    for odd in (-1, end.offset, end.offset + 1, 2**63 - 1, 2**70, -(2**70)):
+        assert log._reads.fetch(odd, 1, True, False) is None
+        assert log._reads.offset_for_time(-1 - abs(odd)) is None
+    log.close()
+    with pytest.raises(ClosedError):
+        log.fetch(0, 1)
+
+
+def test_what_changes_below_one_call(tmp_path: Path) -> None:
+    """Files that are cut, damaged, given up or closed between calls: the answer is that of a log read otherwise."""
+    log = _opened_again(tmp_path / "t-0", random.Random(1))
+    first = log.segments.first
+    assert first is not None
+    assert log.fetch(0, 1).data
+    assert log._reads.fetch(0, 1, True, False) is not None
+    assert first.log.release_idle()  # type: ignore[attr-defined]
+    assert log._reads.fetch(0, 1, True, False) is None  # nobody has opened it again
+    assert log.fetch(0, 1).data
+    assert log._reads.fetch(0, 1, True, False) is not None
+    assert first.offset_index.file.release_idle()  # type: ignore[attr-defined]
+    assert log._reads.fetch(0, 1, True, False) is not None
+    last = log.log_end_offset - 1
+    log.truncate_to(last)
+    assert log._reads.fetch(last, 1, True, False) is None
+    with Path(first.path).open("r+b") as file:
+        file.truncate(30)
+    with pytest.raises(StorageError, match="cut to 30 bytes by another program"):
+        log.fetch(1, 1)
+    log.close_handles()
 
 
 class _AllMapped:

@@ -46,7 +46,7 @@ class LocalAppendFile(SharedDescriptor):
     a use count.
     """
 
-    __slots__ = ("_cuts", "_maps", "_sync_failed", "_view", "copied_below", "size")
+    __slots__ = ("_maps", "_sync_failed", "_view")
     _flags = os.O_RDWR
 
     def __init__(self, path: str, size: int, handles: Handles) -> None:
@@ -123,12 +123,9 @@ class LocalAppendFile(SharedDescriptor):
 
     def _while_uncut(self, search: Callable[..., _T], *more: Any) -> _T:
         """Search again if the file was cut meanwhile: what was cut off and written again may be a mix of both."""
-        lock = self._lock
-        with lock:  # `_borrow` and `_give_back`, inlined: nothing is called more often
-            descriptor = self._descriptor
-            if descriptor < 0:
-                descriptor = self._open()
-            self._users += 1
+        descriptor = self._join()
+        if descriptor < 0:
+            descriptor = self._borrow()
         try:
             self.recently_used = True
             while True:
@@ -146,10 +143,7 @@ class LocalAppendFile(SharedDescriptor):
         except OSError as error:
             raise storage_error(self.path, "read", error) from error
         finally:
-            with lock:
-                self._users -= 1
-                if self._closed and self._users == 0:
-                    self._close_descriptor()
+            self._give_back()
 
     def view(self, position: int, size: int) -> memoryview:
         """Return a read-only view of up to `size` bytes: into a map of what this process wrote, else of a copy."""

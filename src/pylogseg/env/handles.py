@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
+from pylogseg._native._reads import Shared
 from pylogseg.env.file_errors import closed_error, storage_error
 from pylogseg.env.interrupts import held_back
 
@@ -81,13 +82,13 @@ class Handles:
                 self._open.move_to_end(key)
 
 
-class SharedDescriptor:
+class SharedDescriptor(Shared):
     """A file's descriptor: opened when it is needed, used by several threads at once, closed while idle.
 
-    The lock guards it; who uses it holds only a use count.
+    The lock is held to open and to close it; who uses it holds only a use count.
     """
 
-    __slots__ = ("_closed", "_descriptor", "_handles", "_lock", "_users", "path", "recently_used")
+    __slots__ = ("_handles", "_lock", "path")
     _flags = os.O_RDONLY
 
     def __init__(self, path: str, handles: Handles) -> None:
@@ -114,15 +115,17 @@ class SharedDescriptor:
         """Return the descriptor, which stays open until `_give_back`, without holding the lock."""
         with self._lock:
             descriptor = self._opened()
-            self._users += 1
+            self._enter()
             self.recently_used = True
             return descriptor
 
     def _give_back(self) -> None:
+        if self._leave():
+            self._close_idle()
+
+    def _close_idle(self) -> None:
         with self._lock:
-            self._users -= 1
-            if self._closed and self._users == 0:
-                self._close_descriptor()
+            self._close_descriptor()
 
     def __enter__(self) -> int:
         return self._borrow()
@@ -147,13 +150,13 @@ class SharedDescriptor:
                 if self._users:
                     return False
                 self._close_descriptor()
-                return True
+                return self._descriptor < 0  # who reads by `Reads` needs no lock
             finally:
                 self._lock.release()
 
     def _close_descriptor(self) -> None:
-        if self._descriptor >= 0:
-            descriptor, self._descriptor = self._descriptor, -1
+        descriptor = self._take()
+        if descriptor >= 0:
             os.close(descriptor)
 
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
+from pylogseg._native._reads import Reads
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.positions import Data
@@ -26,7 +27,7 @@ from pylogseg.log.flushing import Flusher
 from pylogseg.log.identity import LogIdentity, check_topic_id
 from pylogseg.log.offsets import OffsetMetadata
 from pylogseg.log.producer_state import Origin, Txn
-from pylogseg.log.read_result import FoundOffset
+from pylogseg.log.read_result import FileSlice, FoundOffset
 from pylogseg.log.reads import Fetched, Places, locate_many, offset_for_time, read
 from pylogseg.log.recovery import Loader, LoadHooks
 from pylogseg.log.retention import Breached, OldestSegments
@@ -57,6 +58,7 @@ class Log:
         self._roller = Roller(state, self._flusher)
         self._appender = Appender(state, self._roller, self._flusher)
         self._oldest = OldestSegments(state, self._roller)
+        self._reads = Reads(state.segments, state.offsets, (Fetched, OffsetMetadata, FileSlice, FoundOffset))
 
     @classmethod
     def open(
@@ -249,10 +251,16 @@ class Log:
         is read: the result says where the batches are. Raises OffsetOutOfRangeError below the log's start or above its
         end.
         """
-        self.state.metrics.fetches += 1
+        state = self.state
+        state.metrics.fetches += 1
         # `LogState.guarded`, inlined: a reader of single batches calls nothing more often.
-        self.state.check_usable()
+        if state.is_closed or state.failure is not None:
+            state.raise_unusable()
         try:
+            if isolation == "log_end":
+                found: Fetched | None = self._reads.fetch(offset, max_bytes, min_one, placed)
+                if found is not None:
+                    return found
             offsets = self.offsets
             if offset < offsets.log_start:
                 raise self._out_of_range(offset)
@@ -284,7 +292,15 @@ class Log:
 
     def offset_for_time(self, timestamp: int) -> FoundOffset | None:
         """Return the offset of the first record at or after a timestamp; see `reads.offset_for_time`."""
-        return self.state.guarded(lambda: offset_for_time(self.segments, self.offsets, self.epochs, timestamp))
+        self.state.check_usable()
+        try:
+            found: FoundOffset | None = self._reads.offset_for_time(timestamp)
+            if found is not None:
+                return found
+            return offset_for_time(self.segments, self.offsets, self.epochs, timestamp)
+        except StorageError as error:
+            self.state.take_offline(error)
+            raise
 
     def abort_open(self) -> list[Txn]:
         """Count the open transactions as aborted, as if their markers came next; for a log that is only read.

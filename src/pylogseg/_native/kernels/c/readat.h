@@ -4,7 +4,10 @@
 
 #include <errno.h>
 #include <stdint.h>
-#ifndef _WIN32
+#ifdef _WIN32
+#define PLS_HAS_READ_AT 0
+#else
+#define PLS_HAS_READ_AT 1
 #include <unistd.h>
 #endif
 
