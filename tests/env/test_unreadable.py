@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from helpers import forked, shell
@@ -24,6 +25,7 @@ from pylogseg._native import _lookup
 from pylogseg.env import positions
 from pylogseg.env.scheduler import ThreadScheduler
 from pylogseg.errors import StorageError
+from pylogseg.log.log import Log
 from pylogseg.walker.gaps import GapKind
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="rights and errors are others there")
@@ -80,6 +82,9 @@ def failing_page(monkeypatch: pytest.MonkeyPatch, *names: str, code: int = errno
 
     monkeypatch.setattr(os, "pread", bad_pread)
     monkeypatch.setattr(_lookup, "read_in_file", bad_read_in_file)
+    # What cannot be read by one compiled call is read by these.
+    by_one_call = Mock(fetch=lambda *_: None, offset_for_time=lambda *_: None)
+    monkeypatch.setattr(Log, "_reads", property(lambda _: by_one_call, lambda *_: None), raising=False)
     monkeypatch.setattr(positions, "_read_once", bad_pread)
     monkeypatch.setattr(os, "preadv", bad_preadv)
 

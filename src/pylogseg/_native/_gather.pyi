@@ -1,5 +1,6 @@
 """Types of the compiled module that gathers columns of places; `tests/package/test_meta.py` compares the two."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,3 +25,10 @@ def header_spans(
     value_place: Int64s,
     value_size: Int32s,
 ) -> int: ...
+
+class Lender:
+    def __init__(self, allocate: Callable[[int], Any]) -> None: ...
+    def __call__(self, size: int) -> Any: ...
+
+class Lent:
+    def __len__(self) -> int: ...

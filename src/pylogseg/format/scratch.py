@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
@@ -61,6 +62,10 @@ def new_bytes(size: int) -> npt.NDArray[np.uint8]:
     return np.empty(size, np.uint8)
 
 
+def _bytes_from(allocate: Callable[[int], Any], size: int) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(allocate(size), np.uint8)
+
+
 _NOTHING = np.empty(0, np.uint8)
 
 
@@ -99,6 +104,7 @@ class Scratch:
         "_window",
         "arena",
         "density",
+        "memory",
         "with_arena",
     )
 
@@ -115,6 +121,9 @@ class Scratch:
         #: Of what was read last, as far as it is known.
         self.density: Density | None = None
         self.with_arena, self._besides, self._allocate = with_arena, besides, allocate
+        #: Returns new memory from `allocate`, which may have it from what was let go of: then no page of it is new.
+        #: No method: an arena that had this object would keep itself, with all its memory, until the next collection.
+        self.memory = functools.partial(_bytes_from, allocate)
 
     def window(self, size: int, *, is_kept: bool = True) -> memoryview:
         """Return memory for so many bytes of a file that are decoded next; new memory where they are kept then."""
@@ -132,14 +141,10 @@ class Scratch:
         found: npt.NDArray[np.uint8] = self.arena.memory
         return found
 
-    def memory(self, size: int) -> npt.NDArray[np.uint8]:
-        """Return new memory from `allocate`, which may have it from what was let go of: then no page of it is new."""
-        return np.frombuffer(self._allocate(size), np.uint8)
-
     def columns(self, room: int) -> list[npt.NDArray[Any]]:
         """Arrays of at least `room` items, one for each of `COLUMN_NAMES`."""
         if not self._columns or len(self._columns[1]) < room:
-            self._columns = allocate(room + room // 4)
+            self._columns = allocate(room + room // 4, self._allocate)
         self._columns[0] = np.frombuffer(self._allocate(8 * room), np.int64)
         return self._columns
 
@@ -182,6 +187,6 @@ class Scratch:
         return made
 
 
-def allocate(room: int) -> list[npt.NDArray[Any]]:
+def allocate(room: int, memory: Callable[[int], Any] = new_bytes) -> list[npt.NDArray[Any]]:
     """Arrays of so many items, one for each of `COLUMN_NAMES`."""
-    return [np.empty(room, kind) for kind in _COLUMN_TYPES.values()]
+    return [np.frombuffer(memory(room * np.dtype(kind).itemsize), kind) for kind in _COLUMN_TYPES.values()]

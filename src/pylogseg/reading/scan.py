@@ -274,7 +274,7 @@ class LogScan:
 
     def memory(self, columns: Sequence[str]) -> Scratch:
         """Return memory for one thread that reads these columns."""
-        return Scratch(besides=arrow.copies_for(self._read_for(columns)), allocate=pa.allocate_buffer)
+        return Scratch(besides=arrow.copies_for(self._read_for(columns)), allocate=arrow.lend)
 
     def _read_for(self, columns: Sequence[str]) -> Sequence[str]:
         """The columns that are read for some of those that there are."""
@@ -398,7 +398,7 @@ def record_stream(
     read = target if typed is None else arrow.schema(typed.needed())
     besides: Besides = "views" if views else arrow.copies_for(read.names)
     # Columns are copied out of the decoder's memory: it can be the same for every chunk. Views point at payloads.
-    scratch = functools.partial(Scratch, with_arena=not views, besides=besides, allocate=pa.allocate_buffer)
+    scratch = functools.partial(Scratch, with_arena=not views, besides=besides, allocate=arrow.lend)
     chunks = scope._replace(options=replace(scope.options, scratch=scratch)).chunks()
     found = arrow.record_batches(chunks, read)
     return pa.RecordBatchReader.from_batches(made, found if typed is None else typed.batches(found))

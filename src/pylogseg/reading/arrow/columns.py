@@ -49,6 +49,10 @@ _REPEATED_BYTES = 32 << 20
 _KEPT_BYTES = 4 << 20
 
 
+#: Memory that one record batch lets go of is the next one's, also in another stream.
+lend = _gather.Lender(pa.allocate_buffer)
+
+
 def schema(columns: Sequence[str] | None = None, *, views: bool = False) -> pa.Schema:
     """The Arrow schema of records.
 
@@ -112,9 +116,8 @@ def copies_for(names: Sequence[str]) -> Besides:
 
 
 def _filled(size_bytes: int, dtype: Any) -> tuple[pa.Buffer, npt.NDArray[Any]]:
-    """Memory of Arrow's pool, which keeps freed pages: asking the system for them costs more than filling them."""
-    buffer = pa.allocate_buffer(size_bytes)
-    return buffer, np.frombuffer(buffer, dtype)
+    memory = lend(size_bytes)
+    return pa.py_buffer(memory), np.frombuffer(memory, dtype)
 
 
 def binary_array(
