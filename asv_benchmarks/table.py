@@ -1,10 +1,12 @@
 """The ratio table: our figures beside those of others, measured in turn on the same files.
 
-    python asv_benchmarks/table.py [--quick] [--markdown] [--data DIR] [--records N] [--clock wall] [--only NAME ...]
+    python asv_benchmarks/table.py [--quick] [--markdown] [--data DIR] [--records N] [--starts N] [--clock wall]
+                                   [--only NAME ...]
 
 One core, warm page cache, 100-byte values in batches of 16 KiB; the best of several rounds in which each side has its
-turn. Rates are of processor time (see `measure.Clock`): the same as on the wall on a machine that does nothing else.
-Without Java and Maven the rows that compare with Kafka are left out, and the data comes from our own encoder.
+turn, and of several starts of Kafka's JVM. Rates are of processor time (see `measure.Clock`): the same as on the wall
+on a machine that does nothing else. Without Java and Maven the rows that compare with Kafka are left out, and the data
+comes from our own encoder.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--records", type=int, help="of the log without compression (8 million; the others have 3/8 of it)"
     )
+    parser.add_argument("--starts", type=int, metavar="N", help="of Kafka's JVM, whose best counts (5; 2 with --quick)")
     parser.add_argument("--clock", choices=["cpu", "wall"], default="cpu")
     parser.add_argument("--only", nargs="+", choices=list(ALL), metavar="NAME", help=", ".join(ALL))
     return parser.parse_args()
@@ -64,7 +67,8 @@ def main() -> None:
     cores = all_cores()
     core = pin()
     records = asked.records or (1_000_000 if asked.quick else 8_000_000)
-    bench = sections.Bench(asked.data, records, 3 if asked.quick else 7, Clock(asked.clock), cores)
+    rounds, starts = (3, 2) if asked.quick else (7, 5)
+    bench = sections.Bench(asked.data, records, rounds, asked.starts or starts, Clock(asked.clock), cores)
     say(f"one core{'' if core is None else f' (number {core})'}, clock: {asked.clock}, data: {asked.data}, {machine()}")
     for what in bench.missing():
         say(f"left out: {what}")
