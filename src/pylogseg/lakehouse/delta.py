@@ -34,7 +34,7 @@ from pylogseg.lakehouse.sinks import (
     offsets_of,
     widened,
 )
-from pylogseg.lakehouse.stores import LOCAL, FileStore, ObjectStore, below, name_below
+from pylogseg.lakehouse.stores import LOCAL, FileStore, ObjectFiles, below, name_below
 
 #: The column that the table is partitioned by: Delta has no partitions by an expression.
 DATE = "date"
@@ -50,7 +50,7 @@ class DeltaSink:
         is_url, self._options = "://" in path, dict(options)
         self._path = path if is_url else os.path.abspath(path)
         self._store: FileStore = (
-            ObjectStore(self.name, functools.partial(_system, path, self._options)) if is_url else LOCAL
+            ObjectFiles(self.name, functools.partial(_system, path, self._options)) if is_url else LOCAL
         )
         self._folder = "" if is_url else self._path  # paths of the library's file system begin at the table
         self._table: Any = None

@@ -45,7 +45,7 @@ from pylogseg.lakehouse.sinks import (
     offsets_of,
     widened,
 )
-from pylogseg.lakehouse.stores import LOCAL, FileStore, ObjectStore, name_below
+from pylogseg.lakehouse.stores import LOCAL, FileStore, ObjectFiles, name_below
 
 #: By layout: the column that the table is partitioned by, how, and the name of that.
 _SPECS = {
@@ -107,7 +107,7 @@ class IcebergSink:
         location = self._table.location()
         if urlsplit(location).scheme in ("", "file"):
             return LOCAL
-        return ObjectStore(self.name, functools.partial(_system, self._table.io, location))
+        return ObjectFiles(self.name, functools.partial(_system, self._table.io, location))
 
     def load(self, partitions: Iterable[int]) -> Ledger | None:
         """See `Sink`."""

@@ -36,7 +36,7 @@ class FileStore(Protocol):
     def walk(self, folder: str) -> Iterator[str]: ...
 
 
-class LocalStore:
+class FolderFiles:
     """See `FileStore`."""
 
     def create(self, path: str) -> IO[bytes]:
@@ -66,7 +66,7 @@ class LocalStore:
             yield from (f"{above}/{name}" for name in names)
 
 
-class ObjectStore:
+class ObjectFiles:
     """See `FileStore`. `make` returns the library's file system for pyarrow, in each process anew."""
 
     def __init__(self, name: str, make: Callable[[], fs.FileSystem]) -> None:
@@ -74,7 +74,7 @@ class ObjectStore:
         self._made: fs.FileSystem | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectStore, (self._name, self._make)
+        return ObjectFiles, (self._name, self._make)
 
     @property
     def _system(self) -> fs.FileSystem:
@@ -121,7 +121,7 @@ class ObjectStore:
         yield from (each.path for each in found if each.type is fs.FileType.File)
 
 
-LOCAL = LocalStore()
+LOCAL = FolderFiles()
 
 
 def below(folder: str, name: str) -> str:
