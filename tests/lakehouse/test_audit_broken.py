@@ -9,6 +9,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from helpers.foreign_tables import WRITERS, add_twice, catalog, delta, ducklake, iceberg, parquet, records
+from helpers.lake_tables import has_format
 
 import pylogseg
 
@@ -79,6 +80,52 @@ def test_iceberg_by_pyiceberg(examples, tmp_path):
     found = pylogseg.audit(examples, folder)
     assert ranges(found) == wrong
     assert found.findings == []
+
+
+def test_ducklake_by_duckdb(examples, tmp_path):
+    """Rows in files and in the catalog, deleted, updated, merged, flushed, written again and expired by DuckDB."""
+    if not has_format("ducklake"):
+        pytest.skip("duckdb's extension ducklake is not here")
+    import duckdb
+
+    rows, table = records(examples, "codec-gzip"), f"ducklake:{tmp_path}/t.ducklake/orders"
+    made = duckdb.connect()
+    made.load_extension("ducklake")
+    made.register("rows", rows)
+    attach = f"attach 'ducklake:{tmp_path}/t.ducklake' as l (data_path '{tmp_path}/files/', data_inlining_row_limit 10)"
+    lost, changed, double = {*range(505)}, set(), set()
+
+    def audited(*statements):
+        made.execute(attach)
+        for statement in statements:
+            made.execute(statement)
+        ((count,),) = made.execute("select count(*) from l.orders").fetchall()
+        made.execute("detach l")
+        found = pylogseg.audit(examples, table, "codec-gzip", complete=True)
+        assert [listed(found, kind) for kind in ("lost", "changed", "double")] == [lost, changed, double], statements
+        assert (found.rows, found.findings, found.is_whole) == (count, [], True), statements
+        assert pylogseg.audit(examples, table, "codec-gzip", quick=True).rows == count
+
+    parts = ((0, 100), (100, 300), (300, 505))
+    insert = 'insert into l.orders from (from rows where "offset" >= {} and "offset" < {})'.format
+    lost -= {*range(505)}
+    audited("create table l.orders as from rows limit 0", *(insert(*part) for part in parts))
+    lost |= {*range(10, 20), 150}
+    audited('delete from l.orders where "offset" >= 10 and "offset" < 20 or "offset" = 150')
+    audited("call ducklake_merge_adjacent_files('l')")
+    changed |= {5, 250}
+    audited("update l.orders set value = 'x'::blob where \"offset\" in (5, 250)")
+    lost -= {*range(10, 16)}
+    audited(insert(10, 13), insert(13, 16))
+    double |= {12, 13}
+    audited(insert(12, 14))
+    audited("call ducklake_flush_inlined_data('l')")
+    audited("call ducklake_rewrite_data_files('l', delete_threshold => 0.0)")
+    audited('alter table l.orders rename column "offset" to position', "alter table l.orders add column more int",
+            'alter table l.orders rename column position to "offset"')  # fmt: skip
+    audited("call ducklake_expire_snapshots('l', older_than => now())",
+            "call ducklake_cleanup_old_files('l', cleanup_all => true)")  # fmt: skip
+    made.close()
 
 
 def test_a_topic_that_was_made_again(tmp_path):

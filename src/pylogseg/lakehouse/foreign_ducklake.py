@@ -147,7 +147,7 @@ class _Catalog:
                 sink = pa.BufferOutputStream()
                 pq.write_table(self._connection.sql(query).to_arrow_table(), sink)
                 opened = functools.partial(pa.BufferReader, sink.getvalue())
-                files.append(DataFile(f"{self._path}:{name}", f"snapshot {begin}", open=opened))
+                files.append(DataFile(f"{self._path}:{name}:{begin}", f"snapshot {begin}", open=opened))
         return files
 
 
