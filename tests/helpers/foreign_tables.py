@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import pylogseg
@@ -85,8 +86,8 @@ def ducklake(folder: Path, parts: Parts) -> Path:
             if line.startswith(fixed):
                 made.execute(line)
         for number, field in enumerate(fields, 1):
-            made.execute("insert into ducklake_column (column_id, begin_snapshot, table_id, column_name) "
-                         "values (?, 1, 1, ?)", [number, field.name])  # fmt: skip
+            made.execute("insert into ducklake_column (column_id, begin_snapshot, table_id, column_name, column_type) "
+                         "values (?, 1, 1, ?, ?)", [number, field.name, str(field.type)])  # fmt: skip
         for number, part in enumerate(parts):
             name = f"part-{number}.parquet"
             pq.write_table(part.cast(pa.schema(fields)), folder / "main" / "orders" / name)
@@ -94,6 +95,11 @@ def ducklake(folder: Path, parts: Parts) -> Path:
             made.execute("insert into ducklake_data_file (data_file_id, table_id, begin_snapshot, path, "
                          "path_is_relative, record_count) values (?, 1, ?, ?, true, ?)",
                          [number, number + 1, name, part.num_rows])  # fmt: skip
+            for column, field in enumerate(fields, 1):
+                if pa.types.is_integer(field.type) and part.num_rows:
+                    bounds = [str(each) for each in pc.min_max(part[field.name]).as_py().values()]
+                    made.execute("insert into ducklake_file_column_stats (data_file_id, table_id, column_id, "
+                                 "min_value, max_value) values (?, 1, ?, ?, ?)", [number, column, *bounds])  # fmt: skip
     return folder / "catalog.ducklake"
 
 

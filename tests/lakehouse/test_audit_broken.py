@@ -157,6 +157,24 @@ def test_a_file_that_has_lost_rows(examples, tmp_path, kind):
         assert [each.text for each in found.findings if each.kind == "bounds"] == texts
 
 
+@pytest.mark.parametrize("kind", ["delta", "iceberg", "ducklake"])
+def test_a_file_with_other_offsets_than_the_table_says(examples, tmp_path, kind):
+    """Queries with a filter do not look into it."""
+    rows = records(examples, "codec-gzip")
+    table = WRITERS[kind](tmp_path / "t", [rows.slice(0, 300), rows.slice(300)])
+    path = next(path for path in tmp_path.rglob("*.parquet") if pq.read_metadata(path).num_rows == 205)
+    kept = pq.read_table(path, partitioning=None)
+    offset = kept.column("offset").to_numpy().copy()
+    offset[0] = 299
+    place = kept.schema.get_field_index("offset")
+    pq.write_table(kept.set_column(place, kept.schema.field(place), pa.array(offset)), path)
+    for quick in (False, True):
+        found = pylogseg.audit(examples, table, "codec-gzip", quick=quick)
+        text = "the table says offset is 300 to 504, the file has 299 to 504: queries that filter by it"
+        assert [(each.kind, each.text[: len(text)]) for each in found.findings] == [("bounds", text)]
+        assert not found.is_right
+
+
 def twice_in_delta(folder, rows):
     """List a file by its path, and by its URL, as a clone does."""
     table = delta(folder / "t", [rows.slice(0, 300), rows.slice(300)])

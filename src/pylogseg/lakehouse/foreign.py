@@ -75,6 +75,8 @@ class DataFile:
     open: Callable[[], Any] | None = None
     names: Callable[[tuple[str, ...], pa.Schema], tuple[str, ...] | None] | None = None
     rows: int | None = None  #: How many the table says it has.
+    #: What the table says of whole numbers, by column: the least and the greatest. Filters leave the file out by it.
+    bounds: Mapping[tuple[str, ...], tuple[int, int]] = field(default_factory=dict)
     #: Compares what else the table says of the file with its footer.
     check: Callable[[pq.FileMetaData, pa.Schema], Iterator[TableFinding]] | None = None
     is_dead: bool = False  #: Of the table of dead letters.
@@ -85,6 +87,13 @@ class DataFile:
         if self.rows is not None and self.rows != footer.num_rows:
             text = f"the table says {self.rows} rows, the file has {footer.num_rows}: engines count wrong"
             yield TableFinding("bounds", text, self.path, footer.num_rows)
+        for path, (first, last) in self.bounds.items() if self.deleted is None else ():
+            place = path if self.names is None else self.names(path, schema)
+            found = None if place is None else extremes(footer, place)
+            if found is not None and isinstance(found[0], int) and (found[0] < first or found[1] > last):
+                what = f"{'.'.join(path)} is {first} to {last}, the file has {found[0]} to {found[1]}"
+                text = f"the table says {what}: queries that filter by it do not see all rows; write the file again"
+                yield TableFinding("bounds", text, self.path, footer.num_rows)
         if self.check is not None:
             yield from self.check(footer, schema)
 
@@ -176,6 +185,18 @@ def local_path(location: str) -> tuple[str, bool]:
     """Return the path of a file, and whether it is one of this machine."""
     path = re.sub(r"^file:(//)?(?=/)", "", location)
     return path, "://" not in path
+
+
+def extremes(footer: pq.FileMetaData, path: tuple[str, ...]) -> tuple[Any, Any] | None:
+    """Return the least and greatest value of a column by a file's statistics; None if they do not tell."""
+    found, name = [], ".".join(path)
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for column in map(group.column, range(group.num_columns)):
+            told = column.statistics if column.path_in_schema == name else None
+            if told is not None and told.has_min_max:
+                found += [told.min, told.max]
+    return (min(found), max(found)) if found else None
 
 
 def has_ids(schema: pa.Schema) -> bool:

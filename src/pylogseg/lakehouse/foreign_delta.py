@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import re
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import unquote
 
@@ -57,12 +58,23 @@ def open_it(path: str) -> ForeignTable:
                 None if local or is_whole else functools.partial(store.open_input_file, name),
                 columns.in_file if columns.places else None,
                 row.get("num_records"),
+                dict(_whole_numbers(row.get("min") or {}, row.get("max") or {}, ())),
             )
         )
     about = table.metadata().configuration.get(TOPIC_ID)
     is_latest = about is not None and bool(json.loads(about).get("latest"))
     state = f"version {table.version()}"
     return ForeignTable(path, "delta", schema, tuple(files), tuple(history.findings), state, is_latest)
+
+
+def _whole_numbers(least: Any, most: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], tuple[int, int]]]:
+    """Yield what a commit says of the least and greatest value of columns."""
+    for name, value in least.items():
+        other = most.get(name)
+        if isinstance(value, dict) and isinstance(other, dict):
+            yield from _whole_numbers(value, other, (*above, name))
+        elif type(value) is int and type(other) is int:
+            yield (*above, name), (value, other)
 
 
 def _deleted(table: Any) -> dict[str, Any]:

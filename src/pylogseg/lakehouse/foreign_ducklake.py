@@ -102,7 +102,7 @@ class _Catalog:
 
     def _files(self, number: int, folder: str) -> list[DataFile]:
         columns = self._columns(number)
-        deletes = self._deletes(number, folder)
+        deletes, bounds = self._deletes(number, folder), self._bounds(number, columns)
         files = []
         for key, path, is_relative, begin, count in self._rows(
             "select data_file_id, path, path_is_relative, begin_snapshot, record_count from ducklake_data_file "
@@ -113,8 +113,22 @@ class _Catalog:
             deleted = deletes.get(key)
             names = functools.partial(_named, columns)
             positions = None if deleted is None else np.unique(np.concatenate(deleted))
-            files.append(DataFile(path, f"snapshot {begin}", deleted=positions, names=names, rows=count))
+            said = {"rows": count, "bounds": bounds.get(key, {})}
+            files.append(DataFile(path, f"snapshot {begin}", deleted=positions, names=names, **said))
         return files
+
+    def _bounds(self, number: int, columns: dict[str, int]) -> dict[int, Any]:
+        """Return what the catalog says of the least and greatest whole numbers, by data file."""
+        names = {column: tuple(name.split(".")) for name, column in columns.items()}
+        found: dict[int, Any] = {}
+        for key, column, least, most in self._rows(
+            "select s.data_file_id, s.column_id, s.min_value, s.max_value from ducklake_file_column_stats s "
+            "join ducklake_column c using (table_id, column_id) where table_id = ? and c.end_snapshot is null "
+            "and c.column_type in ('int32', 'int64') and s.min_value is not null and s.max_value is not null",
+            number,
+        ):
+            found.setdefault(key, {})[names[column]] = int(least), int(most)
+        return found
 
     def _deletes(self, number: int, folder: str) -> dict[int, list[Any]]:
         """Return the positions of deleted rows, by data file."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, local_path, path_by_id
+from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, extremes, has_ids, local_path, path_by_id
 from pylogseg.lakehouse.ledger import LEDGER, Ledger
 from pylogseg.lakehouse.names import CATALOG_OF_FOLDER, NoTableError, TableName, catalog_of_folder, missing_package
 
@@ -106,8 +106,26 @@ def _file(table: Any, entry: Any, deletes: _Deletes) -> DataFile:
         open=None if is_local else functools.partial(_opened, table.io, data.file_path),
         names=functools.partial(_named, table.schema()),
         rows=data.record_count,
+        bounds=_whole_numbers(table, data),
         check=functools.partial(_checked, table, data),
     )
+
+
+def _whole_numbers(table: Any, data: Any) -> dict[tuple[str, ...], tuple[int, int]]:
+    """Return what a manifest says of the least and greatest value of columns."""
+    from pyiceberg.conversions import from_bytes
+    from pyiceberg.types import IntegerType, LongType
+
+    found, lower, upper = {}, data.lower_bounds or {}, data.upper_bounds or {}
+    for number in lower.keys() & upper.keys():
+        name = table.schema().find_column_name(number)
+        kind = None if name is None else table.schema().find_type(number)
+        if name is not None and isinstance(kind, IntegerType | LongType):
+            # Those of before a column became wider have the bytes of its first type.
+            of = (IntegerType() if len(each) == 4 else LongType() for each in (lower[number], upper[number]))
+            least, most = (from_bytes(a, b) for a, b in zip(of, (lower[number], upper[number]), strict=True))
+            found[tuple(name.split("."))] = least, most
+    return found
 
 
 def _opened(io: Any, location: str) -> Any:
@@ -200,19 +218,10 @@ def _bounds(table: Any, field: Any, footer: pq.FileMetaData, schema: pa.Schema) 
         return None
     transform = field.transform.transform(table.schema().find_type(field.source_id))
     kind = _leaf_type(schema, path)
-    found = []
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        for i in range(group.num_columns):
-            column = group.column(i)
-            statistics = column.statistics if column.path_in_schema == ".".join(path) else None
-            if statistics is not None and statistics.has_min_max:
-                found += [statistics.min, statistics.max]
-    if not found:
-        return None
-    if not field.transform.preserves_order:
-        return min(found), max(found)
-    return transform(_plain(min(found), kind)), transform(_plain(max(found), kind))
+    found = extremes(footer, path)
+    if found is None or not field.transform.preserves_order:
+        return found
+    return transform(_plain(found[0], kind)), transform(_plain(found[1], kind))
 
 
 def _plain(value: Any, kind: pa.DataType) -> Any:
