@@ -63,7 +63,7 @@ class Server:
             except OSError:
                 return
             with client:
-                client.settimeout(5)
+                client.settimeout(60)
                 try:
                     self.asked.append(client.recv(65536))
                     client.sendall(self.answer)
