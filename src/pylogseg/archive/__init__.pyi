@@ -5,7 +5,11 @@ from pylogseg.archive.drilling import ConsumedPartition as ConsumedPartition
 from pylogseg.archive.drilling import DrillResult as DrillResult
 from pylogseg.archive.drilling import drill as drill
 from pylogseg.archive.evidence import write_evidence as write_evidence
+from pylogseg.archive.pruning import Pruned as Pruned
+from pylogseg.archive.pruning import prune as prune
 from pylogseg.archive.restoring import restore_point as restore_point
+from pylogseg.archive.writing import ArchiveResult as ArchiveResult
+from pylogseg.archive.writing import write as write
 from pylogseg.disk.tier.points import ArchivedFile as ArchivedFile
 from pylogseg.disk.tier.points import ArchivedPartition as ArchivedPartition
 from pylogseg.disk.tier.points import ArchivedSegment as ArchivedSegment

@@ -321,15 +321,14 @@ class LogSegment:
         self.time_index.reset()
         self.aborted_txns.reset()
         self._max_timestamp = (-1, self.base_offset)
-        run = Run()
+        run = self.begin_index()
         before = (self.base_offset - 1, -1)
-        self._set_indexes(run)
         for window in self.windows(recovering=True):
             rows = window.batches
             bad = ((rows.verdict == Verdict.CRC_BAD) | torn_offsets(rows, before)).nonzero()[0]
             good = rows[: int(bad[0])] if len(bad) else rows
             try:
-                self._index(good, run)
+                self.index(good, run)
             finally:  # as in a broker, batches before one that the indexes refuse count
                 visit(good[: int((good.position < run.position).sum())], window.buffer, window.file_position)
             if len(bad):
@@ -345,8 +344,14 @@ class LogSegment:
         self.time_index.trim()
         return cut
 
-    def _index(self, rows: BatchTable, run: Run) -> None:
-        """Add index entries for batches in the file."""
+    def begin_index(self) -> Run:
+        """Return what `index` needs to make the entries of empty indexes."""
+        run = Run()
+        self._set_indexes(run)
+        return run
+
+    def index(self, rows: BatchTable, run: Run) -> None:
+        """Add index entries for the next batches of the file."""
         row = 0
         while row < len(rows):
             row = run.add(rows.rows, row)

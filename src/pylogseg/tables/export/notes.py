@@ -164,7 +164,7 @@ def _lost(store: ObjectStore, name: str, reason: str) -> Finding:
 
 @contextlib.contextmanager
 def locked(store: ObjectStore) -> Iterator[None]:
-    """Keep other exports away from a place; StorageError if one is there."""
+    """Keep other runs away from a place; StorageError if one is there."""
     if isinstance(store, FolderStore):
         notes = store.root / NOTES
         notes.mkdir(parents=True, exist_ok=True)
@@ -196,7 +196,7 @@ def _check_dead(store: ObjectStore, name: str) -> None:
         store.delete(name)
         return
     reason = (
-        f"another export writes to {store.url}: process {owner['process']} on {owner['host']}, since "
+        f"another run writes to {store.url}: process {owner['process']} on {owner['host']}, since "
         f"{owner['since']}; if none runs, delete this object"
     )
     raise StorageError(store.name(name), "lock", reason)

@@ -1,0 +1,179 @@
+"""Which offsets of a partition an archive lacks, and which of the copies has them. No segment is read for it, but where
+copies differ, or no file says where the log ends.
+
+An archived segment has what a disk has if leader epochs say that the log goes on from it: a batch is known by its
+epoch and offset. So it rests on these, and on what a cleaner does: it only removes. Where a topic is compacted, the
+bytes between two offsets have to be as many as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pylogseg.archive.seen import Key, PartitionCopy, SeenCluster
+from pylogseg.disk.disk import Segment
+from pylogseg.disk.lineage.authority import Choice, Known, choose, judge
+from pylogseg.disk.lineage.chains import Lineage, divergence
+from pylogseg.disk.tier.points import ArchivedPartition, ArchivedSegment
+from pylogseg.format.names import METADATA_TOPIC
+from pylogseg.reading.seek import end_of
+from pylogseg.values.internal.cluster import INTERNAL_TOPICS
+
+
+@dataclass
+class PartitionPlan:
+    """What has to be done for a partition."""
+
+    key: Key
+    copies: list[PartitionCopy]  #: In the order in which they are asked.
+    limits: list[int]  #: Up to which offset each has the same log.
+    lineage: Lineage
+    start: int
+    end: int
+    ended_by: str
+    is_compacted: bool
+    agreed: list[ArchivedSegment] = field(default_factory=list)  #: What was archived, as far as it is of this log.
+    kept: list[ArchivedSegment] = field(default_factory=list)
+    lacking: list[tuple[int, int]] = field(default_factory=list)  #: Half-open ranges of offsets to upload.
+    notes: list[str] = field(default_factory=list)
+    fault: str = ""
+
+    @property
+    def name(self) -> str:
+        """Topic and partition."""
+        return f"{self.key[0]}-{self.key[2]}"
+
+    @property
+    def folder(self) -> str:
+        """Where its segments lie in the archive."""
+        return f"{self.key[0]}-{self.key[1]}/{self.key[2]}"
+
+    @property
+    def size(self) -> int:
+        """About the bytes that have to be read."""
+        segments = self.copies[0].part.segments
+        return sum(s.size for s in segments if any(s.base_offset < e and _end(s) > b for b, e in self.lacking))
+
+
+def _end(segment: Segment) -> int:
+    return 2**63 - 1 if segment.next_base is None else segment.next_base
+
+
+def planned(
+    key: Key, copies: Sequence[PartitionCopy], seen: SeenCluster, past: ArchivedPartition | None, last_path: str
+) -> PartitionPlan:
+    """Say what of a partition is in the archive by its newest point, and what is to come from where.
+
+    `last_path` is the disk that it came from, which is asked first while it has all.
+    """
+    _find_ends(key, copies, past)
+    known = None if seen.metadata is None else seen.metadata.leaders.get(key[1:])
+    choice = choose([copy.replica for copy in copies], known)
+    verdict = judge([copy.replica for copy in copies], choice)
+    lineage, chosen = verdict.lineage, copies[choice.replica]
+    same = [divergence(lineage, copy.lineage) for copy in copies]
+    limits = [0 if each.epoch is None else each.offset for each in same]
+    limits[choice.replica] = max(limits[choice.replica], chosen.end)
+    start = chosen.part.log_start_offset
+    committed = max(start, min(verdict.committed, lineage.end))
+    plan = PartitionPlan(key, [], [], lineage, start, committed, "watermark", _is_compacted(key, copies, seen))
+    if key[0] == METADATA_TOPIC or all(copy.mark is None for copy in copies):
+        plan.end, plan.ended_by = _end_without_mark(plan, copies, choice, known, seen), "log end"
+    elif (lost := max((each.end_offset for each in verdict.lost if each.is_committed), default=0)) > plan.end:
+        plan.fault = f"offsets {plan.end} to {lost - 1} were committed, and no disk that was seen has them"
+    plan.notes += [
+        f"{plan.name}: {seen.disks[copies[alarm.replica].disk].path} has records from offset {alarm.first_offset} on,"
+        f" of leader epoch {alarm.epoch}, that were committed up to {alarm.high_watermark}; the log has epoch"
+        f" {alarm.log_epoch} there, by {seen.disks[chosen.disk].path}"
+        for alarm in verdict.alarms
+    ]
+
+    def order(number: int) -> tuple[bool, bool, bool, int]:
+        is_used = seen.disks[copies[number].disk].path == last_path and limits[number] >= plan.end
+        return not is_used, number != choice.replica, number != verdict.extended_by, number
+
+    numbers = sorted(range(len(copies)), key=order)
+    plan.copies, plan.limits = [copies[each] for each in numbers], [limits[each] for each in numbers]
+    _find_lacking(plan, past)
+    return plan
+
+
+def _find_ends(key: Key, copies: Sequence[PartitionCopy], past: ArchivedPartition | None) -> None:
+    """Look up where each copy ends; its high watermark will do where all have the same, and the same leader epoch."""
+    alike = {(copy.mark, copy.lineage.last_epoch) for copy in copies}
+    if len(alike) == 1 and key[0] != METADATA_TOPIC and copies[0].mark is not None:
+        for copy in copies:
+            copy.end = max(copy.mark or 0, copy.part.log_start_offset)
+        return
+    for copy in copies:
+        segments = copy.part.segments
+        if past is not None and segments and _tiled(past.segments, segments[-1]) == segments[-1].size:
+            copy.end = past.end_offset
+        else:
+            copy.end = max(end_of(segments).offset, copy.part.log_start_offset)
+
+
+def _tiled(archived: Sequence[ArchivedSegment], segment: Segment) -> int:
+    """Return the bytes of what was archived of the active segment."""
+    return sum(each.size for each in archived if each.base_offset >= segment.base_offset)
+
+
+def _end_without_mark(
+    plan: PartitionPlan, copies: Sequence[PartitionCopy], choice: Choice, known: Known | None, seen: SeenCluster
+) -> int:
+    if plan.key[0] == METADATA_TOPIC or all(seen.disks[copy.disk].state == "stopped" for copy in copies):
+        return plan.lineage.end
+    ends = {copy.node_id: copy.end for copy in copies}
+    if known is not None and known.isr and set(known.isr) <= set(ends):
+        return max(plan.start, min(plan.lineage.end, *(ends[node] for node in known.isr)))
+    plan.notes.append(f"{plan.name}: nothing of it is known to be committed yet: no file says its high watermark")
+    return plan.start
+
+
+def _is_compacted(key: Key, copies: Sequence[PartitionCopy], seen: SeenCluster) -> bool:
+    policy = seen.metadata.of_topic(key[0]).get("cleanup.policy", "") if seen.metadata is not None else ""
+    internal = INTERNAL_TOPICS.get(key[0], {}).get("cleanup_policy", "")
+    return "compact" in policy + internal or any(copy.is_cleaned for copy in copies)
+
+
+def _find_lacking(plan: PartitionPlan, past: ArchivedPartition | None) -> None:
+    agreed: list[ArchivedSegment] = []
+    if past is not None:
+        same = divergence(Lineage.of(past.epochs, past.start_offset, past.end_offset), plan.lineage)
+        is_same = same.epoch is not None or not (past.epochs or plan.lineage.epochs)
+        limit = min(same.offset if is_same else 0, plan.end)
+        agreed = [each for each in past.segments if plan.start < each.end_offset <= limit]
+    plan.agreed = agreed
+    first = next((each.base_offset for each in plan.copies[0].part.segments if _end(each) > plan.start), plan.start)
+    chain: list[ArchivedSegment] = []
+    for each in agreed:  # what follows without a hole
+        if (chain[-1].end_offset == each.base_offset) if chain else (each.base_offset <= max(first, plan.start)):
+            chain.append(each)
+    for segment in plan.copies[0].part.segments:
+        begin, end = segment.base_offset, min(_end(segment), plan.end)
+        if _end(segment) <= plan.start or begin >= end:
+            continue
+        inside = [each for each in agreed if begin <= each.base_offset and each.end_offset <= end]
+        bytes_, covered = 0, begin
+        for each in inside:
+            if each.base_offset == covered:
+                bytes_, covered = bytes_ + each.size, each.end_offset
+        is_active = segment.next_base is None
+        if covered == end:
+            if bytes_ == segment.size or (is_active and bytes_ < segment.size):
+                plan.kept += inside
+            else:
+                plan.lacking.append((begin, end))  # cleaned, or cut
+        elif plan.is_compacted:
+            if is_active:
+                plan.kept += [each for each in inside if each.end_offset <= covered]
+            plan.lacking.append((covered if is_active else begin, end))
+        else:
+            over = [each for each in chain if each.end_offset > begin and each.base_offset < end]
+            plan.kept += [each for each in over if each not in plan.kept[-1:]]
+            covered = max([begin, *(each.end_offset for each in over)])
+            if covered < end:
+                plan.lacking.append((covered, end))
+    if not plan.copies[0].part.segments and plan.end > plan.start:
+        plan.lacking.append((plan.start, plan.end))

@@ -1,0 +1,140 @@
+"""`prune`: remove the points of an archive that are not kept, and the objects that no kept one needs; and `diff`."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pylogseg.disk.stores import Fingerprint
+from pylogseg.disk.tier.points import (
+    FILES,
+    Point,
+    PointName,
+    archive_store,
+    list_points,
+    read_point,
+)
+from pylogseg.errors import RequestError, StorageError, is_denied
+from pylogseg.format.moments import iso_text
+from pylogseg.tables.export.notes import locked
+
+#: What an archive writes, but for points: nothing else is ever removed.
+_OURS = re.compile(
+    rf"{FILES}/.+|[^/]+-[A-Za-z0-9_-]{{22}}/[0-9]{{1,10}}/[0-9]{{20}}-[A-Za-z0-9_-]{{22}}\.(log|indexes|rsm-manifest)"
+)
+
+
+@dataclass
+class Pruned:
+    """The result of a pruning.
+
+    Attributes
+    ----------
+    kept, removed : list of PointName
+    objects, size : int
+        Objects that were removed, or would be, and their bytes.
+    not_yet : list of str
+        What the store does not let go, such as objects that are locked for a time.
+    """
+
+    kept: list[PointName]
+    removed: list[PointName]
+    objects: int = 0
+    size: int = 0
+    not_yet: list[str] = field(default_factory=list)
+
+
+def prune(
+    archive: str | os.PathLike[str],
+    *,
+    keep_last: int = 0,
+    keep_hourly: int = 0,
+    keep_daily: int = 0,
+    dry_run: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Pruned:
+    """Remove points, and objects that no kept point needs; the newest point is always kept.
+
+    Parameters
+    ----------
+    archive : path or URL
+        Of the archive.
+    keep_last : int
+        Keep so many of the newest points.
+    keep_hourly, keep_daily : int
+        Keep the last point of each of so many hours, or days (of UTC), that have one.
+    dry_run : bool
+        Only say what would be removed.
+    storage_options : mapping, optional
+        Options of fsspec.
+
+    Returns
+    -------
+    Pruned
+
+    Raises
+    ------
+    RequestError
+        If nothing says what is kept, or nothing is there.
+    CorruptionError
+        If a point that is kept cannot be read: what it needs is not known.
+    StorageError
+        If the store fails, or an archive is being written.
+    """
+    counts = keep_last, keep_hourly, keep_daily
+    if min(counts) < 0 or not any(counts):
+        raise RequestError("nothing says which points are kept: give a number of the last, of hours or of days")
+    store = archive_store(archive, storage_options)
+    with locked(store):
+        names = list_points(store)
+        if not names:
+            raise RequestError(f"{store.url}: no point of an archive is here")
+        chosen = {names[-1], *names[len(names) - keep_last :]} if keep_last else {names[-1]}
+        chosen |= _last_of_each(names, keep_hourly, 13) | _last_of_each(names, keep_daily, 10)
+        found = Pruned([each for each in names if each in chosen], [each for each in names if each not in chosen])
+        needed = {key for name in found.kept for key in read_point(store, name).objects}
+        listed: dict[str, Fingerprint] = store.list()
+        gone = [name.key for name in found.removed]
+        gone += sorted((each for each in listed if _OURS.fullmatch(each) and each not in needed), key=_manifests_first)
+        for name in gone:
+            try:
+                if not dry_run:
+                    store.delete(name)
+            except StorageError as error:
+                if not is_denied(error):
+                    raise
+                found.not_yet.append(store.name(name))
+                continue
+            found.objects, found.size = found.objects + 1, found.size + listed[name].size
+    return found
+
+
+def _manifests_first(name: str) -> tuple[bool, str]:
+    """Without its manifest, a segment is none to readers."""
+    return not name.endswith(".rsm-manifest"), name
+
+
+def _last_of_each(names: Sequence[PointName], count: int, letters: int) -> set[PointName]:
+    """Return the last point of each of the newest spans of time, by so many letters of the time."""
+    last = {iso_text(name.time_ms)[:letters]: name for name in names}
+    return {last[span] for span in sorted(last)[-count:]} if count else set()
+
+
+def differences(before: Point, after: Point) -> Iterator[dict[str, Any]]:
+    """Yield what differs between two points, partition by partition."""
+    sides = [{(p.topic, p.topic_id, p.partition): p for p in point.partitions} for point in (before, after)]
+    for key in sorted(sides[0].keys() | sides[1].keys()):
+        old, new = sides[0].get(key), sides[1].get(key)
+        if old is not None and new is not None and old.objects == new.objects and old.start_offset == new.start_offset:
+            continue
+        row: dict[str, Any] = {"topic": key[0], "topicId": key[1], "partition": key[2]}
+        row["change"] = "removed" if new is None else "added" if old is None else "changed"
+        for name, part in (("before", old), ("after", new)):
+            row[name] = None if part is None else {"start": part.start_offset, "end": part.end_offset}
+        objects = [set() if part is None else set(part.objects.items()) for part in (old, new)]
+        row["objectsAdded"], row["objectsRemoved"] = len(objects[1] - objects[0]), len(objects[0] - objects[1])
+        row["bytesAdded"] = sum(stored.size for _, stored in objects[1] - objects[0])
+        yield row

@@ -1,0 +1,177 @@
+"""What disks have of a cluster: log directories, the copies of each partition, and what their files say of them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.folders import readable_leader_epochs, readable_topic_id
+from pylogseg.disk.lineage.authority import Replica
+from pylogseg.disk.lineage.chains import Lineage
+from pylogseg.disk.tier.points import NotSeen, SeenDisk
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.env.locks import check_unlocked
+from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.format.files.checkpoint import EpochEntry, parse_offset_checkpoint
+from pylogseg.format.files.properties import parse_properties
+from pylogseg.format.names import METADATA_TOPIC, FileKind
+from pylogseg.format.uuids import format_uuid
+from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of
+
+#: The topic's name, its id, and the number of the partition.
+Key = tuple[str, str, int]
+METADATA_TOPIC_ID = "A" * 21 + "Q"
+OFFSETS_TOPIC = "__consumer_offsets"
+#: What commits of groups and transactions are about was written before them, so the ends of these are looked up first.
+_FIRST = (OFFSETS_TOPIC, "__transaction_state")
+
+
+@dataclass
+class PartitionCopy:
+    """A folder of a partition on one of the disks."""
+
+    part: Partition
+    disk: int
+    node_id: int | None
+    epochs: list[EpochEntry]
+    mark: int | None  #: The high watermark; None if no checkpoint says it.
+    is_cleaned: bool  #: Whether the cleaner was here.
+    end: int = 0  #: Of its log, or what is known to be in it.
+
+    @property
+    def lineage(self) -> Lineage:
+        """Its history."""
+        return Lineage.of(self.epochs, self.part.log_start_offset, self.end)
+
+    @property
+    def replica(self) -> Replica:
+        """What decides whose history counts."""
+        return Replica(self.lineage, self.mark or 0, self.node_id)
+
+
+@dataclass
+class SeenCluster:
+    """The log directories that are archived, and what is in them."""
+
+    disk: Disk
+    disks: list[SeenDisk]
+    metadata: ClusterMetadata | None = None
+    copies: dict[Key, list[PartitionCopy]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    unreadable: list[StorageError] = field(default_factory=list)
+
+    @property
+    def cluster_id(self) -> str:
+        """The id that they all have; empty if none says it."""
+        return next((disk.cluster_id for disk in self.disks if disk.cluster_id), "")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a broker has one of them open."""
+        return any(disk.state == "running" for disk in self.disks)
+
+    def not_seen(self) -> tuple[NotSeen, ...] | None:
+        """Return the partitions of the metadata without a folder; None without metadata."""
+        if self.metadata is None:
+            return None
+        names = {topic_id: topic for topic, topic_id in self.metadata.topic_ids.items()}
+        there = {(topic_id, number) for _, topic_id, number in self.copies}
+        lacking = sorted((names[key[0]], *key) for key in self.metadata.replicas if key not in there)
+        return tuple(NotSeen(*each) for each in lacking)
+
+    def look_at_marks(self) -> None:
+        """Look up the high watermarks of all but the coordinators' topics again: they are later now."""
+        marks = [_offsets(log_dir.path, FileKind.HIGH_WATERMARKS) for log_dir in self.disk.log_dirs]
+        for (topic, _, number), copies in self.copies.items():
+            for copy in copies if topic not in _FIRST else ():
+                copy.mark = max(filter(None, (copy.mark, marks[copy.disk].get((topic, number)))), default=copy.mark)
+
+
+def look(paths: Sequence[str | os.PathLike[str]]) -> SeenCluster:
+    """List log directories of one cluster, and read the small files in them; RequestError for anything else."""
+    disk = open_dir(list(paths))
+    inside = {part.path for log_dir in disk.log_dirs for part in log_dir.partitions}
+    for part in disk.partitions:
+        if part.path not in inside and part.error is not None:
+            raise part.error
+    alone = [part.path for part in disk.partitions if part.path not in inside] + [each.path for each in disk.loose]
+    if alone or not all(isinstance(log_dir.files, LocalFiles) for log_dir in disk.log_dirs):
+        what = alone[0] if alone else disk.log_dirs[0].path
+        raise RequestError(f"{what}: an archive is made of log directories of this machine: name these")
+    seen = SeenCluster(disk, [_disk(log_dir.path) for log_dir in disk.log_dirs], notes=list(disk.notes))
+    of = {each.cluster_id: each.path for each in seen.disks if each.cluster_id}
+    if len(of) > 1:
+        (one, first), (other, second) = list(of.items())[:2]
+        raise RequestError(f"{first} is of cluster {one}, and {second} of cluster {other}: archive each by itself")
+    marks = [_offsets(log_dir.path, FileKind.HIGH_WATERMARKS) for log_dir in disk.log_dirs]
+    found, notes = clusters_of(disk)
+    seen.metadata, seen.notes = max(found.values(), key=lambda each: each.offset, default=None), seen.notes + notes
+    for number, log_dir in enumerate(disk.log_dirs):
+        cleaned = _offsets(log_dir.path, FileKind.CLEANER_OFFSETS)
+        for part in log_dir.partitions:
+            if part.error is not None:
+                seen.unreadable.append(part.error)
+            elif part.is_live and part.topic:
+                place = part.topic, part.partition
+                copy = PartitionCopy(
+                    part,
+                    number,
+                    seen.disks[number].node_id if seen.disks[number].node_id >= 0 else None,
+                    readable_leader_epochs(part.files, part.path),
+                    marks[number].get(place),
+                    cleaned.get(place, 0) > part.log_start_offset,
+                )
+                key = part.topic, _topic_id(part, seen), part.partition
+                seen.copies.setdefault(key, []).append(copy)
+    seen.look_at_marks()
+    return seen
+
+
+def _topic_id(part: Partition, seen: SeenCluster) -> str:
+    """Return the id of a topic; one made of the names of the cluster and the topic where none is known."""
+    if part.topic == METADATA_TOPIC:
+        return METADATA_TOPIC_ID
+    known = seen.metadata.topic_ids.get(part.topic) if seen.metadata is not None else None
+    found = readable_topic_id(part.files, part.path) or known
+    if found is None:
+        note = f"{part.topic}: no file says its topic id: if it was made anew under its name, nobody can tell"
+        seen.notes += [note] if note not in seen.notes else []
+        found = format_uuid(hashlib.sha256(f"{seen.cluster_id}/{part.topic}".encode()).digest()[:16])
+    return found
+
+
+def _disk(path: str) -> SeenDisk:
+    properties = _properties(os.path.join(path, FileKind.META_PROPERTIES.value))
+    node = properties.get("node.id", properties.get("broker.id", ""))
+    ids = properties.get("cluster.id", ""), properties.get("directory.id", "")
+    return SeenDisk(os.path.abspath(path), int(node) if node.isdecimal() else -1, *ids, _state(path))
+
+
+def _properties(path: str) -> dict[str, str]:
+    return dict(parse_properties(LocalFiles().read_all(path), path)) if os.path.exists(path) else {}
+
+
+def _state(path: str) -> str:
+    try:
+        check_unlocked(path)
+    except StorageError as error:
+        if error.__cause__ is None:
+            return "running"
+    return "stopped" if os.path.exists(os.path.join(path, FileKind.CLEAN_SHUTDOWN.value)) else "crashed"
+
+
+def _offsets(log_dir: str, kind: FileKind) -> dict[tuple[str, int], int]:
+    path = os.path.join(log_dir, kind.value)
+    try:
+        return dict(parse_offset_checkpoint(LocalFiles().read_all(path), path)) if os.path.exists(path) else {}
+    except (CorruptionError, StorageError):  # verify reports it; what it says is not known
+        return {}
+
+
+def stamps(disks: Iterable[SeenDisk]) -> list[int]:
+    """Return when brokers wrote their high watermarks, in nanoseconds; -1 where that is not known."""
+    paths = [os.path.join(disk.path, FileKind.HIGH_WATERMARKS.value) for disk in disks]
+    return [os.stat(path).st_mtime_ns if os.path.exists(path) else -1 for path in paths]

@@ -1,0 +1,319 @@
+"""A range of offsets of a segment as an archived segment: its batches, each checked, and what a broker has beside them.
+
+What is made is a valid segment that begins with the range: whoever opens the archive needs no other part of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pylogseg._native import _append
+from pylogseg._native._run import Run
+from pylogseg.archive.planning import PartitionPlan
+from pylogseg.archive.seen import PartitionCopy
+from pylogseg.config import LogConfig
+from pylogseg.disk.disk import Segment
+from pylogseg.disk.stores import ObjectStore
+from pylogseg.disk.tier.layouts import leaders_within
+from pylogseg.disk.tier.manifest import UploadedSegment, parse_manifest
+from pylogseg.disk.tier.points import SUFFIXES, ArchivedFile, ArchivedSegment
+from pylogseg.disk.tier.writing import UploadForm, UploadWriter, half_digest_of, segment_id_of
+from pylogseg.env.clock import Clock, SystemClock
+from pylogseg.env.executor import Advance
+from pylogseg.env.filesystem import FileView
+from pylogseg.env.overlay import OverlayStorage
+from pylogseg.env.storage import Storage
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs
+from pylogseg.format.files.snapshot import encode_snapshot, parse_snapshot
+from pylogseg.format.files.txnindex import TxnIndex, encode_txn_index
+from pylogseg.format.names import FileKind, segment_file_name
+from pylogseg.log.producer_snapshots import entry_of
+from pylogseg.log.producers import Producers
+from pylogseg.log.segment import LogSegment
+from pylogseg.reading.partition import Throttle
+from pylogseg.reading.positions import position_of_offset
+from pylogseg.reading.removed_segments import open_unless_removed
+from pylogseg.walker.gaps import Gap
+from pylogseg.walker.windows import Window, walk
+
+_FOR_EVER_MS = 2**62
+_BUILD = LogConfig()
+
+
+class Uploaded(NamedTuple):
+    """What came of a range: the segment, if there is anything in it, how far it goes, and why not to its end."""
+
+    segment: ArchivedSegment | None
+    end: int
+    fault: str = ""
+    stable: int | None = None  #: The last stable offset there, as far as it is known.
+    is_new: bool = True  #: Whether it was uploaded, and was not there from a run that was killed.
+    removed: bool = False  #: Whether a broker removed the segment meanwhile.
+
+
+@dataclass(frozen=True)
+class UploadJob:
+    """What uploads share."""
+
+    store: ObjectStore
+    form: UploadForm
+    scratch: Path
+    throttle: Throttle | None
+    listed: dict[str, dict[str, int]]  #: By the folder of a partition, what is in it, with sizes.
+    sizes: dict[str, int]
+    now_ms: int
+
+    def put(self, stem: str, log: Path, beside: tuple[bytes, bytes]) -> None:
+        """Upload the objects of a segment; the manifest is the last."""
+        self.store.put(stem + SUFFIXES[0], log)
+        for suffix, data in zip(SUFFIXES[1:], beside, strict=True):
+            self.store.put(stem + suffix, data)
+
+
+def upload(
+    job: UploadJob, plan: PartitionPlan, copy: PartitionCopy, segment: Segment, first: int, end: int, advance: Advance
+) -> Uploaded:
+    """Upload the batches of a copy's segment from one offset on, up to another one or to the first damage."""
+    opened = open_unless_removed(segment)
+    if opened is None:
+        return Uploaded(None, end, removed=True)
+    path = job.scratch / uuid.uuid4().hex
+    try:
+        with opened as view, open(path, "wb") as file:
+            writer = UploadWriter(file, job.form)
+            made = _Batches(job, plan, segment, writer, first, end)
+            made.read(view, advance)
+            digest = writer.finish()
+        is_sealed = segment.next_base == end and not made.fault
+        reached = end if is_sealed else made.reached
+        if reached <= first:
+            return Uploaded(None, first, made.fault)
+        segment_id = segment_id_of(digest)
+        epochs, producers = _epochs(plan, made), producers_at(copy, reached)
+        leaders = leaders_within(epochs, first, reached)
+        node = -1 if copy.node_id is None else copy.node_id
+        of = plan.key[0], plan.key[2], plan.key[1], segment_id, first, reached - 1, made.max_timestamp, node
+        body, manifest = writer.beside(
+            {
+                **made.indexes(),
+                FileKind.TXN_INDEX: _aborted(segment, first, reached),
+                FileKind.PRODUCER_SNAPSHOT: producers,
+                FileKind.LEADER_EPOCHS: encode_leader_epochs([e for e in epochs if e.start_offset < reached]),
+            },
+            UploadedSegment(*of, job.now_ms, leaders),
+        )
+        job.put(f"{plan.folder}/{first:020d}-{segment_id}", path, (body, manifest))
+        found = ArchivedSegment(
+            first,
+            reached,
+            writer.size,
+            segment_id,
+            ArchivedFile(writer.stored_size, digest),
+            *(ArchivedFile(len(data), hashlib.sha256(data).hexdigest()) for data in (body, manifest)),
+        )
+        return Uploaded(found, reached, made.fault, last_stable(producers, reached))
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+
+
+def left_by_killed(job: UploadJob, plan: PartitionPlan, segment: Segment, first: int, end: int) -> Uploaded | None:
+    """Return a segment that begins there and that a killed run uploaded whole; None without one that fits."""
+    folder, best = job.listed.get(plan.folder, {}), None
+    for name in folder:
+        stem, _, suffix = name.partition(".")
+        if suffix != "rsm-manifest" or not name.startswith(f"{first:020d}-"):
+            continue
+        key = f"{plan.folder}/{stem}"
+        data = job.store.read(f"{key}.rsm-manifest")
+        indexes = job.store.read(f"{key}.indexes")
+        try:
+            manifest = parse_manifest(data or b"", job.store.name(f"{key}.rsm-manifest"))
+        except CorruptionError:
+            continue
+        of = manifest.segment
+        reached = of.end_offset + 1
+        whole = max((at + size for at, size in manifest.indexes.values()), default=0)
+        is_whole = indexes is not None and len(indexes) == whole
+        is_whole = is_whole and folder.get(f"{stem}.log") == manifest.chunks.object_size
+        is_same = of.leader_epochs == leaders_within(plan.lineage.epochs, first, reached) or not plan.lineage.epochs
+        fits = reached <= end and is_whole and is_same and of.segment_id == stem[21:] and of.start_offset == first
+        if segment.next_base == reached and segment.base_offset == first:
+            fits = fits and manifest.chunks.file_size == segment.size
+        elif plan.is_compacted:
+            fits = fits and segment.next_base is None
+        if fits and indexes is not None and data is not None and (best is None or reached > best.end_offset):
+            best = ArchivedSegment(
+                first,
+                reached,
+                manifest.chunks.file_size,
+                of.segment_id,
+                ArchivedFile(manifest.chunks.object_size, half_digest_of(of.segment_id)),
+                *(ArchivedFile(len(each), hashlib.sha256(each).hexdigest()) for each in (indexes, data)),
+            )
+    return None if best is None else Uploaded(best, best.end_offset, is_new=False)
+
+
+class _Batches:
+    """The batches of a range, as they are read: they go to the writer, and their index is made."""
+
+    def __init__(
+        self, job: UploadJob, plan: PartitionPlan, segment: Segment, writer: UploadWriter, first: int, end: int
+    ) -> None:
+        self._job, self._segment, self._writer = job, segment, writer
+        self._first, self._end, self.reached = first, end, first
+        self._starts = np.array([entry.start_offset for entry in plan.lineage.epochs], np.int64)
+        self._epochs = np.array([entry.epoch for entry in plan.lineage.epochs], np.int64)
+        self._memory = _InMemory()
+        self._index = LogSegment(self._memory, first)
+        self._run: Run = self._index.begin_index()
+        self.fault, self.max_timestamp, self.first_epoch = "", -1, -1
+
+    def read(self, view: FileView, advance: Advance) -> None:
+        """Read up to the end of the range, or to damage."""
+        segment, first = self._segment, self._first
+        start = position_of_offset(segment, view, first) if first > segment.base_offset else 0
+        lowest = segment.base_offset if start == 0 else first
+        for item in walk(view, start=start, lowest_offset=lowest, is_last=segment.is_last):
+            if isinstance(item, Gap):
+                is_before = self.reached == first and item.next_offset is not None and item.next_offset <= first
+                if is_before and item.is_damage:
+                    continue
+                self.fault = f"{item.path}, position {item.position}: {item.reason}" if item.is_damage else ""
+                break
+            if not self._take(item, advance):
+                break
+
+    def _take(self, window: Window, advance: Advance) -> bool:
+        rows = window.batches
+        begin = int(np.searchsorted(rows.last_offset, self._first))
+        stop = begin + int(np.searchsorted(rows.last_offset[begin:], self._end))
+        chosen = rows[begin:stop]
+        odd = self._odd(chosen)
+        if odd is not None:
+            chosen = chosen[:odd]
+        if len(chosen):
+            at = int(chosen.position[0]) - window.file_position
+            size = int(chosen.position[-1] + chosen.size[-1]) - int(chosen.position[0])
+            self._writer.add(memoryview(window.buffer)[at : at + size])
+            self._index.index(chosen, self._run)
+            self.max_timestamp = max(self.max_timestamp, int(chosen.max_timestamp.max()))
+            if self.first_epoch < 0:
+                self.first_epoch = int(chosen.leader_epoch[0])
+            self.reached = int(chosen.last_offset[-1]) + 1
+            if self._job.throttle is not None:
+                self._job.throttle.spend(size)
+            advance(size)
+        return odd is None and stop == len(rows) and self.reached < self._end
+
+    def _odd(self, rows: BatchTable) -> int | None:
+        """Return the first batch that cannot belong here: no checksum covers offsets and epochs. None if all can."""
+        if not len(rows):
+            return None
+        bases, before = rows.base_offset, np.append(self.reached - 1, rows.last_offset[:-1])
+        wrong = bases <= before
+        what = "does not follow those before it"
+        if not wrong.any() and len(self._starts):
+            at = np.searchsorted(self._starts, bases, side="right") - 1
+            wrong = (at >= 0) & (rows.magic >= 2) & (rows.leader_epoch >= 0) & (rows.leader_epoch != self._epochs[at])
+            what = "has another leader epoch than the log there"
+        if not wrong.any():
+            return None
+        row = int(np.flatnonzero(wrong)[0])
+        self.fault = (
+            f"{self._segment.path}, position {rows.position[row]}: a batch of offset {bases[row]} and leader epoch"
+            f" {rows.leader_epoch[row]} {what}"
+        )
+        return row
+
+    def indexes(self) -> dict[FileKind, bytes]:
+        """Return the indexes of what was read."""
+        self._index.become_inactive()
+        kinds = FileKind.OFFSET_INDEX, FileKind.TIME_INDEX
+        storage, folder = self._memory.storage, self._memory.folder
+        names = {kind: storage.join(folder, segment_file_name(self._first, kind)) for kind in kinds}
+        return {kind: bytes(storage.read_all(name)) for kind, name in names.items()}
+
+
+class _InMemory:
+    """An owner of segments whose files lie in memory."""
+
+    def __init__(self) -> None:
+        self.storage: Storage = OverlayStorage()
+        self.folder = os.path.join(os.sep, f"pylogseg-{uuid.uuid4().hex}")
+        self.storage.make_folder(self.folder)
+        self.config: LogConfig = _BUILD
+        self.clock: Clock = SystemClock()
+
+
+def _epochs(plan: PartitionPlan, made: _Batches) -> tuple[EpochEntry, ...]:
+    """Return the leader epochs of the log; those of the first batch where no file says any."""
+    return plan.lineage.epochs or (EpochEntry(max(made.first_epoch, 0), made._first),)
+
+
+def _aborted(segment: Segment, first: int, end: int) -> bytes:
+    """Return the transaction index of a range; none where it cannot be read: a restore makes it anew."""
+    data = segment.hint(FileKind.TXN_INDEX)
+    if not data:
+        return b""
+    try:
+        found = TxnIndex(data, segment.companions[FileKind.TXN_INDEX])
+        return encode_txn_index(each for each in found if first <= each.last_offset < end)
+    except (CorruptionError, RequestError):
+        return b""
+
+
+def producers_at(copy: PartitionCopy, end: int) -> bytes:
+    """Return the snapshot of the producers at an offset: the file there, or what the log since the last one says."""
+    files = copy.part.files
+    snapshots = {
+        other.name.offset: other.path
+        for other in copy.part.others
+        if other.name.kind is FileKind.PRODUCER_SNAPSHOT and other.name.is_live
+    } | {s.base_offset: s.companions[FileKind.PRODUCER_SNAPSHOT] for s in copy.part.segments
+         if FileKind.PRODUCER_SNAPSHOT in s.companions}  # fmt: skip
+    with contextlib.suppress(PylogsegError):
+        if end in snapshots:
+            data = bytes(files.read_all(snapshots[end]))
+            parse_snapshot(data, snapshots[end])
+            return data
+    names = [files.split(path)[1] for path in snapshots.values()]
+    producers = Producers(OverlayStorage(), copy.part.path, expiration_ms=_FOR_EVER_MS, names=names)
+    producers.truncate_and_reload(copy.part.log_start_offset, end, 0)
+    producers.replay_pieces(
+        (_append.batches_of(rows.rows, True), window.buffer, window.file_position)
+        for rows, window in _windows(copy.part.segments, producers.map_end_offset, end)
+    )
+    return encode_snapshot(map(entry_of, producers.active.values()))
+
+
+def _windows(segments: Iterable[Segment], first: int, end: int) -> Iterator[tuple[BatchTable, Any]]:
+    for segment in segments:
+        if segment.base_offset >= end or (segment.next_base is not None and segment.next_base <= first):
+            continue
+        opened = open_unless_removed(segment)
+        if opened is None:
+            continue
+        with opened as view:
+            start = position_of_offset(segment, view, first) if first > segment.base_offset else 0
+            for item in walk(view, start=start, lowest_offset=segment.base_offset, is_last=segment.is_last):
+                if isinstance(item, Window):
+                    rows = item.batches
+                    yield rows[(rows.base_offset >= first) & (rows.base_offset < end)], item
+
+
+def last_stable(snapshot: bytes, end: int) -> int:
+    """Return where the first open transaction of a snapshot begins; else the end."""
+    firsts = [entry.first_txn_offset for entry in parse_snapshot(snapshot, "snapshot") if entry.has_open_txn]
+    return min([end, *firsts])

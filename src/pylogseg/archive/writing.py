@@ -1,0 +1,429 @@
+"""`write`: upload what an archive lacks of disks, and note the point that it makes."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pylogseg._version import __version__
+from pylogseg.archive.planning import PartitionPlan, planned
+from pylogseg.archive.seen import OFFSETS_TOPIC, Key, SeenCluster, look, stamps
+from pylogseg.archive.uploading import UploadJob, last_stable, left_by_killed, producers_at, upload
+from pylogseg.disk.disk import Segment
+from pylogseg.disk.stores import FolderStore, ObjectStore
+from pylogseg.disk.tier.keys import PublicKey
+from pylogseg.disk.tier.points import (
+    FILES,
+    POINTS,
+    ArchivedFile,
+    ArchivedPartition,
+    ArchivedSegment,
+    CommitAboveEnd,
+    Point,
+    archive_store,
+    list_points,
+    new_id,
+    read_point,
+    write_point,
+)
+from pylogseg.disk.tier.writing import UploadForm
+from pylogseg.env.executor import Advance, Threads, Workload, job_count
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.format.names import METADATA_TOPIC, FileKind
+from pylogseg.reading.partition import Throttle
+from pylogseg.tables.export.notes import NOTES, locked
+from pylogseg.values.internal.cluster_state import cluster_state
+
+#: Says that a place is an archive, and of which cluster: a tier of brokers is none.
+MARK = "archive.json"
+#: A running broker writes its high watermarks every 5 s.
+_WAIT_SECONDS = 6.0
+_MOST_SHOWN = 20
+
+
+@dataclass
+class ArchiveResult:
+    """The result of a run.
+
+    Attributes
+    ----------
+    point : Point
+        The point that was written.
+    segments, size : int
+        Segments that were uploaded, and the bytes of these objects.
+    adopted : int
+        Segments that a killed run had uploaded.
+    faults : list of str
+        Why partitions are not in it up to what was committed.
+    """
+
+    point: Point
+    segments: int = 0
+    size: int = 0
+    adopted: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all that the disks have committed is in it."""
+        return not self.faults
+
+    def as_row(self) -> dict[str, Any]:
+        """Return it as a row of JSON."""
+        point = self.point
+        return {
+            "type": "archive",
+            "point": point.id,
+            "partitions": len(point.partitions),
+            "segments": self.segments,
+            "bytes": self.size,
+            "adopted": self.adopted,
+            "notSeen": None if point.not_seen is None else len(point.not_seen),
+            "aboveEnd": len(point.above_end),
+            "notes": list(point.notes),
+            "faults": self.faults,
+        }
+
+
+def write(
+    disks: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    archive: str | os.PathLike[str],
+    *,
+    encrypt_to: str | os.PathLike[str] | None = None,
+    compress: bool = False,
+    jobs: int | None = 1,
+    max_bytes_per_second: int | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    on_size: Callable[[int], None] | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+) -> ArchiveResult:
+    """Upload what an archive lacks of the disks of a cluster's brokers, running or stopped, and write a point.
+
+    Segments are uploaded once; of the active one what is below the high watermark. Replicas are one copy. Of a run that
+    was killed anywhere, the newest point stays, and the next run goes on with what was uploaded.
+
+    Parameters
+    ----------
+    disks : path or sequence of path
+        Log directories of one cluster on this machine, or folders of several.
+    archive : path or URL
+        An empty place, or an archive of this cluster.
+    encrypt_to : path, optional
+        The PEM file of a public RSA key; its name is the key's id.
+    compress : bool
+        Compress objects by zstd.
+    jobs : int or None
+        Threads, each with a partition; None is one per processor.
+    max_bytes_per_second : int, optional
+        Read no faster.
+    storage_options : mapping, optional
+        Options of fsspec.
+    on_size, on_bytes : callable, optional
+        Get how many bytes will be read, and how many were read since the last call.
+
+    Returns
+    -------
+    ArchiveResult
+
+    Raises
+    ------
+    RequestError
+        If the disks are of several clusters, or the place is no archive of theirs.
+    StorageError
+        If the store fails.
+    CorruptionError
+        If the newest point is damaged.
+    """
+    count, key = job_count(jobs), None if encrypt_to is None else PublicKey(encrypt_to)
+    throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
+    paths = [disks] if isinstance(disks, (str, os.PathLike)) else list(disks)
+    store = archive_store(archive, storage_options)
+    if isinstance(store, FolderStore):
+        store.root.mkdir(parents=True, exist_ok=True)
+    with locked(store):
+        return _Run(store, UploadForm(compress, key), throttle).run(paths, count, on_size, on_bytes)
+
+
+@dataclass
+class _Written:
+    """What became of a partition."""
+
+    plan: PartitionPlan
+    partition: ArchivedPartition
+    new: list[ArchivedSegment] = field(default_factory=list)
+    adopted: int = 0
+    notes: list[str] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+
+
+class _Run:
+    def __init__(self, store: ObjectStore, form: UploadForm, throttle: Throttle | None) -> None:
+        self._store, self._form, self._throttle = store, form, throttle
+
+    def run(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        jobs: int,
+        on_size: Callable[[int], None] | None,
+        on_bytes: Callable[[int], None] | None,
+    ) -> ArchiveResult:
+        store, now_ms = self._store, time.time_ns() // 1_000_000
+        seen, times = look(paths), []
+        times = stamps(seen.disks)
+        before = self._before(seen)
+        past = {} if before is None else {(p.topic, p.topic_id, p.partition): p for p in before.partitions}
+        listed, sizes = _listed(store)
+
+        def plan(key: Key) -> PartitionPlan:
+            last = past.get(key)
+            path = "" if before is None or last is None else before.disks[last.disk].path
+            return planned(key, seen.copies[key], seen, last, path)
+
+        plans = [plan(key) for key in sorted(seen.copies)]
+        if on_size is not None:
+            on_size(sum(each.size for each in plans))
+        with store.scratch() as scratch:
+            job = UploadJob(store, self._form, scratch, self._throttle, listed, sizes, now_ms)
+            work, load = functools.partial(_write_partition, job, past), Workload("archive", (), on_bytes)
+            written = {each.plan.key: each for each in Threads(jobs).map(work, plans, load)}
+            above = self._above_end(seen, written, past, before)
+            if above and seen.is_running and _have_changed(seen, times):
+                seen.look_at_marks()  # records were committed before offsets beyond them; their broker notes it later
+                late = {(each.topic, each.partition) for each in above}
+                again = [plan(key) for key in sorted(seen.copies) if (key[0], key[2]) in late]
+                for each in Threads(jobs).map(work, again, load):
+                    each.new = written[each.plan.key].new + each.new
+                    written[each.plan.key] = each
+                above = self._above_end(seen, written, past, None)
+        point = self._point(seen, written, now_ms, above)
+        if isinstance(store, FolderStore) and hasattr(os, "sync"):
+            os.sync()  # the objects are on the disk before the point that needs them
+        write_point(store, point)
+        new = [segment for each in written.values() for segment in each.new]
+        size = sum(stored.size for segment in new for stored in segment.objects)
+        faults = [f"{p.name}: {p.fault}" for p in point.partitions if p.fault] + [str(e) for e in seen.unreadable]
+        faults += [each for one in written.values() for each in one.damage if each not in faults]
+        return ArchiveResult(point, len(new), size, sum(each.adopted for each in written.values()), faults)
+
+    def _before(self, seen: SeenCluster) -> Point | None:
+        """Return the newest point; refuse a place that is no archive, or that of another cluster."""
+        store, mark = self._store, self._store.read(MARK)
+        if mark is None:
+            if any(not name.startswith((".", f"{NOTES}/")) for name in store.list()):
+                raise RequestError(f"{store.url}: this is no archive, and not empty: name an empty place for a new one")
+            content = json.dumps({"format": 1, "clusterId": seen.cluster_id}).encode()
+            store.create(MARK, content)
+            return None
+        try:
+            of = str(json.loads(mark)["clusterId"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptionError(store.name(MARK), 0, f"not what says that this is an archive: {error}") from None
+        if of and seen.cluster_id and of != seen.cluster_id:
+            raise RequestError(
+                f"{store.url}: this is the archive of cluster {of}, and the disks are of cluster {seen.cluster_id}: "
+                "name another place"
+            )
+        names = list_points(store)
+        return read_point(store, names[-1]) if names else None
+
+    def _above_end(
+        self, seen: SeenCluster, written: Mapping[Key, _Written], past: Mapping[Key, ArchivedPartition], before: Any
+    ) -> tuple[CommitAboveEnd, ...]:
+        """Return the committed offsets of groups that lie above the ends of their partitions."""
+        ends = {(key[0], key[2]): each.partition.end_offset for key, each in written.items()}
+        own = {key: each.partition for key, each in written.items() if key[0] == OFFSETS_TOPIC}
+        if not own:
+            return ()
+        if before is not None and all(
+            key in past and past[key].end_offset == each.end_offset for key, each in own.items()
+        ):
+            commits = [(c.group, c.topic, c.partition, c.offset) for c in before.above_end]
+        else:
+            cuts = {each.name: each.end_offset for each in own.values()}
+            rows = cluster_state(seen.disk, cuts).rows("group_offsets")
+            commits = [(r["group"], r["topic"], r["partition"], r["offset"]) for r in rows if r["offset"] is not None]
+        found = [CommitAboveEnd(*each, ends[each[1:3]]) for each in commits if each[3] > ends.get(each[1:3], 2**63)]
+        return tuple(sorted(found))
+
+    def _point(
+        self, seen: SeenCluster, written: Mapping[Key, _Written], now_ms: int, above: tuple[CommitAboveEnd, ...]
+    ) -> Point:
+        settings = {}
+        if seen.metadata is not None:
+            ids = {key[1]: key[0] for key in written}
+            settings = {tid: dict(own) for tid, topic in ids.items() if (own := seen.metadata.of_topic(topic))}
+        notes = [*seen.notes, *(note for each in written.values() for note in each.notes)]
+        return Point(
+            new_id(now_ms),
+            now_ms,
+            f"pylogseg {__version__}",
+            seen.cluster_id,
+            tuple(seen.disks),
+            tuple(written[key].partition for key in sorted(written)),
+            settings,
+            seen.not_seen(),
+            above,
+            tuple(dict.fromkeys(notes)),
+        )
+
+
+def _listed(store: ObjectStore) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
+    """Return the objects of an archive by folder, with their sizes; and those of other files, by name."""
+    by_folder: dict[str, dict[str, int]] = {}
+    others: dict[str, int] = {}
+    for name, stored in store.list().items():
+        folder, _, last = name.rpartition("/")
+        if name.startswith((f"{POINTS}/", f"{FILES}/")):
+            others[name] = stored.size
+        else:
+            by_folder.setdefault(folder, {})[last] = stored.size
+    return by_folder, others
+
+
+def _have_changed(seen: SeenCluster, times: Sequence[int]) -> bool:
+    """Wait until the brokers that run have noted their high watermarks again; False if some do not."""
+    until = time.monotonic() + _WAIT_SECONDS
+    while time.monotonic() < until:
+        pairs = zip(seen.disks, times, stamps(seen.disks), strict=True)
+        if all(now != then for disk, then, now in pairs if disk.state == "running"):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _write_partition(
+    job: UploadJob, past: Mapping[Key, ArchivedPartition], plan: PartitionPlan, advance: Advance
+) -> _Written:
+    """Upload what is lacking of a partition; what its disks cannot give is a fault of its own."""
+    made = _Making(job, plan, advance)
+    fault = plan.fault
+    try:
+        for first, end in plan.lacking:
+            if (why := made.fill(first, end)) is not None:
+                fault = fault or why
+                break
+    except CorruptionError as error:
+        fault = str(error)
+    except StorageError as error:
+        if error.path.startswith(job.store.url):
+            raise
+        fault = str(error)
+    last = past.get(plan.key)
+    # What was archived before stands for what cannot be read again.
+    segments = _without_overlap([*plan.kept, *made.new], plan.agreed if fault else ())
+    end = segments[-1].end_offset if segments else plan.start
+    files = dict(last.files) if last is not None and last.end_offset == end else made.files(end, is_empty=not segments)
+    if last is not None and segments and last.segments[-1:] == (segments[-1],):
+        stable = last.last_stable_offset
+    else:
+        stable = made.stable if made.stable is not None and made.new[-1] == segments[-1] else made.stable_at(end)
+    epochs = tuple((e.epoch, e.start_offset) for e in plan.lineage.epochs if e.start_offset < end)
+    topic, topic_id, number = plan.key
+    first = segments[0].base_offset if segments else plan.start  # a broker may have removed what lay before it
+    start, disk = min(max(plan.start, first), end), plan.copies[0].disk
+    partition = ArchivedPartition(
+        topic,
+        topic_id,
+        number,
+        start,
+        end,
+        max(min(stable, end), 0),
+        plan.ended_by,
+        disk,
+        epochs,
+        segments,
+        files,
+        fault,
+    )
+    return _Written(plan, partition, made.uploaded, len(made.new) - len(made.uploaded), plan.notes + made.notes)
+
+
+def _without_overlap(
+    chosen: Iterable[ArchivedSegment], others: Iterable[ArchivedSegment]
+) -> tuple[ArchivedSegment, ...]:
+    found = sorted(set(chosen))
+    for each in others:
+        if not any(each.base_offset < one.end_offset and one.base_offset < each.end_offset for one in found):
+            found.append(each)
+    return tuple(sorted(found))
+
+
+class _Making:
+    """The segments that are made of a partition's lacking ranges."""
+
+    def __init__(self, job: UploadJob, plan: PartitionPlan, advance: Advance) -> None:
+        self._job, self._plan, self._advance = job, plan, advance
+        self.new: list[ArchivedSegment] = []
+        self.uploaded: list[ArchivedSegment] = []
+        self.notes: list[str] = []
+        self.damage: list[str] = []  #: Of copies, whether another one stands in or not.
+        self.stable: int | None = None  #: At the end of the last one, as far as it is known.
+
+    def fill(self, first: int, end: int) -> str | None:
+        """Upload a range of offsets, of each copy what it has; return why that is not all."""
+        while first < end:
+            why = f"the log ends at offset {first}, and {end} was committed"
+            for copy, limit in zip(self._plan.copies, self._plan.limits, strict=True):
+                segment = _segment_at(copy.part.segments, first)
+                if segment is None or first >= limit or segment.base_offset > max(first, self._plan.start):
+                    continue
+                stop = min(end, limit, 2**63 - 1 if segment.next_base is None else segment.next_base)
+                done = left_by_killed(self._job, self._plan, segment, first, stop)
+                done = done or upload(self._job, self._plan, copy, segment, first, stop, self._advance)
+                if done.fault:
+                    self.damage.append(f"{self._plan.name}: {done.fault}")
+                    why = done.fault
+                if done.segment is not None:
+                    self.new.append(done.segment)
+                    self.stable = done.stable
+                    self.uploaded += [done.segment] if done.is_new else []
+                if done.end > first:
+                    first = done.end
+                    break
+            else:
+                if end == self._plan.end and first > self._plan.start and self._is_within_batch(first):
+                    return None
+                return why
+        return None
+
+    def _is_within_batch(self, first: int) -> bool:
+        """Check whether a batch that holds the end of the range begins there: it is not committed as a whole."""
+        segment = _segment_at(self._plan.copies[0].part.segments, first)
+        return segment is not None and segment.next_base is None and self._plan.copies[0].end > self._plan.end
+
+    def stable_at(self, end: int) -> int:
+        """Return the last stable offset of the log up to an offset."""
+        try:
+            return last_stable(producers_at(self._plan.copies[0], end), end)
+        except PylogsegError as error:
+            self.notes.append(f"{self._plan.name}: its open transactions are not known: {error}")
+            return end
+
+    def files(self, end: int, *, is_empty: bool) -> dict[str, ArchivedFile]:
+        """Upload the newest checkpoint of the metadata, or of an empty log the snapshot of its producers."""
+        part = self._plan.copies[0].part
+        kind = FileKind.KRAFT_SNAPSHOT if self._plan.key[0] == METADATA_TOPIC else FileKind.PRODUCER_SNAPSHOT
+        there = {o.name.offset: o.path for o in part.others if o.name.kind is kind and o.name.is_live}
+        there |= {s.base_offset: s.companions[kind] for s in part.segments if kind in s.companions}
+        known = [at for at in there if at is not None and (at <= end if kind is FileKind.KRAFT_SNAPSHOT else at == end)]
+        if not known or (kind is FileKind.PRODUCER_SNAPSHOT and not is_empty):
+            return {}
+        path = there[max(known)]
+        data = LocalFiles().read_all(path)
+        name, digest = os.path.basename(path), hashlib.sha256(data).hexdigest()
+        key = f"{FILES}/{self._plan.folder}/{digest[:16]}/{name}"
+        if self._job.sizes.get(key) != len(data):
+            self._job.store.put(key, bytes(data))
+        return {name: ArchivedFile(len(data), digest)}
+
+
+def _segment_at(segments: Sequence[Segment], offset: int) -> Segment | None:
+    """Return the segment that an offset belongs to by their names; the first one below it."""
+    return next((each for each in segments if each.next_base is None or offset < each.next_base), None)

@@ -1,0 +1,222 @@
+"""`pylogseg archive`: back up the disks of a cluster, and look at the points in time that there are."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from pylogseg.archive.pruning import differences, prune
+from pylogseg.archive.writing import ArchiveResult, write
+from pylogseg.cli import common, completion
+from pylogseg.cli.workers import parts_option
+from pylogseg.disk.tier.points import ArchivedPartition, archive_store, find_point, list_points, read_point
+
+_EPILOG = """\b
+Examples:
+  pylogseg archive /data/kafka s3://bucket/archive
+  pylogseg archive /mnt/broker1 /mnt/broker2 /mnt/broker3 /backup --jobs 4
+  pylogseg archive /data/kafka /backup --every 60s --encrypt-to ops.pem --compress zstd
+  pylogseg archive points /backup
+  pylogseg archive show /backup 20261128T
+  pylogseg archive diff /backup 20261127T20 20261128T20
+  pylogseg archive prune /backup --keep-last 24 --keep-daily 14 --dry-run
+
+\b
+A run uploads what is not there yet, and writes a point: what each partition was
+at that time. Brokers may run; of the active segment, what is below the high
+watermark is uploaded. Replicas are one copy. A run may be killed anywhere.
+
+\b
+The objects lie as tiered storage does in Aiven's layout: aiven+file:///backup is
+what other commands read. A DISK with the name of a subcommand is ./points.
+Exit codes: 0 success; 1 damage, or committed records that no disk has; 2 wrong
+usage, or a disk or store error; 130 interrupted.
+"""
+_RUN = "run"
+
+
+class ArchiveCommands(click.Group):
+    """A group of which the first word may be left out: what is no subcommand is a disk."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the word before what is a disk, or an option of it."""
+        if args and args[0] not in self.commands and args[0] not in ("-h", "--help"):
+            args = [_RUN, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=ArchiveCommands, epilog=_EPILOG)
+def archive() -> None:
+    """Back up the disks of a cluster's brokers, each segment once, with points in time: DISK... URL."""
+
+
+@archive.command(_RUN)
+@click.argument("disks", nargs=-1, required=True, metavar="DISK...", shell_complete=completion.files)
+@click.argument("url", metavar="URL", shell_complete=completion.files)
+@click.option(
+    "--every",
+    callback=lambda ctx, param, text: None if text is None else common.parsed(common.parse_duration)(ctx, param, text),
+    help="Go on, and write a point so often, until interrupted.",
+)
+@click.option("--encrypt-to", metavar="PEM", help="Encrypt to a public RSA key; the name of the file is its id.")
+@click.option("--compress", type=click.Choice(["none", "zstd"]), default="none", show_default=True)
+@common.rate_option
+@parts_option
+@common.json_option
+def run(
+    disks: tuple[str, ...],
+    url: str,
+    every: float | None,
+    encrypt_to: str | None,
+    compress: str,
+    max_bytes_per_second: int | None,
+    jobs: int,
+    as_json: bool,
+) -> None:
+    """Upload what is not there yet, and write a point."""
+    form = {"encrypt_to": encrypt_to, "compress": compress == "zstd"}
+    while True:
+        began = time.monotonic()
+        done = _written(disks, url, jobs=jobs, max_bytes_per_second=max_bytes_per_second, **form)
+        _report(done, as_json)
+        if every is None:
+            common.end_with(not done.is_whole)
+            return
+        time.sleep(max(0.0, every - (time.monotonic() - began)))
+
+
+def _written(disks: tuple[str, ...], url: str, **options: Any) -> ArchiveResult:
+    """Write a point, with a bar of what has to be read for it, which is known after a look at the disks."""
+    with contextlib.ExitStack() as stack:
+        moved: list[Callable[[int], None]] = []
+
+        def begin(size: int) -> None:
+            moved.append(stack.enter_context(common.progress(size, "archiving")))
+
+        return write(disks, url, on_size=begin, on_bytes=lambda size: moved[0](size), **options)
+
+
+def _report(done: ArchiveResult, as_json: bool) -> None:
+    point = done.point
+    for note in point.notes:
+        common.complain(f"note: {note}")
+    if point.not_seen:
+        names = ", ".join(f"{each.topic}-{each.partition}" for each in point.not_seen[:5])
+        more = f" and {len(point.not_seen) - 5} more" if len(point.not_seen) > 5 else ""
+        common.complain(f"note: on none of the disks: {names}{more}")
+    for commit in point.above_end[:5]:
+        where = f"{commit.topic}-{commit.partition}"
+        common.complain(
+            f"note: group {commit.group} is at {commit.offset} of {where}, which ends at {commit.end_offset}"
+        )
+    for fault in done.faults:
+        common.complain(fault)
+    if as_json:
+        common.print_json(done.as_row())
+        return
+    adopted = f", {common.count_text(done.adopted, 'segment')} of a killed run" if done.adopted else ""
+    what = f"{common.count_text(done.segments, 'segment')}, {common.size_text(done.size)}, uploaded{adopted}"
+    click.echo(f"{point.id}: {common.count_text(len(point.partitions), 'partition')}, {what}")
+
+
+_url = click.argument("url", metavar="URL", shell_complete=completion.files)
+
+
+@archive.command("points")
+@_url
+@common.json_option
+def points(url: str, as_json: bool) -> None:
+    """List the points."""
+    store, rows = archive_store(url), []
+    for name in list_points(store):
+        point = read_point(store, name)
+        size = sum(stored.size for stored in point.objects.values())
+        not_seen = None if point.not_seen is None else len(point.not_seen)
+        faults = sum(bool(partition.fault) for partition in point.partitions)
+        rows.append((point.id, common.time_text(point.time_ms), len(point.partitions), size, not_seen, faults))
+    columns = "point", "time", "partitions", "bytes", "notSeen", "faults"
+    if as_json:
+        for row in rows:
+            common.print_json(dict(zip(columns, row, strict=True)))
+        return
+    common.print_table([each.upper() for each in columns], rows, ["PARTITIONS", "BYTES", "NOTSEEN", "FAULTS"])
+
+
+@archive.command("show")
+@_url
+@click.argument("point", required=False)
+@common.json_option
+def show(url: str, point: str | None, as_json: bool) -> None:
+    """Show what a point has, the newest by default; the beginning of an id is enough."""
+    store = archive_store(url)
+    found = read_point(store, find_point(store, point=point))
+    if as_json:
+        common.write(found.text.encode() + b"\n")
+        return
+    click.echo(f"{found.id} of cluster {found.cluster_id or 'unknown'}, by {found.writer}")
+    for disk in found.disks:
+        click.echo(f"disk {disk.path}: node {disk.node_id}, {disk.state}")
+    if found.not_seen is None:
+        click.echo("no disk has the metadata of the cluster: which partitions are not here, is not known")
+    for each in found.not_seen or ():
+        click.echo(f"not seen: {each.topic}-{each.partition}")
+    for commit in found.above_end:
+        click.echo(f"above the end: {commit.group}: {commit.topic}-{commit.partition}, {commit.offset}")
+    for note in found.notes:
+        click.echo(f"note: {note}")
+    columns = ["PARTITION", "TOPIC ID", "START", "END", "STABLE", "SEGMENTS", "BYTES", "FAULT"]
+    common.print_table(columns, [_row(each) for each in found.partitions], columns[2:7])
+
+
+def _row(partition: ArchivedPartition) -> tuple[Any, ...]:
+    size = sum(stored.size for stored in partition.objects.values())
+    ends = partition.start_offset, partition.end_offset, partition.last_stable_offset
+    return partition.name, partition.topic_id, *ends, len(partition.segments), size, partition.fault
+
+
+@archive.command("diff")
+@_url
+@click.argument("before", metavar="A")
+@click.argument("after", metavar="B")
+@common.json_option
+def diff(url: str, before: str, after: str, as_json: bool) -> None:
+    """Show what changed from one point to another."""
+    store = archive_store(url)
+    rows = list(differences(read_point(store, before), read_point(store, after)))
+    if as_json:
+        for row in rows:
+            common.print_json(row)
+        return
+    counts = "objectsAdded", "objectsRemoved", "bytesAdded"
+    cells = [
+        (f"{r['topic']}-{r['partition']}", r["change"], _ends(r["before"]), _ends(r["after"]), *(r[c] for c in counts))
+        for r in rows
+    ]
+    columns = ["PARTITION", "CHANGE", "BEFORE", "AFTER", "ADDED", "REMOVED", "BYTES"]
+    common.print_table(columns, cells, columns[4:])
+
+
+def _ends(side: dict[str, int] | None) -> str:
+    return "" if side is None else f"{side['start']}:{side['end']}"
+
+
+@archive.command("prune")
+@_url
+@click.option("--keep-last", type=click.IntRange(min=0), default=0, metavar="N", help="Keep the N newest points.")
+@click.option("--keep-hourly", type=click.IntRange(min=0), default=0, metavar="N", help="The last of each of N hours.")
+@click.option("--keep-daily", type=click.IntRange(min=0), default=0, metavar="N", help="The last of each of N days.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+def prune_command(url: str, keep_last: int, keep_hourly: int, keep_daily: int, dry_run: bool) -> None:
+    """Remove points, and what no kept point needs; the newest one is always kept."""
+    found = prune(url, keep_last=keep_last, keep_hourly=keep_hourly, keep_daily=keep_daily, dry_run=dry_run)
+    for name in found.removed:
+        click.echo(name.id)
+    verb = "would be removed" if dry_run else "removed"
+    what = f"{common.count_text(len(found.removed), 'point')} and {common.count_text(found.objects, 'object')}"
+    click.echo(f"{what}, {common.size_text(found.size)}, {verb}; {common.count_text(len(found.kept), 'point')} kept")
+    for locked in found.not_yet:
+        common.complain(f"note: not yet: {locked} is locked, or may not be removed")
