@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pylogseg.archive.seen import Key, PartitionCopy, SeenCluster
+from pylogseg.archive.seen import Key, SeenCopy, SeenCluster
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.lineage.authority import Choice, Known, choose, judge
 from pylogseg.disk.lineage.chains import Lineage, divergence
@@ -26,7 +26,7 @@ class PartitionPlan:
     """What has to be done for a partition."""
 
     key: Key
-    copies: list[PartitionCopy]  #: In the order in which they are asked.
+    copies: list[SeenCopy]  #: In the order in which they are asked.
     limits: list[int]  #: Up to which offset each has the same log.
     lineage: Lineage
     start: int
@@ -61,7 +61,7 @@ def _end(segment: Segment) -> int:
 
 
 def planned(
-    key: Key, copies: Sequence[PartitionCopy], seen: SeenCluster, past: ArchivedPartition | None, last_path: str
+    key: Key, copies: Sequence[SeenCopy], seen: SeenCluster, past: ArchivedPartition | None, last_path: str
 ) -> PartitionPlan:
     """Say what of a partition is in the archive by its newest point, and what is to come from where.
 
@@ -99,7 +99,7 @@ def planned(
     return plan
 
 
-def _find_ends(key: Key, copies: Sequence[PartitionCopy], past: ArchivedPartition | None) -> None:
+def _find_ends(key: Key, copies: Sequence[SeenCopy], past: ArchivedPartition | None) -> None:
     """Look up where each copy ends; its high watermark will do where all have the same, and the same leader epoch."""
     alike = {(copy.mark, copy.lineage.last_epoch) for copy in copies}
     if len(alike) == 1 and key[0] != METADATA_TOPIC and copies[0].mark is not None:
@@ -120,7 +120,7 @@ def _tiled(archived: Sequence[ArchivedSegment], segment: Segment) -> int:
 
 
 def _end_without_mark(
-    plan: PartitionPlan, copies: Sequence[PartitionCopy], choice: Choice, known: Known | None, seen: SeenCluster
+    plan: PartitionPlan, copies: Sequence[SeenCopy], choice: Choice, known: Known | None, seen: SeenCluster
 ) -> int:
     if plan.key[0] == METADATA_TOPIC or all(seen.disks[copy.disk].state == "stopped" for copy in copies):
         return plan.lineage.end
@@ -131,7 +131,7 @@ def _end_without_mark(
     return plan.start
 
 
-def _is_compacted(key: Key, copies: Sequence[PartitionCopy], seen: SeenCluster) -> bool:
+def _is_compacted(key: Key, copies: Sequence[SeenCopy], seen: SeenCluster) -> bool:
     policy = seen.metadata.of_topic(key[0]).get("cleanup.policy", "") if seen.metadata is not None else ""
     internal = INTERNAL_TOPICS.get(key[0], {}).get("cleanup_policy", "")
     return "compact" in policy + internal or any(copy.is_cleaned for copy in copies)

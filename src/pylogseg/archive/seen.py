@@ -30,7 +30,7 @@ _FIRST = (OFFSETS_TOPIC, "__transaction_state")
 
 
 @dataclass
-class PartitionCopy:
+class SeenCopy:
     """A folder of a partition on one of the disks."""
 
     part: Partition
@@ -59,7 +59,7 @@ class SeenCluster:
     disk: Disk
     disks: list[SeenDisk]
     metadata: ClusterMetadata | None = None
-    copies: dict[Key, list[PartitionCopy]] = field(default_factory=dict)
+    copies: dict[Key, list[SeenCopy]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     unreadable: list[StorageError] = field(default_factory=list)
 
@@ -116,7 +116,7 @@ def look(paths: Sequence[str | os.PathLike[str]]) -> SeenCluster:
                 seen.unreadable.append(part.error)
             elif part.is_live and part.topic:
                 place = part.topic, part.partition
-                copy = PartitionCopy(
+                copy = SeenCopy(
                     part,
                     number,
                     seen.disks[number].node_id if seen.disks[number].node_id >= 0 else None,

@@ -19,7 +19,7 @@ import numpy as np
 from pylogseg._native import _append
 from pylogseg._native._run import Run
 from pylogseg.archive.planning import PartitionPlan
-from pylogseg.archive.seen import PartitionCopy
+from pylogseg.archive.seen import SeenCopy
 from pylogseg.config import LogConfig
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import ObjectStore
@@ -82,7 +82,7 @@ class UploadJob:
 
 
 def upload(
-    job: UploadJob, plan: PartitionPlan, copy: PartitionCopy, segment: Segment, first: int, end: int, advance: Advance
+    job: UploadJob, plan: PartitionPlan, copy: SeenCopy, segment: Segment, first: int, end: int, advance: Advance
 ) -> Uploaded:
     """Upload the batches of a copy's segment from one offset on, up to another one or to the first damage."""
     opened = open_unless_removed(segment)
@@ -175,7 +175,7 @@ class _Batches:
         self._first, self._end, self.reached = first, end, first
         self._starts = np.array([entry.start_offset for entry in plan.lineage.epochs], np.int64)
         self._epochs = np.array([entry.epoch for entry in plan.lineage.epochs], np.int64)
-        self._memory = _InMemory()
+        self._memory = _IndexFiles()
         self._index = LogSegment(self._memory, first)
         self._run: Run = self._index.begin_index()
         self.fault, self.max_timestamp, self.first_epoch = "", -1, -1
@@ -246,7 +246,7 @@ class _Batches:
         return {kind: bytes(storage.read_all(name)) for kind, name in names.items()}
 
 
-class _InMemory:
+class _IndexFiles:
     """An owner of segments whose files lie in memory."""
 
     def __init__(self) -> None:
@@ -274,7 +274,7 @@ def _aborted(segment: Segment, first: int, end: int) -> bytes:
         return b""
 
 
-def producers_at(copy: PartitionCopy, end: int) -> bytes:
+def producers_at(copy: SeenCopy, end: int) -> bytes:
     """Return the snapshot of the producers at an offset: the file there, or what the log since the last one says."""
     files = copy.part.files
     snapshots = {

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -148,7 +148,7 @@ def write(
     if isinstance(store, FolderStore):
         store.root.mkdir(parents=True, exist_ok=True)
     with locked(store):
-        return _Run(store, UploadForm(compress, key), throttle).run(paths, count, on_size, on_bytes)
+        return _Archiving(store, UploadForm(compress, key), throttle).run(paths, count, on_size, on_bytes)
 
 
 @dataclass
@@ -163,7 +163,7 @@ class _Written:
     damage: list[str] = field(default_factory=list)
 
 
-class _Run:
+class _Archiving:
     def __init__(self, store: ObjectStore, form: UploadForm, throttle: Throttle | None) -> None:
         self._store, self._form, self._throttle = store, form, throttle
 
@@ -303,12 +303,17 @@ def _write_partition(
 ) -> _Written:
     """Upload what is lacking of a partition; what its disks cannot give is a fault of its own."""
     made = _Making(job, plan, advance)
-    fault = plan.fault
+    fault, stood_in = plan.fault, list[ArchivedSegment]()
     try:
         for first, end in plan.lacking:
-            if (why := made.fill(first, end)) is not None:
-                fault = fault or why
+            before = len(made.new)
+            if (why := made.fill(first, end)) is None:
+                continue
+            fault = fault or why
+            old = [each for each in plan.agreed if first <= each.base_offset and each.end_offset <= end]
+            if not _covers(old, first, end):
                 break
+            made.new[before:], stood_in = [], stood_in + old  # what was archived before stands for it
     except CorruptionError as error:
         fault = str(error)
     except StorageError as error:
@@ -316,43 +321,32 @@ def _write_partition(
             raise
         fault = str(error)
     last = past.get(plan.key)
-    # What was archived before stands for what cannot be read again.
-    segments = _without_overlap([*plan.kept, *made.new], plan.agreed if fault else ())
+    segments = tuple(sorted({*plan.kept, *made.new, *stood_in}))
     end = segments[-1].end_offset if segments else plan.start
     files = dict(last.files) if last is not None and last.end_offset == end else made.files(end, is_empty=not segments)
     if last is not None and segments and last.segments[-1:] == (segments[-1],):
         stable = last.last_stable_offset
     else:
-        stable = made.stable if made.stable is not None and made.new[-1] == segments[-1] else made.stable_at(end)
+        is_last = made.stable is not None and bool(made.new) and made.new[-1:] == list(segments[-1:])
+        stable = made.stable if is_last and made.stable is not None else made.stable_at(end)
     epochs = tuple((e.epoch, e.start_offset) for e in plan.lineage.epochs if e.start_offset < end)
     topic, topic_id, number = plan.key
     first = segments[0].base_offset if segments else plan.start  # a broker may have removed what lay before it
     start, disk = min(max(plan.start, first), end), plan.copies[0].disk
-    partition = ArchivedPartition(
-        topic,
-        topic_id,
-        number,
-        start,
-        end,
-        max(min(stable, end), 0),
-        plan.ended_by,
-        disk,
-        epochs,
-        segments,
-        files,
-        fault,
+    ends = start, end, max(min(stable, end), 0), plan.ended_by
+    partition = ArchivedPartition(topic, topic_id, number, *ends, disk, epochs, segments, files, fault)
+    return _Written(
+        plan, partition, made.uploaded, len(made.new) - len(made.uploaded), plan.notes + made.notes, made.damage
     )
-    return _Written(plan, partition, made.uploaded, len(made.new) - len(made.uploaded), plan.notes + made.notes)
 
 
-def _without_overlap(
-    chosen: Iterable[ArchivedSegment], others: Iterable[ArchivedSegment]
-) -> tuple[ArchivedSegment, ...]:
-    found = sorted(set(chosen))
-    for each in others:
-        if not any(each.base_offset < one.end_offset and one.base_offset < each.end_offset for one in found):
-            found.append(each)
-    return tuple(sorted(found))
+def _covers(segments: Sequence[ArchivedSegment], first: int, end: int) -> bool:
+    """Check whether segments have a range of offsets, one after the other."""
+    for each in segments:
+        if each.base_offset != first:
+            return False
+        first = each.end_offset
+    return first == end
 
 
 class _Making:

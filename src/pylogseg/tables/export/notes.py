@@ -177,8 +177,9 @@ def locked(store: ObjectStore) -> Iterator[None]:
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     mine = f"{_LOCK}{uuid.uuid4().hex}.json"
     # First said, then looked: of two at the same time at least one sees the other. No store needs to refuse anything.
-    store.put(mine, json.dumps({"host": platform.node(), "process": os.getpid(), "since": since}).encode())
+    said = json.dumps({"host": platform.node(), "process": os.getpid(), "since": since}).encode()
     try:
+        store.put(mine, said)
         for name in store.list(NOTES):
             if name.startswith(_LOCK) and name != mine:
                 _check_dead(store, name)
