@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pylogseg.archive.seen import Key, SeenCopy, SeenCluster
+from pylogseg.archive.seen import Key, SeenCluster, SeenCopy
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.lineage.authority import Choice, Known, choose, judge
 from pylogseg.disk.lineage.chains import Lineage, divergence
