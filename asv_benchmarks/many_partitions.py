@@ -1,4 +1,4 @@
-"""Disks and tiers of very many partitions: what `merge`, `restore` and `verify` need of them, each in a process.
+"""Disks and tiers of very many partitions: what `merge`, `restore`, `verify` and `archive` need of them, each in a process.
 
     python asv_benchmarks/many_partitions.py [--partitions N ...] [--only REGEX] [--folder DIR]
 
@@ -106,6 +106,8 @@ def main() -> None:
         ["verify", "b1", "--tier", "localtier+file://{}/tier", "-q"],
         ["ls", "localtier+file://{}/tier"],
         ["diff", "b1", "b2"],
+        ["archive", "b1", "archive"],
+        ["archive", "b1", "archive"],  # nothing is new
     ]
     for count in asked.partitions:
         with tempfile.TemporaryDirectory(dir=asked.folder) as folder:

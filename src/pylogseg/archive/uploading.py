@@ -59,7 +59,8 @@ class Uploaded(NamedTuple):
     fault: str = ""
     stable: int | None = None  #: The last stable offset there, as far as it is known.
     is_new: bool = True  #: Whether it was uploaded, and was not there from a run that was killed.
-    removed: bool = False  #: Whether a broker removed the segment meanwhile.
+    is_all: bool = False  #: Whether a batch follows that is not committed as a whole.
+    hole: tuple[int, int] | None = None  #: The first offsets that no batch has, of a log that is not compacted.
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def upload(
     """Upload the batches of a copy's segment from one offset on, up to another one or to the first damage."""
     opened = open_unless_removed(segment)
     if opened is None:
-        return Uploaded(None, end, removed=True)
+        return Uploaded(None, end)  # a broker removed it
     path = job.scratch / uuid.uuid4().hex
     try:
         with opened as view, open(path, "wb") as file:
@@ -98,7 +99,7 @@ def upload(
         is_sealed = segment.next_base == end and not made.fault
         reached = end if is_sealed else made.reached
         if reached <= first:
-            return Uploaded(None, first, made.fault)
+            return Uploaded(None, first, made.fault, is_all=made.is_all)
         segment_id = segment_id_of(digest)
         epochs, producers = _epochs(plan, made), producers_at(copy, reached)
         leaders = leaders_within(epochs, first, reached)
@@ -122,7 +123,11 @@ def upload(
             ArchivedFile(writer.stored_size, digest),
             *(ArchivedFile(len(data), hashlib.sha256(data).hexdigest()) for data in (body, manifest)),
         )
-        return Uploaded(found, reached, made.fault, last_stable(producers, reached))
+        if is_sealed and made.reached < end and made.hole is None:
+            made.hole = made.reached, end
+        hole = None if plan.is_compacted else made.hole
+        stable = last_stable(producers, reached)
+        return Uploaded(found, reached, made.fault, stable, is_all=made.is_all, hole=hole)
     finally:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
@@ -179,6 +184,8 @@ class _Batches:
         self._index = LogSegment(self._memory, first)
         self._run: Run = self._index.begin_index()
         self.fault, self.max_timestamp, self.first_epoch = "", -1, -1
+        self.is_all = False  #: Whether a batch follows that is not committed as a whole.
+        self.hole: tuple[int, int] | None = None  #: The first offsets between batches that no batch has.
 
     def read(self, view: FileView, advance: Advance) -> None:
         """Read up to the end of the range, or to damage."""
@@ -196,18 +203,17 @@ class _Batches:
                 break
 
     def _take(self, window: Window, advance: Advance) -> bool:
-        rows = window.batches
+        """Take what the range has of a window; return whether to go on."""
+        rows = self._in_order(window.batches)
         begin = int(np.searchsorted(rows.last_offset, self._first))
         stop = begin + int(np.searchsorted(rows.last_offset[begin:], self._end))
         chosen = rows[begin:stop]
-        odd = self._odd(chosen)
-        if odd is not None:
-            chosen = chosen[:odd]
         if len(chosen):
             at = int(chosen.position[0]) - window.file_position
             size = int(chosen.position[-1] + chosen.size[-1]) - int(chosen.position[0])
             self._writer.add(memoryview(window.buffer)[at : at + size])
             self._index.index(chosen, self._run)
+            self._note_holes(chosen)
             self.max_timestamp = max(self.max_timestamp, int(chosen.max_timestamp.max()))
             if self.first_epoch < 0:
                 self.first_epoch = int(chosen.leader_epoch[0])
@@ -215,27 +221,37 @@ class _Batches:
             if self._job.throttle is not None:
                 self._job.throttle.spend(size)
             advance(size)
-        return odd is None and stop == len(rows) and self.reached < self._end
+        if stop < len(rows):
+            self.is_all = self.reached == int(rows.base_offset[stop]) < self._end
+        return not self.fault and stop == len(rows) and self.reached < self._end
 
-    def _odd(self, rows: BatchTable) -> int | None:
-        """Return the first batch that cannot belong here: no checksum covers offsets and epochs. None if all can."""
-        if not len(rows):
-            return None
-        bases, before = rows.base_offset, np.append(self.reached - 1, rows.last_offset[:-1])
-        wrong = bases <= before
+    def _note_holes(self, rows: BatchTable) -> None:
+        expected = np.append(self.reached, rows.last_offset[:-1] + 1)
+        at = np.flatnonzero(rows.base_offset > expected)
+        if len(at) and self.hole is None:
+            self.hole = int(expected[at[0]]), int(rows.base_offset[at[0]])
+
+    def _in_order(self, rows: BatchTable) -> BatchTable:
+        """Return the batches up to one that cannot belong here: no checksum covers offsets and epochs."""
+        bases, lasts = rows.base_offset, rows.last_offset
+        wrong = np.append(False, bases[1:] <= lasts[:-1]) | ((bases < self.reached) & (lasts >= self._first))
         what = "does not follow those before it"
+        if not wrong.any() and self._segment.next_base is not None:
+            wrong, what = lasts >= self._segment.next_base, f"is not below {self._segment.next_base}, the next segment"
         if not wrong.any() and len(self._starts):
             at = np.searchsorted(self._starts, bases, side="right") - 1
             wrong = (at >= 0) & (rows.magic >= 2) & (rows.leader_epoch >= 0) & (rows.leader_epoch != self._epochs[at])
+            # Above the range, others may have written what is not committed.
+            wrong &= (bases >= self._first) & (lasts < self._end)
             what = "has another leader epoch than the log there"
         if not wrong.any():
-            return None
+            return rows
         row = int(np.flatnonzero(wrong)[0])
         self.fault = (
             f"{self._segment.path}, position {rows.position[row]}: a batch of offset {bases[row]} and leader epoch"
             f" {rows.leader_epoch[row]} {what}"
         )
-        return row
+        return rows[:row]
 
     def indexes(self) -> dict[FileKind, bytes]:
         """Return the indexes of what was read."""

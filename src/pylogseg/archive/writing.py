@@ -40,6 +40,7 @@ from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.reading.partition import Throttle
 from pylogseg.tables.export.notes import NOTES, locked
 from pylogseg.values.internal.cluster_state import cluster_state
+from pylogseg.walker.gaps import offsets_text
 
 #: Says that a place is an archive, and of which cluster: a tier of brokers is none.
 MARK = "archive.json"
@@ -179,7 +180,6 @@ class _Archiving:
         times = stamps(seen.disks)
         before = self._before(seen)
         past = {} if before is None else {(p.topic, p.topic_id, p.partition): p for p in before.partitions}
-        listed, sizes = _listed(store)
 
         def plan(key: Key) -> PartitionPlan:
             last = past.get(key)
@@ -189,6 +189,8 @@ class _Archiving:
         plans = [plan(key) for key in sorted(seen.copies)]
         if on_size is not None:
             on_size(sum(each.size for each in plans))
+        # What is there is asked only if something has to go up.
+        listed, sizes = _listed(store) if any(each.lacking for each in plans) else ({}, {})
         with store.scratch() as scratch:
             job = UploadJob(store, self._form, scratch, self._throttle, listed, sizes, now_ms)
             work, load = functools.partial(_write_partition, job, past), Workload("archive", (), on_bytes)
@@ -203,10 +205,10 @@ class _Archiving:
                     written[each.plan.key] = each
                 above = self._above_end(seen, written, past, None)
         point = self._point(seen, written, now_ms, above)
-        if isinstance(store, FolderStore) and hasattr(os, "sync"):
+        new = [segment for each in written.values() for segment in each.new]
+        if new and isinstance(store, FolderStore) and hasattr(os, "sync"):
             os.sync()  # the objects are on the disk before the point that needs them
         write_point(store, point)
-        new = [segment for each in written.values() for segment in each.new]
         size = sum(stored.size for segment in new for stored in segment.objects)
         faults = [f"{p.name}: {p.fault}" for p in point.partitions if p.fault] + [str(e) for e in seen.unreadable]
         faults += [each for one in written.values() for each in one.damage if each not in faults]
@@ -247,7 +249,11 @@ class _Archiving:
             commits = [(c.group, c.topic, c.partition, c.offset) for c in before.above_end]
         else:
             cuts = {each.name: each.end_offset for each in own.values()}
-            rows = cluster_state(seen.disk, cuts).rows("group_offsets")
+            try:
+                rows = cluster_state(seen.disk, cuts).rows("group_offsets")
+            except PylogsegError as error:
+                seen.notes.append(f"whether a group is ahead of its partition is not known: {error}")
+                return ()
             commits = [(r["group"], r["topic"], r["partition"], r["offset"]) for r in rows if r["offset"] is not None]
         found = [CommitAboveEnd(*each, ends[each[1:3]]) for each in commits if each[3] > ends.get(each[1:3], 2**63)]
         return tuple(sorted(found))
@@ -275,12 +281,17 @@ class _Archiving:
 
 
 def _listed(store: ObjectStore) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
-    """Return the objects of an archive by folder, with their sizes; and those of other files, by name."""
+    """Return the objects of an archive by folder, with their sizes; and those of other files, by name.
+
+    What a killed run was writing is removed.
+    """
     by_folder: dict[str, dict[str, int]] = {}
     others: dict[str, int] = {}
     for name, stored in store.list().items():
         folder, _, last = name.rpartition("/")
-        if name.startswith((f"{POINTS}/", f"{FILES}/")):
+        if name.startswith(".") or (last.startswith(".") and last.endswith(".tmp")):
+            store.delete(name)
+        elif name.startswith((f"{POINTS}/", f"{FILES}/")):
             others[name] = stored.size
         else:
             by_folder.setdefault(folder, {})[last] = stored.size
@@ -378,19 +389,17 @@ class _Making:
                     self.new.append(done.segment)
                     self.stable = done.stable
                     self.uploaded += [done.segment] if done.is_new else []
+                if done.hole is not None:
+                    what = offsets_text(*done.hole)
+                    self.notes.append(f"{self._plan.name}: {what} are in no batch of {segment.path}")
+                if done.is_all:
+                    return None
                 if done.end > first:
                     first = done.end
                     break
             else:
-                if end == self._plan.end and first > self._plan.start and self._is_within_batch(first):
-                    return None
                 return why
         return None
-
-    def _is_within_batch(self, first: int) -> bool:
-        """Check whether a batch that holds the end of the range begins there: it is not committed as a whole."""
-        segment = _segment_at(self._plan.copies[0].part.segments, first)
-        return segment is not None and segment.next_base is None and self._plan.copies[0].end > self._plan.end
 
     def stable_at(self, end: int) -> int:
         """Return the last stable offset of the log up to an offset."""

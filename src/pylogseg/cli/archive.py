@@ -14,6 +14,7 @@ from pylogseg.archive.writing import ArchiveResult, write
 from pylogseg.cli import common, completion
 from pylogseg.cli.workers import parts_option
 from pylogseg.disk.tier.points import ArchivedPartition, archive_store, find_point, list_points, read_point
+from pylogseg.errors import StorageError
 
 _EPILOG = """\b
 Examples:
@@ -81,11 +82,17 @@ def run(
     form = {"encrypt_to": encrypt_to, "compress": compress == "zstd"}
     while True:
         began = time.monotonic()
-        done = _written(disks, url, jobs=jobs, max_bytes_per_second=max_bytes_per_second, **form)
-        _report(done, as_json)
-        if every is None:
-            common.end_with(not done.is_whole)
-            return
+        try:
+            done = _written(disks, url, jobs=jobs, max_bytes_per_second=max_bytes_per_second, **form)
+        except StorageError as error:
+            if every is None:
+                raise
+            common.complain(common.remedy(error))  # the next time it may be there again
+        else:
+            _report(done, as_json)
+            if every is None:
+                common.end_with(not done.is_whole)
+                return
         time.sleep(max(0.0, every - (time.monotonic() - began)))
 
 
