@@ -377,7 +377,7 @@ def test_what_is_no_archive(disks: tuple[list[Path], list[Batch]], tmp_path: Pat
     folders, _ = disks
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "other").write_text("x")
-    with pytest.raises(RequestError, match="this is no archive, and not empty"):
+    with pytest.raises(RequestError, match="this is not an archive, and not empty"):
         write(folders, tmp_path / "full")
     write(folders, tmp_path / "archive")
     other = Broker(tmp_path / "b9", 9)

@@ -21,6 +21,7 @@ from pylogseg.disk.disk import Disk, Partition, Segment, open_folder, uploaded_e
 from pylogseg.disk.stores import ObjectStore
 from pylogseg.disk.tier.at_point import PointFiles, point_files
 from pylogseg.disk.tier.points import (
+    MARK,
     POINTS,
     SUFFIXES,
     ArchivedFile,
@@ -204,7 +205,7 @@ def _note_others(found: _Archive, there: Mapping[str, Any], choice: PartitionCho
     if not choice.is_all:
         summary.not_checked.append("partitions that were not asked for")
         return
-    ours = (f"{POINTS}/", f"{VERIFIED}/")
+    ours = (MARK, f"{POINTS}/", f"{VERIFIED}/")
     others = [each.size for key, each in there.items() if key not in found.wanted and not key.startswith(ours)]
     if others:
         text = f"objects that no point needs: {len(others):,} of {sum(others):,} bytes"

@@ -20,6 +20,7 @@ from pylogseg.disk.stores import FolderStore, ObjectStore
 from pylogseg.disk.tier.keys import PublicKey
 from pylogseg.disk.tier.points import (
     FILES,
+    MARK,
     POINTS,
     ArchivedFile,
     ArchivedPartition,
@@ -42,8 +43,6 @@ from pylogseg.tables.export.notes import NOTES, locked
 from pylogseg.values.internal.cluster_state import cluster_state
 from pylogseg.walker.gaps import offsets_text
 
-#: Says that a place is an archive, and of which cluster: a tier of brokers is none.
-MARK = "archive.json"
 #: A running broker writes its high watermarks every 5 s.
 _WAIT_SECONDS = 6.0
 _MOST_SHOWN = 20
@@ -219,7 +218,9 @@ class _Archiving:
         store, mark = self._store, self._store.read(MARK)
         if mark is None:
             if any(not name.startswith((".", f"{NOTES}/")) for name in store.list()):
-                raise RequestError(f"{store.url}: this is no archive, and not empty: name an empty place for a new one")
+                raise RequestError(
+                    f"{store.url}: this is not an archive, and not empty: name an empty place for a new one"
+                )
             content = json.dumps({"format": 1, "clusterId": seen.cluster_id}).encode()
             store.create(MARK, content)
             return None

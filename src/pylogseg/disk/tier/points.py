@@ -25,6 +25,8 @@ from pylogseg.format.uuids import parse_uuid
 
 #: The folder of the points, and that of files that are not of the tier's layout.
 POINTS, FILES = "points", "files"
+#: Says that a place is an archive, and of which cluster: a tier of brokers is none.
+MARK = "archive.json"
 _FORMAT = 1
 _ID = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{3})Z-[0-9a-f]{8}")
 _FILE = re.compile(r"[0-9]{20}(-[0-9]{10}\.checkpoint|\.snapshot)")
