@@ -1,4 +1,4 @@
-"""Disks and tiers of very many partitions: what `merge`, `restore`, `verify` and `archive` need of them, each in a process.
+"""Disks and tiers of many partitions: what `merge`, `restore`, `verify` and `archive` need of them, each in a process.
 
     python asv_benchmarks/many_partitions.py [--partitions N ...] [--only REGEX] [--folder DIR]
 

@@ -218,9 +218,7 @@ class _Archiving:
         store, mark = self._store, self._store.read(MARK)
         if mark is None:
             if any(not name.startswith((".", f"{NOTES}/")) for name in store.list()):
-                raise RequestError(
-                    f"{store.url}: this is not an archive, and not empty: name an empty place for a new one"
-                )
+                raise RequestError(f"{store.url}: this is not an archive, and not empty: name an empty place")
             content = json.dumps({"format": 1, "clusterId": seen.cluster_id}).encode()
             store.create(MARK, content)
             return None
