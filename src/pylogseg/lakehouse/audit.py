@@ -247,19 +247,13 @@ def _quick(
     untold = sum(each.untold for each in told)
     result.rows += untold
     runs = _by_partition([Spilled(each.runs, each.topics) for each in told], files, columns, result)
-    cleaned, parts = _cleaned(disk), {part.path: part for part in partitions_of(disk)}
+    cleaned = _cleaned(disk)
     items = []
     for name, log, groups in _scope(logs, runs, columns, choice, result):
-        alone = None if log is None else _alone(log, parts.get(log.path))
         behind = _END if is_complete else behind_table(groups, _dead(files))
-        items.append(Count(name, log, alone, groups, behind, name in cleaned, not untold))
+        items.append(Count(name, log, groups, behind, name in cleaned, not untold))
     result.partitions = sorted(work.map(counted, items), key=lambda each: _by_number(each.name))
     return result
-
-
-def _alone(log: LogFiles, part: Partition | None) -> Disk:
-    """Return one log as a disk of its own."""
-    return Disk((), (), tuple(log.segments)) if part is None else Disk((), (part,), is_named=True)
 
 
 def _by_time(

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from pylogseg.disk.disk import Disk
 from pylogseg.env.executor import Advance
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
@@ -23,9 +22,10 @@ from pylogseg.lakehouse.audit_result import AuditRange, PartitionAudit
 from pylogseg.lakehouse.audit_runs import NONE, RUN, Offsets, Runs
 from pylogseg.lakehouse.contents import contents_of
 from pylogseg.lakehouse.foreign import DataFile, TableFinding, columns_in_file
+from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.partition import IsolationLevel
-from pylogseg.tables.read_arrow import read_arrow
+from pylogseg.reading.partition import IsolationLevel, ReadOptions
+from pylogseg.reading.scan import record_stream
 
 #: Longer names may be cut in statistics.
 _WHOLE_NAME = 60
@@ -116,7 +116,6 @@ class Count:
 
     name: str
     log: LogFiles | None  #: None if the source has no such log.
-    disk: Disk | None  #: Only this log.
     groups: Runs
     behind_offset: int  #: From here on, what is missing is not in the table yet.
     is_cleaned: bool = False
@@ -249,9 +248,9 @@ class _PartitionCount:
         return sum(map(len, self._offsets(first, end, "read_uncommitted")))
 
     def _offsets(self, first: int, end: int, level: IsolationLevel) -> Iterator[Offsets]:
-        disk = self._item.disk
-        assert disk is not None
-        for batch in read_arrow(disk, offset=(first, end), columns=["offset"], isolation_level=level, check_crc=False):
+        logs = [log for log in (self._item.log,) if log is not None]
+        scope = ReadScope(logs, (first, end), (None, None), None, ReadOptions(level, check_crc=False))
+        for batch in record_stream(scope, ["offset"]):
             yield batch.column(0).to_numpy()
 
 
