@@ -14,7 +14,7 @@ from helpers.shell import environment, pylogseg
 
 import pylogseg as package
 from pylogseg.disk.disk import open_dir
-from pylogseg.inspect.stats.listing import segment_row
+from pylogseg.inspect.stats.listing_windows import segment_row
 
 
 def test_partitions(examples: Path) -> None:

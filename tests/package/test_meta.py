@@ -75,7 +75,7 @@ WALKS = {
     r"inspect\.segment_pass": "the pass of verify, stats and report",
     r"reading\.(seek|copies|transaction_markers|removed_segments)": "headers: places of offsets and times, markers",
     r"tables\.batch_rows|inspect\.dump\..*|server\.skipping": "a batch is a row, a line or a place; none is left out",
-    r"inspect\.stats\.listing": "headers of the first and the last batch, of many segments",
+    r"inspect\.stats\.listing_windows": "headers of the first and the last batch, of many segments",
     r"inspect\.stats\.tops|inspect\.verify\.partition": "a record of one segment, of which no log is at hand",
     r"inspect\.verify\.files|disk\.tier\.layouts": "a file that is no segment yet: how far is it good?",
     r"tables\.export\.tables": "an outcome of transactions that later segments know",

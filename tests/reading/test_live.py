@@ -22,7 +22,8 @@ from reference.batch import Record
 import pylogseg
 from pylogseg.env.filesystem import LocalFiles, PositionedFile
 from pylogseg.errors import StorageError
-from pylogseg.inspect.stats.listing import partition_row, segment_row
+from pylogseg.inspect.stats.few_headers import partition_row
+from pylogseg.inspect.stats.listing_windows import segment_row
 from pylogseg.inspect.stats.segment import segment_stats
 from pylogseg.inspect.verify.disk import VerifySummary, verify
 from pylogseg.inspect.verify.findings import Level

@@ -12,6 +12,7 @@ from pylogseg.disk.disk import Partition, Segment
 from pylogseg.env.executor import Threads
 from pylogseg.errors import RequestError
 from pylogseg.format.foreign_formats import LOOK_BYTES, packed_as
+from pylogseg.inspect.stats.few_headers import partition_row
 from pylogseg.inspect.stats.listing import (
     PartitionRow,
     SegmentRow,
@@ -19,9 +20,7 @@ from pylogseg.inspect.stats.listing import (
     companions_of,
     gaps_between,
     partition_fields,
-    partition_row,
     segment_fields,
-    segment_row,
     shown_path,
     state_of,
 )
@@ -96,6 +95,9 @@ def ls(
     if by is not None:
         _print_topics(partitions, sort, as_json)
     elif segments or not partitions:
+        # With numpy, whose import takes longer than a list of partitions.
+        from pylogseg.inspect.stats.listing_windows import segment_row
+
         found = [segment for p in partitions for segment in p.segments] + list(chosen.disk.loose)
         if sort == "size":
             found.sort(key=lambda segment: segment.size, reverse=True)

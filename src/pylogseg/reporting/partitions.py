@@ -9,12 +9,12 @@ from pylogseg.disk.disk import Disk, OtherFile, Partition, Segment
 from pylogseg.disk.folders import readable_leader_epochs, readable_topic_id
 from pylogseg.format.escape import printable
 from pylogseg.format.names import FileKind
+from pylogseg.inspect.stats.few_headers import partition_row
 from pylogseg.inspect.stats.groups import TIME_TYPES, Unit, codec_name
 from pylogseg.inspect.stats.listing import (
     PartitionRow,
     bytes_on_disk,
     companions_of,
-    partition_row,
     shown_path,
     state_of,
 )

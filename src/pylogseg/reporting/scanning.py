@@ -20,7 +20,8 @@ from pylogseg.format.layout import BATCH_HEADER
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.inspect.segment_pass import visit
-from pylogseg.inspect.stats.listing import SegmentRow, segment_row
+from pylogseg.inspect.stats.listing import SegmentRow
+from pylogseg.inspect.stats.listing_windows import segment_row
 from pylogseg.inspect.stats.segment import SegmentCount, Stats, Times, header_stats, segment_stats
 from pylogseg.inspect.stats.sketch import Distinct, Histogram
 from pylogseg.inspect.stats.tops import Tops

@@ -12,12 +12,9 @@ from pylogseg.disk.columns import TableColumn
 from pylogseg.disk.disk import Partition, Segment
 from pylogseg.env.executor import Advance, Threads
 from pylogseg.format.escape import readable
-from pylogseg.inspect.stats.listing import (
-    partition_fields,
-    partition_row,
-    segment_fields,
-    segment_row,
-)
+from pylogseg.inspect.stats.few_headers import partition_row
+from pylogseg.inspect.stats.listing import partition_fields, segment_fields
+from pylogseg.inspect.stats.listing_windows import segment_row
 from pylogseg.tables.rows import arrow_schema, record_batch
 
 PARTITIONS = arrow_schema(columns.PARTITIONS)
