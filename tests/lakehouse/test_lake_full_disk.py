@@ -24,7 +24,6 @@ def append(data: Path, first: int) -> None:
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("latest", [False, True])
-@pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_no_room(small: Path, tmp_path: Path, kind: str, latest: bool) -> None:
     data, table, filler = tmp_path / "data", name_of(kind, small / "out", "orders"), small / "filler"
     append(data, 0)
