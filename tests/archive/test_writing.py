@@ -450,3 +450,20 @@ def test_prune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert in_archive(archive, points[2]) == below(broker.batches(), of(points[2]))
     for each in cluster.brokers:
         each.kill()
+
+
+def test_beside_a_broker(tmp_path: Path) -> None:
+    """Points that are made while a broker writes have its log up to where it was committed, and each goes on."""
+    with pylogseg.Broker(tmp_path / "home") as broker:
+        broker.create_topic("t", 1, {"internal.segment.bytes": "3000"})
+        for number in range(5):
+            for each in range(50):
+                broker.produce("t", b"%d" % (number * 50 + each) * 10)
+            done = write(tmp_path / "home", tmp_path / "archive")
+            assert done.faults == []
+            assert [disk.state for disk in done.point.disks] == ["running"]
+            values = [r.value for r in pylogseg.read(open_archive(tmp_path / "archive")["t"])] if done.segments else []
+            assert values == [b"%d" % each * 10 for each in range(len(values))]
+    done = write(tmp_path / "home", tmp_path / "archive")
+    assert len(list(pylogseg.read(open_archive(tmp_path / "archive")["t"]))) == 250
+    assert [disk.state for disk in done.point.disks] == ["stopped"]

@@ -94,8 +94,9 @@ def upload(
         with opened as view, open(path, "wb") as file:
             writer = UploadWriter(file, job.form)
             made = _Batches(job, plan, segment, writer, first, end)
-            made.read(view, advance)
-            digest = writer.finish()
+            with contextlib.closing(writer):
+                made.read(view, advance)
+                digest = writer.finish()
         is_sealed = segment.next_base == end and not made.fault
         reached = end if is_sealed else made.reached
         if reached <= first:

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,8 @@ from pylogseg.format.zstd_frames import sized_compressor
 
 #: As in Aiven's plugin.
 CHUNK_BYTES = 4 << 20
+#: For less, a thread costs more than it saves.
+_SMALL_BYTES = 1 << 20
 
 
 class UploadForm(NamedTuple):
@@ -38,7 +41,10 @@ class UploadForm(NamedTuple):
 
 
 class UploadWriter:
-    """Makes the objects of one segment: its bytes go into a file as they come, the rest is returned."""
+    """Makes the objects of one segment: its bytes go into a file as they come, the rest is returned.
+
+    What is given to it must not change until the next call.
+    """
 
     def __init__(self, file: IO[bytes], form: UploadForm) -> None:
         self._file, self._form = file, form
@@ -51,6 +57,8 @@ class UploadWriter:
         self._compress = sized_compressor() if form.is_compressed else None
         self._chunk, self._sizes = bytearray(), list[int]()
         self._digest = hashlib.sha256()
+        self._pool: ThreadPoolExecutor | None = None
+        self._hashing: Future[None] | None = None
         self.size = self.stored_size = 0  #: Bytes of the segment, and of its object.
 
     def add(self, data: Any) -> None:
@@ -79,16 +87,32 @@ class UploadWriter:
         self._put(stored)
 
     def _put(self, stored: Any) -> None:
+        self._hashed()
+        if len(stored) < _SMALL_BYTES:
+            self._digest.update(stored)
+        else:  # while it is written, and the next bytes are read
+            self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="pylogseg-digest")
+            self._hashing = self._pool.submit(self._digest.update, stored)
         self._file.write(stored)
-        self._digest.update(stored)
         self.stored_size += len(stored)
+
+    def _hashed(self) -> None:
+        if self._hashing is not None:
+            self._hashing.result()
+            self._hashing = None
 
     def finish(self) -> str:
         """Write what is left; return the SHA-256 of the object in hexadecimal digits."""
         if self._chunk:
             self._put_chunk(self._chunk)
             self._chunk = bytearray()
+        self._hashed()
         return self._digest.hexdigest()
+
+    def close(self) -> None:
+        """End the thread that it may have."""
+        if self._pool is not None:
+            self._pool.shutdown()
 
     def beside(self, small: Mapping[FileKind, bytes], segment: UploadedSegment) -> tuple[bytes, bytes]:
         """Return the object with the small files, and the manifest."""
