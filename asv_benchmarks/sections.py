@@ -403,7 +403,7 @@ def starts(bench: Bench) -> list[Row]:
     sides = {
         name: lambda command=command: bench.clock.of_process(command, **kept) for name, command in commands.items()
     }
-    best = {name: 1e3 * seconds for name, seconds in in_turn(sides, 2 * bench.rounds).items()}
+    best = {name: 1e3 * seconds for name, seconds in in_turn(sides, bench.rounds).items()}
     return [
         Row("ls of 15 topics, whole process", best["ls"], "ms", "", None, 100,
             f"import numpy takes {best['numpy']:.0f} ms alone"),

@@ -8,6 +8,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.long cimport PyLong_AsLongLongAndOverflow
+from cpython.object cimport PyObject, PyTypeObject
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
@@ -152,11 +153,11 @@ cdef class Reads:
                 file._close_idle()
         if not is_same:
             return None
-        first = tuple.__new__(self.metadata, (row.base_offset, bases[slot], at))
+        first = named(self.metadata, (row.base_offset, bases[slot], at))
         if placed:
-            where = tuple.__new__(self.slice, (file, at, length))
-            return tuple.__new__(self.fetched, (first, self.nothing, want < size, None, where))
-        return tuple.__new__(self.fetched, (first, memoryview(data), want < size, None, None))
+            where = named(self.slice, (file, at, length))
+            return named(self.fetched, (first, self.nothing, want < size, None, where))
+        return named(self.fetched, (first, memoryview(data), want < size, None, None))
 
     def offset_for_time(self, timestamp):
         """Do as `log.reads.offset_for_time` for a timestamp of at least 0.
@@ -228,7 +229,13 @@ cdef class Reads:
             PyBuffer_Release(&places)
             if descriptor >= 0 and file.leave():
                 file._close_idle()
-        return tuple.__new__(self.found, (when, found, row.leader_epoch)) if status == 1 else None
+        return named(self.found, (when, found, row.leader_epoch)) if status == 1 else None
+
+
+cdef inline object named(kind, tuple fields):
+    """Return a named tuple."""
+    cdef tuple arguments = (fields,)
+    return (<PyTypeObject *>tuple).tp_new(kind, <PyObject *>arguments, NULL)
 
 
 cdef inline bint as_int64(object number, int64_t *value) except -1:
