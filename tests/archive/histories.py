@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -106,6 +107,11 @@ class History:
 
     def run(self) -> None:
         """A short life, with a point after each thing that happens."""
-        for step in (self.write, self.write, self.compact, lambda: self.delete_records(40), self.recreate, self.write):
+        for step in self.steps:
             step()
             self.point()
+
+    @property
+    def steps(self) -> list[Callable[[], None]]:
+        """What happens."""
+        return [self.write, self.write, self.compact, lambda: self.delete_records(40), self.recreate, self.write]

@@ -11,9 +11,11 @@ from archive.histories import SETTINGS, History, rows_of
 from helpers.tiers import Key
 
 import pylogseg
-from pylogseg.archive import open_archive, point_url, restore_point
+from pylogseg.archive import open_archive, point_url, restore_point, write
+from pylogseg.archive.verifying import ArchiveSummary, verify_archive
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.files.checkpoint import parse_offset_checkpoint
+from pylogseg.inspect.verify.findings import Level
 from pylogseg.offline import restore
 
 
@@ -33,6 +35,19 @@ def test_reads(history: History) -> None:
         assert rows_of(disk) == history.rows[point.id]
         assert rows_of(f"{history.url}#{point.id}") == history.rows[point.id]
         assert rows_of(pickle.loads(pickle.dumps(disk))) == history.rows[point.id]
+
+
+def test_points_of_the_writer(tmp_path: Path) -> None:
+    """Segments that are cleaned to the same bytes again, or to none, are objects of their own: points stay whole."""
+    history, archive, rows = History(tmp_path), tmp_path / "written", {}
+    for step in (*history.steps, history.compact, history.write, history.compact):
+        step()
+        rows[write([history.home], archive).point.id] = rows_of(history.home)
+    for point, expected in rows.items():
+        assert rows_of(open_archive(archive, point=point)) == expected
+    summary = ArchiveSummary(Level.INDEXES)
+    assert [each for each in verify_archive(str(archive), summary, read="all") if each.is_damage] == []
+    assert (summary.points, summary.exit_code) == (len(rows), 0)
 
 
 def test_which_point(history: History) -> None:

@@ -26,13 +26,13 @@ from pylogseg.disk.stores import ObjectStore
 from pylogseg.disk.tier.layouts import leaders_within
 from pylogseg.disk.tier.manifest import UploadedSegment, parse_manifest
 from pylogseg.disk.tier.points import SUFFIXES, ArchivedFile, ArchivedSegment
-from pylogseg.disk.tier.writing import UploadForm, UploadWriter, half_digest_of, segment_id_of
+from pylogseg.disk.tier.writing import UploadForm, UploadWriter, digest_begin_of, segment_id_of
 from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.executor import Advance
 from pylogseg.env.filesystem import FileView
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.storage import Storage
-from pylogseg.errors import CorruptionError, PylogsegError, RequestError
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs
 from pylogseg.format.files.snapshot import encode_snapshot, parse_snapshot
@@ -101,8 +101,11 @@ def upload(
         reached = end if is_sealed else made.reached
         if reached <= first:
             return Uploaded(None, first, made.fault, is_all=made.is_all)
-        segment_id = segment_id_of(digest)
         epochs, producers = _epochs(plan, made), producers_at(copy, reached)
+        beside = b"%d " % reached + producers
+        segment_id = segment_id_of(digest, beside)
+        if f"{first:020d}-{segment_id}{SUFFIXES[2]}" in job.listed.get(plan.folder, {}):  # a point may need that one
+            segment_id = segment_id_of(digest, beside + b" %d" % job.now_ms)
         leaders = leaders_within(epochs, first, reached)
         node = -1 if copy.node_id is None else copy.node_id
         of = plan.key[0], plan.key[2], plan.key[1], segment_id, first, reached - 1, made.max_timestamp, node
@@ -165,7 +168,7 @@ def left_by_killed(job: UploadJob, plan: PartitionPlan, segment: Segment, first:
                 reached,
                 manifest.chunks.file_size,
                 of.segment_id,
-                ArchivedFile(manifest.chunks.object_size, half_digest_of(of.segment_id)),
+                ArchivedFile(manifest.chunks.object_size, digest_begin_of(of.segment_id)),
                 *(ArchivedFile(len(each), hashlib.sha256(each).hexdigest()) for each in (indexes, data)),
             )
     return None if best is None else Uploaded(best, best.end_offset, is_new=False)
@@ -305,14 +308,29 @@ def producers_at(copy: SeenCopy, end: int) -> bytes:
             data = bytes(files.read_all(snapshots[end]))
             parse_snapshot(data, snapshots[end])
             return data
-    names = [files.split(path)[1] for path in snapshots.values()]
-    producers = Producers(OverlayStorage(), copy.part.path, expiration_ms=_FOR_EVER_MS, names=names)
-    producers.truncate_and_reload(copy.part.log_start_offset, end, 0)
+    producers = _reloaded(copy, snapshots.values(), end)
     producers.replay_pieces(
         (_append.batches_of(rows.rows, True), window.buffer, window.file_position)
         for rows, window in _windows(copy.part.segments, producers.map_end_offset, end)
     )
     return encode_snapshot(map(entry_of, producers.active.values()))
+
+
+def _reloaded(copy: SeenCopy, snapshots: Iterable[str], end: int) -> Producers:
+    """Return the producers of the newest snapshot up to an offset that is still there.
+
+    A cleaner of a broker that runs removes those of segments that it makes one of.
+    """
+    while True:
+        there = [path for path in snapshots if os.path.exists(path)]
+        names = [copy.part.files.split(path)[1] for path in there]
+        producers = Producers(OverlayStorage(), copy.part.path, expiration_ms=_FOR_EVER_MS, names=names)
+        try:
+            producers.truncate_and_reload(copy.part.log_start_offset, end, 0)
+            return producers
+        except StorageError:
+            if all(map(os.path.exists, there)):
+                raise
 
 
 def _windows(segments: Iterable[Segment], first: int, end: int) -> Iterator[tuple[BatchTable, Any]]:

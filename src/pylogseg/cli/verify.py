@@ -24,7 +24,6 @@ from pylogseg.cli.common import (
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
-from pylogseg.disk.tier.opening import is_tier
 from pylogseg.disk.tier.points import POINTS
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
@@ -153,7 +152,7 @@ def _print(findings: Iterator[Finding], summary: VerifySummary, as_json: bool, q
 
 
 def _may_be_archive(path: str) -> bool:
-    return is_tier(path) or os.path.isdir(os.path.join(path, POINTS))
+    return "://" in path or os.path.isdir(os.path.join(path, POINTS))
 
 
 def _with_remote_metadata(path: str) -> Disk:

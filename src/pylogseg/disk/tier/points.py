@@ -30,7 +30,7 @@ MARK = "archive.json"
 _FORMAT = 1
 _ID = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{3})Z-[0-9a-f]{8}")
 _FILE = re.compile(r"[0-9]{20}(-[0-9]{10}\.checkpoint|\.snapshot)")
-_SHA256 = re.compile(r"[0-9a-f]{32}([0-9a-f]{32})?")
+_SHA256 = re.compile(r"[0-9a-f]{24}([0-9a-f]{40})?")
 _MOST_BYTES = 256 << 20
 _MOST_TEXT = 64 << 10
 _INT32, _INT64 = 2**31 - 1, 2**63 - 1
@@ -39,9 +39,9 @@ SUFFIXES = (".log", ".indexes", ".rsm-manifest")
 
 
 class ArchivedFile(NamedTuple):
-    """An object: how many bytes, and their SHA-256 in hexadecimal digits, or the first half of it.
+    """An object: how many bytes, and their SHA-256 in hexadecimal digits, or the first 24 of them.
 
-    The half is the id of the segment: all that is known of an object that a killed run left, without reading it.
+    These are in the id of the segment: all that is known of an object that a killed run left, without reading it.
     """
 
     size: int
@@ -55,7 +55,7 @@ class ArchivedFile(NamedTuple):
 class ArchivedSegment(NamedTuple):
     """A segment of the archive: half-open offsets, bytes before compression, and its three objects.
 
-    Its id is the first half of the SHA-256 of its `log`.
+    Its id begins with the first 24 digits of the SHA-256 of its `log`.
     """
 
     base_offset: int

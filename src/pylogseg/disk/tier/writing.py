@@ -31,6 +31,9 @@ CHUNK_BYTES = 4 << 20
 #: For less, a thread costs more than it saves.
 _SMALL_BYTES = 1 << 20
 
+#: Of the SHA-256 of an object, so many digits are in the id of its segment.
+_ID_DIGITS = 24
+
 
 class UploadForm(NamedTuple):
     """How segments are uploaded."""
@@ -136,11 +139,15 @@ class UploadWriter:
         return FixedChunks(chunk, size, chunk + overhead, last + overhead if size else 0)
 
 
-def segment_id_of(sha256: str) -> str:
-    """Return the id of a segment by the SHA-256 of its object: the first half, so that it tells a damaged one."""
-    return base64.urlsafe_b64encode(bytes.fromhex(sha256[:32]))[:22].decode()
+def segment_id_of(sha256: str, beside: bytes) -> str:
+    """Return the id of a segment: it begins with the SHA-256 of its object, so that it tells a damaged one.
+
+    The end tells apart what has the same batches, and other things beside them: one that was cleaned to nothing again.
+    """
+    own = bytes.fromhex(sha256[:_ID_DIGITS]) + hashlib.sha256(beside).digest()
+    return base64.urlsafe_b64encode(own[:16])[:22].decode()
 
 
-def half_digest_of(segment_id: str) -> str:
-    """Return the first half of the SHA-256, in hexadecimal digits, that an id made of it stands for."""
-    return base64.urlsafe_b64decode(segment_id + "==").hex()
+def digest_begin_of(segment_id: str) -> str:
+    """Return the first 24 hexadecimal digits of the SHA-256 that an id begins with."""
+    return base64.urlsafe_b64decode(segment_id + "==").hex()[:_ID_DIGITS]
