@@ -22,6 +22,7 @@ from helpers.shell import pylogseg as shell
 from helpers.typed_logs import append_later_orders, write_orders
 
 import pylogseg
+from pylogseg.env.executor import Threads
 from pylogseg.errors import CorruptionError, IncompleteError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs, encode_offset_checkpoint
 from pylogseg.lakehouse import lake
@@ -83,6 +84,20 @@ def test_an_unchanged_second_run_reads_no_record(tmp_path: Path, kind: str) -> N
         path.write_bytes(b"?" * path.stat().st_size)
     (done,) = pylogseg.lake(tmp_path / "data", table)
     assert (done.commits, done.offsets) == (0, {0: (0, 300)})
+
+
+def test_progress_counts_what_the_table_has_already(tmp_path: Path) -> None:
+    """A bar of the size of the log comes to its end, however much of that is new."""
+    data, table = tmp_path / "data", name_of("delta", tmp_path / "out", "orders")
+    for count in (300, 50, 0):
+        write_log(data, count)
+        whole, disk = sum(path.stat().st_size for path in data.glob("*/*.log")), pylogseg.open_dir(data)
+        sizes: list[int] = []
+        assert [
+            each.error for each in lake.write_tables(disk, disk, table, lake.LakeOptions(), Threads(), sizes.append)
+        ]
+        assert whole <= sum(sizes) <= 1.2 * whole  # an index tells where to begin to within some batches
+        assert (sizes[0] > whole / 2) == (count < 300)
 
 
 def test_the_high_watermark_is_the_end_of_what_is_written(tmp_path: Path, kind: str) -> None:
