@@ -237,7 +237,7 @@ def test_one_export_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     store = store_of(URL)
     with (
         locked(store),
-        pytest.raises(StorageError, match=r"another export writes to memory://lake: .* delete this object"),
+        pytest.raises(StorageError, match=r"another run writes to memory://lake: .* delete this object"),
         locked(store),
     ):
         pass

@@ -219,9 +219,7 @@ def exported(store: Store, system: Any, scratch: Path) -> None:
     assert (table_in(system), there and there["state"], deaths > 5) == (wanted, "whole", True)
     with locked(store_of(url, store.options)):
         found = subprocess.run([*words, "--overwrite", "-O", url], env=environment, capture_output=True, check=False)
-        assert (found.returncode, b"another export writes to s3://bucket/lake" in found.stderr) == (2, True), (
-            found.stderr
-        )
+        assert (found.returncode, b"another run writes to s3://bucket/lake" in found.stderr) == (2, True), found.stderr
     print(f"   killed {deaths} times; {len(wanted)} objects")
 
 
