@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import pickle
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from helpers.tiers import Key
 import pylogseg
 from pylogseg.archive import open_archive, point_url, restore_point, write
 from pylogseg.archive.verifying import ArchiveSummary, verify_archive
+from pylogseg.disk.tier.points import archive_store, new_id, write_point
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.inspect.verify.findings import Level
@@ -125,6 +128,21 @@ def test_what_is_missing_of_a_new_cluster(history: History, tmp_path: Path) -> N
         restore_point(history.url, tmp_path, node_id=1)
     with pytest.raises(RequestError, match="give node_id"):
         restore_point(history.url, tmp_path, settings={"retention.ms": "-1"})
+
+
+def test_the_last_records_were_cleaned_away(history: History, tmp_path: Path) -> None:
+    """Behind a segment without a batch a log has another one: offsets that were given are not given again."""
+    archive = Path(shutil.copytree(history.archiver.root, tmp_path / "archive"))
+    point = history.archiver.points[0]
+    state = next(each for each in point.partitions if each.name == "state-0")
+    without = replace(state, segments=(*state.segments[:-1], state.segments[-1]._replace(size=0)))
+    partitions = tuple(without if each is state else each for each in point.partitions)
+    time_ms = point.time_ms - 1
+    write_point(archive_store(archive), replace(point, id=new_id(time_ms), time_ms=time_ms, partitions=partitions))
+    (tmp_path / "new").mkdir()
+    assert restore_point(archive, tmp_path / "new", at=time_ms, node_id=1).exit_code == 0
+    assert (tmp_path / "new" / "state-0" / f"{state.end_offset:020d}.log").stat().st_size == 0
+    assert rows_of(tmp_path / "new") == history.rows[point.id]
 
 
 def test_serves(history: History) -> None:

@@ -233,7 +233,8 @@ def _more_files(
     yield _small(FileKind.LEADER_EPOCHS, encode_leader_epochs(epochs))
     start, segments = partition.start_offset, partition.segments
     is_behind = not segments or segments[0].base_offset > start  # its first records were all cleaned away
-    bases = {base for base, is_empty in ((start, is_behind), (partition.end_offset, not segments)) if is_empty}
+    is_short = not segments or not segments[-1].size  # the last ones too: their offsets are not given again
+    bases = {base for base, is_empty in ((start, is_behind), (partition.end_offset, is_short)) if is_empty}
     for base in bases:
         for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
             yield _small(kind, b"", segment_file_name(base, kind))
