@@ -17,7 +17,7 @@ from pylogseg.archive import open_archive, point_url, restore_point, write
 from pylogseg.archive.verifying import ArchiveSummary, verify_archive
 from pylogseg.disk.tier.points import archive_store, new_id, write_point
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.format.files.checkpoint import parse_offset_checkpoint
+from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.inspect.verify.findings import Level
 from pylogseg.offline import restore
 
@@ -51,6 +51,19 @@ def test_points_of_the_writer(tmp_path: Path) -> None:
     summary = ArchiveSummary(Level.INDEXES)
     assert [each for each in verify_archive(str(archive), summary, read="all") if each.is_damage] == []
     assert (summary.points, summary.exit_code) == (len(rows), 0)
+
+
+def test_a_cleaner_went_on(tmp_path: Path) -> None:
+    """What a cleaner may have removed for records behind the end of the point is a fault of the point."""
+    history = History(tmp_path)
+    history.write()
+    history.compact()
+    assert write([history.home], tmp_path / "one").faults == []
+    path = history.home / "cleaner-offset-checkpoint"
+    offsets = parse_offset_checkpoint(path.read_bytes()) if path.exists() else {}
+    path.write_bytes(encode_offset_checkpoint({**offsets, ("state", 0): 1000}))
+    (fault,) = write([history.home], tmp_path / "two").faults
+    assert fault.startswith("state-0: a cleaner went up to offset 1000")
 
 
 def test_which_point(history: History) -> None:

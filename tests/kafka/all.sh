@@ -27,6 +27,7 @@ producers-tier   $python tests/kafka/broker/restored_producers.py --tier
 takes-over       env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/takes_over.py
 acls             env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/acls.py
 fetch-sessions   $python tests/kafka/broker/fetch_sessions.py
+archives         $python tests/kafka/broker/archives.py
 tiers            $python tests/kafka/broker/tiers.py $golden
 tier-histories   $python tests/kafka/broker/tier_histories.py
 merges           $python tests/kafka/broker/merges.py

@@ -84,7 +84,7 @@ class SeenCluster:
 
     def look_at_marks(self) -> None:
         """Look up the high watermarks of all but the coordinators' topics again: they are later now."""
-        marks = [_offsets(log_dir.path, FileKind.HIGH_WATERMARKS) for log_dir in self.disk.log_dirs]
+        marks = [checkpointed(log_dir.path, FileKind.HIGH_WATERMARKS) for log_dir in self.disk.log_dirs]
         for (topic, _, number), copies in self.copies.items():
             for copy in copies if topic not in _FIRST else ():
                 copy.mark = max(filter(None, (copy.mark, marks[copy.disk].get((topic, number)))), default=copy.mark)
@@ -106,11 +106,11 @@ def look(paths: Sequence[str | os.PathLike[str]]) -> SeenCluster:
     if len(of) > 1:
         (one, first), (other, second) = list(of.items())[:2]
         raise RequestError(f"{first} is of cluster {one}, and {second} of cluster {other}: archive each by itself")
-    marks = [_offsets(log_dir.path, FileKind.HIGH_WATERMARKS) for log_dir in disk.log_dirs]
+    marks = [checkpointed(log_dir.path, FileKind.HIGH_WATERMARKS) for log_dir in disk.log_dirs]
     found, notes = clusters_of(disk)
     seen.metadata, seen.notes = max(found.values(), key=lambda each: each.offset, default=None), seen.notes + notes
     for number, log_dir in enumerate(disk.log_dirs):
-        cleaned = _offsets(log_dir.path, FileKind.CLEANER_OFFSETS)
+        cleaned = checkpointed(log_dir.path, FileKind.CLEANER_OFFSETS)
         for part in log_dir.partitions:
             if part.error is not None:
                 seen.unreadable.append(part.error)
@@ -163,7 +163,8 @@ def _state(path: str) -> str:
     return "stopped" if os.path.exists(os.path.join(path, FileKind.CLEAN_SHUTDOWN.value)) else "crashed"
 
 
-def _offsets(log_dir: str, kind: FileKind) -> dict[tuple[str, int], int]:
+def checkpointed(log_dir: str, kind: FileKind) -> dict[tuple[str, int], int]:
+    """Return the offsets of a checkpoint of a log directory; none if it cannot be read."""
     path = os.path.join(log_dir, kind.value)
     try:
         return dict(parse_offset_checkpoint(LocalFiles().read_all(path), path)) if os.path.exists(path) else {}

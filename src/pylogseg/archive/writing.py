@@ -13,7 +13,7 @@ from typing import Any
 
 from pylogseg._version import __version__
 from pylogseg.archive.planning import PartitionPlan, planned
-from pylogseg.archive.seen import OFFSETS_TOPIC, Key, SeenCluster, look, stamps
+from pylogseg.archive.seen import OFFSETS_TOPIC, Key, SeenCluster, checkpointed, look, stamps
 from pylogseg.archive.uploading import UploadJob, last_stable, left_by_killed, producers_at, upload
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import FolderStore, ObjectStore
@@ -308,6 +308,16 @@ def _have_changed(seen: SeenCluster, times: Sequence[int]) -> bool:
     return False
 
 
+def _cleaned_beyond(plan: PartitionPlan, end: int) -> str:
+    """Return why the last records of keys may be missing: later ones, behind the end, had a cleaner remove them."""
+    topic, _, number = plan.key
+    log_dir = os.path.dirname(plan.copies[0].part.path)
+    cleaned = checkpointed(log_dir, FileKind.CLEANER_OFFSETS).get((topic, number), 0)
+    if not plan.is_compacted or cleaned <= end:
+        return ""
+    return f"a cleaner went up to offset {cleaned} while it was read, and the log ends at {end}: the next run is whole"
+
+
 def _write_partition(
     job: UploadJob, past: Mapping[Key, ArchivedPartition], plan: PartitionPlan, advance: Advance
 ) -> _Written:
@@ -341,6 +351,7 @@ def _write_partition(
         stable = made.stable if is_last and made.stable is not None else made.stable_at(end)
     epochs = tuple((e.epoch, e.start_offset) for e in plan.lineage.epochs if e.start_offset < end)
     topic, topic_id, number = plan.key
+    fault = fault or _cleaned_beyond(plan, end)
     first = segments[0].base_offset if segments else plan.start  # a broker may have removed what lay before it
     start, disk = min(max(plan.start, first), end), plan.copies[0].disk
     ends = start, end, max(min(stable, end), 0), plan.ended_by

@@ -10,7 +10,8 @@ to find nothing, and each point is restored by `restore --node-id` into an empty
 may not recover anything or warn of a partition. Every record that was acknowledged two seconds before the point (the
 broker notes its high watermark in between) has to be there once, at its offset, none that was not sent, none of a
 transaction that was aborted; the group stands where the point's commits are; then the same producers and the group go
-on. Last, `drill` with that Kafka has to agree. Three minutes; exit code 0 if all is well. Needs confluent-kafka.
+on. A compacted log may have a fault that its point names: the cleaner went on while it was read. Last, `drill` with
+that Kafka has to agree. Three minutes; exit code 0 if all is well. Needs confluent-kafka.
 """
 
 from __future__ import annotations
@@ -164,7 +165,9 @@ def archived(disk: Path, archive: Path) -> list[str]:
     """Write a point; what is wrong."""
     command = [sys.executable, "-m", "pylogseg", "archive", str(disk), str(archive)]
     done = subprocess.run(command, check=False, capture_output=True, encoding="utf-8")
-    return [] if done.returncode == 0 else [f"archive ended with {done.returncode}: {done.stdout}{done.stderr}"]
+    if done.returncode == 1:  # a fault of a partition, which the point has too
+        print(done.stderr, end="", flush=True)
+    return [] if done.returncode < 2 else [f"archive ended with {done.returncode}: {done.stdout}{done.stderr}"]
 
 
 def make_topics(address: str, names: list[str]) -> None:
@@ -214,7 +217,8 @@ def check(address: str, life: Life, point: Any, begun_s: float) -> list[str]:
     ends = {(each.topic, each.partition): each.end_offset for each in point.partitions}
     starts = {(each.topic, each.partition): each.start_offset for each in point.partitions}
     wrong, count = [], 0
-    for topic in ("plain", "tx", "state"):
+    faulty = {each.topic for each in point.partitions if each.fault} & {"state"}  # its cleaner went on meanwhile
+    for topic in sorted({"plain", "tx", "state"} - faulty):
         own = {number: ends[topic, number] for number in range(TOPICS[topic])}
         found = consumed(address, topic, "read_uncommitted", own)
         count += len(found)
@@ -333,7 +337,8 @@ def main() -> int:
         for point, begun_s in zip(points, begun, strict=True):
             wrong += restored(root, archive, life, point, begun_s)
         os.environ["KAFKA_OPTS"] = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"
-        evidence = json.loads(shell("drill", archive, "--kafka-home", kafka_home(root), "--json"))
+        code = 2 if any(each.fault for each in points[-1].partitions) else 0
+        evidence = json.loads(shell("drill", archive, "--kafka-home", kafka_home(root), "--json", code=code))
         print(f"drill: {evidence['verdict']}, {[each['broker'] for each in evidence['brokers']]}")
         print("\n".join(wrong[:50]) or "all is as it was at each point")
         return 1 if wrong else 0
