@@ -413,7 +413,7 @@ finally:
 
 @posix
 def test_an_interrupt_while_the_command_is_imported(examples: Path) -> None:
-    words = [sys.executable, "-c", _SWALLOWED, "ls", str(examples)]
+    words = [sys.executable, "-c", _SWALLOWED, "verify", str(examples)]
     done = subprocess.run(words, env=environment(), capture_output=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 

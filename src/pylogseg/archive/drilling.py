@@ -12,7 +12,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
@@ -144,8 +144,8 @@ def drill(
     *,
     at: Moment | None = None,
     point: str | None = None,
-    topic: Any = None,
-    partition: Any = None,
+    topic: str | Sequence[str] | None = None,
+    partition: int | Sequence[int] | None = None,
     kafka_home: str | os.PathLike[str] | None = None,
     folder: str | os.PathLike[str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
