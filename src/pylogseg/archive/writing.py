@@ -33,6 +33,7 @@ from pylogseg.disk.tier.points import (
     read_point,
     write_point,
 )
+from pylogseg.disk.tier.sealed_file import seal_file
 from pylogseg.disk.tier.writing import UploadForm
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
 from pylogseg.env.filesystem import LocalFiles
@@ -343,7 +344,9 @@ def _write_partition(
     last = past.get(plan.key)
     segments = tuple(sorted({*plan.kept, *made.new, *stood_in}))
     end = segments[-1].end_offset if segments else plan.start
-    files = dict(last.files) if last is not None and last.end_offset == end else made.files(end, is_empty=not segments)
+    known = {} if last is None else last.files
+    is_same = last is not None and last.end_offset == end
+    files = dict(known) if is_same else made.files(end, known, is_empty=not segments)
     if last is not None and segments and last.segments[-1:] == (segments[-1],):
         stable = last.last_stable_offset
     else:
@@ -419,8 +422,11 @@ class _Making:
             self.notes.append(f"{self._plan.name}: its open transactions are not known: {error}")
             return end
 
-    def files(self, end: int, *, is_empty: bool) -> dict[str, ArchivedFile]:
-        """Upload the newest checkpoint of the metadata, or of an empty log the snapshot of its producers."""
+    def files(self, end: int, before: Mapping[str, ArchivedFile], *, is_empty: bool) -> dict[str, ArchivedFile]:
+        """Upload the newest checkpoint of the metadata, or of an empty log the snapshot of its producers.
+
+        Its name says the offset and the epoch, so one that the point before has is not uploaded again.
+        """
         part = self._plan.copies[0].part
         kind = FileKind.KRAFT_SNAPSHOT if self._plan.key[0] == METADATA_TOPIC else FileKind.PRODUCER_SNAPSHOT
         there = {o.name.offset: o.path for o in part.others if o.name.kind is kind and o.name.is_live}
@@ -429,11 +435,15 @@ class _Making:
         if not known or (kind is FileKind.PRODUCER_SNAPSHOT and not is_empty):
             return {}
         path = there[max(known)]
-        data = LocalFiles().read_all(path)
-        name, digest = os.path.basename(path), hashlib.sha256(data).hexdigest()
-        key = f"{FILES}/{self._plan.folder}/{digest[:16]}/{name}"
-        if self._job.sizes.get(key) != len(data):
-            self._job.store.put(key, bytes(data))
+        name = os.path.basename(path)
+        if name in before:
+            return {name: before[name]}
+        data, key = bytes(LocalFiles().read_all(path)), self._job.form.key
+        data = data if key is None else seal_file(data, key)
+        digest = hashlib.sha256(data).hexdigest()
+        place = f"{FILES}/{self._plan.folder}/{digest[:16]}/{name}"
+        if self._job.sizes.get(place) != len(data):
+            self._job.store.put(place, data)
         return {name: ArchivedFile(len(data), digest)}
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from pylogseg.disk.tier.files import INSIDE, POINT_MARK, TierFile, TierFiles, files_of, opened_once
+from pylogseg.disk.tier.files import INSIDE, POINT_MARK, BytesView, TierFile, TierFiles, files_of, opened_once
 from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
 from pylogseg.disk.tier.layouts import find_aiven
 from pylogseg.disk.tier.manifest import UploadedSegment
@@ -24,6 +24,7 @@ from pylogseg.disk.tier.points import (
     find_point,
     read_point,
 )
+from pylogseg.disk.tier.sealed_file import open_file
 from pylogseg.disk.tier.slices import TieredLog, TierSegment
 from pylogseg.disk.tier.tier import Tier
 from pylogseg.disk.tier.uploads import AivenUpload, BrokenUpload, Objects, Shared, Stored, Upload, unreadable
@@ -102,7 +103,7 @@ def point_files(
     found = find_aiven(shared, [stored for key, stored in there.items() if key in wanted and _is_of_segment(key)])
     uploads = {_key(objects, _log_of(upload, objects)): upload for upload in found.uploads}
     logs = [_log(partition, uploads, objects) for partition in point.partitions]
-    return PointFiles(f"{url}{POINT_MARK}{point.id}", Tier(url, objects, found, logs), point, objects, there)
+    return PointFiles(f"{url}{POINT_MARK}{point.id}", Tier(url, objects, found, logs), point, shared, there)
 
 
 def _key(objects: Objects, stored: Stored) -> str:
@@ -157,19 +158,19 @@ def _checked(partition: ArchivedPartition, archived: ArchivedSegment, upload: Up
 class _Archived:
     """A file of a partition's folder that is an object of its own."""
 
-    def __init__(self, objects: Objects, stored: Stored | None, name: str) -> None:
-        self._objects, self._stored, self._name = objects, stored, name
+    def __init__(self, shared: Shared, stored: Stored | None, name: str) -> None:
+        self._shared, self._stored, self._name = shared, stored, name
 
     def open(self) -> FileView:
-        """Open it; StorageError if it is not there."""
-        if self._stored is None:
-            raise unreadable(self._name, "read", "the object is not there")
-        return self._objects.open(self._stored)
+        """Return it, decrypted; StorageError if it is not there, MissingKeyError if its key is not."""
+        return BytesView(self._name, self.read_small(FileKind.UNKNOWN))
 
     def read_small(self, kind: FileKind) -> bytes:
         """Return its bytes."""
-        with self.open() as view:
-            return bytes(view.read(0, view.size))
+        if self._stored is None:
+            raise unreadable(self._name, "read", "the object is not there")
+        with self._shared.objects.open(self._stored) as view:
+            return open_file(bytes(view.read(0, view.size)), self._shared.keys, self._name)
 
 
 class PointFiles(TierFiles):
@@ -177,16 +178,16 @@ class PointFiles(TierFiles):
 
     is_exact = True
 
-    def __init__(self, url: str, tier: Tier, point: Point, objects: Objects, there: Mapping[str, Stored]) -> None:
+    def __init__(self, url: str, tier: Tier, point: Point, shared: Shared, there: Mapping[str, Stored]) -> None:
         super().__init__(url, tier)
-        self.point, self.objects, self._there = point, objects, there
+        self.point, self.objects, self._there = point, shared.objects, there
         self.notes += [f"{url}: {note}" for note in _notes(point)]
         self._folders[url] = dict(_beside(point))
         for partition in point.partitions:
             name = partition_folder_name(partition.topic, partition.partition)
             log = self.logs.get(name)
             if log is not None and log.topic_id == partition.topic_id:
-                files = dict(files_of(log)) | dict(_more_files(partition, objects, there))
+                files = dict(files_of(log)) | dict(_more_files(partition, shared, there))
                 self._folders[f"{url}{INSIDE}{name}"] = dict(sorted(files.items()))
 
     def stored(self, key: str) -> Stored:
@@ -226,7 +227,7 @@ def _small(kind: FileKind, data: bytes, name: str = "") -> tuple[str, TierFile]:
 
 
 def _more_files(
-    partition: ArchivedPartition, objects: Objects, there: Mapping[str, Stored]
+    partition: ArchivedPartition, shared: Shared, there: Mapping[str, Stored]
 ) -> Iterator[tuple[str, TierFile]]:
     """Yield what a partition's folder has beside the segments of the archive: also those without a record."""
     epochs = [EpochEntry(*entry) for entry in partition.epochs]
@@ -239,12 +240,12 @@ def _more_files(
         for kind in (FileKind.LOG, FileKind.OFFSET_INDEX, FileKind.TIME_INDEX):
             yield _small(kind, b"", segment_file_name(base, kind))
     for name, archived in partition.files.items():
-        yield name, _archived(partition, name, archived, objects, there)
+        yield name, _archived(partition, name, archived, shared, there)
 
 
 def _archived(
-    partition: ArchivedPartition, name: str, archived: ArchivedFile, objects: Objects, there: Mapping[str, Stored]
+    partition: ArchivedPartition, name: str, archived: ArchivedFile, shared: Shared, there: Mapping[str, Stored]
 ) -> TierFile:
     key = partition.file_key(name)
-    source: Any = _Archived(objects, there.get(key), objects.name(f"{objects.root}/{key}"))
+    source: Any = _Archived(shared, there.get(key), shared.objects.name(f"{shared.objects.root}/{key}"))
     return TierFile(Entry(name, False, archived.size, -1), parse_file_name(name).kind, source)

@@ -54,25 +54,31 @@ class TierFile(NamedTuple):
         """Open what has batches: a segment, which may be that of a log without records, or a snapshot of metadata."""
         if not self.kind.holds_batches:
             raise StorageError(path, "open", "only segments are opened, small files are read as a whole")
-        return _Empty(path) if self.source is None else self.source.open()
+        return BytesView(path) if self.source is None else self.source.open()
 
 
-class _Empty:
-    """The segment of a log without records."""
+class BytesView:
+    """A file that lies in memory: one that is encrypted, or the segment of a log without records."""
 
-    size, is_copied = 0, True
+    is_copied = True
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    def __init__(self, path: str, data: bytes = b"") -> None:
+        self.path, self._data = path, data
 
-    def __enter__(self) -> _Empty:
+    @property
+    def size(self) -> int:
+        """How many bytes it has."""
+        return len(self._data)
+
+    def __enter__(self) -> BytesView:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Do nothing."""
 
     def read(self, position: int, size: int) -> bytes:
-        return b""
+        """Return bytes from a position on, fewer only at the end."""
+        return self._data[position : position + size]
 
     def drop(self, start: int, end: int) -> None:
         """Do nothing."""

@@ -297,7 +297,7 @@ def parse_manifest(data: bytes, at: str) -> Manifest:
         parse_chunks(fields.get("chunkIndex"), at),
         _indexes(_object(fields.get("segmentIndexes"), "segmentIndexes", at), at),
         fields["compression"],
-        _encryption(fields.get("encryption"), at),
+        parse_encryption(fields.get("encryption"), at),
         _segment(_object(fields.get("remoteLogSegmentMetadata"), "remoteLogSegmentMetadata", at), at),
     )
     overhead = 0 if manifest.encryption is None else 28
@@ -337,8 +337,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
         },
     }
     if encryption is not None:
-        wrapped, aad = (base64.b64encode(each).decode() for each in (encryption.wrapped, encryption.aad))
-        fields["encryption"] = {"dataKey": f"{encryption.key_id}:{wrapped}", "aad": aad}
+        fields["encryption"] = encryption_fields(encryption)
     return json.dumps(fields).encode()
 
 
@@ -359,7 +358,14 @@ def _indexes(fields: dict[str, Any], at: str) -> dict[FileKind, tuple[int, int]]
     return found
 
 
-def _encryption(value: Any, at: str) -> Encryption | None:
+def encryption_fields(encryption: Encryption) -> dict[str, str]:
+    """Return how something is encrypted as JSON has it."""
+    wrapped, aad = (base64.b64encode(each).decode() for each in (encryption.wrapped, encryption.aad))
+    return {"dataKey": f"{encryption.key_id}:{wrapped}", "aad": aad}
+
+
+def parse_encryption(value: Any, at: str) -> Encryption | None:
+    """Read it again; None where nothing is encrypted, CorruptionError where it is no such JSON."""
     if value is None:
         return None
     fields = _object(value, "encryption", at)
