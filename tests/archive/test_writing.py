@@ -17,12 +17,14 @@ from helpers.tiers import Key
 
 import pylogseg
 from pylogseg import offline
-from pylogseg.archive import open_archive, read_point, write
+from pylogseg.archive import open_archive, read_point, seen, write
+from pylogseg.archive.seen import checkpointed
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import FolderStore
 from pylogseg.disk.tier.points import ArchivedPartition, Point, list_points
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.batches import scan
+from pylogseg.format.names import FileKind
 
 
 def in_archive(url: Path | str, point: Point, **how: Any) -> list[bytes]:
@@ -197,6 +199,31 @@ def test_commits_above_the_end(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("t 0 9", "t 0 4"))
     (commit,) = write(tmp_path / "home", tmp_path / "other").point.above_end
     assert commit == ("g", "t", 0, 9, 4)
+
+
+def test_a_segment_that_begins_during_the_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the last high watermark says is looked for in logs that were listed after it."""
+    cluster = Cluster(tmp_path, random.Random(3), unclean=False)
+    broker, marks = cluster.leader, []
+    cluster.in_sync = [broker]
+    cluster.write()
+    broker.directory.checkpoint()
+    first = len(broker.log.segments)
+
+    def grown(log_dir: str, kind: FileKind) -> dict[tuple[str, int], int]:
+        if kind is FileKind.HIGH_WATERMARKS:
+            marks.append(kind)
+            if len(marks) == 2:
+                while len(broker.log.segments) < first + 3:
+                    cluster.write()
+                broker.directory.checkpoint()
+        return checkpointed(log_dir, kind)
+
+    monkeypatch.setattr(seen, "checkpointed", grown)
+    done = write(broker.folder, tmp_path / "archive")
+    assert (done.faults, of(done.point).end_offset) == ([], broker.log.high_watermark)
+    for each in cluster.brokers:
+        each.kill()
 
 
 @pytest.mark.parametrize(("compress", "encrypted"), [(True, False), (False, True), (True, True)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -83,8 +84,16 @@ class SeenCluster:
         return tuple(NotSeen(*each) for each in lacking)
 
     def look_at_marks(self) -> None:
-        """Look up the high watermarks of all but the coordinators' topics again: they are later now."""
+        """Look up the high watermarks of all but the coordinators' topics again: they are later now.
+
+        Logs are listed after that: what was committed may lie in a segment that a running broker has begun meanwhile.
+        """
         marks = [checkpointed(log_dir.path, FileKind.HIGH_WATERMARKS) for log_dir in self.disk.log_dirs]
+        if self.is_running:
+            now = {part.path: part for part in open_dir([log_dir.path for log_dir in self.disk.log_dirs]).partitions}
+            for copy in itertools.chain.from_iterable(self.copies.values()):
+                copy.part = now.get(copy.part.path, copy.part)
+                copy.epochs = readable_leader_epochs(copy.part.files, copy.part.path)
         for (topic, _, number), copies in self.copies.items():
             for copy in copies if topic not in _FIRST else ():
                 copy.mark = max(filter(None, (copy.mark, marks[copy.disk].get((topic, number)))), default=copy.mark)
