@@ -105,6 +105,17 @@ def test_index_is_opened_while_it_is_renamed(tmp_path: Path) -> None:
         _ = index.file
 
 
+@pytest.mark.parametrize("slots", [2, 3])
+def test_an_index_is_durable_when_it_is_closed(slots: int) -> None:
+    """Also one that entries fill exactly, so that it is not cut."""
+    storage = MemoryStorage()
+    index = MutableOffsetIndex(storage, "0.index", 0, slots * 8)
+    index.extend(bytes([0, 0, 0, 1, 0, 0, 0, 9, 0, 0, 0, 2, 0, 0, 1, 0]), 2)
+    index.close()
+    kinds = [operation.kind for operation in storage.trace.operations]
+    assert "sync" in kinds[kinds.index("write") :]
+
+
 def test_file_is_cut_while_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its size may have been greater a moment ago than what a view of it shows."""
     work = Witness(MemoryStorage())

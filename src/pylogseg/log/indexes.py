@@ -149,6 +149,7 @@ class _GrowingIndex(_OpenedOnUse[MappedFile], IndexFile):
         size = self._entry_bytes
         self.file.put(self._count * size, entries)
         self._count += len(entries) // size
+        self._unsynced = True
 
     def _keep(self, entries: int) -> None:
         """Keep the first entries; the bytes of the others stay until they are overwritten or trimmed."""
