@@ -12,7 +12,7 @@ from archive.histories import ISOLATIONS, History
 from helpers.shell import pylogseg as shell
 
 import pylogseg
-from pylogseg.archive import drill, write_evidence
+from pylogseg.archive import drill, write, write_evidence
 from pylogseg.archive.consuming import DrillClient
 from pylogseg.archive.record_digest import RecordDigest
 from pylogseg.disk.tier.points import SUFFIXES, archive_store, new_id, write_point
@@ -97,10 +97,19 @@ def test_incomplete_points(history: History, tmp_path: Path) -> None:
         drill(archive, kafka_home=tmp_path)
 
 
+def test_partitions_that_no_disk_had(examples: Path, tmp_path: Path) -> None:
+    """Of some topics only one of two partitions is there: what is there is compared, and the others are named."""
+    write(examples, tmp_path / "archive")
+    result = drill(tmp_path / "archive")
+    assert (result.all_problems, result.exit_code) == ([], 2)
+    assert sum(each.records["read_uncommitted"] for each in result.brokers[0].partitions) > 4000
+    assert "codec-none-0: the archive does not have it at this point: it begins empty" in result.not_checked
+
+
 def test_a_consumer_of_committed_records() -> None:
     """The client leaves out what was aborted, as Java's does: it is told by the broker which producers."""
     with pylogseg.Broker(topics={"t": 1}) as broker, DrillClient(broker.bootstrap_servers) as client:
         broker.produce("t", b"plain")
         found = [columns.value(0) for columns in client.records("t", 0, "read_committed", 10)]
         assert found == [b"plain"]
-        assert client.topic_ids({"t"})["t"] == broker.catalog.topics["t"].id
+        assert client.topic_ids({("t", 0)})["t"] == broker.catalog.topics["t"].id

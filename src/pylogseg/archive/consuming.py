@@ -91,13 +91,14 @@ class DrillClient:
                 raise StorageError(self.address, f"ask for {what}", error)
             time.sleep(_PAUSE_S)
 
-    def topic_ids(self, topics: Collection[str]) -> dict[str, bytes]:
-        """Return the ids of topics, when all their partitions have a leader."""
+    def topic_ids(self, partitions: Collection[tuple[str, int]]) -> dict[str, bytes]:
+        """Return the ids of the topics of partitions, when these all have a leader."""
         end = time.monotonic() + self._patience_s
         while True:
-            asked = [{"name": topic, "topicId": bytes(16)} for topic in sorted(topics)]
+            asked = [{"name": topic, "topicId": bytes(16)} for topic in sorted({topic for topic, _ in partitions})]
             found = self._ask(_METADATA, {"topics": asked, "allowAutoTopicCreation": False})["topics"]
-            rows = [row for topic in found for row in (topic, *topic["partitions"])]
+            rows = [row for t in found for row in t["partitions"] if (t["name"], row["partitionIndex"]) in partitions]
+            rows += found
             errors = {codes.name_of(row["errorCode"]) for row in rows if row["errorCode"]}
             if not errors:
                 return {topic["name"]: topic["topicId"] for topic in found}

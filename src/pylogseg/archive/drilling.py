@@ -306,7 +306,10 @@ def _restored(
         try:
             restored = restore_point(url, target, node_id=_NODE, settings=_KEPT, **how)
             broker.restore_s = round(time.monotonic() - started, 3)
-            _compare_restored(broker, restored, wanted, target, url)
+            lacking: list[str] = []
+            _compare_restored(broker, restored, wanted, target, lacking)
+            result.not_checked += [each for each in lacking if each not in result.not_checked]
+            result.is_incomplete |= bool(lacking)
             started = time.monotonic()
 
             def consume(client: DrillClient, start_s: float) -> None:
@@ -349,17 +352,21 @@ def _kafkas(
 
 
 def _compare_restored(
-    broker: BrokerEvidence, restored: Result, wanted: list[ArchivedPartition], target: str, url: str
+    broker: BrokerEvidence, restored: Result, wanted: list[ArchivedPartition], target: str, not_checked: list[str]
 ) -> None:
     """Compare what the restore says, and what it has written of topics."""
-    broker.problems += [f"{each.name}: {each.reason or each.state}" for each in restored if each.not_done]
+    names = {each.name for each in wanted}
+    for each in restored:
+        if each.not_done:  # what the point has not, is no difference
+            into = broker.problems if each.name in names else not_checked
+            into.append(f"{each.name}: {each.reason or each.state}")
     path = os.path.join(target, FILE)
     with open(path, "rb") as file:
         kept = read_kept(file.read(), path)
-    for each in wanted:
-        topic = kept.topics.get(each.topic)
-        if topic is None or topic.topic_id != each.topic_id or topic.count <= each.partition:
-            broker.problems.append(f"{each.name}: the restored cluster has another topic, or no such partition")
+    for part in wanted:
+        topic = kept.topics.get(part.topic)
+        if topic is None or topic.topic_id != part.topic_id or topic.count <= part.partition:
+            broker.problems.append(f"{part.name}: the restored cluster has another topic, or no such partition")
 
 
 def _compare(
@@ -370,7 +377,7 @@ def _compare(
     offsets: Offsets,
 ) -> None:
     """Consume all partitions, and compare with what there has to be."""
-    ids = client.topic_ids({each.topic for each in wanted})
+    ids = client.topic_ids({(each.topic, each.partition) for each in wanted})
     for archived in wanted:
         found, should = _row(archived), expected[archived.name]
         broker.partitions.append(found)
