@@ -31,7 +31,7 @@ def test_all_points(history: History, tmp_path: Path) -> None:
         result = drill(history.url, point=point.id, folder=tmp_path)
         assert (result.all_problems, result.exit_code) == ([], 0)
         counted = {
-            (each.partition, isolation): each.records[isolation]
+            (each.name, isolation): each.records[isolation]
             for each in result.brokers[0].partitions
             for isolation in ISOLATIONS
         }
@@ -66,7 +66,7 @@ def test_evidence(history: History, tmp_path: Path) -> None:
     assert done.code == 0, done.text + done.err
     found = json.loads((tmp_path / "evidence" / "evidence.json").read_text())
     assert (found["point"], found["exitCode"], found["problems"]) == (history.archiver.points[-1].id, 0, [])
-    assert [each["partition"] for each in found["brokers"][0]["partitions"]] == ["orders-0", "orders-1"]
+    assert [each["name"] for each in found["brokers"][0]["partitions"]] == ["orders-0", "orders-1"]
     page = (tmp_path / "evidence" / "evidence.html").read_text()
     for each in found["expected"]:
         assert all(digest in page for digest in each["sha256"].values())

@@ -51,7 +51,7 @@ _KEPT = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delet
 class ConsumedPartition:
     """A partition: its ends, and of each isolation the number of records and the SHA-256 over them."""
 
-    partition: str
+    name: str
     topic_id: str
     start_offset: int
     end_offset: int
@@ -314,7 +314,7 @@ def _restored(
 
             def consume(client: DrillClient, start_s: float) -> None:
                 broker.start_s = round(start_s - started, 3)
-                _compare(broker, client, wanted, {row.partition: row for row in result.expected}, offsets)
+                _compare(broker, client, wanted, {row.name: row for row in result.expected}, offsets)
                 broker.consume_s = round(time.monotonic() - start_s, 3)
 
             check(broker, target, beside, consume)
@@ -347,7 +347,7 @@ def _kafkas(
     with kafka_over(home, target, beside, _NODE) as kafka:
         with DrillClient(kafka.address) as client:
             consume(client, time.monotonic())
-        names = [row.partition for row in broker.partitions]
+        names = [row.name for row in broker.partitions]
         broker.problems += [f"it says: {line}" for line in kafka.complaints(names)]
 
 
@@ -408,7 +408,7 @@ def _compare(
 
 
 def _differences(found: ConsumedPartition, should: ConsumedPartition) -> Iterator[str]:
-    name = found.partition
+    name = found.name
     if found.topic_id != should.topic_id:
         yield f"{name}: its topic has the id {found.topic_id}, and had {should.topic_id}"
     if found.start_offset != should.start_offset:

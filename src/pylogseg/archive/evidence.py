@@ -133,7 +133,7 @@ def _steps(result: DrillResult) -> Iterable[str]:
 def _cells(row: ConsumedPartition) -> list[object]:
     numbers = [row.start_offset, row.end_offset, row.last_stable_offset]
     counts = [row.records.get(each, "") for each in ISOLATIONS]
-    return [row.partition, row.topic_id, *numbers, *counts, *(row.sha256.get(each, "") for each in ISOLATIONS)]
+    return [row.name, row.topic_id, *numbers, *counts, *(row.sha256.get(each, "") for each in ISOLATIONS)]
 
 
 def _broker_cells(broker: BrokerEvidence) -> list[object]:
