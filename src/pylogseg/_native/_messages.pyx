@@ -11,6 +11,7 @@ from libc.stdlib cimport calloc, free
 from pylogseg._native.kernels cimport message
 from pylogseg._native.kernels cimport record_write as record
 from pylogseg._native.kernels.endian cimport load_be16
+from pylogseg._native.kernels.memory cimport keep_freed
 from pylogseg._native.kernels.varint cimport read_uvarint
 
 cdef enum:
@@ -282,3 +283,6 @@ def heads(
                 number[i] = 0x7FFF
                 continue
             number[i], version[i], skip[i] = <int32_t>kind, <int32_t>of, <uint8_t>(p - first)
+
+
+keep_freed()

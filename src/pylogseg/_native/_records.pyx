@@ -12,6 +12,7 @@ from pylogseg._native.kernels cimport batch as header
 from pylogseg._native.kernels cimport crc as checksum
 from pylogseg._native.kernels cimport record
 from pylogseg._native.kernels.batch cimport SOURCE_SHIFT, Body
+from pylogseg._native.kernels.memory cimport keep_freed
 from pylogseg._native.kernels.places cimport SOURCES, Source, hold, resolve
 from pylogseg._native.kernels.readat cimport read_at
 from pylogseg._native.kernels.varint cimport read_varint
@@ -477,3 +478,6 @@ cdef inline bint refer_to_copies(record.Columns *c, int64_t first, int64_t end) 
 def use_wide_copies(bint wide):
     """Choose, for tests, whether payloads are copied by registers of 32 bytes; return whether they are now."""
     return record.pls_copies_init(wide) != 0
+
+
+keep_freed()
