@@ -38,7 +38,7 @@ begun=$SECONDS
 debootstrap --variant=minbase --include=ca-certificates,git,python3 "$suite" "$root" ${FRESH_ROOT_MIRROR:+"$FRESH_ROOT_MIRROR"} \
   > "$root.log" 2>&1 || { tail -5 "$root.log" >&2; exit 1; }
 cp /etc/resolv.conf "$root/etc/resolv.conf"
-echo "127.0.1.1 $(hostname)" >> "$root/etc/hosts"  # as Debian's installer does; Spark asks for it
+printf '%s\n' "127.0.0.1 localhost" "127.0.1.1 $(hostname)" >> "$root/etc/hosts"  # as the installer does; Spark asks for both
 settings=(HOME=/root LANG=C.UTF-8 PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive)
 if [ -n "${FRESH_ROOT_CA:-}" ]; then
   # One certificate a file: of a file of several, Java's store would take none.
