@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pylogseg
 from helpers import shell
 from helpers.tiers import Key, Uploader, copy_locally
+from pylogseg.testing import ManualClock
 
 ISOLATIONS: tuple[Any, ...] = ("read_uncommitted", "read_committed")
 Row = tuple[int, int, bytes | None, bytes | None]
@@ -32,8 +33,11 @@ _OPEN = 5
 
 def write_partition(folder: Path) -> Path:
     """Write segments that two leaders share, with transactions: committed, aborted, over the bounds of segments."""
+    # Each marker has a time of its own: on a fast machine two had the same, and time indexes an entry less.
+    clock = ManualClock(1_800_000_000_000)
+    settings = {"index_interval_bytes": 300, "segment_ms": 1 << 60}
     for epoch in range(UPLOADS + 1):
-        with pylogseg.open_log(folder, leader_epoch=epoch, index_interval_bytes=300, segment_ms=1 << 60) as log:
+        with pylogseg.open_log(folder, leader_epoch=epoch, clock=clock, **settings) as log:
             first, second = log.producer(7), log.producer(8)
             time = 1_000_000 * epoch
             for part in range(2):
@@ -44,8 +48,9 @@ def write_partition(folder: Path) -> Path:
                 second.append([(time + 20, None, b"over the bounds of segments")])
                 if epoch and part == 0:  # the first batches of a leader are in the segment of the one before
                     log.engine.roll()
-                (second.commit if part else second.abort)()
-                (first.abort if part else first.commit)()
+                for end in (second.commit if part else second.abort, first.abort if part else first.commit):
+                    clock.set_ms(clock.now_ms() + 1)
+                    end()
                 time += 1000
     return folder
 
