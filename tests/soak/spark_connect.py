@@ -93,7 +93,7 @@ def stream(spark: Any, scratch: Path) -> None:
 def all_jobs(spark: Any, scratch: Path) -> None:
     """Jobs, there and back, and how they show how far they are."""
     assert list(SparkExecutor(spark, True).map(lambda n, advance: str(n), [7, 8, 9])) == ["7", "8", "9"]
-    assert jobs.verify(spark, DATA, TOPICS).count() == 0
+    assert jobs.verify(spark, DATA, TOPICS).filter("level = 'damage'").count() == 0
     stats = {row.name: row.records for row in jobs.stats(spark, DATA, TOPICS, by="topic").collect()}
     assert stats["codec-zstd"] == 505
     assert jobs.grep(spark, DATA, "value", subscribe="codec-zstd", ignore_case=True).count() > 0

@@ -172,7 +172,8 @@ def test_a_table_sees_new_records_and_a_frame_does_not(spark, tmp_path):
         assert counts() == [100] * 4
         append(tmp_path / "logs" / "users-0", 50, first=100)
         append(tmp_path / "logs" / "users-1", 50)
-        assert counts() == [200, 200, 100, 100]
+        then = 100 if VERSION >= (4, 1) else 200  # 4.0 plans a frame anew
+        assert counts() == [200, 200, then, then]
     finally:
         for what in ("VIEW alone", "VIEW of_t", "TABLE t"):
             spark.sql(f"DROP {what}")
