@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
@@ -18,7 +19,7 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from pylogseg.disk.tier.keys import IV_BYTES, KeyRing, NotOpened, cipher
+from pylogseg.disk.tier.keys import IV_BYTES, KeyRing, NotOpened, PublicKey, cipher, sealer
 from pylogseg.disk.tier.manifest import Chunks, Encryption, original_size
 from pylogseg.env.filesystem import Readable
 from pylogseg.errors import StorageError
@@ -322,8 +323,16 @@ class ChunkView:
 
 #: What encryption adds to a chunk.
 OVERHEAD_BYTES = IV_BYTES + 16
+_AAD_BYTES = 32
 
 Open = Callable[[Any, int], bytes | str]
+
+
+def closer(key: PublicKey) -> tuple[Encryption, Callable[[Any], bytes]]:
+    """Return a new key as it is written down, and the function that encrypts chunks by it."""
+    data_key, wrapped = key.new_data_key()
+    encryption = Encryption(key.key_id, wrapped, os.urandom(_AAD_BYTES))
+    return encryption, sealer(data_key, encryption.aad)
 
 
 def opener(encryption: Encryption | None, is_compressed: bool, keys: KeyRing) -> Open:

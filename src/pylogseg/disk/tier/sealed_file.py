@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 
-from pylogseg.disk.tier.chunk_view import OVERHEAD_BYTES, opener
-from pylogseg.disk.tier.keys import KeyRing, NoKey, NotOpened, PublicKey, sealer
-from pylogseg.disk.tier.manifest import Encryption, encryption_fields, parse_encryption
+from pylogseg.disk.tier.chunk_view import OVERHEAD_BYTES, closer, opener
+from pylogseg.disk.tier.keys import KeyRing, NoKey, NotOpened, PublicKey
+from pylogseg.disk.tier.manifest import encryption_fields, parse_encryption
 from pylogseg.errors import CorruptionError, MissingKeyError
 
 _MAGIC = b"pylogseg sealed file 1\n"
@@ -16,10 +15,9 @@ _HEADER_BYTES = 16 << 10
 
 def seal_file(data: bytes, key: PublicKey) -> bytes:
     """Encrypt a file by a key of its own."""
-    data_key, wrapped = key.new_data_key()
-    encryption = Encryption(key.key_id, wrapped, os.urandom(32))
+    encryption, seal = closer(key)
     header = json.dumps(encryption_fields(encryption)).encode()
-    return _MAGIC + header + b"\n" + sealer(data_key, encryption.aad)(data)
+    return _MAGIC + header + b"\n" + seal(data)
 
 
 def open_file(stored: bytes, keys: KeyRing, at: str) -> bytes:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from pylogseg.disk.tier.chunk_view import OVERHEAD_BYTES
-from pylogseg.disk.tier.keys import PublicKey, sealer
+from pylogseg.disk.tier.chunk_view import OVERHEAD_BYTES, closer
+from pylogseg.disk.tier.keys import PublicKey
 from pylogseg.disk.tier.manifest import (
     INDEXES,
     Chunks,
@@ -54,9 +53,7 @@ class UploadWriter:
         self._encryption: Encryption | None = None
         self._seal: Callable[[Any], bytes] | None = None
         if form.key is not None:
-            data_key, wrapped = form.key.new_data_key()
-            self._encryption = Encryption(form.key.key_id, wrapped, os.urandom(32))
-            self._seal = sealer(data_key, self._encryption.aad)
+            self._encryption, self._seal = closer(form.key)
         self._compress = sized_compressor() if form.is_compressed else None
         self._chunk, self._sizes = bytearray(), list[int]()
         self._digest = hashlib.sha256()
