@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pylogseg.disk.disk import Disk, open_dir
-from pylogseg.disk.tier.at_point import LATEST, point_at, split_point
+from pylogseg.disk.tier.at_point import LATEST, PointFiles, point_at, split_point
 from pylogseg.disk.tier.files import POINT_MARK
 from pylogseg.disk.tier.keys import KEYS_OPTION
 from pylogseg.disk.tier.opening import is_tier
@@ -71,6 +71,15 @@ def named_point(url: str, storage_options: Mapping[str, Any] | None = None) -> P
     """Read the point that a URL of `point_url` names."""
     place, wanted = split_point(url)
     return point_at(place, wanted or LATEST, storage_options)
+
+
+def opened_point(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Disk, PointFiles]:
+    """Open a URL of `point_url`: the disk, and its file system, which has the point."""
+    disk = open_dir(url, storage_options=storage_options)
+    files = disk.log_dirs[0].files if disk.log_dirs else None
+    if not isinstance(files, PointFiles):
+        raise RequestError(f"{url}: there is nothing at this point")
+    return disk, files
 
 
 def open_archive(

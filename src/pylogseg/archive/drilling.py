@@ -17,19 +17,18 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
 from pylogseg._version import __version__
-from pylogseg.archive.at_point import Moment, point_url
+from pylogseg.archive.at_point import Moment, opened_point, point_url
 from pylogseg.archive.consuming import DrillClient, Isolation
 from pylogseg.archive.kafka_home import kafka_over, version_of
 from pylogseg.archive.record_digest import RecordDigest
 from pylogseg.archive.restoring import restore_point
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
-from pylogseg.disk.tier.at_point import PointFiles
 from pylogseg.disk.tier.points import ArchivedPartition, Point, archive_store
 from pylogseg.env.beside import temporary_folder
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
 from pylogseg.env.remote import without_login
-from pylogseg.errors import MissingKeyError, PylogsegError, RequestError
+from pylogseg.errors import MissingKeyError, PylogsegError
 from pylogseg.format.moments import iso_text
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.format.uuids import format_uuid
@@ -183,10 +182,7 @@ def drill(
         If the store or the disk fails.
     """
     url, choice = point_url(archive, at=at, point=point), PartitionChoice.of(topic, partition)
-    disk = open_dir(url, storage_options=storage_options)
-    files = disk.log_dirs[0].files if disk.log_dirs else None
-    if not isinstance(files, PointFiles):
-        raise RequestError(f"{url}: there is nothing at this point")
+    disk, files = opened_point(url, storage_options)
     chosen = disk.select(*choice.arguments)
     result = _begun(files.url, files.point, storage_options)
     if kafka_home is None:
@@ -306,8 +302,7 @@ def _restored(
         try:
             restored = restore_point(url, target, node_id=_NODE, settings=_KEPT, **how)
             broker.restore_s = round(time.monotonic() - started, 3)
-            lacking: list[str] = []
-            _compare_restored(broker, restored, wanted, target, lacking)
+            lacking = _compare_restored(broker, restored, wanted, target)
             result.not_checked += [each for each in lacking if each not in result.not_checked]
             result.is_incomplete |= bool(lacking)
             started = time.monotonic()
@@ -352,14 +347,12 @@ def _kafkas(
 
 
 def _compare_restored(
-    broker: BrokerEvidence, restored: Result, wanted: list[ArchivedPartition], target: str, not_checked: list[str]
-) -> None:
-    """Compare what the restore says, and what it has written of topics."""
+    broker: BrokerEvidence, restored: Result, wanted: list[ArchivedPartition], target: str
+) -> list[str]:
+    """Compare what the restore says, and what it has written of topics; return what the point does not have."""
     names = {each.name for each in wanted}
-    for each in restored:
-        if each.not_done:  # what the point has not, is no difference
-            into = broker.problems if each.name in names else not_checked
-            into.append(f"{each.name}: {each.reason or each.state}")
+    undone = [(each.name, f"{each.name}: {each.reason or each.state}") for each in restored if each.not_done]
+    broker.problems += [text for name, text in undone if name in names]
     path = os.path.join(target, FILE)
     with open(path, "rb") as file:
         kept = read_kept(file.read(), path)
@@ -367,6 +360,7 @@ def _compare_restored(
         topic = kept.topics.get(part.topic)
         if topic is None or topic.topic_id != part.topic_id or topic.count <= part.partition:
             broker.problems.append(f"{part.name}: the restored cluster has another topic, or no such partition")
+    return [text for name, text in undone if name not in names]
 
 
 def _compare(

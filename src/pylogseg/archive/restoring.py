@@ -6,10 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from pylogseg.archive.at_point import Moment, point_url
+from pylogseg.archive.at_point import Moment, opened_point, point_url
 from pylogseg.archive.one_broker import check_new, found_cluster
-from pylogseg.disk.disk import open_dir
-from pylogseg.disk.tier.at_point import PointFiles
 from pylogseg.errors import RequestError
 from pylogseg.offline.restoring.command import checked_target, restore
 from pylogseg.offline.result import PartitionResult, Result
@@ -65,10 +63,7 @@ def restore_point(
         If the store or the disk fails, or a broker has the lock.
     """
     url = point_url(archive, at=at, point=point)
-    disk = open_dir(url, storage_options=storage_options)
-    files = disk.log_dirs[0].files if disk.log_dirs else None
-    if not isinstance(files, PointFiles):
-        raise RequestError(f"{url}: there is nothing at this point")
+    disk, files = opened_point(url, storage_options)
     if settings and node_id is None:
         raise RequestError("settings are those of a new cluster: give node_id too")
     into = os.fspath(target)

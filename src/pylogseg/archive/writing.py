@@ -176,7 +176,7 @@ class _Archiving:
         on_bytes: Callable[[int], None] | None,
     ) -> ArchiveResult:
         store, now_ms = self._store, time.time_ns() // 1_000_000
-        seen, times = look(paths), []
+        seen = look(paths)
         times = stamps(seen.disks)
         before = self._before(seen)
         past = {} if before is None else {(p.topic, p.topic_id, p.partition): p for p in before.partitions}
