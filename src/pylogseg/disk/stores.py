@@ -79,7 +79,7 @@ class FolderStore:
     def list(self, name: str = "") -> dict[str, Fingerprint]:
         """See `ObjectStore`."""
         top = self.root / name
-        found = [top] if top.is_file() else [Path(at) / each for at, _, names in os.walk(top) for each in names]
+        found = [top] if top.is_file() else _files_below(top)
         sized = {}
         for path in found:
             with contextlib.suppress(FileNotFoundError):
@@ -92,28 +92,34 @@ class FolderStore:
             return (self.root / name).read_bytes()
         except (FileNotFoundError, NotADirectoryError):  # the place is one file, which has nothing beside it
             return None
+        except OSError as error:
+            raise _failed(self.root / name, "read", error) from error
 
     def put(self, name: str, content: bytes | Path) -> Fingerprint:
         """See `ObjectStore`."""
         target = self.path(name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, Path):
-            os.replace(content, target)
-        else:
-            with whole(target) as file:
-                file.write(content)
-        return Fingerprint(target.stat().st_size)
+        with _failing(target, "write"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(content, Path):
+                os.replace(content, target)
+            else:
+                with whole(target) as file:
+                    file.write(content)
+            return Fingerprint(target.stat().st_size)
 
     def create(self, name: str, content: bytes) -> None:
         """See `ObjectStore`."""
         target = self.path(name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with whole(target, is_new=True) as file:
-            file.write(content)
+        with _failing(target, "create"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with whole(target, is_new=True) as file:
+                file.write(content)
 
     def delete(self, name: str) -> None:
         """See `ObjectStore`."""
-        self.path(name).unlink(missing_ok=True)
+        target = self.path(name)
+        with _failing(target, "delete"):
+            target.unlink(missing_ok=True)
 
     def has(self, name: str, noted: Fingerprint) -> bool:
         """Check whether there is a file of that size."""
@@ -138,6 +144,31 @@ class FolderStore:
             if path.is_symlink():
                 raise RequestError(f"{path} is a link to {os.readlink(path)}: remove it, or export to where it leads")
         return target
+
+
+@contextlib.contextmanager
+def _failing(path: Path, operation: str) -> Iterator[None]:
+    """Raise what the disk says as StorageError, as of any store."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise _failed(path, operation, error) from error
+
+
+def _failed(path: str | os.PathLike[str], operation: str, error: OSError) -> StorageError:
+    return StorageError(path, operation, error.strerror or str(error), error.errno)
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """Return the files of a folder and of those in it; what cannot be listed is not taken for empty."""
+
+    def on_error(error: OSError) -> None:
+        if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+            raise _failed(error.filename, "list", error) from error
+
+    return [Path(at) / each for at, _, names in os.walk(folder, onerror=on_error) for each in names]
 
 
 class RemoteStore:

@@ -93,10 +93,13 @@ def _name_new(beside: Path, target: Path) -> None:
 @contextlib.contextmanager
 def scratch_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
     """Yield a new folder, which goes with all that is still in it; the one that a killed run left goes first."""
-    remove(path)
-    _temporary[path] = os.getpid()
     try:
+        remove(path)
+        _temporary[path] = os.getpid()
         path.mkdir(mode, parents=True)
+    except OSError as error:
+        raise StorageError(path, "make", error.strerror or str(error), error.errno) from error
+    try:
         yield path
     finally:
         _drop(path)

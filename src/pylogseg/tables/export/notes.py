@@ -167,7 +167,10 @@ def locked(store: ObjectStore) -> Iterator[None]:
     """Keep other runs away from a place; StorageError if one is there."""
     if isinstance(store, FolderStore):
         notes = store.root / NOTES
-        notes.mkdir(parents=True, exist_ok=True)
+        try:
+            notes.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(notes, "make", error.strerror or str(error), error.errno) from error
         lock = LocalStorage().lock(str(notes))
         try:
             yield
