@@ -397,6 +397,23 @@ def test_a_store_that_fails(disks: tuple[list[Path], list[Batch]], monkeypatch: 
     assert at > 8
 
 
+def test_a_disk_that_takes_no_more(disks: tuple[list[Path], list[Batch]], tmp_path: Path) -> None:
+    """What the disk of the archive says is an error of the store: `--every` goes on, and no point is written."""
+    resource = pytest.importorskip("resource")
+    folders, batches = disks
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(StorageError, match="File too large"):
+            write(folders, tmp_path / "archive")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert list_points(tmp_path / "archive") == []
+    done = write(folders, tmp_path / "archive")
+    assert in_archive(tmp_path / "archive", done.point) == [each.data for each in batches]
+    assert not [path for path in (tmp_path / "archive").rglob("*") if path.name.endswith(".tmp")]
+
+
 # ---- places, and the shell ----
 
 

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import os
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,10 +69,8 @@ class UploadJob:
 
     store: ObjectStore
     form: UploadForm
-    scratch: Path
+    scratch: Path | None  #: None where each worker has its own.
     throttle: Throttle | None
-    listed: dict[str, dict[str, int]]  #: By the folder of a partition, what is in it, with sizes.
-    sizes: dict[str, int]
     now_ms: int
 
     def put(self, stem: str, log: Path, beside: tuple[bytes, bytes]) -> None:
@@ -83,9 +81,20 @@ class UploadJob:
 
 
 def upload(
-    job: UploadJob, plan: PartitionPlan, copy: SeenCopy, segment: Segment, first: int, end: int, advance: Advance
+    job: UploadJob,
+    plan: PartitionPlan,
+    there: Mapping[str, int],
+    copy: SeenCopy,
+    segment: Segment,
+    first: int,
+    end: int,
+    advance: Advance,
 ) -> Uploaded:
-    """Upload the batches of a copy's segment from one offset on, up to another one or to the first damage."""
+    """Upload the batches of a copy's segment from one offset on, up to another one or to the first damage.
+
+    `there` has what is in the folder of the partition in the archive, with sizes.
+    """
+    assert job.scratch is not None
     opened = open_unless_removed(segment)
     if opened is None:
         return Uploaded(None, end)  # a broker removed it
@@ -102,17 +111,18 @@ def upload(
         if reached <= first:
             return Uploaded(None, first, made.fault, is_all=made.is_all)
         epochs, producers = _epochs(plan, made), producers_at(copy, reached)
-        beside = b"%d " % reached + producers
+        node = -1 if copy.node_id is None else copy.node_id
+        aborted = _aborted(segment, first, reached)
+        beside = b"%d %d " % (reached, node) + producers + aborted
         segment_id = segment_id_of(digest, beside)
-        if f"{first:020d}-{segment_id}{SUFFIXES[2]}" in job.listed.get(plan.folder, {}):  # a point may need that one
+        if f"{first:020d}-{segment_id}{SUFFIXES[2]}" in there:  # a point may need that one
             segment_id = segment_id_of(digest, beside + b" %d" % job.now_ms)
         leaders = leaders_within(epochs, first, reached)
-        node = -1 if copy.node_id is None else copy.node_id
         of = plan.key[0], plan.key[2], plan.key[1], segment_id, first, reached - 1, made.max_timestamp, node
         body, manifest = writer.beside(
             {
                 **made.indexes(),
-                FileKind.TXN_INDEX: _aborted(segment, first, reached),
+                FileKind.TXN_INDEX: aborted,
                 FileKind.PRODUCER_SNAPSHOT: producers,
                 FileKind.LEADER_EPOCHS: encode_leader_epochs([e for e in epochs if e.start_offset < reached]),
             },
@@ -132,15 +142,22 @@ def upload(
         hole = None if plan.is_compacted else made.hole
         stable = last_stable(producers, reached)
         return Uploaded(found, reached, made.fault, stable, is_all=made.is_all, hole=hole)
+    except OSError as error:
+        if isinstance(error, StorageError):
+            raise
+        # The disk with scratch files fails, and no log.
+        raise StorageError(job.store.name(plan.folder), "write", error.strerror or str(error), error.errno) from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
 
 
-def left_by_killed(job: UploadJob, plan: PartitionPlan, segment: Segment, first: int, end: int) -> Uploaded | None:
+def left_by_killed(
+    job: UploadJob, plan: PartitionPlan, there: Mapping[str, int], segment: Segment, first: int, end: int
+) -> Uploaded | None:
     """Return a segment that begins there and that a killed run uploaded whole; None without one that fits."""
-    folder, best = job.listed.get(plan.folder, {}), None
-    for name in folder:
+    best = None
+    for name in there:
         stem, _, suffix = name.partition(".")
         if suffix != "rsm-manifest" or not name.startswith(f"{first:020d}-"):
             continue
@@ -155,7 +172,7 @@ def left_by_killed(job: UploadJob, plan: PartitionPlan, segment: Segment, first:
         reached = of.end_offset + 1
         whole = max((at + size for at, size in manifest.indexes.values()), default=0)
         is_whole = indexes is not None and len(indexes) == whole
-        is_whole = is_whole and folder.get(f"{stem}.log") == manifest.chunks.object_size
+        is_whole = is_whole and there.get(f"{stem}.log") == manifest.chunks.object_size
         is_same = of.leader_epochs == leaders_within(plan.lineage.epochs, first, reached) or not plan.lineage.epochs
         fits = reached <= end and is_whole and is_same and of.segment_id == stem[21:] and of.start_offset == first
         if segment.next_base == reached and segment.base_offset == first:

@@ -101,10 +101,10 @@ class _Archive:
     wanted: dict[str, _Wanted] = field(default_factory=dict)
 
 
-def is_archive(path: str) -> bool:
+def is_archive(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
     """Check whether a folder or the URL of a tier is an archive: it has points."""
     try:
-        return bool(list_points(archive_store(path)))
+        return bool(list_points(archive_store(path, storage_options)))
     except RequestError:
         return False
 

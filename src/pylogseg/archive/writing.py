@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from pylogseg._version import __version__
 from pylogseg.archive.planning import PartitionPlan, planned
@@ -21,7 +22,6 @@ from pylogseg.disk.tier.keys import PublicKey
 from pylogseg.disk.tier.points import (
     FILES,
     MARK,
-    POINTS,
     ArchivedFile,
     ArchivedPartition,
     ArchivedSegment,
@@ -35,7 +35,7 @@ from pylogseg.disk.tier.points import (
 )
 from pylogseg.disk.tier.sealed_file import seal_file
 from pylogseg.disk.tier.writing import UploadForm
-from pylogseg.env.executor import Advance, Threads, Workload, job_count
+from pylogseg.env.executor import INLINE, Advance, Executor, Threads, Workload, job_count
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import METADATA_TOPIC, FileKind
@@ -142,36 +142,72 @@ def write(
     CorruptionError
         If the newest point is damaged.
     """
-    count, key = job_count(jobs), None if encrypt_to is None else PublicKey(encrypt_to)
-    throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
+    form = upload_form(encrypt_to, compress=compress)
+    return written(
+        disks,
+        archive,
+        form,
+        Threads(job_count(jobs)),
+        None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
+        storage_options,
+        on_size,
+        on_bytes,
+    )
+
+
+def upload_form(encrypt_to: str | os.PathLike[str] | None = None, *, compress: bool = False) -> UploadForm:
+    """Return how segments are uploaded, by the options of `write`."""
+    return UploadForm(compress, None if encrypt_to is None else PublicKey(encrypt_to))
+
+
+def written(
+    disks: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    archive: str | os.PathLike[str],
+    form: UploadForm,
+    executor: Executor,
+    throttle: Throttle | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    on_size: Callable[[int], None] | None = None,
+    on_bytes: Callable[[int], None] | None = None,
+) -> ArchiveResult:
+    """Do what `write` does, where an executor works: partitions are its items, and the point is written here."""
     paths = [disks] if isinstance(disks, (str, os.PathLike)) else list(disks)
     store = archive_store(archive, storage_options)
-    if isinstance(store, FolderStore):
-        store.root.mkdir(parents=True, exist_ok=True)
     with locked(store):
-        return _Archiving(store, UploadForm(compress, key), throttle).run(paths, count, on_size, on_bytes)
+        return _Archiving(store, form, executor, throttle).run(paths, on_size, on_bytes)
+
+
+class _PartitionItem(NamedTuple):
+    """A partition to upload."""
+
+    plan: PartitionPlan
+    past: ArchivedPartition | None  #: As it is in the newest point.
+    there: Mapping[str, int]  #: What is in its folder of the archive, with sizes.
+    files: Mapping[str, int]  #: And of its other files, by their whole names.
 
 
 @dataclass
 class _Written:
     """What became of a partition."""
 
-    plan: PartitionPlan
     partition: ArchivedPartition
     new: list[ArchivedSegment] = field(default_factory=list)
     adopted: int = 0
     notes: list[str] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
 
+    @property
+    def key(self) -> Key:
+        return self.partition.topic, self.partition.topic_id, self.partition.partition
+
 
 class _Archiving:
-    def __init__(self, store: ObjectStore, form: UploadForm, throttle: Throttle | None) -> None:
-        self._store, self._form, self._throttle = store, form, throttle
+    def __init__(self, store: ObjectStore, form: UploadForm, executor: Executor, throttle: Throttle | None) -> None:
+        self._store, self._form, self._executor, self._throttle = store, form, executor, throttle
 
     def run(
         self,
         paths: Sequence[str | os.PathLike[str]],
-        jobs: int,
         on_size: Callable[[int], None] | None,
         on_bytes: Callable[[int], None] | None,
     ) -> ArchiveResult:
@@ -190,29 +226,50 @@ class _Archiving:
         if on_size is not None:
             on_size(sum(each.size for each in plans))
         # What is there is asked only if something has to go up.
-        listed, sizes = _listed(store) if any(each.lacking for each in plans) else ({}, {})
-        with store.scratch() as scratch:
-            job = UploadJob(store, self._form, scratch, self._throttle, listed, sizes, now_ms)
-            work, load = functools.partial(_write_partition, job, past), Workload("archive", (), on_bytes)
-            written = {each.plan.key: each for each in Threads(jobs).map(work, plans, load)}
-            above = self._above_end(seen, written, past, before)
-            if above and seen.is_running and _have_changed(seen, times):
-                seen.look_at_marks()  # records were committed before offsets beyond them; their broker notes it later
-                late = {(each.topic, each.partition) for each in above}
-                again = [plan(key) for key in sorted(seen.copies) if (key[0], key[2]) in late]
-                for each in Threads(jobs).map(work, again, load):
-                    each.new = written[each.plan.key].new + each.new
-                    written[each.plan.key] = each
-                above = self._above_end(seen, written, past, None)
+        listed, files = _listed(store) if any(each.lacking for each in plans) else ({}, {})
+
+        def upload_all(plans: Sequence[PartitionPlan]) -> dict[Key, _Written]:
+            nothing: dict[str, int] = {}
+            items = [
+                _PartitionItem(
+                    each, past.get(each.key), listed.get(each.folder, nothing), files.get(each.folder, nothing)
+                )
+                for each in plans
+            ]
+            return self._uploaded(items, now_ms, on_bytes)
+
+        written = upload_all(plans)
+        above = self._above_end(seen, written, past, before)
+        if above and seen.is_running and _have_changed(seen, times):
+            seen.look_at_marks()  # records were committed before offsets beyond them; their broker notes it later
+            late = {(each.topic, each.partition) for each in above}
+            for key, each in upload_all([plan(key) for key in sorted(seen.copies) if (key[0], key[2]) in late]).items():
+                each.new = written[key].new + each.new
+                written[key] = each
+            above = self._above_end(seen, written, past, None)
         point = self._point(seen, written, now_ms, above)
         new = [segment for each in written.values() for segment in each.new]
-        if new and isinstance(store, FolderStore) and hasattr(os, "sync"):
-            os.sync()  # the objects are on the disk before the point that needs them
+        if new:
+            _sync(store)  # the objects are on the disk before the point that needs them
         write_point(store, point)
         size = sum(stored.size for segment in new for stored in segment.objects)
         faults = [f"{p.name}: {p.fault}" for p in point.partitions if p.fault] + [str(e) for e in seen.unreadable]
         faults += [each for one in written.values() for each in one.damage if each not in faults]
         return ArchiveResult(point, len(new), size, sum(each.adopted for each in written.values()), faults)
+
+    def _uploaded(
+        self, items: Sequence[_PartitionItem], now_ms: int, on_bytes: Callable[[int], None] | None
+    ) -> dict[Key, _Written]:
+        """Upload what partitions lack; the few small files of one that lacks nothing are no work for a worker."""
+        is_here = isinstance(self._executor, Threads)
+        with self._store.scratch() if is_here else contextlib.nullcontext() as scratch:
+            job = UploadJob(self._store, self._form, scratch, self._throttle, now_ms)
+            work = functools.partial(_write_partition, job)
+            lacking = [each for each in items if each.plan.lacking]
+            sizes = [each.plan.size for each in lacking]
+            done = list(self._executor.map(work, lacking, Workload("pylogseg archive", sizes, on_bytes)))
+            done += INLINE.map(work, [each for each in items if not each.plan.lacking])
+        return {each.key: each for each in done}
 
     def _before(self, seen: SeenCluster) -> Point | None:
         """Return the newest point; refuse a place that is no archive, or that of another cluster."""
@@ -280,22 +337,22 @@ class _Archiving:
         )
 
 
-def _listed(store: ObjectStore) -> tuple[dict[str, dict[str, int]], dict[str, int]]:
-    """Return the objects of an archive by folder, with their sizes; and those of other files, by name.
+def _listed(store: ObjectStore) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, int]]]:
+    """Return the objects of segments and the other files of an archive with their sizes, by folders of partitions.
 
     What a killed run was writing is removed.
     """
-    by_folder: dict[str, dict[str, int]] = {}
-    others: dict[str, int] = {}
+    segments: dict[str, dict[str, int]] = {}
+    files: dict[str, dict[str, int]] = {}
     for name, stored in store.list().items():
         folder, _, last = name.rpartition("/")
         if name.startswith(".") or (last.startswith(".") and last.endswith(".tmp")):
             store.delete(name)
-        elif name.startswith((f"{POINTS}/", f"{FILES}/")):
-            others[name] = stored.size
+        elif name.startswith(f"{FILES}/"):
+            files.setdefault("/".join(name.split("/")[1:3]), {})[name] = stored.size
         else:
-            by_folder.setdefault(folder, {})[last] = stored.size
-    return by_folder, others
+            segments.setdefault(folder, {})[last] = stored.size
+    return segments, files
 
 
 def _have_changed(seen: SeenCluster, times: Sequence[int]) -> bool:
@@ -319,11 +376,28 @@ def _cleaned_beyond(plan: PartitionPlan, end: int) -> str:
     return f"a cleaner went up to offset {cleaned} while it was read, and the log ends at {end}: the next run is whole"
 
 
-def _write_partition(
-    job: UploadJob, past: Mapping[Key, ArchivedPartition], plan: PartitionPlan, advance: Advance
-) -> _Written:
-    """Upload what is lacking of a partition; what its disks cannot give is a fault of its own."""
-    made = _Making(job, plan, advance)
+def _write_partition(job: UploadJob, item: _PartitionItem, advance: Advance) -> _Written:
+    """Upload what is lacking of a partition; what its disks cannot give is a fault of its own.
+
+    A worker of another process has a scratch folder of its own, and sees to it that its objects are on the disk.
+    """
+    if job.scratch is not None or not item.plan.lacking:
+        return _written_partition(job, item, advance)
+    with job.store.scratch() as scratch:
+        found = _written_partition(replace(job, scratch=scratch), item, advance)
+    if found.new:
+        _sync(job.store)
+    return found
+
+
+def _sync(store: ObjectStore) -> None:
+    if isinstance(store, FolderStore) and hasattr(os, "sync"):
+        os.sync()
+
+
+def _written_partition(job: UploadJob, item: _PartitionItem, advance: Advance) -> _Written:
+    plan, last = item.plan, item.past
+    made = _Making(job, item, advance)
     fault, stood_in = plan.fault, list[ArchivedSegment]()
     try:
         for first, end in plan.lacking:
@@ -341,7 +415,6 @@ def _write_partition(
         if error.path.startswith(job.store.url):
             raise
         fault = str(error)
-    last = past.get(plan.key)
     segments = tuple(sorted({*plan.kept, *made.new, *stood_in}))
     end = segments[-1].end_offset if segments else plan.start
     known = {} if last is None else last.files
@@ -359,9 +432,7 @@ def _write_partition(
     start, disk = min(max(plan.start, first), end), plan.copies[0].disk
     ends = start, end, max(min(stable, end), 0), plan.ended_by
     partition = ArchivedPartition(topic, topic_id, number, *ends, disk, epochs, segments, files, fault)
-    return _Written(
-        plan, partition, made.uploaded, len(made.new) - len(made.uploaded), plan.notes + made.notes, made.damage
-    )
+    return _Written(partition, made.uploaded, len(made.new) - len(made.uploaded), plan.notes + made.notes, made.damage)
 
 
 def _covers(segments: Sequence[ArchivedSegment], first: int, end: int) -> bool:
@@ -376,8 +447,8 @@ def _covers(segments: Sequence[ArchivedSegment], first: int, end: int) -> bool:
 class _Making:
     """The segments that are made of a partition's lacking ranges."""
 
-    def __init__(self, job: UploadJob, plan: PartitionPlan, advance: Advance) -> None:
-        self._job, self._plan, self._advance = job, plan, advance
+    def __init__(self, job: UploadJob, item: _PartitionItem, advance: Advance) -> None:
+        self._job, self._item, self._plan, self._advance = job, item, item.plan, advance
         self.new: list[ArchivedSegment] = []
         self.uploaded: list[ArchivedSegment] = []
         self.notes: list[str] = []
@@ -393,8 +464,9 @@ class _Making:
                 if segment is None or first >= limit or segment.base_offset > max(first, self._plan.start):
                     continue
                 stop = min(end, limit, 2**63 - 1 if segment.next_base is None else segment.next_base)
-                done = left_by_killed(self._job, self._plan, segment, first, stop)
-                done = done or upload(self._job, self._plan, copy, segment, first, stop, self._advance)
+                done = left_by_killed(self._job, self._plan, self._item.there, segment, first, stop)
+                of = self._plan, self._item.there, copy, segment
+                done = done or upload(self._job, *of, first, stop, self._advance)
                 if done.fault:
                     self.damage.append(f"{self._plan.name}: {done.fault}")
                     why = done.fault
@@ -442,7 +514,7 @@ class _Making:
         data = data if key is None else seal_file(data, key)
         digest = hashlib.sha256(data).hexdigest()
         place = f"{FILES}/{self._plan.folder}/{digest[:16]}/{name}"
-        if self._job.sizes.get(place) != len(data):
+        if self._item.files.get(place) != len(data):
             self._job.store.put(place, data)
         return {name: ArchivedFile(len(data), digest)}
 

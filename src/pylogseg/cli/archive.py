@@ -10,17 +10,21 @@ from typing import Any
 import click
 
 from pylogseg.archive.pruning import differences, prune
-from pylogseg.archive.writing import ArchiveResult, write
+from pylogseg.archive.writing import ArchiveResult, upload_form, written
 from pylogseg.cli import common, completion
-from pylogseg.cli.workers import parts_option
+from pylogseg.cli.workers import Workers, parts_option, workers_option
 from pylogseg.disk.tier.points import ArchivedPartition, archive_store, find_point, list_points, read_point
+from pylogseg.disk.tier.writing import UploadForm
+from pylogseg.env.executor import Executor
 from pylogseg.errors import StorageError
+from pylogseg.reading.partition import Throttle
 
 _EPILOG = """\b
 Examples:
   pylogseg archive /data/kafka s3://bucket/archive
   pylogseg archive /mnt/broker1 /mnt/broker2 /mnt/broker3 /backup --jobs 4
   pylogseg archive /data/kafka /backup --every 60s --encrypt-to ops.pem --compress zstd
+  pylogseg archive /mnt/broker1 /mnt/broker2 s3://bucket/archive --spark yarn
   pylogseg archive points /backup
   pylogseg archive show /backup 20261128T
   pylogseg archive diff /backup 20261127T20 20261128T20
@@ -66,7 +70,7 @@ def archive() -> None:
 @click.option("--encrypt-to", metavar="PEM", help="Encrypt to a public RSA key; the name of the file is its id.")
 @click.option("--compress", type=click.Choice(["none", "zstd"]), default="none", show_default=True)
 @common.rate_option
-@parts_option
+@lambda function: workers_option(function, parts_option)
 @common.json_option
 def run(
     disks: tuple[str, ...],
@@ -75,28 +79,32 @@ def run(
     encrypt_to: str | None,
     compress: str,
     max_bytes_per_second: int | None,
-    jobs: int,
     as_json: bool,
+    workers: Workers,
 ) -> None:
     """Upload what is not there yet, and write a point."""
-    form = {"encrypt_to": encrypt_to, "compress": compress == "zstd"}
-    while True:
-        began = time.monotonic()
-        try:
-            done = _written(disks, url, jobs=jobs, max_bytes_per_second=max_bytes_per_second, **form)
-        except StorageError as error:
-            if every is None:
-                raise
-            common.complain(common.remedy(error))  # the next time it may be there again
-        else:
-            _report(done, as_json)
-            if every is None:
-                common.end_with(not done.is_whole)
-                return
-        time.sleep(max(0.0, every - (time.monotonic() - began)))
+    form = upload_form(encrypt_to, compress=compress == "zstd")
+    throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
+    with workers.executor() as executor:
+        while True:
+            began = time.monotonic()
+            try:
+                done = _written(disks, url, form, executor, throttle)
+            except StorageError as error:
+                if every is None:
+                    raise
+                common.complain(common.remedy(error))  # the next time it may be there again
+            else:
+                _report(done, as_json)
+                if every is None:
+                    common.end_with(not done.is_whole)
+                    return
+            time.sleep(max(0.0, every - (time.monotonic() - began)))
 
 
-def _written(disks: tuple[str, ...], url: str, **options: Any) -> ArchiveResult:
+def _written(
+    disks: tuple[str, ...], url: str, form: UploadForm, executor: Executor, throttle: Throttle | None
+) -> ArchiveResult:
     """Write a point, with a bar of what has to be read for it, which is known after a look at the disks."""
     with contextlib.ExitStack() as stack:
         moved: list[Callable[[int], None]] = []
@@ -104,7 +112,7 @@ def _written(disks: tuple[str, ...], url: str, **options: Any) -> ArchiveResult:
         def begin(size: int) -> None:
             moved.append(stack.enter_context(common.progress(size, "archiving")))
 
-        return write(disks, url, on_size=begin, on_bytes=lambda size: moved[0](size), **options)
+        return written(disks, url, form, executor, throttle, on_size=begin, on_bytes=lambda size: moved[0](size))
 
 
 def _report(done: ArchiveResult, as_json: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import Any
@@ -24,7 +23,6 @@ from pylogseg.cli.common import (
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
-from pylogseg.disk.tier.points import POINTS
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.moments import iso_text
@@ -101,7 +99,7 @@ def verify(
     else 2 if something may not be read, or is not known.
     Notices (a torn tail after a crash, leftover files, missing indexes) do not change it: a broker handles them itself.
     """
-    if _may_be_archive(arguments[0]) and is_archive(arguments[0]):
+    if is_archive(arguments[0]):
         if remote_metadata is not None:
             raise click.UsageError("--remote-metadata is for the tier of a broker: an archive has points instead")
         choice = PartitionChoice.of((*arguments[1:], *topic) or None, partition or None)
@@ -149,10 +147,6 @@ def _print(findings: Iterator[Finding], summary: VerifySummary, as_json: bool, q
     if is_read:
         try_print(print_summary, summary, as_json, quiet)
     end_with_code(summary.exit_code)
-
-
-def _may_be_archive(path: str) -> bool:
-    return "://" in path or os.path.isdir(os.path.join(path, POINTS))
 
 
 def _with_remote_metadata(path: str) -> Disk:

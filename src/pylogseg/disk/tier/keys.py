@@ -156,9 +156,6 @@ class PublicKey:
 
     def __init__(self, path: str | os.PathLike[str], key_id: str | None = None) -> None:
         try:
-            from Crypto.Cipher import PKCS1_OAEP
-            from Crypto.Hash import SHA3_512
-            from Crypto.PublicKey import RSA
             from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
             from cryptography.hazmat.primitives.serialization import load_pem_public_key
         except ImportError:
@@ -177,12 +174,31 @@ class PublicKey:
         self.key_id = key_id or os.path.basename(os.fspath(path)).removesuffix(".pem")
         if ":" in self.key_id:
             raise RequestError(f"{path}: the name of the file is the key's id, which has no colon")
-        self._cipher = PKCS1_OAEP.new(RSA.construct((numbers.n, numbers.e)), SHA3_512)
+        self._numbers = numbers.n, numbers.e
+        self._cipher = _wrapper(self._numbers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process is sent."""
+        return {"key_id": self.key_id, "_numbers": self._numbers}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._cipher = _wrapper(self._numbers)
 
     def new_data_key(self) -> tuple[bytes, bytes]:
         """Return a new data key, and its wrapped form."""
         data = os.urandom(_DATA_KEY_BYTES)
         return data, self._cipher.encrypt(data)
+
+
+def _wrapper(numbers: tuple[int, int]) -> Any:
+    try:
+        from Crypto.Cipher import PKCS1_OAEP
+        from Crypto.Hash import SHA3_512
+        from Crypto.PublicKey import RSA
+    except ImportError:
+        raise RequestError(_NEEDED) from None
+    return PKCS1_OAEP.new(RSA.construct(numbers), SHA3_512)
 
 
 def _pem(path: str) -> bytes:

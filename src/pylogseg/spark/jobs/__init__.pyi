@@ -1,3 +1,4 @@
+from pylogseg.spark.jobs.archiving import archive as archive
 from pylogseg.spark.jobs.auditing import audit as audit
 from pylogseg.spark.jobs.checking import verify as verify
 from pylogseg.spark.jobs.comparing import diff as diff

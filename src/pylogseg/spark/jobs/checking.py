@@ -1,13 +1,16 @@
-"""`verify`: check every segment, index and snapshot on all cores of Spark."""
+"""`verify`: check every segment, index and snapshot, and the objects of an archive, on all cores of Spark."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, get_args
 
+from pylogseg.archive.verifying import ArchiveSummary, ReadObjects, is_archive, verify_archive
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
+from pylogseg.format.words import check_word
 from pylogseg.inspect.verify.disk import VerifySummary
 from pylogseg.inspect.verify.disk import verify as verify_disk
 from pylogseg.inspect.verify.findings import Finding, Level
@@ -27,9 +30,10 @@ def verify(
     partition: int | Sequence[int] | None = None,
     *,
     level: str = "indexes",
+    read: ReadObjects | None = None,
     **options: Any,
 ) -> Any:
-    """Check logs, indexes and small files for damage, as `pylogseg verify` does.
+    """Check logs, indexes and small files for damage, or an archive, as `pylogseg verify` does.
 
     Parameters
     ----------
@@ -43,6 +47,9 @@ def verify(
         Only partitions with these numbers.
     level : {"headers", "crc", "records", "indexes"}
         How much to check; each level includes those before it.
+    read : {"none", "new", "all"}, optional
+        Of an archive: which objects are read; by default none, and they are only listed. What was read without a
+        finding is noted there, as the command does.
     **options
         ``progress=True`` shows progress even if stderr is not a terminal. ``storage_options`` and ``tier`` are those of
         `pylogseg.open_dir`: options of the store, with ``tier_keys`` for encrypted tiers, and the tier of the disks.
@@ -55,8 +62,17 @@ def verify(
     """
     if level.upper() not in Level.__members__:
         raise RequestError(f"level: expected one of {', '.join(each.name.lower() for each in Level)}, not {level!r}")
-    choice, summary = PartitionChoice.of(topic, partition), VerifySummary(Level[level.upper()])
-    rows = [finding.as_row() for finding in verified(spark, path, choice, summary, **options)]
+    choice = PartitionChoice.of(topic, partition)
+    if read is not None:
+        check_word("read", read, get_args(ReadObjects))
+    where = os.fspath(path) if isinstance(path, (str, os.PathLike)) else ""
+    if where and is_archive(where, options.get("storage_options")):
+        found = archive_verified(spark, where, choice, ArchiveSummary(Level[level.upper()]), read or "none", **options)
+    elif read is not None:
+        raise RequestError(f"read is for an archive, and {path} has no points")
+    else:
+        found = verified(spark, path, choice, VerifySummary(Level[level.upper()]), **options)
+    rows = [finding.as_row() for finding in found]
     return _compat.small_frame(spark, rows, FINDINGS)
 
 
@@ -75,3 +91,18 @@ def verified(
     chosen = [part for part in disk.partitions if disk.is_named or not part.state]
     executor = SparkExecutor(spark, progress)
     return list(verify_disk(disk, summary, partitions=chosen, choice=choice, executor=executor))
+
+
+def archive_verified(
+    spark: Any,
+    archive: str,
+    choice: PartitionChoice,
+    summary: ArchiveSummary,
+    read: ReadObjects = "none",
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    progress: bool | None = None,
+) -> list[Finding]:
+    """Return the findings of `verify` of an archive, and fill the summary."""
+    how: dict[str, Any] = {"choice": choice, "storage_options": storage_options}
+    return list(verify_archive(archive, summary, read=read, executor=SparkExecutor(spark, progress), **how))
