@@ -159,12 +159,20 @@ def check_compressed(chunks: Chunks, overhead: int, at: str) -> None:
         )
 
 
+def _unbased(text: str) -> bytes:
+    """Decode base64 as an encoder writes it: the last character has bits that say nothing, which only damage sets."""
+    data = base64.b64decode(text, validate=True)
+    if base64.b64encode(data).decode() != text:
+        raise ValueError("bits that belong to no byte are set")
+    return data
+
+
 def _sizes(text: Any, at: str) -> npt.NDArray[np.int64]:
     """Return the sizes in the text of `transformedChunks`: base64 of a zstd frame of `decode_sizes`."""
     if not isinstance(text, str):
         raise CorruptionError(at, 0, "transformedChunks is not there, or no text")
     try:
-        packed = base64.b64decode(text, validate=True)
+        packed = _unbased(text)
         return decode_sizes(decompress(memoryview(packed), SIZES_LIMIT_BYTES), at)
     except CodecError as error:  # a ValueError too
         reason = f"it becomes more than {SIZES_LIMIT_BYTES} bytes" if error.is_limit else str(error)
@@ -376,7 +384,7 @@ def parse_encryption(value: Any, at: str) -> Encryption | None:
     if max(len(wrapped), len(aad)) > 2 * _WRAPPED_LIMIT_BYTES:
         raise CorruptionError(at, 0, f"a dataKey or aad of {max(len(wrapped), len(aad))} characters is not read")
     try:
-        return Encryption(key_id, base64.b64decode(wrapped, validate=True), base64.b64decode(aad, validate=True))
+        return Encryption(key_id, _unbased(wrapped), _unbased(aad))
     except (ValueError, binascii.Error):
         raise CorruptionError(at, 0, "the dataKey or the aad of encryption is not base64") from None
 
