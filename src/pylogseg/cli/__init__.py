@@ -18,6 +18,7 @@ import click
 
 from pylogseg._version import __version__
 from pylogseg.cli.streams import Shown, forget_output
+from pylogseg.env.garbage import imported
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 
@@ -112,7 +113,7 @@ class LazyCommands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module, _, name = _COMMANDS[cmd_name][0].partition(":")
-        with held_back():
+        with held_back(), imported():
             command: click.Command = getattr(import_module(module), name)
         return command
 

@@ -28,6 +28,7 @@ from pylogseg.cli.typed import (
     wants_schema,
     whole_disk,
 )
+from pylogseg.env.garbage import imported
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import printable
@@ -162,6 +163,8 @@ def sql(
         check_output(target, chosen.disk)
         check_free(target, overwrite)
     with _without_pandas():
+        with contextlib.suppress(ImportError):  # the session says so
+            import duckdb  # noqa: F401
         from pylogseg.tables.opening import openers, without_table
         from pylogseg.tables.sql.session import Session
     options = {"isolation_level": isolation_level, "on_corrupt": on_corrupt, "limit_bytes": max_decompressed_bytes}
@@ -373,7 +376,7 @@ def _without_pandas() -> Iterator[None]:
     finder = NotHere()
     sys.meta_path.insert(0, finder)
     try:
-        with held_back():
+        with held_back(), imported():
             yield
     finally:
         sys.meta_path.remove(finder)

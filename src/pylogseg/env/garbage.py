@@ -17,3 +17,16 @@ def uncollected() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextlib.contextmanager
+def imported() -> Iterator[None]:
+    """Import what a command needs until its process ends: no collection now or later looks at it, nor at the end.
+
+    Only for a process of our own: what is garbage already, of whomever, stays.
+    """
+    with uncollected():
+        try:
+            yield
+        finally:
+            gc.freeze()
