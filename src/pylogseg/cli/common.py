@@ -21,7 +21,7 @@ from pylogseg.cli import completion
 from pylogseg.cli.streams import Shown, bare, forget_output
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.disk import Disk, Partition, open_dir, open_later
 from pylogseg.disk.tier.opening import check_layout
 from pylogseg.env.executor import processors
 from pylogseg.errors import PylogsegError, RequestError, StorageError
@@ -160,19 +160,25 @@ def is_mapped() -> bool:
     return bool(click.get_current_context().meta.get(_MAPPED))
 
 
-def _opened(paths: Sequence[str]) -> Disk:
-    return open_dir(paths, tier=tier_of_command(), memory_map=is_mapped())
+def _opened(paths: Sequence[str], is_later: bool = False) -> Disk:
+    return (open_later if is_later else open_dir)(paths, tier=tier_of_command(), memory_map=is_mapped())
 
 
 def select(
-    arguments: Sequence[str], topic: Sequence[str] = (), partition: Sequence[int] = (), *, from_log_start: bool = True
+    arguments: Sequence[str],
+    topic: Sequence[str] = (),
+    partition: Sequence[int] = (),
+    *,
+    from_log_start: bool = True,
+    is_later: bool = False,
 ) -> Chosen:
     """Open the disk that the arguments of `selection_options` name.
 
-    With `from_log_start`, the exit code shows if a log start offset cannot be read.
+    With `from_log_start`, the exit code shows if a log start offset cannot be read. With `is_later`, the files of each
+    partition are listed when they are asked for.
     """
     paths, names = paths_and_names(arguments)
-    disk = _opened(paths)
+    disk = _opened(paths, is_later)
     choice = PartitionChoice.of((*names, *topic) or None, partition or None)
     report_notes(disk, from_log_start)
     choice.check_numbers([p.partition for p in disk.partitions] + [segment.partition for segment in disk.loose])

@@ -157,7 +157,7 @@ def sql(
         if query is not None:
             raise click.UsageError("a QUERY cannot be combined with --file")
         query = _read(script)
-    chosen = common.select(arguments, topic, partition)
+    chosen = common.select(arguments, topic, partition, is_later=True)
     of_topic = _of_topic(wants_schema(key_as, value_as), internal, show_secrets, arguments, typed)
     if target is not None:
         check_output(target, chosen.disk)

@@ -26,7 +26,8 @@ from pylogseg.disk.folders import (
     not_here,
     refuse_unfinished,
 )
-from pylogseg.disk.listing import MOST_LISTINGS, settled
+from pylogseg.disk.later import Later, Names, Once
+from pylogseg.disk.listing import MOST_LISTINGS, is_settled, settled
 from pylogseg.disk.single_files import check_is_log
 from pylogseg.disk.swaps import Swap, unfinished_swap
 from pylogseg.disk.tier.opening import file_system
@@ -184,10 +185,10 @@ class Partition:
     path : str
     state : str
         ``""`` live, ``"delete"``, ``"future"`` or ``"stray"``, from the folder's name.
-    segments : tuple of Segment
+    segments : sequence of Segment
         Live ones, by base offset. Where a crash interrupted a replacement of segments, those that a load leaves: a file
         may be a `.swap` one then.
-    others : tuple of OtherFile
+    others : sequence of OtherFile
         Checkpoints, snapshots, files with a suffix (`.deleted`, `.cleaned`, `.swap`), and segments that a load replaces
         by `.swap` files.
     log_start_offset : int
@@ -201,8 +202,8 @@ class Partition:
     partition: int
     path: str
     state: str
-    segments: tuple[Segment, ...] = field(repr=False)
-    others: tuple[OtherFile, ...] = field(repr=False)
+    segments: Sequence[Segment] = field(repr=False)
+    others: Sequence[OtherFile] = field(repr=False)
     log_start_offset: int
     error: StorageError | None = field(default=None, repr=False, compare=False)
 
@@ -423,6 +424,26 @@ def open_dir(
         If a path has no Kafka files, or `memory_map` is asked for a URL of a store.
     """
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    return _opened([*paths, *more], storage_options, tier, memory_map=memory_map)
+
+
+def open_later(paths: Sequence[str], *, tier: str | None = None, memory_map: bool = False) -> Disk:
+    """Open paths like `open_dir`, but list the files of a partition's folder when they are first asked for.
+
+    Only names are looked at before, and none is listed later whose folder is being changed. What the disk of another
+    machine has is listed at once.
+    """
+    return _opened(paths, None, tier, memory_map=memory_map, is_later=True)
+
+
+def _opened(
+    paths: Sequence[str | os.PathLike[str]],
+    storage_options: Mapping[str, Any] | None,
+    tier: str | None,
+    *,
+    memory_map: bool,
+    is_later: bool = False,
+) -> Disk:
     log_dirs: list[LogDir] = []
     partitions: list[Partition] = []
     loose: list[Segment] = []
@@ -430,7 +451,7 @@ def open_dir(
     located = 0
     joined = None if tier is None else _joined_with(tier, storage_options, memory_map)
     with uncollected():
-        for item in [*paths, *more]:
+        for item in paths:
             files, pattern = file_system(item, storage_options, memory_map=memory_map)
             if joined is not None:
                 if not isinstance(files, LocalFiles):
@@ -440,7 +461,7 @@ def open_dir(
                 notes += getattr(files, "notes", ())
             named = len(partitions)
             for found in files.glob(pattern) or [pattern]:
-                _look(files, found, log_dirs, partitions, loose, notes)
+                _look(files, found, log_dirs, partitions, loose, notes, is_later=is_later and type(files) is LocalFiles)
                 located += 1
             _refuse_unfinished(files, log_dirs, partitions[named:])
     if joined is not None:
@@ -500,6 +521,8 @@ def _look(
     partitions: list[Partition],
     loose: list[Segment],
     notes: list[str | _UnknownStarts],
+    *,
+    is_later: bool = False,
 ) -> None:
     entry = files.stat(path)
     if not entry.is_dir:
@@ -507,7 +530,8 @@ def _look(
         loose.append(_loose_segment(files, path, entry))
         return
     entries = files.list_folder(path)
-    contents = look(files, path, files.split(path)[1], entries)
+    names = Names(files) if is_later and isinstance(files, LocalFiles) else None
+    contents = look(files if names is None else names, path, files.split(path)[1], entries)
     if contents.is_ambiguous:
         raise ambiguous(path, entries)
     if contents.is_partition and not _is_beside_log_dirs(files, path, entries):
@@ -519,10 +543,10 @@ def _look(
             "(a log directory holds folders named <topic>-<partition>, and those files named <20 digits>.log)"
         )
     if contents.is_log_dir:
-        log_dirs.append(_log_dir(files, path, entries, contents, notes))
+        log_dirs.append(_log_dir(files, path, entries, contents, notes, names))
     for name in contents.log_dirs:
         folder, inside = files.join(path, name), contents.listed[name]
-        log_dirs.append(_log_dir(files, folder, inside, Contents(True), notes))
+        log_dirs.append(_log_dir(files, folder, inside, Contents(True), notes, names))
     if contents.log_dirs:
         for name, error in contents.unreadable.items():
             partitions.append(Partition(files, "", -1, files.join(path, name), "", (), (), 0, error))
@@ -541,7 +565,12 @@ def _is_beside_log_dirs(files: FileSystem, path: str, entries: list[Entry]) -> b
 
 
 def _log_dir(
-    files: FileSystem, path: str, entries: list[Entry], contents: Contents, notes: list[str | _UnknownStarts]
+    files: FileSystem,
+    path: str,
+    entries: list[Entry],
+    contents: Contents,
+    notes: list[str | _UnknownStarts],
+    names: Names | None,
 ) -> LogDir:
     checkpoints: dict[FileKind, str] = {
         name.kind: files.join(path, e.name)
@@ -563,13 +592,16 @@ def _log_dir(
         start = 0 if of.state else starts.get((of.topic, of.partition), 0)
         try:
             inside = contents.listed.get(e.name)
-            inside = files.list_folder(folder) if inside is None else inside
+            inside = (names or files).list_folder(folder) if inside is None else inside
             if is_log_dir_inside(files, folder, inside):
                 notes.append(f"{folder}: a log directory in a log directory: to read it, name it")
                 continue
             if isinstance(files, LocalFiles) and not any(map(is_of_partition, inside)) and os.path.islink(folder):
                 raise StorageError(folder, "read", "a link to a folder without any file of a partition")
-            partitions.append(_partition(files, folder, settled(files, folder, inside), start))
+            if names is None:
+                partitions.append(_partition(files, folder, settled(files, folder, inside), start))
+            else:
+                partitions.append(_partition_later(files, folder, inside, start))
         except StorageError as error:
             if is_missing(error):  # deleted by the broker since
                 continue
@@ -659,6 +691,29 @@ def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_off
     )
     first = segments[0].base_offset if segments else 0
     return Partition(files, topic, number, path, state, segments, tuple(others), max(log_start_offset, first))
+
+
+def _partition_later(files: FileSystem, path: str, names: list[Entry], log_start_offset: int) -> Partition:
+    """Return a partition whose files are listed when they are asked for; at once while somebody changes them."""
+
+    def listed() -> Partition:
+        try:
+            return _partition(files, path, settled(files, path, files.list_folder(path)), log_start_offset)
+        except StorageError as error:
+            if not is_missing(error):
+                raise
+            return _partition(files, path, [], log_start_offset)  # deleted by the broker since
+
+    logs = [parse_file_name(entry.name) for entry in names if entry.name.endswith(FileKind.LOG.value)]
+    bases = [name.offset for name in logs if name.offset is not None]
+    if not bases or not is_settled(files, path, names):
+        return listed()
+    once = Once(listed)
+    segments: Later[Segment] = Later(lambda: once().segments)
+    others: Later[OtherFile] = Later(lambda: once().others)
+    folder = parse_partition_folder(files.split(path)[1])
+    topic, number, state = (folder.topic, folder.partition, folder.state) if folder else ("", -1, "")
+    return Partition(files, topic, number, path, state, segments, others, max(log_start_offset, min(bases)))
 
 
 def _loose_segment(files: FileSystem, path: str, entry: Entry) -> Segment:

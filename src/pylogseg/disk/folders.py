@@ -116,9 +116,10 @@ def refuse_unfinished(folders: Folders, log_dir: str) -> None:
     )
 
 
-def has_log_dir_files(entries: Iterable[Entry]) -> bool:
+def has_log_dir_files(entries: Sequence[Entry]) -> bool:
     """Check whether a folder has a file that only log directories have."""
-    return any(entry.name in _OF_LOG_DIR and not entry.is_dir for entry in entries)
+    found = _OF_LOG_DIR.intersection([entry.name for entry in entries])  # of very many names, as a rule none
+    return bool(found) and any(entry.name in found and not entry.is_dir for entry in entries)
 
 
 def holds_partitions(folders: Folders, path: str, entries: Iterable[Entry]) -> bool:

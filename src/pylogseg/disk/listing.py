@@ -39,6 +39,11 @@ def settled(files: FileSystem, path: str, entries: list[Entry]) -> list[Entry]:
     return entries
 
 
+def is_settled(files: FileSystem, path: str, entries: Iterable[Entry]) -> bool:
+    """Check whether nobody is changing a folder of a partition, and nobody was interrupted in it."""
+    return not any(entry.name.endswith(".swap") for entry in entries) and _is_quiet(files, path)
+
+
 def _is_quiet(files: FileSystem, path: str) -> bool:
     return time.time() * 1000 - files.stat(path).modified_ms > _QUIET_MS
 

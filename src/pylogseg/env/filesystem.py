@@ -334,6 +334,13 @@ class LocalFiles:
         entries.sort()
         return entries
 
+    def list_names(self, path: str) -> list[Entry]:
+        """Return names in a folder, sorted, without sizes and times, which take most of the time of `list_folder`."""
+        with _named(path, "list"), os.scandir(path) as found:
+            return [
+                Entry(name, is_dir, 0, 0) for name, is_dir in sorted([(item.name, item.is_dir()) for item in found])
+            ]
+
     def stat(self, path: str) -> Entry:
         with _named(path, "stat"):
             return _entry(os.path.basename(path.rstrip("/\\")), os.stat(path))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.errors import RequestError, StorageError
@@ -34,7 +35,7 @@ class LogFiles(NamedTuple):
 
     segments: Sequence[Segment]  #: By base offset.
     log_start_offset: int
-    snapshots: dict[int, str]  #: Paths of producer snapshots by offset.
+    snapshots: Mapping[int, str]  #: Paths of producer snapshots by offset.
     name: str = ""  #: Of the partition, or the path of the file if the folder has no partition's name.
     error: StorageError | None = None  #: Why the segments cannot be listed.
     path: str = ""  #: Of the partition's folder, or of the file.
@@ -96,7 +97,7 @@ def logs_of(disk: Disk, *, from_log_start: bool = True) -> list[LogFiles]:
         LogFiles(
             p.segments,
             p.log_start_offset if from_log_start else 0,
-            _snapshots(p),
+            _Snapshots(p),
             f"{p.topic}-{p.partition}" if p.topic else p.path,
             p.error,
             p.path,
@@ -123,12 +124,32 @@ def _copy_of(error: StorageError) -> StorageError:
     return type(error)(error.path, error.operation, error.reason, error.errno)
 
 
-def _snapshots(partition: Partition) -> dict[int, str]:
-    return {
-        other.name.offset: other.path
-        for other in partition.others
-        if other.name.kind is FileKind.PRODUCER_SNAPSHOT and not other.name.suffix and other.name.offset is not None
-    }
+class _Snapshots(Mapping[int, str]):
+    """The producer snapshots of a partition: paths by offset, looked up when they are asked for."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self._found),)
+
+    @functools.cached_property
+    def _found(self) -> dict[int, str]:
+        names = [(other.name, other.path) for other in self._partition.others]
+        return {
+            name.offset: path
+            for name, path in names
+            if name.kind is FileKind.PRODUCER_SNAPSHOT and not name.suffix and name.offset is not None
+        }
+
+    def __getitem__(self, offset: int) -> str:
+        return self._found[offset]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 def topics_of(logs: Iterable[LogFiles]) -> list[str]:

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -263,7 +263,7 @@ class PartitionReader:
         first_offset: int,
         end_offset: int,
         options: ReadOptions,
-        snapshots: dict[int, str] | None = None,
+        snapshots: Mapping[int, str] | None = None,
         transactions: TxnIndexView | None = None,
         tail: Tail | None = None,
     ) -> None:

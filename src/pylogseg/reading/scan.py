@@ -308,7 +308,8 @@ class LogScan:
                 self.undecoded += typed.undecoded
 
     def _chunks(self, task: Task, how: ReadOptions, columns: Sequence[str]) -> Iterator[Chunk]:
-        logs = PlannedLogs(how.isolation_level, self._place, self._known, skips=how.on_corrupt == "skip")
+        known = self._known if how.isolation_level == "read_committed" else None
+        logs = PlannedLogs(how.isolation_level, self._place, known, skips=how.on_corrupt == "skip")
         is_told = self._are_told(columns)
         for part in task:
             told = self._by_headers(part, how, logs, columns) if is_told else None

@@ -5,6 +5,7 @@ It is found by the newest readable producer snapshot and the headers after it; w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,7 +34,7 @@ class EndState(NamedTuple):
 
 
 def last_stable_offset(
-    segments: list[Segment], snapshots: dict[int, str], unopened: Unopened | None = None
+    segments: list[Segment], snapshots: Mapping[int, str], unopened: Unopened | None = None
 ) -> int | None:
     """Return the first offset of the oldest transaction that is open at the end of the log; None if none is.
 
@@ -44,7 +45,7 @@ def last_stable_offset(
 
 def end_of_log(
     segments: list[Segment],
-    snapshots: dict[int, str],
+    snapshots: Mapping[int, str],
     tail: Tail | None = None,
     unopened: Unopened | None = None,
     damage: list[Gap] | None = None,
@@ -64,7 +65,7 @@ def end_of_log(
     return found
 
 
-def newest_snapshot(segments: list[Segment], snapshots: dict[int, str]) -> EndState | None:
+def newest_snapshot(segments: list[Segment], snapshots: Mapping[int, str]) -> EndState | None:
     """Return the open transactions in the newest readable producer snapshot; None without one."""
     for offset in sorted(snapshots, reverse=True) if segments else ():
         state = open_at(segments[0].files, snapshots[offset])

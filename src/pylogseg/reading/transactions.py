@@ -29,6 +29,7 @@ Three rules keep aborted records out while a writer is active:
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -78,7 +79,7 @@ class Transactions:
     def __init__(
         self,
         segments: list[Segment],
-        snapshots: dict[int, str],
+        snapshots: Mapping[int, str],
         first_offset: int = 0,
         *,
         ends_stable: bool = False,
