@@ -101,6 +101,7 @@ class SeenCluster:
 
 def look(paths: Sequence[str | os.PathLike[str]]) -> SeenCluster:
     """List log directories of one cluster, and read the small files in them; RequestError for anything else."""
+    early, late = _marks_below(paths), _marks_below(paths)  # before the logs are listed: see `look_at_marks`
     disk = open_dir(list(paths))
     inside = {part.path for log_dir in disk.log_dirs for part in log_dir.partitions}
     for part in disk.partitions:
@@ -115,28 +116,44 @@ def look(paths: Sequence[str | os.PathLike[str]]) -> SeenCluster:
     if len(of) > 1:
         (one, first), (other, second) = list(of.items())[:2]
         raise RequestError(f"{first} is of cluster {one}, and {second} of cluster {other}: archive each by itself")
-    marks = [checkpointed(log_dir.path, FileKind.HIGH_WATERMARKS) for log_dir in disk.log_dirs]
     found, notes = clusters_of(disk)
     seen.metadata, seen.notes = max(found.values(), key=lambda each: each.offset, default=None), seen.notes + notes
     for number, log_dir in enumerate(disk.log_dirs):
-        cleaned = checkpointed(log_dir.path, FileKind.CLEANER_OFFSETS)
+        cleaned, path = checkpointed(log_dir.path, FileKind.CLEANER_OFFSETS), os.path.abspath(log_dir.path)
+        before = early[path] if path in early else checkpointed(log_dir.path, FileKind.HIGH_WATERMARKS)
+        after = late.get(path, {})
         for part in log_dir.partitions:
             if part.error is not None:
                 seen.unreadable.append(part.error)
             elif part.is_live and part.topic:
                 place = part.topic, part.partition
+                marks = before.get(place), None if part.topic in _FIRST else after.get(place)
                 copy = SeenCopy(
                     part,
                     number,
                     seen.disks[number].node_id if seen.disks[number].node_id >= 0 else None,
                     readable_leader_epochs(part.files, part.path),
-                    marks[number].get(place),
+                    max((each for each in marks if each is not None), default=None),
                     cleaned.get(place, 0) > part.log_start_offset,
                 )
                 key = part.topic, _topic_id(part, seen), part.partition
                 seen.copies.setdefault(key, []).append(copy)
-    seen.look_at_marks()
+    if not all(os.path.abspath(log_dir.path) in late for log_dir in disk.log_dirs):
+        seen.look_at_marks()
     return seen
+
+
+def _marks_below(paths: Sequence[str | os.PathLike[str]]) -> dict[str, dict[tuple[str, int], int]]:
+    """Return the high watermarks of log directories, by their absolute paths, without a look at their partitions."""
+    kind, found = FileKind.HIGH_WATERMARKS, dict[str, dict[tuple[str, int], int]]()
+    for path in (place for each in paths for place in LocalFiles().glob(os.fspath(each))):
+        folders = [path]
+        if not os.path.exists(os.path.join(path, kind.value)) and os.path.isdir(path):
+            folders = [each.path for each in os.scandir(path)]
+        for folder in folders:
+            if os.path.exists(os.path.join(folder, kind.value)):
+                found[os.path.abspath(folder)] = checkpointed(folder, kind)
+    return found
 
 
 def _topic_id(part: Partition, seen: SeenCluster) -> str:
