@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import random
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from archive.histories import History
 from helpers.pickled_executor import Pickled
 from helpers.shell import pylogseg as shell
 from helpers.tiers import Key
 
+from pylogseg.archive import write
+from pylogseg.archive.read_once import ReadOnce
 from pylogseg.archive.verifying import ArchiveSummary, verify_archive
 from pylogseg.disk.tier.points import SUFFIXES
+from pylogseg.env.executor import Threads
 from pylogseg.inspect.verify.findings import Finding, Level
 
 
@@ -30,7 +37,7 @@ def archive(history: History, tmp_path: Path) -> Path:
     return Path(shutil.copytree(history.archiver.root, tmp_path / "archive"))
 
 
-def verified(archive: Path, **how: Any) -> tuple[list[Finding], ArchiveSummary]:
+def verified(archive: Path | str, **how: Any) -> tuple[list[Finding], ArchiveSummary]:
     summary = ArchiveSummary(Level.INDEXES)
     return list(verify_archive(str(archive), summary, **how)), summary
 
@@ -49,6 +56,55 @@ def test_whole(history: History, archive: Path) -> None:
     assert (summary.objects_read, summary.objects_read_before) == (summary.objects, 0)
     assert summary.segments == len([key for key in objects_of(history) if key.endswith(".log")])
     assert summary.bytes_read == sum(path.stat().st_size for path in map(archive.joinpath, objects_of(history)))
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How many bytes of each object come from a store in memory, whoever asks for them."""
+    memory = type(fsspec.filesystem("memory"))
+    real, found = memory.cat_file, Counter[str]()
+
+    def cat_file(self: Any, path: str, start: int | None = None, end: int | None = None, **named: Any) -> bytes:
+        data = bytes(real(self, path, start=start, end=end, **named))
+        found[path.lstrip("/").partition("/")[2]] += len(data)
+        return data
+
+    monkeypatch.setattr(memory, "cat_file", cat_file)
+    return found
+
+
+@pytest.mark.parametrize(("executor", "form"), [("threads", {}), ("pickled", {}), ("threads", {"compress": True})])
+def test_each_object_is_read_once(history: History, fetched: Counter[str], executor: str, form: Any) -> None:
+    """What is hashed is what is decoded."""
+    url = f"memory://once-{executor}-{len(form)}"
+    point = write(history.home, url, **form).point
+    fetched.clear()
+    found, summary = verified(url, read="all", executor=Threads(3) if executor == "threads" else Pickled())
+    assert ([each for each in found if each.is_damage], summary.exit_code) == ([], 0)
+    sizes = {key: stored.size for key, stored in point.objects.items() if stored.size}
+    assert {key: size for key, size in fetched.items() if key in point.objects} == sizes
+    assert summary.objects_read == len(point.objects)
+
+
+@pytest.mark.parametrize("size", [0, 1000, 20 << 20])
+def test_the_sum_of_what_is_read_in_any_order(fetched: Counter[str], size: int) -> None:
+    """As threads fetch it ahead; what was read twice or never counts once."""
+    data, chance = random.Random(size).randbytes(size), random.Random(1)
+    fsspec.filesystem("memory").pipe_file("sums/object", data)
+    objects = ReadOnce("memory://sums", {})
+    (stored,) = objects.find()
+    moved: list[int] = []
+    for wanted in (1.0, 0.6):
+        places = [each for each in range(0, size, 1 << 20) if chance.random() < wanted]
+        fetched.clear()
+        with objects.summed([stored], moved.append):
+            for at in chance.sample(places, len(places)):
+                with objects.open(stored) as view:
+                    assert view.read(at, 1 << 20) == data[at : at + (1 << 20)]
+            assert objects.sha256(stored) == hashlib.sha256(data).hexdigest()
+        assert sum(moved) == size
+        assert wanted < 1 or fetched["object"] == size
+        moved.clear()
 
 
 def test_what_is_new(history: History, archive: Path) -> None:

@@ -7,7 +7,6 @@ may read only what is new since.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,10 +15,12 @@ from typing import Any, Literal, NamedTuple
 
 from pylogseg._version import __version__
 from pylogseg.archive.at_point import archive_url
+from pylogseg.archive.read_once import ReadOnce
 from pylogseg.disk.choice import ALL, PartitionChoice
-from pylogseg.disk.disk import Disk, Partition, Segment, open_folder, uploaded_end
+from pylogseg.disk.disk import Partition, Segment, open_folder, uploaded_end
 from pylogseg.disk.stores import ObjectStore
-from pylogseg.disk.tier.at_point import PointFiles, point_files
+from pylogseg.disk.tier.at_point import PointFiles, files_among, listed
+from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
 from pylogseg.disk.tier.points import (
     MARK,
     POINTS,
@@ -32,7 +33,7 @@ from pylogseg.disk.tier.points import (
     new_id,
     read_point,
 )
-from pylogseg.disk.tier.uploads import Objects, Stored
+from pylogseg.disk.tier.uploads import Objects, Shared, Stored
 from pylogseg.env.executor import INLINE, Advance, Executor, Workload
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format import bounded_json
@@ -48,7 +49,6 @@ from pylogseg.inspect.verify.tiers import as_uploaded
 ReadObjects = Literal["none", "new", "all"]
 #: The folder of what earlier runs noted.
 VERIFIED = "verified"
-_PIECE_BYTES = 8 << 20
 
 
 @dataclass
@@ -76,8 +76,9 @@ class _Item(NamedTuple):
     """Objects to read together: those of a segment, or one file."""
 
     segment: Segment | None
-    objects: Objects
+    objects: ReadOnce
     files: tuple[tuple[Stored, str], ...]  #: With the SHA-256 that they should have.
+    manifests: tuple[tuple[Stored, str, str], ...]  #: And with what those have that were read already.
 
     @property
     def size(self) -> int:
@@ -228,20 +229,28 @@ def _read(
 ) -> Iterator[Finding]:
     """Read objects, from the newest point to the oldest, each once."""
     left, told = set(keys), set[Finding]()
-    on_size(2 * sum(found.wanted[key].archived.size for key in left))
+    on_size(sum(found.wanted[key].archived.size for key in left))
+    options = dict(storage_options or {})
+    keys_given = options.pop(KEYS_OPTION, None)
+    objects = ReadOnce(found.url.removeprefix("aiven+"), options)
+    shared = Shared(objects, KeyRing(keys_given))
+    there = listed(objects) if left else {}
     for point in reversed(found.points):
-        if not left:
-            break
-        files = point_files(found.url, point, storage_options)
-        disk = open_folder(files, files.url)
-        items = list(_items(found, point, files, disk, left, choice))
-        left -= {key for each in items for key in each[2]}
-        load = Workload("pylogseg verify", [item.size for _, item, _ in items], on_bytes)
+        mine = left.intersection(point.objects)
+        if not mine:
+            continue
+        left -= mine
+        stems = {key.removesuffix(suffix) for key in mine for suffix in SUFFIXES if key.endswith(suffix)}
+        # Of a segment of which an object is read, all are known that are there.
+        known = {stem + suffix for stem in stems for suffix in SUFFIXES}
+        files = files_among(found.url, point, shared, there, known)
+        items = list(_items(found, point, files, objects, mine, choice))
+        load = Workload("pylogseg verify", [item.size for _, item in items], on_bytes)
         check = functools.partial(_check, level=summary.level, limit_bytes=limit_bytes)
-        results = executor.map(check, [item for _, item, _ in items], load)
-        for (part, item, _), result in zip(items, results, strict=True):
-            summary.objects_read += len(item.files)
-            summary.bytes_read += result.bytes_read
+        results = executor.map(check, [item for _, item in items], load)
+        for (part, item), result in zip(items, results, strict=True):
+            summary.objects_read += len(item.files) + len(item.manifests)
+            summary.bytes_read += result.bytes_read + sum(stored.size for stored, *_ in item.manifests)
             for finding in summary.added(_findings(part, item, result, summary)):
                 if finding not in told:
                     told.add(finding)
@@ -249,10 +258,10 @@ def _read(
 
 
 def _items(
-    found: _Archive, point: Point, files: PointFiles, disk: Disk, left: set[str], choice: PartitionChoice
-) -> Iterator[tuple[Partition | None, _Item, list[str]]]:
-    """Yield what is to be read of a point, with its partition and the names of its objects."""
-    parts = {part.name: part for part in disk.partitions}
+    found: _Archive, point: Point, files: PointFiles, objects: ReadOnce, mine: set[str], choice: PartitionChoice
+) -> Iterator[tuple[Partition | None, _Item]]:
+    """Yield what is to be read of a point, with its partition."""
+    parts = {part.name: part for part in open_folder(files, files.url).partitions}
     for partition in _chosen(point, choice):
         part = parts.get(partition.name)
         segments = {} if part is None else {each.base_offset: each for each in part.segments}
@@ -262,40 +271,38 @@ def _items(
         ]
         groups += [(None, [partition.file_key(name)]) for name in partition.files]
         for segment, keys in groups:
-            mine = [key for key in keys if key in left]
-            if mine:
-                stored = tuple((files.stored(key), found.wanted[key].archived.sha256) for key in mine)
-                yield part, _Item(segment, files.objects, stored), mine
+            stored = [(files.stored(key), found.wanted[key].archived.sha256) for key in keys if key in mine]
+            if stored:
+                read = [each for each in stored if each[0].path in objects.manifests]
+                manifests = tuple((*each, objects.manifests[each[0].path]) for each in read)
+                yield part, _Item(segment, objects, tuple(each for each in stored if each not in read), manifests)
 
 
 def _check(item: _Item, advance: Advance, level: Any, limit_bytes: int) -> _ItemReport:
     """Read the objects of an item, and what they are; runs in a thread, or in a task of Spark."""
-    findings, done = [], 0
-    for stored, sha256 in item.files:
-        path = item.objects.name(stored.path)
-        try:
-            found = _sha256_of(item.objects, stored, advance)
-        except StorageError as error:
-            findings.append(of_failure(error))
-            continue
-        done += stored.size
-        if not found.startswith(sha256):  # of an object of a killed run, its name has the first
-            reason = f"its SHA-256 is {found}, and was {sha256} when it was archived: it rotted, or is another object"
-            findings.append(Finding(path, "archive-object", True, reason))
-    report = None
-    if item.segment is not None:
-        report = verify_segment(item.segment, level, limit_bytes=limit_bytes, advance=advance)
+    findings, done, report = [], 0, None
+    with item.objects.summed([stored for stored, _ in item.files], advance):
+        if item.segment is not None:
+            report = verify_segment(item.segment, level, limit_bytes=limit_bytes)
+        for stored, sha256 in item.files:
+            try:
+                found = item.objects.sha256(stored)
+            except StorageError as error:
+                findings.append(of_failure(error))
+                continue
+            done += stored.size
+            findings += _of_digest(item.objects, stored, sha256, found)
+    for each in item.manifests:
+        findings += _of_digest(item.objects, *each)
     return _ItemReport(report, findings, done)
 
 
-def _sha256_of(objects: Objects, stored: Stored, advance: Advance) -> str:
-    digest = hashlib.sha256()
-    with objects.open(stored) as view:
-        for position in range(0, view.size, _PIECE_BYTES):
-            piece = view.read(position, _PIECE_BYTES)
-            digest.update(piece)
-            advance(len(piece))
-    return digest.hexdigest()
+def _of_digest(objects: Objects, stored: Stored, sha256: str, found: str) -> list[Finding]:
+    """Compare the SHA-256 of an object; of one of a killed run, its name has the first digits."""
+    if found.startswith(sha256):
+        return []
+    reason = f"its SHA-256 is {found}, and was {sha256} when it was archived: it rotted, or is another object"
+    return [Finding(objects.name(stored.path), "archive-object", True, reason)]
 
 
 def _findings(part: Partition | None, item: _Item, result: _ItemReport, summary: ArchiveSummary) -> Iterator[Finding]:
@@ -318,9 +325,8 @@ def _beyond(item: _Item, report: SegmentReport) -> Iterator[Finding]:
             f"its batches have offsets {report.first_offset} to {report.next_offset - 1}, and the point says that they "
             f"are {segment.base_offset} to {end - 1}"
         )
-        yield Finding(
-            item.objects.name(item.files[0][0].path), "archive-point", True, reason, None, segment.base_offset
-        )
+        path = item.objects.name(item.files[0][0].path) if item.files else segment.path
+        yield Finding(path, "archive-point", True, reason, None, segment.base_offset)
 
 
 # ---- what was read before ----

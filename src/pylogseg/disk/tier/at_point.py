@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from pylogseg.disk.tier.files import INSIDE, POINT_MARK, BytesView, TierFile, TierFiles, files_of, opened_once
@@ -96,10 +96,20 @@ def point_files(
     """
     options = dict(storage_options or {})
     keys = KeyRing(options.pop(KEYS_OPTION, None))
-    objects = Objects(url.removeprefix(_LAYOUT), options, memory_map=memory_map)
-    shared = Shared(objects, keys)
-    there = {_key(objects, stored): stored for stored in objects.find()}
-    wanted = point.objects
+    shared = Shared(Objects(url.removeprefix(_LAYOUT), options, memory_map=memory_map), keys)
+    return files_among(url, point, shared, listed(shared.objects), set(point.objects))
+
+
+def listed(objects: Objects) -> dict[str, Stored]:
+    """Return the objects of an archive, by their names there."""
+    return {_key(objects, stored): stored for stored in objects.find()}
+
+
+def files_among(
+    url: str, point: Point, shared: Shared, there: Mapping[str, Stored], wanted: Collection[str]
+) -> PointFiles:
+    """Return what `point_files` does, of an archive that is listed already, and as if it had only some objects."""
+    objects = shared.objects
     found = find_aiven(shared, [stored for key, stored in there.items() if key in wanted and _is_of_segment(key)])
     uploads = {_key(objects, _log_of(upload, objects)): upload for upload in found.uploads}
     logs = [_log(partition, uploads, objects) for partition in point.partitions]
