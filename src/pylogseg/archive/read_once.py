@@ -32,7 +32,7 @@ class ReadOnce(Objects):
 
     def _begin(self) -> None:
         self.manifests: dict[str, str] = {}
-        self._open: dict[str, _Sum] = {}
+        self._open: dict[str, _ObjectSum] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what another process is sent."""
@@ -58,7 +58,7 @@ class ReadOnce(Objects):
     @contextlib.contextmanager
     def summed(self, objects: Iterable[Stored], advance: Advance) -> Iterator[None]:
         """Hash some objects while they are read, of which no other thread reads any; `advance` gets their bytes."""
-        mine = {stored.path: _Sum(super(ReadOnce, self), stored, advance) for stored in objects}
+        mine = {stored.path: _ObjectSum(super(ReadOnce, self), stored, advance) for stored in objects}
         self._open.update(mine)
         try:
             yield
@@ -71,7 +71,7 @@ class ReadOnce(Objects):
         return self._open[stored.path].finished()
 
 
-class _Sum:
+class _ObjectSum:
     """The SHA-256 of an object."""
 
     def __init__(self, objects: Any, stored: Stored, advance: Advance) -> None:
@@ -91,7 +91,7 @@ class _Sum:
             return BytesView(path, self._whole)
         if self._whole is not None:
             return BytesView(self._stored.path, self._whole)
-        return _Summed(self._objects.open(self._stored), self)
+        return _SummedObject(self._objects.open(self._stored), self)
 
     def add(self, position: int, data: Any) -> None:
         """Hash bytes that are next, or keep them until it is their turn; others were read before."""
@@ -122,10 +122,10 @@ class _Sum:
         self._whole = None
 
 
-class _Summed:
+class _SummedObject:
     """An open object of which the bytes are hashed."""
 
-    def __init__(self, view: FileView, into: _Sum) -> None:
+    def __init__(self, view: FileView, into: _ObjectSum) -> None:
         self.path, self._view, self._into = view.path, view, into
         self.is_copied = getattr(view, "is_copied", False)
 
@@ -144,7 +144,7 @@ class _Summed:
     def close(self) -> None:
         self._view.close()
 
-    def __enter__(self) -> _Summed:
+    def __enter__(self) -> _SummedObject:
         return self
 
     def __exit__(
