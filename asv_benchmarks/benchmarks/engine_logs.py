@@ -114,6 +114,11 @@ class Finding:
         for offset in self.offsets:
             self.log.fetch(offset, 1)
 
+    def time_place(self) -> None:
+        """Places of 5,000 random offsets, a call each."""
+        for offset in self.offsets:
+            self.log.fetch(offset, 1, placed=True)
+
     def time_fetch_in_order(self) -> None:
         """The whole log, slices of a megabyte."""
         offset, end = 0, self.log.log_end_offset
@@ -128,6 +133,43 @@ class Finding:
         """1,000 look-ups by time, a call each."""
         for timestamp in self.times:
             self.log.offset_for_time(timestamp)
+
+
+class Reopened:
+    """A log of 200 segments that was closed in order and opened again: look-ups by call, from segment to segment."""
+
+    number = 1  # the first look-up in a segment opens its files
+    timeout = 300
+
+    def setup(self) -> None:
+        """The log, opened, and what is looked for."""
+        self.folder = Path(tempfile.mkdtemp(prefix="pylogseg-asv-"))
+        log = open_log(self.folder / "bench-0", segment_bytes=1 << 14)
+        batches = [encode([(1_700_000_000_000 + i, None, bytes(15_000))]) for i in range(SEGMENTS)]
+        log.append_many(b"".join(map(bytes, batches)), 0).raise_first()
+        close(log)
+        self.log = open_log(self.folder / "bench-0", segment_bytes=1 << 14)
+        self.offsets = np.random.default_rng(3).integers(0, SEGMENTS, 5000).tolist()
+
+    def teardown(self) -> None:
+        """Close and remove it."""
+        close(self.log)
+        shutil.rmtree(self.folder)
+
+    def time_place(self) -> None:
+        """Places of 5,000 random offsets."""
+        for offset in self.offsets:
+            self.log.fetch(offset, 1, placed=True)
+
+    def time_fetch(self) -> None:
+        """Reads at them."""
+        for offset in self.offsets:
+            self.log.fetch(offset, 1)
+
+    def time_offset_for_time(self) -> None:
+        """Look-ups by the times of their records."""
+        for offset in self.offsets:
+            self.log.offset_for_time(1_700_000_000_000 + offset)
 
 
 class Recovering(InAFolder):

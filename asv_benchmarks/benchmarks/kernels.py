@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import data
 import numpy as np
+import pyarrow as pa
 
 from pylogseg import _codec
+from pylogseg._native import _gather
 from pylogseg.format.batches import scan
 from pylogseg.format.files.index import OffsetIndex
 from pylogseg.format.records import decode
@@ -31,6 +33,31 @@ class Checksums:
     def time_crc32(self, size_bytes: int) -> None:
         """Magic 0 and 1."""
         _codec.crc32(self.block)
+
+
+class Lending:
+    """Memory for 64 columns, one after the other, each of which is written to: by the `Lender` of Arrow's columns.
+
+    The pool of Arrow beside it clears its pages anew, or keeps them, as it likes.
+    """
+
+    params = (1 << 17, 1 << 20, 8 << 20)
+    param_names = ("size_bytes",)
+
+    def setup(self, size_bytes: int) -> None:
+        """A lender that has lent before."""
+        self.lend = _gather.Lender(pa.allocate_buffer)
+        self.time_lender(size_bytes)
+
+    def time_lender(self, size_bytes: int) -> None:
+        """Memory that comes back is lent again."""
+        for _ in range(64):
+            np.frombuffer(self.lend(size_bytes), np.uint8)[::4096] = 1
+
+    def time_pool(self, size_bytes: int) -> None:
+        """Each time from the pool."""
+        for _ in range(64):
+            np.frombuffer(pa.allocate_buffer(size_bytes), np.uint8)[::4096] = 1
 
 
 class Batches:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import data
 import pyarrow as pa
+from memory import page_faults
 
 import pylogseg
 from pylogseg.format.text import json_lines, render
@@ -51,6 +52,12 @@ class Reading:
         """All columns, values copied."""
         for _ in pylogseg.read_arrow(self.log):
             pass
+
+    def track_page_faults(self, codec: str) -> float:
+        """Pages that the system clears anew for record batches: what one lets go of is lent to the next."""
+        return page_faults(lambda: self.time_arrow(codec))
+
+    track_page_faults.unit = "faults"
 
     def time_arrow_views(self, codec: str) -> None:
         """All columns, values as views."""

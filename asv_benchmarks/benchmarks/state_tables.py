@@ -11,6 +11,7 @@ from pathlib import Path
 import cluster_state
 import pyarrow as pa
 import typed
+from memory import page_faults
 
 import pylogseg
 from pylogseg.values.decoding import Decoder, Decoding
@@ -47,6 +48,12 @@ class Typed:
         """To nested columns."""
         for piece in self.pieces:
             self.decoder.decode(piece)
+
+    def track_page_faults(self, of: str) -> float:
+        """Pages that the system clears anew for columns: what was freed is kept."""
+        return page_faults(lambda: self.time_decode(of))
+
+    track_page_faults.unit = "faults"
 
 
 class ClusterState:

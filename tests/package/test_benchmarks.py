@@ -30,7 +30,7 @@ def benchmarks(monkeypatch: pytest.MonkeyPatch) -> Any:
 @pytest.mark.parametrize(
     "name",
     [
-        *("Appending", "Finding", "Recovering", "Opening", "OfflineReading", "OfflineChanging", "Typed"),
+        *("Appending", "Finding", "Reopened", "Recovering", "Opening", "OfflineReading", "OfflineChanging", "Typed"),
         *("ClusterState", "Audit"),
     ],
 )
