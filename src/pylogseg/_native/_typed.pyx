@@ -140,24 +140,47 @@ cdef class _Nodes:
         return found
 
 
+cdef class _Ops:
+    """The ops of a program, which were checked, each with its node."""
+    cdef typed.pls_op *all
+
+    def __cinit__(self, const int32_t[:, ::1] ops, _Nodes made):
+        cdef int32_t i
+        self.all = <typed.pls_op *>calloc(ops.shape[0] + 1, sizeof(typed.pls_op))
+        if self.all == NULL:
+            raise MemoryError
+        for i in range(ops.shape[0]):
+            self.all[i].code, self.all[i].node, self.all[i].a = ops[i, 0], ops[i, 1], ops[i, 2]
+            self.all[i].b, self.all[i].c, self.all[i].d = ops[i, 3], ops[i, 4], ops[i, 5]
+            self.all[i].n = &made.all[ops[i, 1]]
+
+    def __dealloc__(self):
+        free(self.all)
+
+
 cdef class _Kept:
     """What the messages that are open have, by message and by node."""
     cdef int32_t *next
+    cdef uint8_t *keeps
     cdef uint8_t *seen
     cdef typed.pls_kept *all
 
-    def __cinit__(self, const int32_t[:, ::1] messages, int64_t nodes):
-        cdef int32_t i
+    def __cinit__(self, const int32_t[:, ::1] messages, const int32_t[:, ::1] fields, int64_t nodes):
+        cdef int32_t i, k
         self.next = <int32_t *>calloc(messages.shape[0], sizeof(int32_t))
+        self.keeps = <uint8_t *>calloc(messages.shape[0], 1)
         self.seen = <uint8_t *>calloc(nodes, 1)
         self.all = <typed.pls_kept *>calloc(nodes, sizeof(typed.pls_kept))
-        if self.next == NULL or self.seen == NULL or self.all == NULL:
+        if self.next == NULL or self.keeps == NULL or self.seen == NULL or self.all == NULL:
             raise MemoryError
         for i in range(messages.shape[0]):
             self.next[i] = messages[i, 0]
+            for k in range(messages[i, 0], messages[i, 1]):
+                self.keeps[i] |= not fields[k, 3] & typed.PLS_PROTO_PLAIN
 
     def __dealloc__(self):
         free(self.next)
+        free(self.keeps)
         free(self.seen)
         free(self.all)
 
@@ -269,7 +292,8 @@ def decode_avro(
     for row in range(entries.shape[0]):
         if not 0 <= entries[row, 0] <= entries[row, 1] <= ops.shape[0]:
             raise ValueError(f"entry {row} is not sound")
-    program.ops = <const typed.pls_op *>&ops[0, 0] if ops.shape[0] else NULL
+    cdef _Ops checked = _Ops(ops, made)
+    program.ops = checked.all
     program.table = &table[0] if table.shape[0] else NULL
     program.constants = &constants[0] if constants.shape[0] else NULL
     program.nodes = made.all
@@ -346,9 +370,9 @@ def decode_protobuf(
     program.fields = <const typed.pls_field *>&fields[0, 0] if fields.shape[0] else NULL
     program.table = &table[0] if table.shape[0] else NULL
     program.nodes = made.all
-    cdef _Kept kept = _Kept(messages, made.count)
+    cdef _Kept kept = _Kept(messages, fields, made.count)
     program.message_count = <int32_t>messages.shape[0]
-    program.next, program.seen, program.kept = kept.next, kept.seen, kept.all
+    program.next, program.keeps, program.seen, program.kept = kept.next, kept.keeps, kept.seen, kept.all
     return decoded(place, size, held, entry, made, NULL, None, &program, status, position, where)
 
 

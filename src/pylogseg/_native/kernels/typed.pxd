@@ -79,6 +79,7 @@ cdef extern from "avro.h" nogil:
         int32_t b
         int32_t c
         int32_t d
+        pls_node *n
 
     ctypedef struct pls_avro:
         const pls_op *ops
@@ -130,6 +131,7 @@ cdef extern from "protobuf.h" nogil:
         pls_node *nodes
         int32_t message_count
         int32_t *next
+        uint8_t *keeps
         uint8_t *seen
         pls_kept *kept
         const uint8_t *limit

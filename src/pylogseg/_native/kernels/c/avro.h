@@ -46,6 +46,7 @@ enum {
 
 typedef struct {
     int32_t code, node, a, b, c, d;
+    pls_node *n; /* that of the number */
 } pls_op;
 
 typedef struct {
@@ -97,7 +98,7 @@ PLS_HOT int pls_varint64(const uint8_t **cursor, const uint8_t *end, uint64_t *o
     if (end - p >= 8) { /* up to 8 bytes at once: the first that does not go on is the last */
         uint64_t word = pls_load_le64(p), last = ~word & PLS_TOPS;
         if (last) {
-            *out = pls_join_sevens(word & (last ^ (last - 1)) & ~PLS_TOPS);
+            *out = pls_join_sevens(word & (last ^ (last - 1)));
             *cursor = p + (pls_lowest_bit(last) >> 3) + 1;
             return PLS_TYPED_OK;
         }
@@ -165,8 +166,9 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
 
 /* Blocks of items; a list that is skipped takes the size of a block, where it has one. */
 static int pls_avro_blocks(
-    pls_avro *g, int32_t pc, const pls_op *op, const uint8_t **cursor, const uint8_t *end, int depth
+    pls_avro *g, const pls_op *op, const uint8_t **cursor, const uint8_t *end, int depth
 ) {
+    int32_t body = (int32_t)(op - g->ops) + 1;
     int64_t count, bytes, done = 0;
     int what;
     for (;;) {
@@ -192,7 +194,7 @@ static int pls_avro_blocks(
         } else if (count > end - *cursor)
             return PLS_TYPED_SHORT;
         for (; count > 0; count--, done++)
-            if ((what = pls_avro_run(g, pc + 1, op->d, cursor, end, depth + 1))) {
+            if ((what = pls_avro_run(g, body, op->d, cursor, end, depth + 1))) {
                 if (g->items != NULL && op->code == PLS_AVRO_LIST)
                     g->items[g->nodes[op->node].level] = (int32_t)done;
                 return what;
@@ -213,16 +215,26 @@ static int pls_avro_blocks(
         }                                                                                                              \
     } while (0)
 
+/* A call that goes on elsewhere, from `at`: `p` has no address, so that it stays in a register. */
+#define PLS_AWAY(call)                                                                                                 \
+    do {                                                                                                               \
+        const uint8_t *at = p;                                                                                         \
+        what = (call);                                                                                                 \
+        p = at;                                                                                                        \
+    } while (0)
+
 static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **cursor, const uint8_t *end, int depth) {
     const uint8_t *p = *cursor;
+    const pls_op *op = NULL, *last;
     int what = PLS_TYPED_OK;
     if (depth > PLS_DEEPEST) {
         what = PLS_TYPED_DEEP;
         goto failed;
     }
-    while (pc < stop) {
-        const pls_op *op = &g->ops[pc++];
-        pls_node *n = &g->nodes[op->node];
+    op = g->ops + pc;
+    last = g->ops + stop;
+    for (; op < last; op++) {
+        pls_node *n = op->n;
         int64_t number;
         switch (op->code) {
         case PLS_AVRO_NULL:
@@ -348,9 +360,10 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
             break;
         }
         case PLS_AVRO_LIST:
-            PLS_TRY(pls_avro_blocks(g, pc - 1, op, &p, end, depth));
+            PLS_AWAY(pls_avro_blocks(g, op, &at, end, depth));
+            PLS_TRY(what);
             PLS_TRY(pls_add_list(n, n + 1));
-            pc = op->d;
+            op = g->ops + op->d - 1;
             break;
         case PLS_AVRO_STRUCT:
             n->count++;
@@ -363,7 +376,7 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
             }
             if (number == op->a) {
                 PLS_TRY(pls_blank(g->nodes, op->node));
-                pc = op->d;
+                op = g->ops + op->d - 1;
             }
             break;
         case PLS_AVRO_UNION:
@@ -372,9 +385,10 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
                 what = PLS_TYPED_BRANCH;
                 goto failed;
             }
-            if ((what = pls_avro_run(g, g->table[op->a + 2 * number], g->table[op->a + 2 * number + 1], &p, end, depth + 1)))
+            PLS_AWAY(pls_avro_run(g, g->table[op->a + 2 * number], g->table[op->a + 2 * number + 1], &at, end, depth + 1));
+            if (what)
                 return what;
-            pc = op->d;
+            op = g->ops + op->d - 1;
             break;
         case PLS_AVRO_BLANK:
             PLS_TRY(pls_blank(g->nodes, op->node));
@@ -385,11 +399,11 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
         case PLS_AVRO_CONSTANT: {
             const uint8_t *constant = g->constants + op->a, *limit = g->limit;
             g->limit = constant + op->b;
-            what = pls_avro_run(g, pc, op->d, &constant, g->limit, depth + 1);
+            what = pls_avro_run(g, (int32_t)(op - g->ops) + 1, op->d, &constant, g->limit, depth + 1);
             g->limit = limit;
             if (what)
                 goto failed;
-            pc = op->d;
+            op = g->ops + op->d - 1;
             break;
         }
         case PLS_AVRO_SKIP_NUMBER:
@@ -404,24 +418,30 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
             p += number;
             break;
         case PLS_AVRO_SKIP_LIST:
-            PLS_TRY(pls_avro_blocks(g, pc - 1, op, &p, end, depth));
-            pc = op->d;
+            PLS_AWAY(pls_avro_blocks(g, op, &at, end, depth));
+            PLS_TRY(what);
+            op = g->ops + op->d - 1;
             break;
         case PLS_AVRO_CALL:
-            if ((what = pls_avro_run(g, op->a, op->b, &p, end, depth + 1)))
+            PLS_AWAY(pls_avro_run(g, op->a, op->b, &at, end, depth + 1));
+            if (what)
                 return what;
             break;
         case PLS_AVRO_RAW: {
             const uint8_t *first = p;
-            if ((what = pls_avro_run(g, pc, op->d, &p, end, depth + 1)))
+            PLS_AWAY(pls_avro_run(g, (int32_t)(op - g->ops) + 1, op->d, &at, end, depth + 1));
+            if (what)
                 return what;
             PLS_TRY(pls_add_bytes(n, first, p - first, g->limit, 0));
-            pc = op->d;
+            op = g->ops + op->d - 1;
             break;
         }
-        default: /* PLS_AVRO_ALL */
+        case PLS_AVRO_ALL:
             PLS_TRY(pls_add_bytes(n, p, end - p, g->limit, 0));
             p = end;
+            break;
+        default: /* programs are checked: see `check_avro` */
+            PLS_UNREACHABLE();
         }
     }
     *cursor = p;
@@ -429,7 +449,7 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
 failed:
     if (g->at == NULL) {
         g->at = p;
-        g->node = pc > 0 ? g->ops[pc - 1].node : 0;
+        g->node = op != NULL ? op->node : pc > 0 ? g->ops[pc - 1].node : 0;
     }
     return what;
 }

@@ -56,6 +56,7 @@ typedef struct {
     pls_node *nodes;
     int32_t message_count;
     int32_t *next;  /* of each message: of the plain fields, those in front of it have an item */
+    uint8_t *keeps; /* of each message: whether it has a field that is not plain */
     uint8_t *seen;  /* a byte a node: its field, which is not plain, was there in the message that is open */
     pls_kept *kept; /* of nodes of bytes */
     const uint8_t *limit;
@@ -247,7 +248,7 @@ static int pls_proto_close(pls_proto *g, int32_t message) {
     if (g->next[message] < m->stop && (what = pls_proto_absent(g, g->next[message], m->stop)))
         return what;
     g->next[message] = m->first;
-    for (k = m->first; k < m->stop; k++) {
+    for (k = g->keeps[message] ? m->first : m->stop; k < m->stop; k++) {
         const pls_field *f = &g->fields[k];
         pls_node *n = &g->nodes[f->node];
         int seen = g->seen[f->node];

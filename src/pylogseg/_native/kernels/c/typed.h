@@ -18,9 +18,11 @@
 #if defined(__GNUC__)
 #define PLS_HOT static inline __attribute__((always_inline)) /* in each case of a switch: no call, nothing spilled */
 #define PLS_COLD static __attribute__((noinline, cold))
+#define PLS_UNREACHABLE() __builtin_unreachable()
 #else
 #define PLS_HOT static inline
 #define PLS_COLD static
+#define PLS_UNREACHABLE() __assume(0)
 #endif
 
 enum {
