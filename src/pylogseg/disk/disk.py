@@ -704,7 +704,8 @@ def _partition_later(files: FileSystem, path: str, names: list[Entry], log_start
                 raise
             return _partition(files, path, [], log_start_offset)  # deleted by the broker since
 
-    logs = [parse_file_name(entry.name) for entry in names if entry.name.endswith(FileKind.LOG.value)]
+    ending = FileKind.LOG.value
+    logs = [parse_file_name(name) for name, *_ in names if name.endswith(ending)]
     bases = [name.offset for name in logs if name.offset is not None]
     if not bases or not is_settled(files, path, names):
         return listed()

@@ -11,6 +11,7 @@ import mmap
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
@@ -337,9 +338,9 @@ class LocalFiles:
     def list_names(self, path: str) -> list[Entry]:
         """Return names in a folder, sorted, without sizes and times, which take most of the time of `list_folder`."""
         with _named(path, "list"), os.scandir(path) as found:
-            return [
-                Entry(name, is_dir, 0, 0) for name, is_dir in sorted([(item.name, item.is_dir()) for item in found])
-            ]
+            names = sorted([(item.name, item.is_dir(), 0, 0, None) for item in found], key=itemgetter(0))
+        make = tuple.__new__  # there may be very many
+        return [make(Entry, name) for name in names]
 
     def stat(self, path: str) -> Entry:
         with _named(path, "stat"):
