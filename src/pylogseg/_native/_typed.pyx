@@ -57,6 +57,9 @@ TOO_LARGE = typed.PLS_TYPED_ROOM
 NOTHING, ABSENT_VALUE, CONFLUENT, GLUE, SINGLE_OBJECT = range(5)
 
 
+typed.pls_look_for_pext()
+
+
 cdef class _Nodes:
     """The columns under way; frees what was not handed over."""
 

@@ -91,6 +91,7 @@ cdef extern from "avro.h" nogil:
         int32_t node
         int32_t *items
 
+    void pls_look_for_pext() noexcept
     int pls_avro_value(pls_avro *g, int32_t first, int32_t stop, const uint8_t *p, const uint8_t *end) noexcept
 
 

@@ -119,16 +119,17 @@ def decode_binary(name: str, values: pa.Array, version: int) -> tuple[pa.StructA
 def spans(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Any]:
     """Where the values of a binary array are in its data: places, sizes (-1 null), and the data."""
     values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
-    values = values.cast(pa.large_binary())
+    is_small = values.type in (pa.binary(), pa.string())  # as nearly all are: a cast would be a copy more
+    values = values if is_small else values.cast(pa.large_binary())
     count = len(values)
     _, offsets, data = values.buffers()
     if count == 0:
         return np.empty(0, np.int64), np.empty(0, np.int32), b""
-    ends = np.frombuffer(offsets, np.int64)[values.offset : values.offset + count + 1]
-    size = np.diff(ends).astype(np.int32)
+    ends = np.frombuffer(offsets, np.int32 if is_small else np.int64)[values.offset : values.offset + count + 1]
+    size = (ends[1:] - ends[:-1]).astype(np.int32, copy=False)
     if values.null_count:
         size[values.is_null().to_numpy(zero_copy_only=False)] = -1
-    return np.ascontiguousarray(ends[:-1]), size, b"" if data is None else np.frombuffer(data, np.uint8)
+    return ends[:-1].astype(np.int64), size, b"" if data is None else np.frombuffer(data, np.uint8)
 
 
 def with_payloads(columns: RecordColumns, which: str, texts: pa.Array) -> RecordColumns:

@@ -66,7 +66,7 @@ def unframed(
 ) -> Framed:  # fmt: skip
     """Take the frames off values that lie at places in sources."""
     if frame == "plain":
-        name = np.where(size < 0, np.int32(-2), np.int32(0))
+        name = (size >> 31) << 1  # -2 for a size below 0, else 0
         return Framed([Named("given")], name, place, size, sources, room=room_for(size))
     kind, number = np.empty(len(size), np.uint8), np.empty(len(size), np.int64)
     _typed.frames(place, size, sources, kind, number)

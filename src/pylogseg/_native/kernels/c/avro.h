@@ -61,8 +61,35 @@ typedef struct {
     int64_t empty_left;   /* items without bytes that this value may still have */
 } pls_avro;
 
+#if defined(__GNUC__) && defined(__x86_64__)
+#include "cpu_x86.h"
+
+static int pls_has_pext; /* one instruction joins bits, and does not take hundreds of steps for it */
+
+/* Ask the processor, once: Intel's with BMI2, and AMD's from family 19h (Zen 3) on. */
+static inline void pls_look_for_pext(void) {
+    unsigned highest[4], basic[4], extended[4], family;
+    pls_cpuid(0, highest);
+    if (highest[0] < 7)
+        return;
+    pls_cpuid(1, basic);
+    pls_cpuid(7, extended);
+    family = (basic[0] >> 8 & 15) + (basic[0] >> 20 & 255);
+    pls_has_pext = (extended[1] >> 8 & 1) && (highest[1] == 0x756E6547 /* Genu */ || family >= 0x19);
+}
+#else
+static inline void pls_look_for_pext(void) {}
+#endif
+
 /* The 7 bits of each byte of a word, joined. */
 static inline uint64_t pls_join_sevens(uint64_t word) {
+#if defined(__GNUC__) && defined(__x86_64__)
+    if (pls_has_pext) {
+        uint64_t sevens = 0x7F7F7F7F7F7F7F7FULL, joined;
+        __asm__("pext %2, %1, %0" : "=r"(joined) : "r"(word), "r"(sevens));
+        return joined;
+    }
+#endif
     word = (word & 0x007F007F007F007FULL) | (word & 0x7F007F007F007F00ULL) >> 1;
     word = (word & 0x00003FFF00003FFFULL) | (word & 0x3FFF00003FFF0000ULL) >> 2;
     return (word & 0x000000000FFFFFFFULL) | (word & 0x0FFFFFFF00000000ULL) >> 4;
@@ -223,9 +250,31 @@ static int pls_avro_blocks(
         p = at;                                                                                                        \
     } while (0)
 
+#if defined(__GNUC__)
+/* From each op straight to the next: each has a jump of its own, which is foretold by what mostly follows that op. */
+#define PLS_CASE(name) case name: L_##name
+#define PLS_NEXT                                                                                                       \
+    do {                                                                                                               \
+        if (++op >= last)                                                                                              \
+            goto done;                                                                                                 \
+        n = op->n;                                                                                                     \
+        goto *places[op->code];                                                                                        \
+    } while (0)
+#else
+#define PLS_CASE(name) case name
+#define PLS_NEXT break
+#endif
+
 static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **cursor, const uint8_t *end, int depth) {
+#if defined(__GNUC__)
+    static const void *const places[PLS_AVRO_OPS] = {
+        &&L_PLS_AVRO_NULL, &&L_PLS_AVRO_BOOLEAN, &&L_PLS_AVRO_INT, &&L_PLS_AVRO_LONG, &&L_PLS_AVRO_INT_LONG, &&L_PLS_AVRO_TO_FLOAT, &&L_PLS_AVRO_TO_DOUBLE, &&L_PLS_AVRO_FLOAT, &&L_PLS_AVRO_DOUBLE, &&L_PLS_AVRO_FLOAT_DOUBLE, &&L_PLS_AVRO_BYTES, &&L_PLS_AVRO_TEXT, &&L_PLS_AVRO_FIXED, &&L_PLS_AVRO_ENUM, &&L_PLS_AVRO_DECIMAL, &&L_PLS_AVRO_DURATION, &&L_PLS_AVRO_LIST, &&L_PLS_AVRO_STRUCT, &&L_PLS_AVRO_OPTIONAL, &&L_PLS_AVRO_UNION, &&L_PLS_AVRO_BLANK, &&L_PLS_AVRO_MISMATCH, &&L_PLS_AVRO_CONSTANT, &&L_PLS_AVRO_SKIP_NUMBER, &&L_PLS_AVRO_SKIP_FIXED, &&L_PLS_AVRO_SKIP_BYTES, &&L_PLS_AVRO_SKIP_LIST, &&L_PLS_AVRO_CALL, &&L_PLS_AVRO_RAW, &&L_PLS_AVRO_ALL, &&L_PLS_AVRO_FIXED_BYTES, &&L_PLS_AVRO_BETWEEN
+    };
+#endif
     const uint8_t *p = *cursor;
     const pls_op *op = NULL, *last;
+    pls_node *n;
+    int64_t number;
     int what = PLS_TYPED_OK;
     if (depth > PLS_DEEPEST) {
         what = PLS_TYPED_DEEP;
@@ -234,13 +283,12 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
     op = g->ops + pc;
     last = g->ops + stop;
     for (; op < last; op++) {
-        pls_node *n = op->n;
-        int64_t number;
+        n = op->n;
         switch (op->code) {
-        case PLS_AVRO_NULL:
+        PLS_CASE(PLS_AVRO_NULL):
             n->count++;
-            break;
-        case PLS_AVRO_BOOLEAN:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_BOOLEAN):
             PLS_NEED(1);
             if (*p > 1) {
                 what = PLS_TYPED_BOOLEAN;
@@ -248,23 +296,23 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
             }
             PLS_TRY(pls_add_number(n, p, 1));
             p++;
-            break;
-        case PLS_AVRO_INT: {
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_INT): {
             int32_t narrow;
             PLS_TRY(pls_avro_int(&p, end, &number));
             narrow = (int32_t)number;
             PLS_TRY(pls_add_number(n, &narrow, 4));
-            break;
+            PLS_NEXT;
         }
-        case PLS_AVRO_LONG:
+        PLS_CASE(PLS_AVRO_LONG):
             PLS_TRY(pls_avro_long(&p, end, &number));
             PLS_TRY(pls_add_number(n, &number, 8));
-            break;
-        case PLS_AVRO_INT_LONG:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_INT_LONG):
             PLS_TRY(pls_avro_int(&p, end, &number));
             PLS_TRY(pls_add_number(n, &number, 8));
-            break;
-        case PLS_AVRO_BETWEEN: {
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_BETWEEN): {
             int64_t bounds[2];
             memcpy(bounds, g->constants + op->b, 16);
             if (n->width == 4) {
@@ -278,33 +326,33 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
                 what = PLS_TYPED_CALENDAR;
                 goto failed;
             }
-            break;
+            PLS_NEXT;
         }
-        case PLS_AVRO_TO_FLOAT: {
+        PLS_CASE(PLS_AVRO_TO_FLOAT): {
             float real;
             PLS_TRY(op->a ? pls_avro_long(&p, end, &number) : pls_avro_int(&p, end, &number));
             real = (float)number;
             PLS_TRY(pls_add_number(n, &real, 4));
-            break;
+            PLS_NEXT;
         }
-        case PLS_AVRO_TO_DOUBLE: {
+        PLS_CASE(PLS_AVRO_TO_DOUBLE): {
             double real;
             PLS_TRY(op->a ? pls_avro_long(&p, end, &number) : pls_avro_int(&p, end, &number));
             real = (double)number;
             PLS_TRY(pls_add_number(n, &real, 8));
-            break;
+            PLS_NEXT;
         }
-        case PLS_AVRO_FLOAT:
+        PLS_CASE(PLS_AVRO_FLOAT):
             PLS_NEED(4);
             PLS_TRY(pls_add_number(n, p, 4));
             p += 4;
-            break;
-        case PLS_AVRO_DOUBLE:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_DOUBLE):
             PLS_NEED(8);
             PLS_TRY(pls_add_number(n, p, 8));
             p += 8;
-            break;
-        case PLS_AVRO_FLOAT_DOUBLE: {
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_FLOAT_DOUBLE): {
             float narrow;
             double real;
             PLS_NEED(4);
@@ -312,37 +360,37 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
             real = narrow;
             PLS_TRY(pls_add_number(n, &real, 8));
             p += 4;
-            break;
+            PLS_NEXT;
         }
-        case PLS_AVRO_TEXT:
+        PLS_CASE(PLS_AVRO_TEXT):
             PLS_TRY(pls_avro_length(&p, end, &number));
             PLS_TRY(pls_add_bytes(n, p, number, g->limit, 1));
             p += number;
-            break;
-        case PLS_AVRO_BYTES:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_BYTES):
             PLS_TRY(pls_avro_length(&p, end, &number));
             PLS_TRY(pls_add_bytes(n, p, number, g->limit, 0));
             p += number;
-            break;
-        case PLS_AVRO_FIXED:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_FIXED):
             PLS_NEED(op->a);
             PLS_TRY(pls_add_number(n, p, op->a));
             p += op->a;
-            break;
-        case PLS_AVRO_FIXED_BYTES:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_FIXED_BYTES):
             PLS_NEED(op->a);
             PLS_TRY(pls_add_bytes(n, p, op->a, g->limit, 0));
             p += op->a;
-            break;
-        case PLS_AVRO_ENUM:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_ENUM):
             PLS_TRY(pls_avro_long(&p, end, &number));
             if (number < 0 || number >= op->b || g->table[op->a + number] < 0) {
                 what = PLS_TYPED_SYMBOL;
                 goto failed;
             }
             PLS_TRY(pls_add_number(n, &g->table[op->a + number], 4));
-            break;
-        case PLS_AVRO_DECIMAL:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_DECIMAL):
             number = op->a;
             if (number < 0)
                 PLS_TRY(pls_avro_length(&p, end, &number));
@@ -350,25 +398,25 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
                 PLS_NEED(number);
             PLS_TRY(pls_avro_decimal(n, p, number, g->constants + op->b, op->c));
             p += number;
-            break;
-        case PLS_AVRO_DURATION: {
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_DURATION): {
             int i;
             PLS_NEED(12);
             n->count++;
             for (i = 1; i <= 3; i++, p += 4)
                 PLS_TRY(pls_add_number(n + i, p, 4));
-            break;
+            PLS_NEXT;
         }
-        case PLS_AVRO_LIST:
+        PLS_CASE(PLS_AVRO_LIST):
             PLS_AWAY(pls_avro_blocks(g, op, &at, end, depth));
             PLS_TRY(what);
             PLS_TRY(pls_add_list(n, n + 1));
             op = g->ops + op->d - 1;
-            break;
-        case PLS_AVRO_STRUCT:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_STRUCT):
             n->count++;
-            break;
-        case PLS_AVRO_OPTIONAL:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_OPTIONAL):
             PLS_TRY(pls_avro_long(&p, end, &number));
             if ((uint64_t)number > 1) {
                 what = PLS_TYPED_BRANCH;
@@ -378,8 +426,8 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
                 PLS_TRY(pls_blank(g->nodes, op->node));
                 op = g->ops + op->d - 1;
             }
-            break;
-        case PLS_AVRO_UNION:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_UNION):
             PLS_TRY(pls_avro_long(&p, end, &number));
             if (number < 0 || number >= op->b) {
                 what = PLS_TYPED_BRANCH;
@@ -389,14 +437,14 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
             if (what)
                 return what;
             op = g->ops + op->d - 1;
-            break;
-        case PLS_AVRO_BLANK:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_BLANK):
             PLS_TRY(pls_blank(g->nodes, op->node));
-            break;
-        case PLS_AVRO_MISMATCH:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_MISMATCH):
             what = PLS_TYPED_MISMATCH;
             goto failed;
-        case PLS_AVRO_CONSTANT: {
+        PLS_CASE(PLS_AVRO_CONSTANT): {
             const uint8_t *constant = g->constants + op->a, *limit = g->limit;
             g->limit = constant + op->b;
             what = pls_avro_run(g, (int32_t)(op - g->ops) + 1, op->d, &constant, g->limit, depth + 1);
@@ -404,46 +452,47 @@ static int pls_avro_run(pls_avro *g, int32_t pc, int32_t stop, const uint8_t **c
             if (what)
                 goto failed;
             op = g->ops + op->d - 1;
-            break;
+            PLS_NEXT;
         }
-        case PLS_AVRO_SKIP_NUMBER:
+        PLS_CASE(PLS_AVRO_SKIP_NUMBER):
             PLS_TRY(pls_avro_long(&p, end, &number));
-            break;
-        case PLS_AVRO_SKIP_FIXED:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_SKIP_FIXED):
             PLS_NEED(op->a);
             p += op->a;
-            break;
-        case PLS_AVRO_SKIP_BYTES:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_SKIP_BYTES):
             PLS_TRY(pls_avro_length(&p, end, &number));
             p += number;
-            break;
-        case PLS_AVRO_SKIP_LIST:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_SKIP_LIST):
             PLS_AWAY(pls_avro_blocks(g, op, &at, end, depth));
             PLS_TRY(what);
             op = g->ops + op->d - 1;
-            break;
-        case PLS_AVRO_CALL:
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_CALL):
             PLS_AWAY(pls_avro_run(g, op->a, op->b, &at, end, depth + 1));
             if (what)
                 return what;
-            break;
-        case PLS_AVRO_RAW: {
+            PLS_NEXT;
+        PLS_CASE(PLS_AVRO_RAW): {
             const uint8_t *first = p;
             PLS_AWAY(pls_avro_run(g, (int32_t)(op - g->ops) + 1, op->d, &at, end, depth + 1));
             if (what)
                 return what;
             PLS_TRY(pls_add_bytes(n, first, p - first, g->limit, 0));
             op = g->ops + op->d - 1;
-            break;
+            PLS_NEXT;
         }
-        case PLS_AVRO_ALL:
+        PLS_CASE(PLS_AVRO_ALL):
             PLS_TRY(pls_add_bytes(n, p, end - p, g->limit, 0));
             p = end;
-            break;
+            PLS_NEXT;
         default: /* programs are checked: see `check_avro` */
             PLS_UNREACHABLE();
         }
     }
+done:
     *cursor = p;
     return PLS_TYPED_OK;
 failed:
