@@ -40,13 +40,16 @@ COMMANDS = [
     "sql DIR QUERY --output OUT.parquet",
     "sql DIR QUERY --explain",
 ]
-#: Where Python looks for signals: the begin of a function, and the end of a compiled one. None comes at the end of
-#: `with lock:`, or where a generator yields: a lock would stay locked, and what a generator cleans up be forgotten.
+#: Where Python looks for signals: the begin of a function, and the end of a compiled one. None comes where a generator
+#: yields: what it cleans up would be forgotten.
 MOMENTS = ("call", "c_return")
+#: A compiled function at whose end none comes: `with lock:` would leave it locked. It is an event from Python 3.14 on;
+#: and 3.14 alone looks for signals there, a fault of its own.
+NO_MOMENT = "__enter__"
 QUERY = "select * from records where octet_length(value) > 2 order by value"
 #: Its arguments: the number of an event, or FILE:FUNCTION for its first call; a file for what became of it; the words.
 SENDING = f"""
-MOMENTS = {MOMENTS}
+MOMENTS, NO_MOMENT = {MOMENTS}, {NO_MOMENT!r}
 import faulthandler, os, signal, sys
 faulthandler.dump_traceback_later(50, exit=True)
 at, told = sys.argv.pop(1), sys.argv.pop(1)
@@ -56,7 +59,7 @@ seen, sent = 0, False
 
 def look(frame, event, arg):
     global seen, sent
-    if event not in MOMENTS:
+    if event not in MOMENTS or getattr(arg, "__name__", None) == NO_MOMENT:
         return
     seen += 1
     code = frame.f_code
@@ -151,9 +154,9 @@ def interrupted(work: Callable[[], None], at: int) -> bool:
     """
     seen = 0
 
-    def look(frame: FrameType, event: str, _: Any) -> None:
+    def look(frame: FrameType, event: str, arg: Any) -> None:
         nonlocal seen
-        seen += event in MOMENTS
+        seen += event in MOMENTS and getattr(arg, "__name__", None) != NO_MOMENT
         if seen == at:
             sys.setprofile(None)
             signal.raise_signal(signal.SIGINT)
