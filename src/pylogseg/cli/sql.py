@@ -163,8 +163,6 @@ def sql(
         check_output(target, chosen.disk)
         check_free(target, overwrite)
     with _without_pandas():
-        with contextlib.suppress(ImportError):  # the session says so
-            import duckdb  # noqa: F401
         from pylogseg.tables.opening import openers, without_table
         from pylogseg.tables.sql.session import Session
     options = {"isolation_level": isolation_level, "on_corrupt": on_corrupt, "limit_bytes": max_decompressed_bytes}

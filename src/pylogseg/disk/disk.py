@@ -28,6 +28,7 @@ from pylogseg.disk.folders import (
 )
 from pylogseg.disk.later import Later, Names, Once
 from pylogseg.disk.listing import MOST_LISTINGS, is_settled, settled
+from pylogseg.disk.log_starts import UnknownStarts, log_start, log_starts
 from pylogseg.disk.single_files import check_is_log
 from pylogseg.disk.swaps import Swap, unfinished_swap
 from pylogseg.disk.tier.opening import file_system
@@ -362,15 +363,6 @@ def _is_of(segment: Segment, name: str) -> bool:
     return bool(segment.topic) and is_asked(folder, parse_partition_folder(folder), name)
 
 
-class _UnknownStarts(NamedTuple):
-    """A note of log starts that cannot be read."""
-
-    error: CorruptionError | StorageError
-
-    def __str__(self) -> str:
-        return f"{self.error}; it is taken for empty, as by a broker: records that were deleted may show"
-
-
 _Item = TypeVar("_Item", Segment, Partition, LogDir)
 
 
@@ -447,9 +439,13 @@ def _opened(
     log_dirs: list[LogDir] = []
     partitions: list[Partition] = []
     loose: list[Segment] = []
-    notes: list[str | _UnknownStarts] = []
+    notes: list[str | UnknownStarts] = []
     located = 0
-    joined = None if tier is None else _joined_with(tier, storage_options, memory_map)
+    joined: DiskWithTier | None = None
+    if tier is not None:
+        from pylogseg.disk.tier.joined import joined_with
+
+        joined = joined_with(tier, storage_options, memory_map=memory_map)
     with uncollected():
         for item in paths:
             files, pattern = file_system(item, storage_options, memory_map=memory_map)
@@ -475,7 +471,7 @@ def _opened(
     texts = [str(note) for note in notes]
     for text in texts:
         _log.warning("%s", printable(text))
-    unknown = tuple(note.error for note in notes if isinstance(note, _UnknownStarts))
+    unknown = tuple(note.error for note in notes if isinstance(note, UnknownStarts))
     return Disk(tuple(log_dirs), tuple(partitions), tuple(loose), tuple(texts), unknown)
 
 
@@ -485,13 +481,6 @@ def _refuse_unfinished(files: FileSystem, log_dirs: Iterable[LogDir], named: Ite
         above = {files.split(partition.path)[0] for partition in named}
         for folder in sorted(above | {log_dir.path for log_dir in log_dirs if log_dir.files is files}):
             refuse_unfinished(files, folder)
-
-
-def _joined_with(tier: str, storage_options: Mapping[str, Any] | None, memory_map: bool) -> DiskWithTier:
-    """Return the disks of this machine with a tier."""
-    from pylogseg.disk.tier.joined import joined_with
-
-    return joined_with(tier, storage_options, memory_map=memory_map)
 
 
 def open_folder(files: FileSystem, path: str) -> Disk:
@@ -520,7 +509,7 @@ def _look(
     log_dirs: list[LogDir],
     partitions: list[Partition],
     loose: list[Segment],
-    notes: list[str | _UnknownStarts],
+    notes: list[str | UnknownStarts],
     *,
     is_later: bool = False,
 ) -> None:
@@ -535,7 +524,7 @@ def _look(
     if contents.is_ambiguous:
         raise ambiguous(path, entries)
     if contents.is_partition and not _is_beside_log_dirs(files, path, entries):
-        partitions.append(_partition(files, path, settled(files, path, entries), _log_start(files, path, notes)))
+        partitions.append(_partition(files, path, settled(files, path, entries), log_start(files, path, notes)))
         return
     if not contents.is_log_dir and not contents.log_dirs:
         raise RequestError(
@@ -569,7 +558,7 @@ def _log_dir(
     path: str,
     entries: list[Entry],
     contents: Contents,
-    notes: list[str | _UnknownStarts],
+    notes: list[str | UnknownStarts],
     names: Names | None,
 ) -> LogDir:
     checkpoints: dict[FileKind, str] = {
@@ -578,7 +567,7 @@ def _log_dir(
         if not e.is_dir and (name := parse_file_name(e.name)).kind is not FileKind.UNKNOWN and not name.suffix
     }
     is_there = any(e.name == FileKind.LOG_STARTS.value for e in entries)
-    starts = _log_starts(files, files.join(path, FileKind.LOG_STARTS.value) if is_there else None, notes)
+    starts = log_starts(files, files.join(path, FileKind.LOG_STARTS.value) if is_there else None, notes)
     if any(map(is_of_partition, entries)):
         notes.append(
             f"{path}: {files_of_partition(entries)}: in the log directory itself, where no broker looks for it"
@@ -608,29 +597,6 @@ def _log_dir(
             # One unreadable folder must not fail the others.
             partitions.append(Partition(files, of.topic, of.partition, folder, of.state, (), (), start, error))
     return LogDir(files, path, tuple(partitions), checkpoints)
-
-
-def _log_starts(files: FileSystem, path: str | None, notes: list[str | _UnknownStarts]) -> dict[tuple[str, int], int]:
-    if path is None:
-        return {}
-    from pylogseg.format.files.checkpoint import parse_offset_checkpoint
-
-    try:
-        return dict(parse_offset_checkpoint(files.read_all(path), path))
-    except (CorruptionError, StorageError) as error:
-        if not is_missing(error):
-            notes.append(_UnknownStarts(error))
-        return {}
-
-
-def _log_start(files: FileSystem, folder: str, notes: list[str | _UnknownStarts]) -> int:
-    """Return the log start offset of a partition that was named directly, from its log directory, if there is one."""
-    parent, name = files.split(folder)
-    parsed = parse_partition_folder(name)
-    if parsed is None or parsed.state:
-        return 0
-    path = files.join(parent, FileKind.LOG_STARTS.value)
-    return _log_starts(files, path, notes).get((parsed.topic, parsed.partition), 0)
 
 
 def _with_swap(files: FileSystem, path: str, entries: list[Entry]) -> tuple[list[Entry], Swap]:

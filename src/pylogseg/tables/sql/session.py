@@ -25,6 +25,11 @@ from pylogseg.tables.sql.failures import SqlNames, explained
 from pylogseg.tables.sql.words import with_bytes, with_offset, with_text, words_of
 from pylogseg.walker.gaps import Gap
 
+try:
+    import duckdb
+except ImportError:  # a session says so
+    duckdb = None  # type: ignore[assignment]
+
 #: A blob as text, and as JSON, and text as what it is compared with. Bytes that are not UTF-8 are shown as by
 #: `pylogseg cat`; null says that there is no JSON. `try` would be shorter, at a hundred times the cost where it fails.
 _FUNCTIONS = (
@@ -166,8 +171,6 @@ class Session:
         return found
 
     def _statements(self, sql: str) -> Sequence[Any]:
-        import duckdb
-
         try:
             with held_back():
                 try:
@@ -200,8 +203,6 @@ class Session:
 
     def _execute(self, statement: Any) -> Iterator[Any]:
         """Yield the schema of the answer, then its record batches; nothing for a statement without an answer."""
-        import duckdb
-
         try:
             if not _has_rows(statement):
                 self._connection.execute(statement)
@@ -369,10 +370,8 @@ class _Scanner(pads.Scanner):
 
 def _connect(jobs: int, folder: str, allow_files: bool) -> Any:
     """Return a connection that reaches nothing but its tables, and cannot be told otherwise."""
-    try:
-        import duckdb
-    except ImportError:
-        raise RequestError("pylogseg sql needs duckdb: pip install 'pylogseg[sql]'") from None
+    if duckdb is None:
+        raise RequestError("pylogseg sql needs duckdb: pip install 'pylogseg[sql]'")
     settings: dict[str, Any] = {
         "threads": jobs,
         # No variable of Python is a table.
