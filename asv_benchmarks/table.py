@@ -20,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
+import archives
 import audits
 import cluster_state
 import dataset
@@ -30,7 +31,7 @@ import typed
 from measure import Clock, all_cores, pin
 
 #: What takes as long with few records; `--quick` leaves it out unless `--only` names it.
-_LONG = ("opening", "many", "cold", "lake", "audit")
+_LONG = ("opening", "many", "cold", "lake", "audit", "archive")
 #: The subjects by name; `state` and those after it use what the others have.
 ALL = {
     **sections.ALL,
@@ -39,6 +40,7 @@ ALL = {
     "dataset": dataset.dataset,
     "audit": audits.audits,
     "lake": lakes.lake,
+    "archive": archives.archives,
 }
 
 

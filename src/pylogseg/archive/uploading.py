@@ -204,6 +204,7 @@ class _Batches:
         self._memory = _IndexFiles()
         self._index = LogSegment(self._memory, first)
         self._run: Run = self._index.begin_index()
+        self._rooms = _TwoRooms()
         self.fault, self.max_timestamp, self.first_epoch = "", -1, -1
         self.is_all = False  #: Whether a batch follows that is not committed as a whole.
         self.hole: tuple[int, int] | None = None  #: The first offsets between batches that no batch has.
@@ -213,7 +214,8 @@ class _Batches:
         segment, first = self._segment, self._first
         start = position_of_offset(segment, view, first) if first > segment.base_offset else 0
         lowest = segment.base_offset if start == 0 else first
-        for item in walk(view, start=start, lowest_offset=lowest, is_last=segment.is_last):
+        room = self._rooms.free
+        for item in walk(view, start=start, lowest_offset=lowest, is_last=segment.is_last, memory=room):
             if isinstance(item, Gap):
                 is_before = self.reached == first and item.next_offset is not None and item.next_offset <= first
                 if is_before and item.is_damage:
@@ -233,6 +235,7 @@ class _Batches:
             at = int(chosen.position[0]) - window.file_position
             size = int(chosen.position[-1] + chosen.size[-1]) - int(chosen.position[0])
             self._writer.add(memoryview(window.buffer)[at : at + size])
+            self._rooms.is_taken()
             self._index.index(chosen, self._run)
             self._note_holes(chosen)
             self.max_timestamp = max(self.max_timestamp, int(chosen.max_timestamp.max()))
@@ -281,6 +284,23 @@ class _Batches:
         storage, folder = self._memory.storage, self._memory.folder
         names = {kind: storage.join(folder, segment_file_name(self._first, kind)) for kind in kinds}
         return {kind: bytes(storage.read_all(name)) for kind, name in names.items()}
+
+
+class _TwoRooms:
+    """Memory for windows in turn: the writer may still hash the last one while the next is read, maybe twice."""
+
+    def __init__(self) -> None:
+        self._rooms, self._next = [bytearray(), bytearray()], 0
+
+    def free(self, size: int) -> memoryview:
+        """Return memory that the writer does not use."""
+        if len(self._rooms[self._next]) < size:
+            self._rooms[self._next] = bytearray(size)
+        return memoryview(self._rooms[self._next])[:size]
+
+    def is_taken(self) -> None:
+        """Note that the writer has what is in it, and is done with the other one."""
+        self._next = 1 - self._next
 
 
 class _IndexFiles:

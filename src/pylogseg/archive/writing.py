@@ -35,6 +35,7 @@ from pylogseg.disk.tier.points import (
 )
 from pylogseg.disk.tier.sealed_file import seal_file
 from pylogseg.disk.tier.writing import UploadForm
+from pylogseg.env.beside import flush
 from pylogseg.env.executor import INLINE, Advance, Executor, Threads, Workload, job_count
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
@@ -391,8 +392,8 @@ def _write_partition(job: UploadJob, item: _PartitionItem, advance: Advance) -> 
 
 
 def _sync(store: ObjectStore) -> None:
-    if isinstance(store, FolderStore) and hasattr(os, "sync"):
-        os.sync()
+    if isinstance(store, FolderStore):
+        flush(store.root)
 
 
 def _written_partition(job: UploadJob, item: _PartitionItem, advance: Advance) -> _Written:

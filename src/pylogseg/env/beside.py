@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import errno
 import os
 import platform
@@ -88,6 +89,25 @@ def _name_new(beside: Path, target: Path) -> None:
         os.rename(beside, target)
     else:
         beside.unlink()
+
+
+def flush(folder: Path) -> None:
+    """Bring what was written below a folder to its disk: of that file system only, where the system can tell them.
+
+    What a broker has not flushed yet on its own disks stays as it is.
+    """
+    if not hasattr(os, "sync"):
+        return
+    try:
+        descriptor = open_descriptor(str(folder), os.O_RDONLY)
+        try:
+            is_done = ctypes.CDLL(None, use_errno=True).syncfs(descriptor) == 0
+        finally:
+            os.close(descriptor)
+    except (OSError, AttributeError):  # macOS has no such call
+        is_done = False
+    if not is_done:
+        os.sync()
 
 
 @contextlib.contextmanager
