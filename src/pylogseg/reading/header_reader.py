@@ -129,8 +129,9 @@ def plain_batches(segment: Segment, view: FileView, first: int, end: int) -> Bat
         return None
     last = _TO_THE_END if end == OPEN_END else end - 1
     position, found = position_of_offset(segment, view, first), []
+    most = max(1, min(_HEADERS, (view.size - position) // BATCH_HEADER.size))  # of a small segment not more than it has
+    memory = memoryview(bytearray(most * BATCH_HEADER.size))
     while True:
-        memory = memoryview(bytearray(_HEADERS * BATCH_HEADER.size))
         count, behind = read_headers(view, position, last, memory)
         if not count:
             break
