@@ -14,6 +14,7 @@ from helpers.shell import pylogseg as shell
 import pylogseg
 from pylogseg.archive import drill, write, write_evidence
 from pylogseg.archive.consuming import DrillClient
+from pylogseg.archive.kafka_home import StartedKafka
 from pylogseg.archive.record_digest import RecordDigest
 from pylogseg.disk.tier.points import SUFFIXES, archive_store, new_id, write_point
 from pylogseg.errors import RequestError
@@ -113,3 +114,21 @@ def test_a_consumer_of_committed_records() -> None:
         found = [columns.value(0) for columns in client.records("t", 0, "read_committed", 10)]
         assert found == [b"plain"]
         assert client.topic_ids({("t", 0)})["t"] == broker.catalog.topics["t"].id
+
+
+def test_what_a_kafka_complains_of(tmp_path: Path) -> None:
+    """Each line is as Kafka 4.4 wrote it: it began to read a coordinator's log before it was registered."""
+    not_loaded = (
+        "2026-11-28 03:43:14,293 ERROR [GroupCoordinator id=1] Failed to load metadata from __consumer_offsets-1 with"
+        " epoch 2 due to Stopped loading records from __consumer_offsets-1 because the partition is not online or is no"
+        " longer the leader.. (CoordinatorRuntime)"
+    )
+    loaded = (
+        "2026-11-28 03:43:14,423 INFO [GroupCoordinator id=1] Finished loading of metadata from __consumer_offsets-{}"
+        " with epoch {} in 12ms where 1ms was spent in the scheduler. Loaded 993 records which total to 85 bytes."
+    )
+    log = tmp_path / "server.log"
+    names = ["__consumer_offsets-1", "__consumer_offsets-10"]
+    for later, is_one in ((loaded.format(1, 4), False), (loaded.format(1, 1), True), (loaded.format(10, 4), True)):
+        log.write_text(f"{not_loaded}\n{later}\n")
+        assert StartedKafka("", str(log)).complaints(names) == ([not_loaded] if is_one else [])

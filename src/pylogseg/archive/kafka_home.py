@@ -43,6 +43,9 @@ _COMPLAINTS = re.compile(r"\b(WARN|ERROR|FATAL)\b")
 _RECOVERY = re.compile(
     r"Recovering (unflushed|unclean|segment)|[Ff]ound (a )?corrupt|Could not find offset index", re.I
 )
+#: A coordinator's log that it read, or did not read to its end, by the name of the partition and the leader epoch.
+_LOADED = re.compile(r"Finished loading of metadata from (\S+) with epoch (\d+)")
+_NOT_LOADED = re.compile(r"Failed to load metadata from (\S+) with epoch (\d+)")
 
 
 class StartedKafka(NamedTuple):
@@ -52,11 +55,16 @@ class StartedKafka(NamedTuple):
     log: str
 
     def complaints(self, names: list[str]) -> list[str]:
-        """Return what it says of a recovery, or as a warning of some partitions."""
+        """Return what it says of a recovery, or as a warning of some partitions.
+
+        A broker leads before it is registered, and again after that: what it read only then is not one.
+        """
         with open(self.log, encoding="utf-8", errors="replace") as file:
             lines = file.read().splitlines()
         own = re.compile("|".join(rf"(?<![\w.-]){re.escape(name)}(?![\w-])" for name in names) or "(?!)")
-        return [line for line in lines if _RECOVERY.search(line) or (_COMPLAINTS.search(line) and own.search(line))]
+        loaded = {found[1]: int(found[2]) for line in lines if (found := _LOADED.search(line))}
+        said = [line for line in lines if _RECOVERY.search(line) or (_COMPLAINTS.search(line) and own.search(line))]
+        return [line for line in said if not ((of := _NOT_LOADED.search(line)) and loaded.get(of[1], -1) > int(of[2]))]
 
 
 def version_of(home: str) -> str:
