@@ -16,8 +16,8 @@ from helpers.shell import pylogseg as shell
 from helpers.tiers import Key
 
 import pylogseg
-from pylogseg import offline
-from pylogseg.archive import open_archive, read_point, seen, write
+from pylogseg import BrokerSettings, LogConfig, LogManager, offline
+from pylogseg.archive import open_archive, read_point, seen, uploading, write
 from pylogseg.archive.seen import checkpointed
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import FolderStore
@@ -164,6 +164,38 @@ def test_cleaned_between(tmp_path: Path) -> None:
     assert write(tmp_path / "home", tmp_path / "archive").segments == 0
 
 
+def test_cleaned_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker cleans while it is read, for records behind its high watermark then: these are in the point too."""
+    config = LogConfig(cleanup_policy=("compact",), segment_bytes=2000, min_cleanable_dirty_ratio=0.01)
+    settings = BrokerSettings(
+        (str(tmp_path / "home"),), config, log_cleaner_enable=False, log_initial_task_delay_ms=50,
+        replica_high_watermark_checkpoint_interval_ms=50, log_cleaner_dedupe_buffer_size=1 << 20,
+    )  # fmt: skip
+    with LogManager(settings) as manager:
+        log = manager.log("state", topic_id=TOPIC_ID)
+
+        def put(first: int) -> None:
+            for number in range(first, first + 100):
+                log.append([(None, b"k%d" % (number % 5), b"%d" % number * 20)])
+
+        def clean_then_open(segment: Segment) -> Any:
+            if not cleaned and "state-0" in segment.path:
+                cleaned.append(True)
+                put(100)
+                assert manager.cleaning.clean_dirtiest(manager.cleaning.new_cleaner())
+            return real(segment)
+
+        put(0)
+        manager.checkpoint()
+        cleaned: list[bool] = []
+        real = uploading.open_unless_removed
+        monkeypatch.setattr(uploading, "open_unless_removed", clean_then_open)
+        done = write(tmp_path / "home", tmp_path / "archive")
+    assert (cleaned, done.faults, of(done.point).end_offset) == ([True], [], 200)
+    rows = list(pylogseg.read(open_archive(tmp_path / "archive", point=done.point.id)["state"]))
+    assert {row.offset for row in rows} >= set(range(195, 200))
+
+
 def test_made_anew(tmp_path: Path) -> None:
     """A topic that was deleted and made again stays apart from the one before it."""
     confluent_kafka = pytest.importorskip("confluent_kafka.admin") and sys.modules["confluent_kafka"]
@@ -224,6 +256,31 @@ def test_a_segment_that_begins_during_the_look(tmp_path: Path, monkeypatch: pyte
     assert (done.faults, of(done.point).end_offset) == ([], broker.log.high_watermark)
     for each in cluster.brokers:
         each.kill()
+
+
+def test_a_folder_that_goes_during_the_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker removes its replica, as after a reassignment: nothing of it is taken for a log of its own."""
+    cluster = Cluster(tmp_path / "disks", random.Random(3), unclean=False)
+    real, gone = seen.readable_leader_epochs, cluster.brokers[1].folder / NAME
+    for _ in range(20):
+        cluster.write()
+        for broker in cluster.brokers[1:]:
+            cluster.follow(broker, 1 << 30)
+    for broker in cluster.brokers:
+        broker.directory.checkpoint()
+
+    def removed_first(files: Any, folder: str) -> Any:
+        if folder == str(gone) and gone.exists():
+            gone.rename(f"{gone}.0123456789abcdef0123456789abcdef-delete")
+        return real(files, folder)
+
+    monkeypatch.setattr(seen, "readable_leader_epochs", removed_first)
+    done = write([each.folder for each in cluster.brokers], tmp_path / "archive")
+    assert not gone.exists()
+    assert (done.faults, done.point.notes) == ([], ())
+    assert in_archive(tmp_path / "archive", done.point) == below(cluster.leader.batches(), of(done.point))
+    for broker in cluster.brokers:
+        broker.kill()
 
 
 @pytest.mark.parametrize(("compress", "encrypted"), [(True, False), (False, True), (True, True)])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,10 +23,11 @@ from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of
 
 #: The topic's name, its id, and the number of the partition.
 Key = tuple[str, str, int]
+Marks = dict[tuple[str, int], int]
 METADATA_TOPIC_ID = "A" * 21 + "Q"
 OFFSETS_TOPIC = "__consumer_offsets"
 #: What commits of groups and transactions are about was written before them, so the ends of these are looked up first.
-_FIRST = (OFFSETS_TOPIC, "__transaction_state")
+COORDINATORS = (OFFSETS_TOPIC, "__transaction_state")
 
 
 @dataclass
@@ -63,6 +63,7 @@ class SeenCluster:
     copies: dict[Key, list[SeenCopy]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     unreadable: list[StorageError] = field(default_factory=list)
+    first_marks: list[Marks] = field(default_factory=list)  #: Of the coordinators' topics, by log directory.
 
     @property
     def cluster_id(self) -> str:
@@ -83,20 +84,37 @@ class SeenCluster:
         lacking = sorted((names[key[0]], *key) for key in self.metadata.replicas if key not in there)
         return tuple(NotSeen(*each) for each in lacking)
 
-    def look_at_marks(self) -> None:
-        """Look up the high watermarks of all but the coordinators' topics again: they are later now.
+    def look_at_marks(self, *, also_first: bool) -> None:
+        """Look up high watermarks, those of the coordinators' topics first or as they were, then list what there is.
 
-        Logs are listed after that: what was committed may lie in a segment that a running broker has begun meanwhile.
+        Logs are listed after that: what was committed may lie in a segment that a running broker has begun meanwhile,
+        and a folder may be gone, or be on another disk.
         """
-        marks = [checkpointed(log_dir.path, FileKind.HIGH_WATERMARKS) for log_dir in self.disk.log_dirs]
+        paths = [log_dir.path for log_dir in self.disk.log_dirs]
+        if also_first:
+            self.first_marks = [checkpointed(path, FileKind.HIGH_WATERMARKS) for path in paths]
+        marks = [checkpointed(path, FileKind.HIGH_WATERMARKS) for path in paths]
         if self.is_running:
-            now = {part.path: part for part in open_dir([log_dir.path for log_dir in self.disk.log_dirs]).partitions}
-            for copy in itertools.chain.from_iterable(self.copies.values()):
-                copy.part = now.get(copy.part.path, copy.part)
-                copy.epochs = readable_leader_epochs(copy.part.files, copy.part.path)
-        for (topic, _, number), copies in self.copies.items():
-            for copy in copies if topic not in _FIRST else ():
-                copy.mark = max(filter(None, (copy.mark, marks[copy.disk].get((topic, number)))), default=copy.mark)
+            self.disk = open_dir(paths)
+        self.take_copies(marks)
+
+    def take_copies(self, marks: Sequence[Marks]) -> None:
+        """Take the copies of partitions that are listed, with high watermarks by log directory."""
+        self.copies, self.unreadable = {}, []
+        for number, log_dir in enumerate(self.disk.log_dirs):
+            cleaned, node_id = checkpointed(log_dir.path, FileKind.CLEANER_OFFSETS), self.disks[number].node_id
+            for part in log_dir.partitions:
+                epochs = readable_leader_epochs(part.files, part.path)
+                if self.is_running and not os.path.isdir(part.path):
+                    continue  # its broker removed it meanwhile
+                if part.error is not None:
+                    self.unreadable.append(part.error)
+                elif part.is_live and part.topic:
+                    place = part.topic, part.partition
+                    mark = (self.first_marks if part.topic in COORDINATORS else marks)[number].get(place)
+                    is_cleaned = cleaned.get(place, 0) > part.log_start_offset
+                    copy = SeenCopy(part, number, node_id if node_id >= 0 else None, epochs, mark, is_cleaned)
+                    self.copies.setdefault((part.topic, _topic_id(part, self), part.partition), []).append(copy)
 
 
 def look(paths: Sequence[str | os.PathLike[str]]) -> SeenCluster:
@@ -118,28 +136,14 @@ def look(paths: Sequence[str | os.PathLike[str]]) -> SeenCluster:
         raise RequestError(f"{first} is of cluster {one}, and {second} of cluster {other}: archive each by itself")
     found, notes = clusters_of(disk)
     seen.metadata, seen.notes = max(found.values(), key=lambda each: each.offset, default=None), seen.notes + notes
-    for number, log_dir in enumerate(disk.log_dirs):
-        cleaned, path = checkpointed(log_dir.path, FileKind.CLEANER_OFFSETS), os.path.abspath(log_dir.path)
-        before = early[path] if path in early else checkpointed(log_dir.path, FileKind.HIGH_WATERMARKS)
-        after = late.get(path, {})
-        for part in log_dir.partitions:
-            if part.error is not None:
-                seen.unreadable.append(part.error)
-            elif part.is_live and part.topic:
-                place = part.topic, part.partition
-                marks = before.get(place), None if part.topic in _FIRST else after.get(place)
-                copy = SeenCopy(
-                    part,
-                    number,
-                    seen.disks[number].node_id if seen.disks[number].node_id >= 0 else None,
-                    readable_leader_epochs(part.files, part.path),
-                    max((each for each in marks if each is not None), default=None),
-                    cleaned.get(place, 0) > part.log_start_offset,
-                )
-                key = part.topic, _topic_id(part, seen), part.partition
-                seen.copies.setdefault(key, []).append(copy)
-    if not all(os.path.abspath(log_dir.path) in late for log_dir in disk.log_dirs):
-        seen.look_at_marks()
+    places = [os.path.abspath(log_dir.path) for log_dir in disk.log_dirs]
+    seen.first_marks = [
+        early[each] if each in early else checkpointed(each, FileKind.HIGH_WATERMARKS) for each in places
+    ]
+    if all(each in late for each in places):
+        seen.take_copies([late[each] for each in places])
+    else:
+        seen.look_at_marks(also_first=False)
     return seen
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from pylogseg._version import __version__
 from pylogseg.archive.planning import PartitionPlan, planned
-from pylogseg.archive.seen import OFFSETS_TOPIC, Key, SeenCluster, checkpointed, look, stamps
+from pylogseg.archive.seen import COORDINATORS, OFFSETS_TOPIC, Key, SeenCluster, checkpointed, look, stamps
 from pylogseg.archive.uploading import UploadJob, last_stable, left_by_killed, producers_at, upload
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import FolderStore, ObjectStore
@@ -47,6 +47,7 @@ from pylogseg.walker.gaps import offsets_text
 
 #: A running broker writes its high watermarks every 5 s.
 _WAIT_SECONDS = 6.0
+_MOST_LOOKS = 3
 _MOST_SHOWN = 20
 
 
@@ -196,6 +197,13 @@ class _Written:
     adopted: int = 0
     notes: list[str] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
+    is_overtaken: bool = False  #: Whether, while it was read, a broker has removed what the point should have.
+
+    def continued(self, later: _Written) -> _Written:
+        """Return it as it is after another look, which began with what was written."""
+        later.new, later.adopted = self.new + later.new, self.adopted + later.adopted
+        later.notes, later.damage = self.notes + later.notes, self.damage + later.damage
+        return later
 
     @property
     def key(self) -> Key:
@@ -217,11 +225,10 @@ class _Archiving:
         times = stamps(seen.disks)
         before = self._before(seen)
         past = {} if before is None else {(p.topic, p.topic_id, p.partition): p for p in before.partitions}
+        used = {} if before is None else {key: before.disks[each.disk].path for key, each in past.items()}
 
         def plan(key: Key) -> PartitionPlan:
-            last = past.get(key)
-            path = "" if before is None or last is None else before.disks[last.disk].path
-            return planned(key, seen.copies[key], seen, last, path)
+            return planned(key, seen.copies[key], seen, past.get(key), used.get(key, ""))
 
         plans = [plan(key) for key in sorted(seen.copies)]
         if on_size is not None:
@@ -241,12 +248,21 @@ class _Archiving:
 
         written = upload_all(plans)
         above = self._above_end(seen, written, past, before)
-        if above and seen.is_running and _have_changed(seen, times):
-            seen.look_at_marks()  # records were committed before offsets beyond them; their broker notes it later
+        for _ in range(_MOST_LOOKS):
+            # Records were committed before offsets beyond them, or before a cleaner removed others for them: their
+            # broker notes it later.
             late = {(each.topic, each.partition) for each in above}
-            for key, each in upload_all([plan(key) for key in sorted(seen.copies) if (key[0], key[2]) in late]).items():
-                each.new = written[key].new + each.new
-                written[key] = each
+            again = [key for key, each in written.items() if each.is_overtaken or (key[0], key[2]) in late]
+            if not again or not seen.is_running or not _have_changed(seen, times):
+                break
+            times = stamps(seen.disks)
+            overtaken = {key[0] for key in again if written[key].is_overtaken}
+            seen.look_at_marks(also_first=not overtaken.isdisjoint(COORDINATORS))
+            again = sorted(key for key in again if key in seen.copies)
+            past.update((key, written[key].partition) for key in again)
+            used.update((key, seen.disks[past[key].disk].path) for key in again)
+            for key, each in upload_all([plan(key) for key in again]).items():
+                written[key] = written[key].continued(each)
             above = self._above_end(seen, written, past, None)
         point = self._point(seen, written, now_ms, above)
         new = [segment for each in written.values() for segment in each.new]
@@ -399,7 +415,7 @@ def _sync(store: ObjectStore) -> None:
 def _written_partition(job: UploadJob, item: _PartitionItem, advance: Advance) -> _Written:
     plan, last = item.plan, item.past
     made = _Making(job, item, advance)
-    fault, stood_in = plan.fault, list[ArchivedSegment]()
+    fault, stood_in, is_read = plan.fault, list[ArchivedSegment](), True
     try:
         for first, end in plan.lacking:
             before = len(made.new)
@@ -411,11 +427,11 @@ def _written_partition(job: UploadJob, item: _PartitionItem, advance: Advance) -
                 break
             made.new[before:], stood_in = [], stood_in + old  # what was archived before stands for it
     except CorruptionError as error:
-        fault = str(error)
+        fault, is_read = str(error), False
     except StorageError as error:
         if error.path.startswith(job.store.url):
             raise
-        fault = str(error)
+        fault, is_read = str(error), False
     segments = tuple(sorted({*plan.kept, *made.new, *stood_in}))
     end = segments[-1].end_offset if segments else plan.start
     known = {} if last is None else last.files
@@ -429,11 +445,13 @@ def _written_partition(job: UploadJob, item: _PartitionItem, advance: Advance) -
     epochs = tuple((e.epoch, e.start_offset) for e in plan.lineage.epochs if e.start_offset < end)
     topic, topic_id, number = plan.key
     fault = fault or _cleaned_beyond(plan, end)
+    is_overtaken = is_read and bool(fault) and not (plan.fault or made.damage)
     first = segments[0].base_offset if segments else plan.start  # a broker may have removed what lay before it
     start, disk = min(max(plan.start, first), end), plan.copies[0].disk
     ends = start, end, max(min(stable, end), 0), plan.ended_by
     partition = ArchivedPartition(topic, topic_id, number, *ends, disk, epochs, segments, files, fault)
-    return _Written(partition, made.uploaded, len(made.new) - len(made.uploaded), plan.notes + made.notes, made.damage)
+    adopted, notes = len(made.new) - len(made.uploaded), plan.notes + made.notes
+    return _Written(partition, made.uploaded, adopted, notes, made.damage, is_overtaken)
 
 
 def _covers(segments: Sequence[ArchivedSegment], first: int, end: int) -> bool:
