@@ -35,7 +35,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from merging_cluster import HERE, ISOLATIONS, Cluster, Key, Row, Seen, consumed
+from merging_cluster import ISOLATIONS, Cluster, Key, Seen, consumed
+from three_brokers import HERE, Row
 
 import pylogseg
 from pylogseg import offline

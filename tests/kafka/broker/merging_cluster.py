@@ -3,87 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
-import re
 import signal
-import socket
-import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import TopicPartition as OtherTopicPartition
-from kafka.admin import KafkaAdminClient
-from kafka.errors import KafkaError as OtherKafkaError
 
-HERE = Path(__file__).resolve().parent
-CONTROLLER = 100
+# A neighbour, which is no package:
+from three_brokers import QUIET, ThreeBrokers
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 ISOLATIONS = ("read_uncommitted", "read_committed")
 _WORDS = [b"alpha", b"beta", b"gamma", b"delta", b"omega"]
-_QUIET = {"error_cb": lambda error: None, "log_level": 0}
-_SETTINGS = [
-    "replica.high.watermark.checkpoint.interval.ms=300",
-    "log.flush.start.offset.checkpoint.interval.ms=300",
-    "replica.lag.time.max.ms=1500",
-    "broker.session.timeout.ms=4000",
-    "broker.heartbeat.interval.ms=500",
-    "offsets.topic.replication.factor=3",
-    "transaction.state.log.replication.factor=3",
-    "unclean.leader.election.enable=true",  # of Kafka's own topics; ours say it themselves
-    "internal.leader.imbalance.check.interval.seconds=3600",
-]
 
-
-class Node:
-    """A controller or a broker."""
-
-    def __init__(self, folder: Path, number: int, port: int, controller_port: int, disks: int = 1) -> None:
-        self.folder, self.number, self.port = folder, number, port
-        self.disks = [folder / f"data{i}" for i in range(disks)]
-        (folder / "run").mkdir(parents=True)
-        (folder / "run" / "static").touch()
-        (folder / "run" / "port").write_text(f"{port}\n")
-        (folder / "run" / "controller-port").write_text(f"{controller_port}\n")
-        is_controller = number == CONTROLLER
-        listener = f"CONTROLLER://127.0.0.1:{controller_port}" if is_controller else f"PLAINTEXT://127.0.0.1:{port}"
-        self.lines = [
-            f"process.roles={'controller' if is_controller else 'broker'}",
-            f"node.id={number}",
-            f"listeners={listener}",
-            f"advertised.listeners={listener}",
-            f"controller.quorum.voters={CONTROLLER}@127.0.0.1:{controller_port}",
-            f"log.dirs={','.join(map(str, self.disks))}",
-            *_SETTINGS,
-        ]
-
-    def start(self, **more: str) -> subprocess.Popen[bytes]:
-        """Start it; it is ready when the process that is returned has ended."""
-        environment = {**os.environ, "BROKER_HEAP": "400m", **more}
-        return subprocess.Popen(["bash", HERE / "broker.sh", "start", self.folder, *self.lines], env=environment)
-
-    def end(self, how: str) -> None:
-        """Stop or kill it."""
-        subprocess.run(["bash", HERE / "broker.sh", how, self.folder], check=True)
-
-    @property
-    def is_up(self) -> bool:
-        return (self.folder / "run" / "pid").exists()
-
-    def signal(self, number: signal.Signals) -> None:
-        os.kill(int((self.folder / "run" / "pid").read_text()), number)
-
-    def said(self, pattern: str) -> set[str]:
-        """What of the logs of all its lives matches a pattern: the first groups."""
-        found: set[str] = set()
-        for path in (self.folder / "run").glob("server*.log"):
-            found |= set(re.findall(pattern, path.read_text(errors="replace")))
-        return found
+Key = tuple[str, int]
 
 
 class Topic(NamedTuple):
@@ -95,17 +34,6 @@ class Topic(NamedTuple):
     settings: dict[str, str]
     writer: str  #: plain, idempotent or transactional
     codec: str
-
-
-class Row(NamedTuple):
-    """A partition, as the cluster describes it."""
-
-    leader: int
-    isr: tuple[int, ...]
-    replicas: tuple[int, ...]
-
-
-Key = tuple[str, int]
 
 
 def drawn_topics(chance: random.Random, partitions: int) -> list[Topic]:
@@ -170,7 +98,7 @@ class Writers:
     def _made(self, servers: str, writer: str, codec: str) -> Producer:
         chance = self._chance
         settings: dict[str, Any] = {
-            **_QUIET,
+            **QUIET,
             "bootstrap.servers": servers,
             "compression.type": codec if writer == "plain" else chance.choice(CODECS),
             "linger.ms": chance.choice((0, 5, 20)),
@@ -226,42 +154,30 @@ class Writers:
                 self.counts["committed"] += 1
 
 
-class Cluster:
-    """A controller, three brokers, and what happens to them."""
+class Cluster(ThreeBrokers):
+    """The brokers, what is written, and what happens to them."""
 
     def __init__(self, root: Path, chance: random.Random, partitions: int) -> None:
-        self.chance = chance
-        ports = list(_free_ports(5))
-        self.controller = Node(root / "controller", CONTROLLER, ports[0], ports[1])
-        disks = [chance.choice((1, 1, 2, 3)) for _ in range(3)]
-        self.brokers = [Node(root / f"b{i + 1}", i + 1, ports[2 + i], ports[1], disks[i]) for i in range(3)]
-        self.with_elr = chance.random() < 0.7
+        super().__init__(root, chance)
         self.topics = drawn_topics(chance, partitions)
         self.writers = Writers(chance, self.topics)
-        self.counts: Counter[str] = Counter()
 
     @property
     def keys(self) -> list[Key]:
         return [(topic.name, number) for topic in self.topics for number in range(topic.partitions)]
 
     @property
-    def up(self) -> list[Node]:
-        return [node for node in self.brokers if node.is_up]
+    def names(self) -> Collection[str]:
+        return {topic.name for topic in self.topics}
 
     @property
-    def servers(self) -> str:
-        return ",".join(f"127.0.0.1:{node.port}" for node in self.up or self.brokers)
-
-    def start(self, *nodes: Node) -> None:
-        more = {"FORMAT_ARGS": f"--feature eligible.leader.replicas.version={int(self.with_elr)}"}
-        for process in [node.start(**more) for node in nodes]:
-            if process.wait():
-                raise RuntimeError("a node did not start")
+    def partition_count(self) -> int:
+        return len(self.keys)
 
     def begin(self) -> None:
         """Start all, and make the topics."""
         self.start(self.controller, *self.brokers)
-        admin = AdminClient({"bootstrap.servers": self.servers, **_QUIET})
+        admin = AdminClient({"bootstrap.servers": self.servers, **QUIET})
         made = []
         for topic in self.topics:
             places = [self.chance.sample([1, 2, 3], topic.replicas) for _ in range(topic.partitions)]
@@ -269,30 +185,6 @@ class Cluster:
         for future in admin.create_topics(made, operation_timeout=60, request_timeout=90).values():
             future.result(90)
         self.wait("leaders", lambda rows: all(row.leader in row.isr for row in rows.values()))
-
-    def rows(self) -> dict[Key, Row]:
-        """Ask one broker for all partitions."""
-        admin = AdminClient({"bootstrap.servers": self.servers, **_QUIET})
-        try:
-            found = admin.list_topics(timeout=10).topics
-        except KafkaException:
-            return {}
-        return {
-            (name, number): Row(part.leader, tuple(sorted(part.isrs)), tuple(sorted(part.replicas)))
-            for name in {topic.name for topic in self.topics} & found.keys()
-            for number, part in found[name].partitions.items()
-        }
-
-    def wait(self, what: str, is_so: Callable[[dict[Key, Row]], bool], seconds: float = 120) -> bool:
-        """Wait until the partitions are so; False if they do not become so."""
-        limit = time.monotonic() + seconds
-        while time.monotonic() < limit:
-            rows = self.rows()
-            if len(rows) == len(self.keys) and is_so(rows):
-                return True
-            time.sleep(0.3)
-        self.counts[f"without {what}"] += 1
-        return False
 
     # ---- what happens ----
 
@@ -366,7 +258,7 @@ class Cluster:
     def reassign(self) -> None:
         """Some partitions get other replicas."""
         some = self.chance.sample(self.keys, max(len(self.keys) // 6, 1))
-        with self._admin() as admin:
+        with self.other_admin() as admin:
             places = {
                 OtherTopicPartition(*key): self.chance.sample([1, 2, 3], self.chance.choice((2, 3))) for key in some
             }
@@ -376,7 +268,7 @@ class Cluster:
     def delete_records(self) -> None:
         """The beginning of some partitions goes."""
         rows, before = self.rows(), {}
-        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "none", **_QUIET})
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "none", **QUIET})
         for key in self.chance.sample(self.keys, max(len(self.keys) // 10, 1)):
             if key in rows and rows[key].leader > 0:
                 with contextlib.suppress(KafkaException):
@@ -384,7 +276,7 @@ class Cluster:
                     if high > low:
                         before[TopicPartition(*key, self.chance.randint(low, high))] = True
         consumer.close()
-        admin = AdminClient({"bootstrap.servers": self.servers, **_QUIET})
+        admin = AdminClient({"bootstrap.servers": self.servers, **QUIET})
         for future in admin.delete_records(list(before), request_timeout=10).values() if before else ():
             with contextlib.suppress(KafkaException):
                 future.result(15)
@@ -392,33 +284,8 @@ class Cluster:
 
     def elect(self) -> None:
         """The first of the replicas leads again."""
-        with self._admin() as admin:
+        with self.other_admin() as admin:
             admin.elect_leaders(0, None, timeout_ms=5000, raise_errors=False)
-
-    @contextlib.contextmanager
-    def _admin(self) -> Iterator[KafkaAdminClient]:
-        try:
-            admin = KafkaAdminClient(bootstrap_servers=self.servers.split(","), request_timeout_ms=15_000)
-        except OtherKafkaError:
-            return
-        try:
-            with contextlib.suppress(OtherKafkaError):
-                yield admin
-        finally:
-            admin.close()
-
-    def end(self) -> None:
-        """Stop all at once, as they are: the controller first, so that nobody is elected."""
-        for node in (self.controller, *self.brokers):
-            node.end("kill")
-
-
-def _free_ports(count: int) -> Iterator[int]:
-    with contextlib.ExitStack() as stack:
-        for _ in range(count):
-            taken = stack.enter_context(socket.socket())
-            taken.bind(("127.0.0.1", 0))
-            yield taken.getsockname()[1]
 
 
 class Seen(NamedTuple):
@@ -448,7 +315,7 @@ def _consumed(
     servers: str, keys: list[Key], isolation: str
 ) -> tuple[dict[Key, list[tuple[Any, ...]]], dict[Key, tuple[int, int]]]:
     settings = {
-        **_QUIET,
+        **QUIET,
         "bootstrap.servers": servers,
         "group.id": "none",
         "enable.auto.commit": False,

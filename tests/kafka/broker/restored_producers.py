@@ -35,7 +35,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import TopicPartition as PlainPartition
 from kafka.admin import KafkaAdminClient
 from lost_cluster import shims
-from merging_cluster import CONTROLLER, HERE, Node
+from three_brokers import CONTROLLER, HERE, Node
 from tiers import broker, server, tier_lines
 
 SHAPES = ("one", "three", "commit", "abort", "open")

@@ -21,7 +21,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError as PlainError
 
 # Neighbours, which are no package:
-from merging_cluster import CONTROLLER, Node
+from three_brokers import CONTROLLER, Node
 from tiers import jars
 
 HERE = Path(__file__).resolve().parent

@@ -33,7 +33,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from confluent_kafka.admin import AdminClient, NewTopic
 
 # Neighbours, which are no package:
-from merging_cluster import Node
+from three_brokers import Node
 from tier_cluster import TOPICS, Cluster, Leader, Name, data_of, folder_of
 from tiers import broker, server
 

@@ -37,7 +37,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from aiven_plugin import Place, broker_lines, free_ports, in_folder, in_store, key_lines, make_keys
-from merging_cluster import CONTROLLER, Node
+from three_brokers import CONTROLLER, Node
 from tier_damage import Said, check_damage, check_keys, run, secrets
 from tiers import ISOLATIONS, Rows, broker, check, consumed, fill, make_topic, read, server
 
