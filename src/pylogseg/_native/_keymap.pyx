@@ -1,6 +1,5 @@
-"""A flat table from the hash of a key to the last offset of that key.
+"""The table of keys of a compaction, filled from record columns and looked up for them.
 
-The table belongs to the caller: an array of bytes, 24 for each slot (hash, offset + 1; zeros are an empty slot).
 Spans are checked against their sources, as in `_records`.
 """
 
@@ -8,28 +7,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from pylogseg._native.kernels cimport record_write as record
 from pylogseg._native.kernels.batch cimport prefetch
+from pylogseg._native.kernels.keymap cimport (
+    BEYOND, BLOCK, LAST, NO_KEY, OLDER, Slot, Table, fetch, find, is_last, open_table,
+)
 from pylogseg._native.kernels.places cimport SOURCES, Source, hold
 from pylogseg._native.kernels.siphash cimport Hash, siphash_many
-
-cdef enum:
-    BLOCK = 64             # keys hashed ahead, so that their slots are prefetched before they are read
-
-cdef enum:
-    OLDER = 0              # a later record has the same key
-    LAST = 1               # no later record has it
-    BEYOND = 2             # after the offsets that the table covers
-    NO_KEY = 3
-
-cdef struct Slot:
-    uint64_t first
-    uint64_t second
-    uint64_t offset        # + 1; 0 is an empty slot
-
-cdef struct Table:
-    Slot *slots
-    uint64_t count
-    uint64_t k0
-    uint64_t k1
 
 cdef struct Keys:
     const int64_t *place
@@ -37,33 +19,6 @@ cdef struct Keys:
     const int64_t *offset
     int64_t count
     Source[SOURCES] sources
-
-
-cdef inline Slot *home(const Table *table, const Hash *hash) noexcept nogil:
-    return table.slots + (((hash.first >> 32) * table.count) >> 32)
-
-
-cdef inline Slot *find(const Table *table, const Hash *hash) noexcept nogil:
-    """Return the slot of a hash, or the empty slot for it; NULL if a full table does not have it."""
-    cdef Slot *slot = home(table, hash)
-    cdef Slot *end = table.slots + table.count
-    cdef uint64_t looked
-    for looked in range(table.count):
-        if slot.offset == 0 or (slot.first == hash.first and slot.second == hash.second):
-            return slot
-        slot += 1
-        if slot == end:
-            slot = table.slots
-    return NULL
-
-
-cdef int open_table(Table *table, uint8_t[::1] raw, secret) except -1:
-    if raw.shape[0] < <Py_ssize_t>sizeof(Slot) or raw.shape[0] // <Py_ssize_t>sizeof(Slot) > 0x7FFFFFFF:
-        raise ValueError(f"invalid size of a table: {raw.shape[0]} bytes")
-    table.slots = <Slot *>&raw[0]
-    table.count = <uint64_t>(raw.shape[0] // <Py_ssize_t>sizeof(Slot))
-    table.k0, table.k1 = secret
-    return 0
 
 
 cdef int open_spans(Keys *keys, const int64_t[::1] place, const int32_t[::1] size) except -1:
@@ -111,12 +66,9 @@ cdef inline int64_t hash_spans_of(const Keys *keys, const Table *table, int64_t 
 cdef inline int64_t hash_block(const Keys *keys, const Table *table, int64_t first, int64_t count, Hash *hashes) noexcept nogil:
     """Hash keys, and have their slots at hand; return how many, as `hash_spans_of`."""
     cdef int64_t i
-    cdef Slot *slot
     count = hash_spans_of(keys, table, first, count, hashes)
     for i in range(count):
-        slot = home(table, &hashes[i])
-        prefetch(slot)
-        prefetch(&slot.offset)                 # it may be in the next cache line
+        fetch(table, &hashes[i])
     return count
 
 
@@ -185,8 +137,7 @@ def classify(
     cdef Table t
     cdef Keys keys
     cdef Hash[BLOCK] hashes
-    cdef Slot *slot
-    cdef int64_t i = 0, j, count, wanted
+    cdef int64_t i = 0, j, count, ahead
     cdef list held = hold(sources, keys.sources)
     open_table(&t, table, secret)
     open_keys(&keys, key_place, key_size, offset)
@@ -202,8 +153,7 @@ def classify(
                 elif keys.size[i + j] < 0:
                     verdict[i + j] = NO_KEY
                 else:
-                    slot = find(&t, &hashes[j])
-                    verdict[i + j] = LAST if slot == NULL or <uint64_t>keys.offset[i + j] + 1 >= slot.offset else OLDER
+                    verdict[i + j] = LAST if is_last(&t, &hashes[j], keys.offset[i + j]) else OLDER
             i += count
             if count < ahead:
                 break

@@ -5,7 +5,7 @@ its bytes are read, so invalid columns of a caller cannot make a kernel read out
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memmove, memset
+from libc.string cimport memcpy, memset
 
 from pylogseg._native._framing cimport Span, Unpacker
 from pylogseg._native.kernels cimport batch as header
@@ -14,7 +14,7 @@ from pylogseg._native.kernels cimport record
 from pylogseg._native.kernels.batch cimport SOURCE_SHIFT, Body
 from pylogseg._native.kernels.memory cimport keep_freed
 from pylogseg._native.kernels.places cimport SOURCES, Source, hold, resolve
-from pylogseg._native.kernels.readat cimport read_at
+from pylogseg._native.kernels.reading cimport Reading, begin_reading, next_batch
 from pylogseg._native.kernels.varint cimport read_varint
 
 import numpy as np
@@ -296,50 +296,6 @@ def decode(
     return i, n, tally_of(&tally), status, body.place if walk.p == NULL else walk.source + (walk.p - walk.origin)
 
 
-cdef struct Reading:         # of a file in pieces, or of memory that has all of it
-    int file
-    int64_t position         # in the file, of the first byte
-    uint8_t *base
-    int64_t size             # bytes to read, and memory for them
-    int64_t piece_bytes
-    int64_t filled           # bytes that were read
-    int64_t behind           # how many of them are not in memory any more
-    int64_t done             # bytes of the batches so far
-    bint is_kept             # whether something refers to bytes in memory
-    bint is_short            # whether the file ended before
-
-
-cdef inline const uint8_t *next_batch(Reading *r, header.BatchRow *row, int64_t *length) noexcept nogil:
-    """Return the next batch if it is a good one of magic 2, else NULL; pieces are read as they are needed."""
-    cdef uint8_t *p
-    cdef int64_t piece, count
-    cdef int ending, error = 0
-    cdef bint is_short
-    while True:
-        p = r.base + (r.done - r.behind)
-        ending = header.frame(p, r.base + (r.filled - r.behind), length)
-        if ending == header.MORE:
-            break
-        is_short = ending == header.TORN or r.filled - r.done < header.PREFIX
-        if not is_short or r.filled == r.size or (r.filled - r.done >= header.PREFIX and length[0] > r.size - r.done):
-            return NULL
-        piece = min(r.piece_bytes, r.size - r.filled)
-        if not r.is_kept and r.filled - r.behind > r.piece_bytes and r.filled - r.done <= r.piece_bytes >> 1:
-            memmove(r.base, p, r.filled - r.done)    # what is left of a batch
-            r.behind = r.done
-        count = read_at(r.file, r.base + (r.filled - r.behind), piece, r.position + r.filled, &error)
-        r.filled += count
-        if count < piece:
-            r.is_short = True
-            return NULL
-    if p[header.MAGIC_AT] != 2 or not header.crc_holds(p, length[0]):
-        return NULL
-    header.read_header(p, length[0], row)
-    row.position = r.position + r.done
-    row.verdict = header.GOOD
-    return p
-
-
 def read_and_decode(
     int file, int64_t position, memory not None, int64_t piece_bytes, int64_t first_offset, int64_t last_offset,
     rows not None, Output output not None, Unpacker unpacker=None, uint8_t[::1] arena=None,
@@ -407,11 +363,8 @@ def read_and_decode(
     if codec:
         source, target = Span(readable, True), Span(arena, False)
     memset(&walk, 0, sizeof(walk))
-    memset(&reading, 0, sizeof(reading))
-    reading.file, reading.position, reading.piece_bytes, reading.size = file, position, piece_bytes, readable.shape[0]
-    reading.base = <uint8_t *>&readable[0]    # written to only if `writable` is the same
-    if file < 0:
-        reading.filled = reading.size
+    # Written to only if `writable` is the same.
+    begin_reading(&reading, file, position, <uint8_t *>&readable[0], readable.shape[0], piece_bytes)
     with nogil:
         while count < table:
             p = next_batch(&reading, &row, &length)

@@ -6,6 +6,7 @@ rewrites all segments up to the end of what it read, in groups, and swaps each g
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -22,16 +23,19 @@ from pylogseg.log.cleaner_filter import (
     LastRecord,
     Retention,
     decoded_parts,
+    filter_plain,
     filter_window,
     meet_transactions,
 )
 from pylogseg.log.cleaner_range import Cleanable, dirtiness
 from pylogseg.log.cleaner_transactions import CleanedTxns
 from pylogseg.log.log import Log
-from pylogseg.log.offset_map import OffsetMap
+from pylogseg.log.offset_map import OffsetMap, PlainKeys
+from pylogseg.log.plain_batches import PlainReader, steps
 from pylogseg.log.reads import aborted_between
 from pylogseg.log.segment import LogSegment
-from pylogseg.log.segment_rewrite import Change, SegmentWriter, rewrite, whole_windows
+from pylogseg.log.segment_rewrite import Filtered, SegmentWriter, rewrite
+from pylogseg.walker.windows import Window
 
 _log = logging.getLogger(__name__)
 _MAX_RELATIVE = 2**31 - 1
@@ -56,6 +60,7 @@ class Cleaner:
     ) -> None:
         self._limit = limit_bytes
         self._offsets, self._throttle, self._check, self._crc = offsets, throttle, check, crc
+        self._reader = PlainReader()
 
     def clean(self, log: Log, what: Cleanable, stats: CleanerStats | None = None) -> tuple[int, CleanerStats]:
         """Clean a log; return where the next cleaning begins, for the checkpoint, and the counts.
@@ -84,6 +89,7 @@ class Cleaner:
     def read_keys(self, log: Log, start: int, end: int, stats: CleanerStats) -> None:
         """Fill the map from the dirty section, as far as it has room: the first half of a cleaning."""
         self._offsets.clear()
+        self._offsets.expect(start, end)
         dirty = log.segments.from_offset(start, end)
         txns = CleanedTxns()
         txns.add(_aborted(log, start, end))
@@ -100,15 +106,23 @@ class Cleaner:
     ) -> bool:
         """Put the keys of a segment into the map; return False if the map is full."""
         position = segment.offset_index.floor(start)[1]
-        for window in whole_windows(segment, position, crc=self._crc):
+
+        def put_plain(position: int) -> tuple[int, PlainKeys]:
+            found = self._offsets.put_plain(functools.partial(self._reader.call, segment), position, start)
+            return found.size, found
+
+        for step in steps(segment, position, put_plain, crc=self._crc, scratch=scratch):
             self._check()
-            rows = window.batches
-            size = int(rows.size.sum(dtype=np.int64))
+            size = step.size if isinstance(step, PlainKeys) else _size_of(step)
             self._throttle(size)
+            stats.map_bytes_read += size
+            if isinstance(step, PlainKeys):
+                stats.map_messages_read += step.records
+                continue
+            window, rows = step, step.batches
             skipped = meet_transactions(rows, window.buffer, window.file_position, segment.path, txns)
             control = rows.is_control & (rows.magic == 2)
             data = ~skipped & ~control
-            stats.map_bytes_read += size
             how = self._limit, log.config.max_decompressed_message_bytes, scratch
             for part, records in decoded_parts(rows, data, window.buffer, window.file_position, segment.path, *how):
                 count = self._offsets.put(records, start)
@@ -153,7 +167,7 @@ class Cleaner:
         }
         following, scratch = dict(itertools.pairwise(group)), Scratch()
 
-        def begin(segment: LogSegment, writer: SegmentWriter) -> Change:
+        def kept(segment: LogSegment, writer: SegmentWriter) -> Iterator[Filtered]:
             behind = following[segment].base_offset if segment in following else segment.next_offset()
             txns.add(_aborted(log, segment.base_offset, behind))
             txns.keep_aborted = writer.add_aborted
@@ -168,9 +182,19 @@ class Cleaner:
                 log.config.max_decompressed_message_bytes,
                 scratch,
             )
-            return lambda window: filter_window(window, segment.path, txns, rule, stats)
+            plain = filter_plain(self._reader, segment, rule, stats)
+            for step in steps(segment, 0, plain, crc=self._crc, scratch=scratch):
+                self._check()
+                if isinstance(step, Window):
+                    self._throttle(_size_of(step))
+                    found = filter_window(step, segment.path, txns, rule, stats)
+                else:
+                    self._throttle(step.size)
+                    found = step.filtered
+                yield found
+                self._throttle(len(found.data))
 
-        rewrite(log, group, begin, crc=self._crc, check=self._check, throttle=self._throttle)
+        rewrite(log, group, kept)
 
 
 def grouped(
@@ -192,6 +216,10 @@ def grouped(
             groups.append([segment])
             sizes = own
     return groups
+
+
+def _size_of(window: Window) -> int:
+    return int(window.batches.size.sum(dtype=np.int64))
 
 
 def _aborted(log: Log, start: int, end: int) -> Iterator[AbortedTxn]:

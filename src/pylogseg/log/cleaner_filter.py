@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,7 +17,9 @@ from pylogseg.format.records import REWRITE_LIMIT_BYTES, BatchDamage, RecordColu
 from pylogseg.format.scratch import Scratch
 from pylogseg.log.cleaner_transactions import CleanedTxns
 from pylogseg.log.offset_map import BEYOND, LAST, NO_KEY, OffsetMap
+from pylogseg.log.plain_batches import PlainBatches, PlainReader, last_batches
 from pylogseg.log.record_limit import NO_LIMIT_BYTES, oversized
+from pylogseg.log.segment import LogSegment
 from pylogseg.log.segment_rewrite import GOES, REWRITTEN, STAYS, Filtered, assemble, joined
 from pylogseg.walker.windows import Window
 
@@ -154,6 +156,26 @@ def filter_window(window: Window, path: str, txns: CleanedTxns, rule: Retention,
         part = _Part(window._replace(batches=batches[rows]), ended[rows], discard[rows], kept_empty[rows])
         parts.append(_filter_part(part, columns, path, rule, stats))
     return joined(parts)
+
+
+def filter_plain(
+    reader: PlainReader, segment: LogSegment, rule: Retention, stats: CleanerStats
+) -> Callable[[int], tuple[int, PlainBatches]]:
+    """Return what decides about the plain batches from a position of a segment on, as `filter_window` does."""
+    producers, last_offsets = last_batches({number: last.data_offset for number, last in rule.last_records.items()})
+    horizon_ms = rule.now_ms + rule.delete_retention_ms
+    how = (*rule.offsets.for_lookups, rule.now_ms, horizon_ms, rule.round_end, producers, last_offsets)
+
+    def filtered(position: int) -> tuple[int, PlainBatches]:
+        found = reader.filter(segment, position, *how)
+        stats.bytes_read += found.size
+        stats.messages_read += found.records
+        stats.messages_written += found.kept
+        stats.invalid_messages_read += found.without_key
+        stats.bytes_written += len(found.filtered.data)
+        return found.size, found
+
+    return filtered
 
 
 class _Part(NamedTuple):

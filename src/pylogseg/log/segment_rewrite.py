@@ -18,7 +18,7 @@ from pylogseg.log.batch_headers import batch_facts
 from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment, OffsetOverflowError, SegmentOwner
 from pylogseg.log.segment_replace import new_cleaned_segment
-from pylogseg.walker.windows import Window
+from pylogseg.walker.windows import Memory, Window
 
 #: What `assemble` does with a batch; a number above `REWRITTEN` is how many new ones replace it.
 STAYS, GOES, REWRITTEN = -1, 0, 1
@@ -33,10 +33,6 @@ class Filtered(NamedTuple):
 
     data: bytes | memoryview
     batches: BatchTable
-
-
-#: Filters the batches of each window.
-Change = Callable[[Window], Filtered]
 
 
 def assemble(
@@ -174,27 +170,25 @@ class SegmentWriter:
 def rewrite(
     log: Log,
     group: Sequence[LogSegment],
-    begin: Callable[[LogSegment, SegmentWriter], Change],
+    parts: Callable[[LogSegment, SegmentWriter], Iterator[Filtered]],
     *,
     most_bytes: int | None = None,
     keeps_aborted: bool = False,
-    crc: bool = False,
-    check: Callable[[], None] = lambda: None,
-    throttle: Callable[[int], None] = lambda size: None,
 ) -> list[LogSegment]:
-    """Rewrite consecutive segments by the filter that `begin` returns for each; return what replaces them.
+    """Rewrite consecutive segments as what `parts` yields of each, piece by piece; return what replaces them.
 
     Nobody else changes the segments meanwhile; if the active one is among them, the log is to be closed next.
     `most_bytes` is for `SegmentWriter`, not above what a broker can read. With `keeps_aborted` the transaction indexes
-    stay; else `begin` adds the entries to the writer. A broker's cleaner does not look at CRCs. What `check` raises
-    ends the work. Raises CorruptionError if a batch cannot be read (the segments stay as they were),
-    CleaningAbortedError if a segment had to be split first (try again).
+    stay; else `parts` adds the entries to the writer. What it raises ends the work, and the segments stay as they were.
+    Raises CleaningAbortedError if a segment had to be split first (try again).
     """
     writer = SegmentWriter(log, group[0].base_offset, None if most_bytes is None else min(most_bytes, _MOST_BYTES))
     try:
         for segment in group:
             try:
-                _rewrite_into(segment, writer, begin(segment, writer), crc, check, throttle)
+                for part in parts(segment, writer):
+                    if len(part.data):
+                        writer.append(part)
                 for txn in segment.aborted_txns if keeps_aborted else ():
                     writer.add_aborted(txn)
             except OffsetOverflowError as overflow:
@@ -211,29 +205,15 @@ def rewrite(
     return writer.segments
 
 
-def _rewrite_into(
-    source: LogSegment,
-    writer: SegmentWriter,
-    change: Change,
-    crc: bool,
-    check: Callable[[], None],
-    throttle: Callable[[int], None],
-) -> None:
-    for window in whole_windows(source, crc=crc):
-        check()
-        throttle(int(window.batches.size.sum(dtype=np.int64)))
-        kept = change(window)
-        if len(kept.data):
-            writer.append(kept)
-            throttle(len(kept.data))
-
-
-def whole_windows(source: LogSegment, position: int = 0, *, crc: bool) -> Iterator[Window]:
+def whole_windows(
+    source: LogSegment, position: int = 0, *, crc: bool, memory: Memory | None = None
+) -> Iterator[Window]:
     """Yield the batches of a segment from the start of one on; CorruptionError at the first that is not whole.
 
-    A window is valid until the next one.
+    A window is valid until the next one. A broker's cleaner does not look at CRCs.
     """
-    for window in source.windows(position, recovering=crc, memory=Scratch().window):
+    memory = Scratch().window if memory is None else memory
+    for window in source.windows(position, recovering=crc, memory=memory):
         rows = window.batches
         bad = np.flatnonzero(rows.verdict == Verdict.CRC_BAD)
         if len(bad):

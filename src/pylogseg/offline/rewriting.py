@@ -103,10 +103,9 @@ def _change(log: Log, segment: LogSegment, change: BatchChange, on_bytes: Callab
     return rewrite(
         log,
         [segment],
-        lambda source, writer: lambda window: joined(_by_parts(applied, window)),
+        lambda source, writer: (joined(_by_parts(applied, window)) for window in whole_windows(source, crc=True)),
         most_bytes=max(log.config.segment_bytes, segment.size),
         keeps_aborted=True,
-        crc=True,
     )
 
 

@@ -313,6 +313,36 @@ cdef inline int decode_v2(
     return status
 
 
+cdef inline int decode_keys(
+    Walk *walk, const header.BatchRow *row, Columns *spare, int64_t records,
+    const uint8_t **key, int64_t *size, int64_t *offset
+) noexcept nogil:
+    """Decode the next records as `decode_v2` does, but give their keys and offsets alone; `spare` has one slot."""
+    cdef Walk w = walk[0]
+    cdef int64_t n = 0
+    cdef int32_t time_delta = 0, delta = 0, key_size = 0, value_size = 0
+    cdef const uint8_t *first = NULL
+    cdef const uint8_t *value = NULL
+    cdef const uint8_t *end
+    cdef int status = RECORD_OK
+    while n < records:
+        header.prefetch(<const void *>(<size_t>w.p + 1024))
+        header.prefetch(<const void *>(<size_t>w.p + 1088))
+        end = plain_record(w.p, w.end, &time_delta, &delta, &first, &key_size, &value, &value_size)
+        if end != NULL:
+            offset[n] = <int64_t>(<uint64_t>row.base_offset + <uint64_t>delta)
+            key[n], size[n] = first, key_size
+            w.p = end
+        else:
+            status = any_record(&w, row, spare, 0)
+            if status != RECORD_OK:
+                break
+            offset[n], key[n], size[n] = spare.offset[0], w.origin + (spare.key_place[0] - w.source), spare.key_size[0]
+        n += 1
+    walk[0] = w
+    return status
+
+
 cdef inline int any_record(Walk *w, const header.BatchRow *row, Columns *c, int64_t n) noexcept nogil:
     """Decode one record of magic 2 field by field; the walk then is after it, or where it is damaged."""
     cdef int32_t length, delta
