@@ -6,14 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import confluent_kafka
-import confluent_kafka.admin
+import pytest
 from helpers.archives import Archiver
 from helpers.kafka_clients import PATIENCE_S
 
 import pylogseg
 from pylogseg import offline
 from pylogseg.disk.tier.points import Point
+
+confluent_kafka = pytest.importorskip("confluent_kafka")
+pytest.importorskip("confluent_kafka.admin")
 
 Isolation = Literal["read_uncommitted", "read_committed"]
 ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
