@@ -19,12 +19,14 @@ import pylogseg
 from pylogseg import BrokerSettings, LogConfig, LogManager, offline
 from pylogseg.archive import open_archive, read_point, seen, uploading, write
 from pylogseg.archive.seen import checkpointed
+from pylogseg.archive.verifying import ArchiveSummary, verify_archive
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import FolderStore
 from pylogseg.disk.tier.points import ArchivedPartition, Point, list_points
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.batches import scan
 from pylogseg.format.names import FileKind
+from pylogseg.inspect.verify.findings import Level
 
 
 def in_archive(url: Path | str, point: Point, **how: Any) -> list[bytes]:
@@ -452,6 +454,36 @@ def test_a_store_that_fails(disks: tuple[list[Path], list[Batch]], monkeypatch: 
             manifests = [path for path in fsspec.filesystem("memory").find(url[8:]) if path.endswith(".rsm-manifest")]
             assert len(manifests) == len(of(done.point).segments)
     assert at > 8
+
+
+@pytest.mark.parametrize("lags", [("points/",), ("points/", "t-", "__")])
+def test_a_listing_that_lags(
+    disks: tuple[list[Path], list[Batch]], monkeypatch: pytest.MonkeyPatch, lags: tuple[str, ...]
+) -> None:
+    """A run that is not told of the newest point, or of its objects, uploads them again, and changes none of them."""
+    folders, batches = disks
+    url = f"memory://lags-{len(lags)}"
+    first = write(folders, url).point
+    memory = type(fsspec.filesystem("memory"))
+    real = memory.find
+
+    def find(self: Any, path: str, *given: Any, **named: Any) -> Any:
+        found = real(self, path, *given, **named)
+        late = [each for each in found if each.split("/", 2)[-1].startswith(lags)]
+        return {each: info for each, info in found.items() if each not in late} if named.get("detail") else found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(memory, "find", find)
+        second = write(folders, url)
+    for before, after in zip(of(first).segments, of(second.point).segments, strict=True):
+        assert after._replace(log=before.log) == before
+        assert before.log.sha256.startswith(after.log.sha256)
+    assert second.segments + second.adopted == 3
+    summary = ArchiveSummary(Level.INDEXES)
+    assert [each for each in verify_archive(url, summary, read="all") if each.is_damage] == []
+    assert summary.points == 2
+    for point in (first, second.point):
+        assert in_archive(url, point) == [each.data for each in batches]
 
 
 def test_a_disk_that_takes_no_more(disks: tuple[list[Path], list[Batch]], tmp_path: Path) -> None:

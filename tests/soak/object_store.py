@@ -61,6 +61,8 @@ class Store:
     ----------
     options : dict
         What fsspec has to be given.
+    locked : set of str
+        Paths of objects that are not deleted, as of a lock.
     sent_bytes, requests, whole : int
         Of GETs of objects since `begin`; `whole` are those without a range.
     """
@@ -73,6 +75,7 @@ class Store:
         self.options = {"key": "id", "secret": "secret", "client_kwargs": {"endpoint_url": endpoint}}
         self.environment = {"AWS_ACCESS_KEY_ID": "id", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_ENDPOINT_URL": endpoint}
         self._lock = threading.Lock()
+        self.locked: set[str] = set()
         self.begin()
 
     def disk(self, url: str) -> pylogseg.Disk:
@@ -95,6 +98,10 @@ class Store:
         if environ["REQUEST_METHOD"] == "PUT" and self.on_put is not None and self.on_put(environ["PATH_INFO"]):
             start_response("503 Slow Down", [("Content-Length", "0")])
             return []
+        if environ["REQUEST_METHOD"] == "DELETE" and environ["PATH_INFO"] in self.locked:
+            denied = b"<Error><Code>AccessDenied</Code><Message>Access Denied: the object is locked</Message></Error>"
+            start_response("403 Forbidden", [("Content-Type", "text/xml"), ("Content-Length", str(len(denied)))])
+            return [denied]
         found: Iterable[bytes] = self._app(environ, started)
         return found
 

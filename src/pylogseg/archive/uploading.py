@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,19 +81,9 @@ class UploadJob:
 
 
 def upload(
-    job: UploadJob,
-    plan: PartitionPlan,
-    there: Mapping[str, int],
-    copy: SeenCopy,
-    segment: Segment,
-    first: int,
-    end: int,
-    advance: Advance,
+    job: UploadJob, plan: PartitionPlan, copy: SeenCopy, segment: Segment, first: int, end: int, advance: Advance
 ) -> Uploaded:
-    """Upload the batches of a copy's segment from one offset on, up to another one or to the first damage.
-
-    `there` has what is in the folder of the partition in the archive, with sizes.
-    """
+    """Upload the batches of a copy's segment from one offset on, up to another one or to the first damage."""
     assert job.scratch is not None
     opened = open_unless_removed(segment)
     if opened is None:
@@ -112,23 +102,24 @@ def upload(
             return Uploaded(None, first, made.fault, is_all=made.is_all)
         epochs, producers = _epochs(plan, made), producers_at(copy, reached)
         node = -1 if copy.node_id is None else copy.node_id
-        aborted = _aborted(segment, first, reached)
-        beside = b"%d %d " % (reached, node) + producers + aborted
-        segment_id = segment_id_of(digest, beside)
-        if f"{first:020d}-{segment_id}{SUFFIXES[2]}" in there:  # a point may need that one
-            segment_id = segment_id_of(digest, beside + b" %d" % job.now_ms)
         leaders = leaders_within(epochs, first, reached)
+        small = {
+            **made.indexes(),
+            FileKind.TXN_INDEX: _aborted(segment, first, reached),
+            FileKind.PRODUCER_SNAPSHOT: producers,
+            FileKind.LEADER_EPOCHS: encode_leader_epochs([e for e in epochs if e.start_offset < reached]),
+        }
+        # All that is in the objects is in the id, but for the time: what has the name already is the same.
+        said = repr((reached, node, made.max_timestamp, leaders)).encode()
+        segment_id = segment_id_of(digest, b"".join((said, *small.values())))
         of = plan.key[0], plan.key[2], plan.key[1], segment_id, first, reached - 1, made.max_timestamp, node
-        body, manifest = writer.beside(
-            {
-                **made.indexes(),
-                FileKind.TXN_INDEX: aborted,
-                FileKind.PRODUCER_SNAPSHOT: producers,
-                FileKind.LEADER_EPOCHS: encode_leader_epochs([e for e in epochs if e.start_offset < reached]),
-            },
-            UploadedSegment(*of, job.now_ms, leaders),
-        )
-        job.put(f"{plan.folder}/{first:020d}-{segment_id}", path, (body, manifest))
+        stem = f"{plan.folder}/{first:020d}-{segment_id}"
+
+        def beside(time_ms: int) -> tuple[bytes, bytes]:
+            return writer.beside(small, UploadedSegment(*of, time_ms, leaders))
+
+        body, manifest = _as_before(job, stem, beside) or beside(job.now_ms)
+        job.put(stem, path, (body, manifest))
         found = ArchivedSegment(
             first,
             reached,
@@ -152,10 +143,26 @@ def upload(
             path.unlink()
 
 
+def _as_before(job: UploadJob, stem: str, beside: Callable[[int], tuple[bytes, bytes]]) -> tuple[bytes, bytes] | None:
+    """Return the small objects of a segment that has this name already: a point that is not listed yet may need it."""
+    name = stem + SUFFIXES[2]
+    old = job.store.read(name)
+    if old is None:
+        return None
+    try:
+        found = beside(parse_manifest(old, job.store.name(name)).segment.event_timestamp_ms)
+    except CorruptionError:
+        return None
+    return found if found[1] == old else None
+
+
 def left_by_killed(
     job: UploadJob, plan: PartitionPlan, there: Mapping[str, int], segment: Segment, first: int, end: int
 ) -> Uploaded | None:
-    """Return a segment that begins there and that a killed run uploaded whole; None without one that fits."""
+    """Return a segment that begins there and that a killed run uploaded whole; None without one that fits.
+
+    `there` has what is in the folder of the partition in the archive, with sizes.
+    """
     best = None
     for name in there:
         stem, _, suffix = name.partition(".")

@@ -177,10 +177,12 @@ def _looked_at(archive: str, choice: PartitionChoice, storage_options: Mapping[s
         for partition in _chosen(point, choice):
             for key, archived in partition.objects.items():
                 known = found.wanted.get(key)
-                if known is not None and known.archived != archived:
+                if known is not None and not (archived.is_of(*known.archived) or known.archived.is_of(*archived)):
                     said = " and ".join(f"{each.size:,} bytes, {each.sha256}" for each in (known.archived, archived))
                     reason = f"points {known.point.id} and {point.id} say different things of {key}: {said}"
                     found.damaged.append(Finding(store.name(name.key), "archive-point", True, reason))
+                elif known is not None and len(known.archived.sha256) > len(archived.sha256):
+                    archived = known.archived  # the other point knows only the first digits
                 found.wanted[key] = _Wanted(archived, point, 1 if known is None else known.points + 1)
     return found
 

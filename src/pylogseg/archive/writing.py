@@ -484,8 +484,7 @@ class _Making:
                     continue
                 stop = min(end, limit, 2**63 - 1 if segment.next_base is None else segment.next_base)
                 done = left_by_killed(self._job, self._plan, self._item.there, segment, first, stop)
-                of = self._plan, self._item.there, copy, segment
-                done = done or upload(self._job, *of, first, stop, self._advance)
+                done = done or upload(self._job, self._plan, copy, segment, first, stop, self._advance)
                 if done.fault:
                     self.damage.append(f"{self._plan.name}: {done.fault}")
                     why = done.fault
