@@ -34,7 +34,13 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left that would have to be cleaned up
     except KeyboardInterrupt:  # it came before that
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.exit(_INTERRUPTED if is_unanswered() else code)
+    if is_unanswered():
+        code = _INTERRUPTED
+    if code == _INTERRUPTED and "pylogseg.cli.streams" in sys.modules:
+        from pylogseg.cli.streams import forget_unread
+
+        forget_unread()
+    sys.exit(code)
 
 
 if __name__ == "__main__":

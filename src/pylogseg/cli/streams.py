@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import sys
 from typing import Any
 
@@ -49,3 +50,14 @@ def forget_output() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, descriptor)
     os.close(nowhere)
+
+
+def forget_unread() -> None:
+    """Discard what is still buffered for a pipe that is full: else the end waits for its reader, which may wait, too."""
+    try:
+        waiting = select.poll()
+        waiting.register(sys.stdout.fileno(), select.POLLOUT)
+    except (OSError, ValueError, AttributeError):  # closed, or a system without `poll`
+        return
+    if not waiting.poll(0):
+        forget_output()
