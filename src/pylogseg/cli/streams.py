@@ -53,11 +53,11 @@ def forget_output() -> None:
 
 
 def forget_unread() -> None:
-    """Discard what is still buffered for a pipe that is full: else the end waits for its reader, which may wait, too."""
+    """Discard what is still buffered for a pipe that is full: else the end waits for its reader, who may wait, too."""
     try:
         waiting = select.poll()
         waiting.register(sys.stdout.fileno(), select.POLLOUT)
-    except (OSError, ValueError, AttributeError):  # closed, or a system without `poll`
+    except (OSError, ValueError, AttributeError):  # it is closed, or a system without `poll`
         return
     if not waiting.poll(0):
         forget_output()
