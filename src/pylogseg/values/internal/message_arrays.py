@@ -125,7 +125,7 @@ def spans(values: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32
     _, offsets, data = values.buffers()
     if count == 0:
         return np.empty(0, np.int64), np.empty(0, np.int32), b""
-    ends = np.frombuffer(offsets, np.int32 if is_small else np.int64)[values.offset : values.offset + count + 1]
+    ends: Any = np.frombuffer(offsets, np.int32 if is_small else np.int64)[values.offset : values.offset + count + 1]
     size = (ends[1:] - ends[:-1]).astype(np.int32, copy=False)
     if values.null_count:
         size[values.is_null().to_numpy(zero_copy_only=False)] = -1
