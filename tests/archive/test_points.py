@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.shell import pylogseg as shell
 
 from pylogseg.archive import (
     ArchivedFile,
@@ -78,10 +79,40 @@ def test_which_one(store: ObjectStore) -> None:
     assert find_point(store, at_ms=1_699_999_999_999) == points[0].name
     with pytest.raises(RequestError, match=r"no point is as old as 2020-09-13T12:26:39\.999Z; the oldest is 20200913T"):
         find_point(store, at_ms=1_599_999_999_999)
-    with pytest.raises(RequestError, match="2 points begin with '20'"):
-        find_point(store, point="20")
-    with pytest.raises(RequestError, match="no point begins with 'x'; the newest is 20231114T"):
-        find_point(store, point="x")
+    assert find_point(store, point="latest") == points[1].name
+    for text, index in (("2020", 0), ("20231", 1), ("2023-11-14T22:13:19Z", 0), ("2023-11-14T23:13:20+01:00", 1)):
+        assert find_point(store, point=text) == points[index].name
+    assert find_point(store, point="1699999999999") == points[0].name
+    with pytest.raises(RequestError, match="no point begins with '2021'; the newest is 20231114T"):
+        find_point(store, point="2021")
+    write_point(store, replace(POINT, id=new_id(1_600_000_000_000), time_ms=1_600_000_000_000))
+    with pytest.raises(RequestError, match="2 points begin with '2020'"):
+        find_point(store, point="2020")
+    with pytest.raises(RequestError, match="invalid time '2023-13-01T00:00:00Z' of a point"):
+        find_point(store, point="2023-13-01T00:00:00Z")
+
+
+NAMES = ["2020", "202009", "20200913T12", "2020-09-13T12:26:40Z", "1600000000000", "latest"]
+OTHERS = ["", "20", "x", "yesterday", "20200913X", "2020-09-13", "2020-09-13T12:26:40"]
+
+
+@pytest.mark.parametrize("text", NAMES + OTHERS)
+def test_one_rule(tmp_path: Path, text: str) -> None:
+    """What names a point for one command does so for each, and what does not is refused in the same words."""
+    archive, target = tmp_path / "archive", tmp_path / "new"
+    time_ms = 1_600_000_000_000
+    write_point(archive_store(archive), replace(POINT, id=new_id(time_ms), time_ms=time_ms))
+    target.mkdir()
+    done = (
+        shell("archive", "show", archive, text),
+        shell("archive", "diff", archive, "latest", text),
+        shell("restore", archive, target, "--point", text, "--dry-run"),
+    )
+    refusals = {each.err.partition("invalid point")[2] for each in done}
+    assert len(refusals) == 1
+    assert (refusals == {""}) == (text in NAMES)
+    assert [each.code for each in done[:2]] == [2 * (text in OTHERS)] * 2
+    assert text in NAMES or done[2].code == 2
 
 
 def test_another_points_name(store: ObjectStore) -> None:

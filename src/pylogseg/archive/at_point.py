@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pylogseg.disk.disk import Disk, open_dir
-from pylogseg.disk.tier.at_point import LATEST, PointFiles, point_at, split_point
+from pylogseg.disk.tier.at_point import PointFiles, split_point
 from pylogseg.disk.tier.files import POINT_MARK
 from pylogseg.disk.tier.keys import KEYS_OPTION
 from pylogseg.disk.tier.opening import is_tier
-from pylogseg.disk.tier.points import Point
+from pylogseg.disk.tier.points import LATEST, Point, check_point_text, read_point
 from pylogseg.errors import RequestError
 from pylogseg.format.moments import ms_of
 
@@ -41,7 +41,7 @@ def point_url(archive: str | os.PathLike[str], *, at: Moment | None = None, poin
     at : int (ms) or datetime, optional
         The last point up to this time.
     point : str, optional
-        The id of a point, or a beginning of it that no other has. Without this and a time, the newest.
+        Which one, as in `find_point`: its id, or a beginning of it. Without this and a time, the newest.
 
     Returns
     -------
@@ -57,10 +57,9 @@ def point_url(archive: str | os.PathLike[str], *, at: Moment | None = None, poin
     wanted = [each for each in (named, point, None if at is None else str(_ms_of(at))) if each is not None]
     if len(wanted) > 1:
         raise RequestError(f"{archive}: which point is meant, {' or '.join(wanted)}? Name one of them")
-    found = f"{url}{POINT_MARK}{wanted[0] if wanted else LATEST}"
-    if split_point(found)[1] is None:
-        raise RequestError(f"invalid point {wanted[0]!r}: expected an id such as 20260131T120000000Z-0f3a9c21")
-    return found
+    if wanted:
+        check_point_text(wanted[0])
+    return f"{url}{POINT_MARK}{wanted[0] if wanted else LATEST}"
 
 
 def _ms_of(at: Moment) -> int:
@@ -70,7 +69,7 @@ def _ms_of(at: Moment) -> int:
 def named_point(url: str, storage_options: Mapping[str, Any] | None = None) -> Point:
     """Read the point that a URL of `point_url` names."""
     place, wanted = split_point(url)
-    return point_at(place, wanted or LATEST, storage_options)
+    return read_point(place, wanted or LATEST, storage_options)
 
 
 def opened_point(url: str, storage_options: Mapping[str, Any] | None = None) -> tuple[Disk, PointFiles]:

@@ -166,7 +166,7 @@ def points(url: str, as_json: bool) -> None:
 @click.argument("point", required=False)
 @common.json_option
 def show(url: str, point: str | None, as_json: bool) -> None:
-    """Show what a point has, the newest by default; the beginning of an id is enough."""
+    """Show what a point has, the newest by default; a beginning of its id is enough, or a time."""
     store = archive_store(url)
     found = read_point(store, find_point(store, point=point))
     if as_json:

@@ -31,7 +31,7 @@ def point_options(function: F) -> F:
         "--point",
         metavar="ID",
         callback=_noted("point"),
-        help="Of an archive: the point with this id, or a beginning of it.",
+        help="Of an archive: the point with this id, or a beginning of it from the year on.",
         **given,
     )
     return decorated(function, [at, point])

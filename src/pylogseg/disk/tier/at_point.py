@@ -1,13 +1,10 @@
 """A tier as it was at a point of an archive, which says of which uploads each log is made, and from where to where.
 
-Its URL is that of the archive with ``#`` behind it, and the id of the point or a beginning of it, a time, of which the
-last point before counts, or ``latest``: ``aiven+s3://bucket/prefix#20260131T120000000Z-0f3a9c21``.
+Its URL is that of the archive with ``#`` behind it, and what `find_point` takes: ``aiven+s3://bucket/prefix#20260131T120000000Z-0f3a9c21``.
 """
 
 from __future__ import annotations
 
-import datetime
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -21,7 +18,8 @@ from pylogseg.disk.tier.points import (
     ArchivedPartition,
     ArchivedSegment,
     Point,
-    find_point,
+    is_point_id,
+    is_point_text,
     read_point,
 )
 from pylogseg.disk.tier.sealed_file import open_file
@@ -29,43 +27,19 @@ from pylogseg.disk.tier.slices import TieredLog, TierSegment
 from pylogseg.disk.tier.tier import Tier
 from pylogseg.disk.tier.uploads import AivenUpload, BrokenUpload, Objects, Shared, Stored, Upload, unreadable
 from pylogseg.env.filesystem import Entry, FileView
-from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.errors import CorruptionError
 from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs, encode_offset_checkpoint
 from pylogseg.format.files.properties import MetaProperties, encode_meta_properties
-from pylogseg.format.moments import iso_text, ms_of
+from pylogseg.format.moments import iso_text
 from pylogseg.format.names import FileKind, parse_file_name, partition_folder_name, segment_file_name
 
-LATEST = "latest"
 _LAYOUT = "aiven+"
-_ID = re.compile(r"[0-9]{8}(T([0-9]{0,9}|[0-9]{9}Z(-[0-9a-f]{0,8})?))?")
-_MS = re.compile(r"[0-9]{11,}")
-_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9]{2}:[0-9]{2})")
 
 
 def split_point(url: str) -> tuple[str, str | None]:
     """Return the URL of an archive, and what says which point of it; None if nothing does."""
     place, mark, wanted = url.rpartition(POINT_MARK)
-    forms = (_ID, _MS, _TIME)
-    is_point = bool(mark) and (wanted == LATEST or any(form.fullmatch(wanted) for form in forms))
-    return (place, wanted) if is_point else (url, None)
-
-
-def point_at(url: str, wanted: str, storage_options: Mapping[str, Any] | None = None) -> Point:
-    """Read a point of an archive; RequestError if there is none, CorruptionError if it is damaged."""
-    point, at_ms = (None if wanted == LATEST else wanted), None
-    if _MS.fullmatch(wanted):
-        point, at_ms = None, int(wanted)
-    elif _TIME.fullmatch(wanted):
-        point, at_ms = None, _ms_of(wanted)
-    name = find_point(url, point=point, at_ms=at_ms, storage_options=storage_options)
-    return read_point(url, name, storage_options)
-
-
-def _ms_of(text: str) -> int:
-    try:  # Python 3.10 does not accept Z
-        return ms_of(datetime.datetime.fromisoformat(re.sub("Z$", "+00:00", text)))
-    except ValueError:
-        raise RequestError(f"invalid time {text!r} of a point: expected 2026-01-31T12:00:00Z") from None
+    return (place, wanted) if mark and is_point_text(wanted) else (url, None)
 
 
 def opened_at_point(
@@ -80,9 +54,9 @@ def opened_at_point(
         return None
 
     def make() -> PointFiles:
-        return point_files(url, point_at(url, wanted, storage_options), storage_options, memory_map=memory_map)
+        return point_files(url, read_point(url, wanted, storage_options), storage_options, memory_map=memory_map)
 
-    if not is_kept or not _ID.fullmatch(wanted):
+    if not is_kept or not is_point_id(wanted):
         return make()
     return opened_once(url, f"{POINT_MARK}{wanted}", storage_options, make, lambda files: True, memory_map=memory_map)
 

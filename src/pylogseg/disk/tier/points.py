@@ -29,6 +29,11 @@ POINTS, FILES = "points", "files"
 MARK = "archive.json"
 _FORMAT = 1
 _ID = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{3})Z-[0-9a-f]{8}")
+_BEGINNING = re.compile(r"[0-9]{4,8}|[0-9]{8}T([0-9]{0,9}|[0-9]{9}Z(-[0-9a-f]{0,8})?)")
+_MS = re.compile(r"[0-9]{11,18}")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9]{2}:[0-9]{2})")
+#: Names the newest point.
+LATEST = "latest"
 _FILE = re.compile(r"[0-9]{20}(-[0-9]{10}\.checkpoint|\.snapshot)")
 _SHA256 = re.compile(r"[0-9a-f]{24}([0-9a-f]{40})?")
 _MOST_BYTES = 256 << 20
@@ -347,7 +352,7 @@ def read_point(
     archive, storage_options
         As in `list_points`.
     point : str or PointName
-        Its id, or a beginning of it that no other point has.
+        As in `find_point`.
 
     Returns
     -------
@@ -364,6 +369,23 @@ def read_point(
     return _read(store, point if isinstance(point, PointName) else find_point(store, point=point))
 
 
+def is_point_text(text: str) -> bool:
+    """Check whether a text may say which point is meant, as `find_point` takes it."""
+    return text == LATEST or any(form.fullmatch(text) for form in (_BEGINNING, _MS, _TIME))
+
+
+def check_point_text(text: str) -> None:
+    """Raise RequestError for what `is_point_text` is not true of."""
+    if not is_point_text(text):
+        expected = "an id such as 20260131T120000000Z-0f3a9c21, a beginning of it from the year on, or a time"
+        raise RequestError(f"invalid point {text!r}: expected {expected}")
+
+
+def is_point_id(text: str) -> bool:
+    """Check whether a text is the id of a point, or a beginning of one, from the year on."""
+    return _BEGINNING.fullmatch(text) is not None
+
+
 def find_point(
     archive: str | os.PathLike[str] | ObjectStore,
     *,
@@ -371,14 +393,15 @@ def find_point(
     at_ms: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> PointName:
-    """Find a point by its id or by a time; the newest, without either.
+    """Find a point by its name or by a time; the newest, without either.
 
     Parameters
     ----------
     archive, storage_options
         As in `list_points`.
     point : str, optional
-        Its id, or a beginning of it that no other point has.
+        Its id; a beginning of it, the year at least, that no other point has; a time in ISO 8601 with its zone or in
+        milliseconds since 1970, for the last point up to it; or ``"latest"``.
     at_ms : int, optional
         The last point up to this time is found, in milliseconds since 1970.
 
@@ -389,8 +412,12 @@ def find_point(
     Raises
     ------
     RequestError
-        If there is none.
+        If there is none, or `point` is nothing of these.
     """
+    if point is not None:
+        check_point_text(point)
+    if point is not None and not is_point_id(point):
+        at_ms, point = _ms_said(point), None
     store = archive_store(archive, storage_options)
     names = list_points(store)
     if not names:
@@ -408,6 +435,18 @@ def find_point(
             f"{store.name(POINTS)}: no point is as old as {iso_text(at_ms or 0)}; the oldest is {names[0].id}"
         )
     return found[-1]
+
+
+def _ms_said(text: str) -> int | None:
+    """Return the time that a text says; None if it names the newest point."""
+    if text == LATEST:
+        return None
+    if _MS.fullmatch(text):
+        return int(text)
+    try:  # Python 3.10 does not accept Z
+        return ms_of(datetime.datetime.fromisoformat(re.sub("Z$", "+00:00", text)))
+    except ValueError:
+        raise RequestError(f"invalid time {text!r} of a point: expected 2026-01-31T12:00:00Z") from None
 
 
 def _read(store: ObjectStore, name: PointName) -> Point:
