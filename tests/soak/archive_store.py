@@ -1,9 +1,9 @@
 """Archives in an object store, over HTTP: `python tests/soak archive-store [--places N]`.
 
 A server that speaks S3 is started on the loopback (moto), with a bucket that keeps versions and locks. A history of a
-broker is archived there with a point after each step, also by runs that a PUT fails for, or that are killed at one;
-each point is verified, all read, and restored. Objects are then harmed by the store's own API, and named. What may not
-be deleted is "not yet" to `prune`. Needs `pip install 'moto[server]' s3fs`.
+broker is archived there with a point after each step, and each point is read and restored. Then runs fail at a PUT, one
+after the other at each, and the next one goes on. Objects are harmed by the store's own API, and named. What may not be
+deleted is "not yet" to `prune`. Needs `pip install 'moto[server]' s3fs`.
 """
 
 from __future__ import annotations
