@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from archive.histories import SETTINGS, History, rows_of
+from helpers.shell import pylogseg as shell
 from helpers.tiers import Key
 
 import pylogseg
@@ -117,6 +118,35 @@ def test_restores(history: History, tmp_path: Path) -> None:
                 assert served.log().report.actions == []
                 assert served.log().last_stable_offset == each.last_stable_offset
             broker.produce("orders", b"it goes on", partition=0)
+
+
+def test_what_is_no_record_of_a_topic(golden: Path, tmp_path: Path) -> None:
+    """Users of SCRAM with their keys, quotas, ACLs, features and settings of a cluster of Kafka are in the new one."""
+    disks, target = [golden / "inside" / "groups" / name for name in ("data0", "data1")], tmp_path / "new"
+    assert write(disks, tmp_path / "archive").faults == []
+    target.mkdir()
+    assert restore_point(tmp_path / "archive", target, node_id=7).exit_code == 0
+    log = target / "__cluster_metadata-0" / f"{0:020d}.log"
+    log.parent.mkdir()
+    shutil.copy(target / "bootstrap.checkpoint", log)  # as a controller does at its first start
+    before, after = (pylogseg.cluster_state(each, show_secrets=True) for each in (disks, target))
+
+    def rows(state: pylogseg.ClusterState, table: str) -> list[str]:
+        found = state.table(table).to_pylist()
+        assert state.notes == []
+        if table == "configs":  # neither those of a broker that is not there, nor of tiers
+            found = [each for each in found if (each["resourceType"], each["resource"]) != ("BROKER", "1")]
+            found = [each for each in found if not each["name"].startswith(("remote.storage", "local.retention"))]
+        if table == "features":  # the version of its quorum is that of the new cluster
+            found = [each for each in found if each["feature"] != "kraft.version"]
+        return sorted(map(repr, found))
+
+    for table, count in {"users": 2, "quotas": 7, "acls": 10, "features": 6, "configs": 81}.items():
+        assert rows(after, table) == rows(before, table)
+        assert len(rows(after, table)) == count
+    for table in ("users", "quotas", "acls"):
+        old, new = (shell("cluster", *each, table, "--json").rows for each in (disks, [target]))
+        assert sorted(map(repr, new)) == sorted(map(repr, old)) != []
 
 
 def test_some_topics_into_a_cluster(history: History, tmp_path: Path) -> None:
