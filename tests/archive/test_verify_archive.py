@@ -17,11 +17,14 @@ from helpers.pickled_executor import Pickled
 from helpers.shell import pylogseg as shell
 from helpers.tiers import Key
 
+import pylogseg
+from pylogseg import offline
 from pylogseg.archive import write
 from pylogseg.archive.read_once import ReadOnce
 from pylogseg.archive.verifying import ArchiveSummary, verify_archive
-from pylogseg.disk.tier.points import SUFFIXES
+from pylogseg.disk.tier.points import MARK, SUFFIXES
 from pylogseg.env.executor import Threads
+from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.inspect.verify.findings import Finding, Level
 
 
@@ -134,21 +137,8 @@ def test_harms(history: History, archive: Path, suffix: str, harm: str) -> None:
     for key in objects_of(history):
         if key.endswith(suffix):
             sizes.setdefault((archive / key).stat().st_size, []).append(archive / key)
-    size, (one, other, *_) = max((size, paths) for size, paths in sizes.items() if len(paths) > 1)
-    named = {str(one)}
-    if harm == "gone":
-        one.unlink()
-    elif harm == "cut":
-        one.write_bytes(one.read_bytes()[: size // 2])
-    elif harm == "flipped":
-        data = bytearray(one.read_bytes())
-        data[size // 2] ^= 1
-        one.write_bytes(data)
-    else:
-        named.add(str(other))
-        data, more = one.read_bytes(), other.read_bytes()
-        one.write_bytes(more)
-        other.write_bytes(data)
+    _, (one, other, *_) = max((size, paths) for size, paths in sizes.items() if len(paths) > 1)
+    named = {str(each) for each in harmed(one, other, harm)}
     if harm in ("gone", "cut"):
         found, summary = verified(archive)
         assert ({each.path for each in found}, summary.exit_code) == (named, 1)
@@ -156,6 +146,79 @@ def test_harms(history: History, archive: Path, suffix: str, harm: str) -> None:
     assert {each.path for each in found if each.kind == "archive-object"} == named
     assert summary.exit_code == 1
     assert not (archive / "verified").exists()
+
+
+def harmed(one: Path, other: Path, harm: str) -> list[Path]:
+    """Do something to an object, or to two; those that are not what they were."""
+    data, more = one.read_bytes(), other.read_bytes()
+    assert data != more
+    if harm == "gone":
+        one.unlink()
+    elif harm == "cut":
+        one.write_bytes(data[: len(data) // 2])
+    elif harm == "flipped":
+        one.write_bytes(flipped(data, len(data) // 2))
+    else:
+        one.write_bytes(more)
+        other.write_bytes(data)
+        return [one, other]
+    return [one]
+
+
+def flipped(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.fixture(scope="module")
+def with_files(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Archives whose points need objects of `files/`, by what these end with."""
+    root = tmp_path_factory.mktemp("files")
+    history = History(root)
+    for _ in range(2):
+        history.write(5)
+        assert not offline.retain(history.home, topic="orders", ms=0).failed  # empty logs, with what producers did
+        assert write(history.home, root / "empty").faults == []
+    assert write([golden / "inside" / "groups" / name for name in ("data0", "data1")], root / "metadata").faults == []
+    return {".snapshot": root / "empty", ".checkpoint": root / "metadata"}
+
+
+@pytest.mark.parametrize("suffix", [".snapshot", ".checkpoint"])
+@pytest.mark.parametrize("harm", ["gone", "cut", "flipped", "swapped"])
+def test_harms_of_other_files(with_files: dict[str, Path], tmp_path: Path, suffix: str, harm: str) -> None:
+    """As of segments: also where another object of its kind, or of any other, is there instead."""
+    archive = Path(shutil.copytree(with_files[suffix], tmp_path / "archive"))
+    assert verified(archive, read="all")[1].exit_code == 0
+    shutil.rmtree(archive / "verified")
+    one, *others = sorted(archive.glob(f"files/**/*{suffix}"))
+    other = next((each for each in others if each.read_bytes() != one.read_bytes()), None)
+    other = other or max(archive.glob("**/*.log"), key=lambda path: path.stat().st_size)
+    named = {str(each) for each in harmed(one, other, harm)}
+    found, summary = verified(archive, read="all")
+    assert {each.path for each in found if each.kind == "archive-object"} == named
+    assert summary.exit_code == 1
+
+
+def test_harms_of_the_mark(history: History, archive: Path, tmp_path: Path) -> None:
+    """What says of which cluster an archive is: no run goes on without it, and each byte of it matters."""
+    mark, whole = archive / MARK, (archive / MARK).read_bytes()
+    segment = max(archive.glob("**/*.log"), key=lambda path: path.stat().st_size)
+    with pylogseg.Broker(tmp_path / "other"):
+        pass
+    write(tmp_path / "other", tmp_path / "others")
+    harms: list[bytes | None] = [None, whole[: len(whole) // 2], b"", segment.read_bytes()]
+    harms += [(tmp_path / "others" / MARK).read_bytes(), *(flipped(whole, at) for at in range(len(whole)))]
+    for harm in harms:
+        mark.unlink() if harm is None else mark.write_bytes(harm)
+        found, summary = verified(archive)
+        assert {(each.kind, each.path) for each in found} == {("archive-mark", str(mark))}, harm
+        assert summary.exit_code == 1
+        with pytest.raises((RequestError, CorruptionError)):
+            write(history.home, archive)
+        mark.write_bytes(whole)
+    assert verified(archive)[1].exit_code == 0
+    point = archive / history.archiver.points[0].name.key
+    harmed(mark, point, "swapped")  # a point says of which cluster it is, in the same way: it can stand there
+    assert {(each.kind, each.path) for each in verified(archive)[0]} == {("archive-point", str(point))}
 
 
 def test_a_point_is_damaged(history: History, archive: Path) -> None:

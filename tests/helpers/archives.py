@@ -8,6 +8,7 @@ from pathlib import Path
 import pylogseg
 from helpers.tiers import Uploader
 from pylogseg.disk.tier.points import (
+    MARK,
     SUFFIXES,
     ArchivedFile,
     ArchivedPartition,
@@ -15,6 +16,7 @@ from pylogseg.disk.tier.points import (
     Point,
     SeenDisk,
     archive_store,
+    mark_text,
     new_id,
     write_point,
 )
@@ -54,6 +56,7 @@ class Archiver:
         disks = (SeenDisk(str(self.home), 1, cluster, "", "stopped"),)
         ordered = sorted(partitions, key=lambda each: (each.topic, each.topic_id, each.partition))
         point = Point(new_id(time_ms), time_ms, "tests", cluster, disks, tuple(ordered), self.settings)
+        (self.root / MARK).write_text(mark_text(cluster))
         write_point(archive_store(self.root), point)
         self.points.append(point)
         return point

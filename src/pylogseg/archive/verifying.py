@@ -30,7 +30,9 @@ from pylogseg.disk.tier.points import (
     Point,
     archive_store,
     list_points,
+    mark_text,
     new_id,
+    read_mark,
     read_point,
 )
 from pylogseg.disk.tier.uploads import Objects, Shared, Stored
@@ -132,7 +134,7 @@ def verify_archive(
     summary.points, summary.partitions = len(found.points), sum(len(_chosen(each, choice)) for each in newest)
     summary.objects = len(found.wanted)
     summary.object_bytes = sum(each.archived.size for each in found.wanted.values())
-    yield from summary.added(found.damaged)
+    yield from summary.added([*_of_mark(found), *found.damaged])
     there = found.store.list()
     good = {}
     for key, wanted in sorted(found.wanted.items()):
@@ -185,6 +187,24 @@ def _looked_at(archive: str, choice: PartitionChoice, storage_options: Mapping[s
                     archived = known.archived  # the other point knows only the first digits
                 found.wanted[key] = _Wanted(archived, point, 1 if known is None else known.points + 1)
     return found
+
+
+def _of_mark(found: _Archive) -> Iterator[Finding]:
+    """Yield what is wrong with what says of which cluster the archive is: the points of another one lie elsewhere."""
+    ids = sorted({point.cluster_id for point in found.points if point.cluster_id})
+    needed = f"without it no run of `pylogseg archive` goes on: it should be {mark_text(ids[0] if ids else '')}"
+    try:
+        of = read_mark(found.store)
+    except CorruptionError as error:
+        yield of_error("archive-mark", error)
+    except StorageError as error:
+        yield of_failure(error)
+    else:
+        if of is None:
+            yield Finding(found.store.name(MARK), "archive-mark", True, f"the object is not there, and {needed}")
+        elif any(each != (of or ids[0]) for each in ids):
+            reason = f"it says {f'cluster {of}' if of else 'no cluster'}, and points here are of {' and '.join(ids)}"
+            yield Finding(found.store.name(MARK), "archive-mark", True, reason)
 
 
 def _chosen(point: Point, choice: PartitionChoice) -> list[ArchivedPartition]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +28,9 @@ from pylogseg.disk.tier.points import (
     Point,
     archive_store,
     list_points,
+    mark_text,
     new_id,
+    read_mark,
     read_point,
     write_point,
 )
@@ -290,17 +291,12 @@ class _Archiving:
 
     def _before(self, seen: SeenCluster) -> Point | None:
         """Return the newest point; refuse a place that is no archive, or that of another cluster."""
-        store, mark = self._store, self._store.read(MARK)
-        if mark is None:
+        store, of = self._store, read_mark(self._store)
+        if of is None:
             if any(not name.startswith((".", f"{NOTES}/")) for name in store.list()):
                 raise RequestError(f"{store.url}: this is not an archive, and not empty: name an empty place")
-            content = json.dumps({"format": 1, "clusterId": seen.cluster_id}).encode()
-            store.create(MARK, content)
+            store.create(MARK, mark_text(seen.cluster_id).encode())
             return None
-        try:
-            of = str(json.loads(mark)["clusterId"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptionError(store.name(MARK), 0, f"not what says that this is an archive: {error}") from None
         if of and seen.cluster_id and of != seen.cluster_id:
             raise RequestError(
                 f"{store.url}: this is the archive of cluster {of}, and the disks are of cluster {seen.cluster_id}: "

@@ -37,7 +37,7 @@ LATEST = "latest"
 _FILE = re.compile(r"[0-9]{20}(-[0-9]{10}\.checkpoint|\.snapshot)")
 _SHA256 = re.compile(r"[0-9a-f]{24}([0-9a-f]{40})?")
 _MOST_BYTES = 256 << 20
-_MOST_TEXT = 64 << 10
+_MOST_TEXT = _MOST_MARK_BYTES = 64 << 10
 _INT32, _INT64 = 2**31 - 1, 2**63 - 1
 #: The suffixes of a segment's objects, in the order of `ArchivedSegment.objects`.
 SUFFIXES = (".log", ".indexes", ".rsm-manifest")
@@ -466,6 +466,24 @@ def write_point(store: ObjectStore, point: Point) -> None:
     store.create(point.name.key, point.text.encode())
 
 
+def mark_text(cluster_id: str) -> str:
+    """Return what the mark of an archive says."""
+    return json.dumps({"format": _FORMAT, "clusterId": cluster_id})
+
+
+def read_mark(store: ObjectStore) -> str | None:
+    """Return of which cluster an archive is, empty if its first disks did not say; None if no mark is there.
+
+    CorruptionError if it is not what `mark_text` makes.
+    """
+    at, stored = store.name(MARK), store.list(MARK).get(MARK)
+    if stored is None:
+        return None
+    if stored.size > _MOST_MARK_BYTES:
+        raise CorruptionError(at, _MOST_MARK_BYTES, f"{stored.size:,} bytes: not what says that this is an archive")
+    return _loaded(store.read(MARK) or b"", at, "what says that this is an archive").text("clusterId")
+
+
 # ---- reading JSON ----
 
 
@@ -477,7 +495,7 @@ class _Fields:
 
     def __init__(self, value: Any, at: str, where: str, kind: type[dict[Any, Any]] | type[list[Any]] = dict) -> None:
         if not isinstance(value, kind):
-            raise CorruptionError(at, 0, f"{where or 'the point'} is {_shown(value)}: expected {_KINDS[kind]}")
+            raise CorruptionError(at, 0, f"{where or 'it'} is {_shown(value)}: expected {_KINDS[kind]}")
         self.value: Any = value
         self.at, self.where = at, where
 
@@ -553,15 +571,7 @@ def parse_point(data: bytes, at: str) -> Point:
 
     Raises CorruptionError for any length, type or order that a point cannot have.
     """
-    try:
-        found = bounded_json.loads(data)
-    except RecursionError:
-        raise CorruptionError(at, 0, "not a point: its JSON is nested too deeply") from None
-    except ValueError as error:
-        raise CorruptionError(at, getattr(error, "pos", 0), f"not a point: {error}") from None
-    fields = _Fields(found, at, "")
-    if fields.number("format") != _FORMAT:
-        raise fields.fault("format", f"{_FORMAT}; a newer version may have written this point")
+    fields = _loaded(data, at, "a point")
     disks = tuple(_disk(each) for each in fields.objects("disks"))
     partitions = tuple(_partition(each, len(disks)) for each in fields.objects("partitions"))
     order = [(each.topic, each.topic_id, each.partition) for each in partitions]
@@ -585,6 +595,20 @@ def parse_point(data: bytes, at: str) -> Point:
         ),
         fields.texts("notes"),
     )
+
+
+def _loaded(data: bytes, at: str, what: str) -> _Fields:
+    """Return the members of a file of an archive, of the format that is known here."""
+    try:
+        found = bounded_json.loads(data)
+    except RecursionError:
+        raise CorruptionError(at, 0, f"not {what}: its JSON is nested too deeply") from None
+    except ValueError as error:
+        raise CorruptionError(at, getattr(error, "pos", 0), f"not {what}: {error}") from None
+    fields = _Fields(found, at, "")
+    if fields.number("format") != _FORMAT:
+        raise fields.fault("format", f"{_FORMAT}; a newer version may have written it")
+    return fields
 
 
 def _disk(fields: _Fields) -> SeenDisk:
