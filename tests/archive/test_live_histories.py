@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from helpers.shell import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,9 +21,8 @@ def test_a_short_history(tmp_path: Path) -> None:
     pytest.importorskip("kafka")
     program = ROOT / "tests" / "kafka" / "broker" / "archives.py"
     command = [sys.executable, program, "--seed", "7", "--events", "2", "--points", "2", "--drills", "0"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["src", *filter(None, [os.environ.get("PYTHONPATH")])])}
     done = subprocess.run(
-        [*command, "--keep", tmp_path], cwd=ROOT, env=environment, capture_output=True, check=False, encoding="utf-8"
+        [*command, "--keep", tmp_path], cwd=ROOT, env=environment(), capture_output=True, check=False, encoding="utf-8"
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
     assert done.stdout.rstrip().endswith("all is well")
