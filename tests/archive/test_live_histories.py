@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers.depth import IS_DEEP
 from helpers.shell import environment
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.skipif(not IS_DEEP, reason="three brokers keep two cores busy for minutes: make deep")
 @pytest.mark.usefixtures("kafka")
 def test_a_short_history(tmp_path: Path) -> None:
     pytest.importorskip("confluent_kafka")

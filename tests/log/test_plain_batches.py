@@ -142,7 +142,7 @@ def cleaned(storage, rounds, slots, load, seen, folder="t-0"):
                 try:
                     at, _ = Cleaner(OffsetMap(slots * SLOT_BYTES, load)).clean(log, what, stats)
                 except UncleanableError as error:  # of magic 0 and 1, which have no empty batches
-                    found.append(str(error))
+                    found.append(str(error).rpartition("/")[2])
                     break
             found.append((at, stats))
     log.close()
