@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -83,7 +84,8 @@ def test_the_shell_follows_on_spark(command: Any, tmp_path: Path, monkeypatch: p
             raise KeyboardInterrupt
         append_later_orders(data, 10)
 
-    monkeypatch.setattr("pylogseg.cli.lake.time.sleep", later)
+    # The module's own name for it: other threads of the process sleep, too, and one of them took the interrupt.
+    monkeypatch.setattr("pylogseg.cli.lake.time", SimpleNamespace(sleep=later))
     command("lake", data, "orders", table, "--follow", "--every", "7s")
     assert rounds == [7.0] * 3
     assert plain(rows_of(table)) == log_rows(data, "orders")
