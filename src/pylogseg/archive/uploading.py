@@ -29,6 +29,7 @@ from pylogseg.disk.tier.points import SUFFIXES, ArchivedFile, ArchivedSegment
 from pylogseg.disk.tier.writing import UploadForm, UploadWriter, digest_begin_of, segment_id_of
 from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.executor import Advance
+from pylogseg.env.file_errors import storage_error
 from pylogseg.env.filesystem import FileView
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.storage import Storage
@@ -137,7 +138,7 @@ def upload(
         if isinstance(error, StorageError):
             raise
         # The disk with scratch files fails, and no log.
-        raise StorageError(job.store.name(plan.folder), "write", error.strerror or str(error), error.errno) from error
+        raise storage_error(job.store.name(plan.folder), "write", error) from error
     finally:
         with contextlib.suppress(FileNotFoundError):
             path.unlink()

@@ -28,9 +28,10 @@ from pylogseg.cli.typed import (
     wants_schema,
     whole_disk,
 )
+from pylogseg.env.file_errors import storage_error
 from pylogseg.env.garbage import imported
 from pylogseg.env.interrupts import held_back
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import RequestError
 from pylogseg.format.escape import printable
 
 if TYPE_CHECKING:
@@ -293,7 +294,7 @@ def _read(script: str) -> str:
     except UnicodeDecodeError as error:
         raise RequestError(f"{script}: not UTF-8 at byte {error.start}: save it as UTF-8") from None
     except OSError as error:
-        raise StorageError(script, "read", error.strerror or str(error), error.errno) from error
+        raise storage_error(script, "read", error) from error
 
 
 def _write_file(answers: Iterator[Answer], form: str, target: Path) -> None:

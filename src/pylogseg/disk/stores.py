@@ -14,6 +14,7 @@ from typing import IO, Any, NamedTuple, Protocol
 
 from pylogseg.disk.tier.keys import KEYS_OPTION
 from pylogseg.env.beside import scratch_folder, temporary_folder, unfinished, whole
+from pylogseg.env.file_errors import storage_error
 from pylogseg.env.remote import remote_system, tag_of, without_login
 from pylogseg.errors import RequestError, StorageError
 
@@ -93,7 +94,7 @@ class FolderStore:
         except (FileNotFoundError, NotADirectoryError):  # the place is one file, which has nothing beside it
             return None
         except OSError as error:
-            raise _failed(self.root / name, "read", error) from error
+            raise storage_error(self.root / name, "read", error) from error
 
     def put(self, name: str, content: bytes | Path) -> Fingerprint:
         """See `ObjectStore`."""
@@ -154,11 +155,7 @@ def _failing(path: Path, operation: str) -> Iterator[None]:
     except StorageError:
         raise
     except OSError as error:
-        raise _failed(path, operation, error) from error
-
-
-def _failed(path: str | os.PathLike[str], operation: str, error: OSError) -> StorageError:
-    return StorageError(path, operation, error.strerror or str(error), error.errno)
+        raise storage_error(path, operation, error) from error
 
 
 def _files_below(folder: Path) -> list[Path]:
@@ -166,7 +163,7 @@ def _files_below(folder: Path) -> list[Path]:
 
     def on_error(error: OSError) -> None:
         if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            raise _failed(error.filename, "list", error) from error
+            raise storage_error(error.filename, "list", error) from error
 
     return [Path(at) / each for at, _, names in os.walk(folder, onerror=on_error) for each in names]
 

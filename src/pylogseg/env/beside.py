@@ -24,6 +24,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
+from pylogseg.env.file_errors import storage_error
 from pylogseg.env.handles import open_descriptor
 from pylogseg.env.interrupts import held_back
 from pylogseg.env.locks import LOCK_NAME
@@ -118,7 +119,7 @@ def scratch_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
         _temporary[path] = os.getpid()
         path.mkdir(mode, parents=True)
     except OSError as error:
-        raise StorageError(path, "make", error.strerror or str(error), error.errno) from error
+        raise storage_error(path, "make", error) from error
     try:
         yield path
     finally:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+
 from pylogseg.errors import ClosedError, RequestError, StorageError
 
 
-def storage_error(path: str, operation: str, error: OSError) -> StorageError:
+def storage_error(path: str | os.PathLike[str], operation: str, error: OSError) -> StorageError:
     """Turn the system's error into a `StorageError` with the file and the operation."""
     return StorageError(path, operation, error.strerror or str(error), error.errno)
 

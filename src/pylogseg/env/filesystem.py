@@ -15,6 +15,7 @@ from operator import itemgetter
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 
+from pylogseg.env.file_errors import storage_error
 from pylogseg.env.handles import open_descriptor
 from pylogseg.env.positions import read_over
 from pylogseg.errors import CorruptionError, RequestError, StorageError
@@ -308,7 +309,7 @@ class _named:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, OSError) and not isinstance(error, StorageError):
-            raise StorageError(self.path, self.operation, error.strerror or str(error), error.errno) from error
+            raise storage_error(self.path, self.operation, error) from error
 
 
 class LocalFiles:

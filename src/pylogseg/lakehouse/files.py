@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pylogseg.env.executor import Advance
+from pylogseg.env.file_errors import storage_error
 from pylogseg.errors import StorageError
 from pylogseg.lakehouse.contents import CONTENTS, Contents, add_contents, contents_text
 from pylogseg.lakehouse.sinks import UNMEASURED, FilePlace, NewFile, Offsets, is_plain
@@ -303,7 +304,7 @@ def _told(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StorageError(path, "write", error.strerror or str(error), error.errno) from error
+        raise storage_error(path, "write", error) from error
 
 
 def logs_for(task: Task, logs: Mapping[str, LogFiles]) -> tuple[LogFiles, ...]:

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.env.file_errors import storage_error
+from pylogseg.errors import RequestError
 from pylogseg.format.escape import json_fault, printable
 from pylogseg.reporting.changes import (
     FindingChange,
@@ -38,7 +39,7 @@ def earlier_facts(path: str | os.PathLike[str], cluster_ids: Sequence[str], now_
         with open(path, "rb") as file:
             found = json.loads(file.read())
     except OSError as error:
-        raise StorageError(os.fspath(path), "read", error.strerror or str(error), error.errno) from None
+        raise storage_error(os.fspath(path), "read", error) from None
     except (ValueError, RecursionError) as error:
         raise RequestError(
             f"{name} is not the JSON of a report ({json_fault(error)}): `pylogseg report --json` writes one"

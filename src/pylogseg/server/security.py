@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.env.file_errors import storage_error
+from pylogseg.errors import RequestError
 from pylogseg.server.sasl import PLAIN, Users, parse_users
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def _load_users(users: Path | Mapping[str, str]) -> Mapping[str, str]:
             others = os.name != "nt" and os.fstat(file.fileno()).st_mode & (stat.S_IRWXG | stat.S_IRWXO)
             text = file.read()
     except OSError as error:
-        raise StorageError(path, "read", error.strerror or str(error), error.errno) from None
+        raise storage_error(path, "read", error) from None
     except UnicodeDecodeError as error:
         raise RequestError(f"{path}: at position {error.start}: it is not in UTF-8") from None
     if others:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from pylogseg.env.file_errors import storage_error
 from pylogseg.errors import ClosedError, RequestError, StorageError
 from pylogseg.server.catalog import Catalog
 from pylogseg.server.connection import ClientConnection, Limits, Trace
@@ -257,7 +258,7 @@ def bound(address: Endpoint) -> sockets.socket:
 
 def _notbound(address: Endpoint, error: OSError) -> StorageError:
     text = f"{address.host}:{address.port}"
-    return StorageError(text, "listen on", error.strerror or str(error), error.errno)
+    return storage_error(text, "listen on", error)
 
 
 def endpoint_of(text: str, what: str) -> Endpoint:

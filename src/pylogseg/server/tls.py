@@ -9,6 +9,7 @@ import ssl
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
+from pylogseg.env.file_errors import storage_error
 from pylogseg.errors import RequestError, StorageError
 
 _Path = str | os.PathLike[str]
@@ -72,7 +73,7 @@ def _check_file(path: str) -> None:
         with open(path, "rb"):
             pass
     except OSError as error:
-        raise StorageError(path, "read", error.strerror or str(error), error.errno) from None
+        raise storage_error(path, "read", error) from None
 
 
 def _reason(error: ssl.SSLError) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 from pylogseg.disk.folders import RESTORING
 from pylogseg.disk.stores import FolderStore, ObjectStore, store_of
 from pylogseg.env.beside import is_alive
+from pylogseg.env.file_errors import storage_error
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import StorageError
 from pylogseg.format.names import parse_partition_folder
@@ -170,7 +171,7 @@ def locked(store: ObjectStore) -> Iterator[None]:
         try:
             notes.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(notes, "make", error.strerror or str(error), error.errno) from error
+            raise storage_error(notes, "make", error) from error
         lock = LocalStorage().lock(str(notes))
         try:
             yield

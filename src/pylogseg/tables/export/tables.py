@@ -24,6 +24,7 @@ from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import Fingerprint, FolderStore, ObjectStore, store_of
 from pylogseg.env.beside import scratch_folder, sweep
 from pylogseg.env.executor import Advance, Executor, Workload
+from pylogseg.env.file_errors import storage_error
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles
@@ -446,7 +447,7 @@ def _write(part: LogReader, files: _Files, store: ObjectStore) -> list[tuple[str
         files.discard()
         # What a write says names no file: a disk that is full, a limit of size.
         if isinstance(error, OSError) and not isinstance(error, StorageError) and error.filename is None:
-            raise StorageError(store.url, "write", error.strerror or str(error), error.errno) from error
+            raise storage_error(store.url, "write", error) from error
         raise
 
 

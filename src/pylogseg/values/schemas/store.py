@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path as FilePath
 
 from pylogseg.disk.disk import Disk, open_dir
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.env.file_errors import storage_error
+from pylogseg.errors import RequestError
 from pylogseg.values.schemas.registry import Registry
 from pylogseg.values.schemas.schema import DEFAULT_CONTEXT, Schema, guid_of, in_context
 from pylogseg.values.schemas.topic import TOPIC, SchemaTopic
@@ -307,7 +308,7 @@ def schema_of_file(path: Path) -> Schema:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
-        raise StorageError(file, "read", error.strerror or str(error), error.errno) from None
+        raise storage_error(file, "read", error) from None
     except UnicodeDecodeError as error:
         raise RequestError(f"{file}: not UTF-8 at byte {error.start}") from None
     stem, number, guid = file.stem, None, guid_of(text)
