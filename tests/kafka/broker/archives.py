@@ -70,10 +70,13 @@ class Archiver(threading.Thread):
                 [*command, "--json", *self._how], stdout=self._said, stderr=subprocess.STDOUT, encoding="utf-8"
             )
             self.starts += 1
-            until = time.monotonic() + self._chance.uniform(8, 40)
+            begun, until = self._size(), time.monotonic() + self._chance.uniform(8, 40)
             while time.monotonic() < until and not self._ends.wait(0.05) and process.poll() is None:
                 pass
             if self._ends.is_set():
+                # Before the first line of the package an interrupt is Python's: not before it has written a point.
+                while self._size() == begun and process.poll() is None and time.monotonic() < until:
+                    time.sleep(0.05)
                 process.send_signal(signal.SIGINT)
                 process.wait(60)
             elif process.poll() is not None:
@@ -82,6 +85,9 @@ class Archiver(threading.Thread):
             else:
                 process.kill()
                 process.wait()
+
+    def _size(self) -> int:
+        return os.fstat(self._said.fileno()).st_size
 
     def stop(self) -> list[str]:
         """End it; what is wrong with what it said."""
