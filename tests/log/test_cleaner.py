@@ -1,5 +1,6 @@
 """Cleanings of random logs against what compaction promises; the same files as Kafka's are in test_log_replay.py."""
 
+import dataclasses
 import json
 
 import pytest
@@ -12,7 +13,7 @@ import pylogseg
 from pylogseg.config import LogConfig
 from pylogseg.env.environment import Environment
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import CleaningAbortedError, CorruptionError
+from pylogseg.errors import CleaningAbortedError, CorruptionError, RequestError
 from pylogseg.format.compression import ARENA_BYTES
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, decode
 from pylogseg.log.cleaner import Cleaner
@@ -32,6 +33,14 @@ BATCHES = st.lists(st.tuples(RECORDS, st.sampled_from(["none", "lz4", "gzip"])),
 NOW = 1_700_000_000_000
 
 
+def taken(name, value):
+    try:
+        LogConfig(**{name: value})
+    except RequestError:
+        return False
+    return True
+
+
 def new_log(storage=None, folder="t-0", clean=True, **settings):
     clock = ManualClock(NOW)
     config = LogConfig.of(cleanup_policy="compact", segment_index_bytes=100, index_interval_bytes=60, **settings)
@@ -49,6 +58,12 @@ def append(log, records, compression="none", **fields):
         **fields,
     )
     log.append_as_follower(batch, 0)  # which takes records without a key
+    log.update_high_watermark(log.log_end_offset)
+
+
+def end_transaction(log, how, **producer):
+    marker = {"control": how, "base_offset": log.log_end_offset, "timestamp": NOW, "leader_epoch": 0, **producer}
+    log.append_as_follower(described([marker]), 0)
     log.update_high_watermark(log.log_end_offset)
 
 
@@ -114,6 +129,32 @@ def test_tombstones_go_when_their_time_is_over():
     assert contents(log) == ([(1, b"b", b"1")], 2)  # the batch that ends the round stays, empty
 
 
+LARGEST = 2**63 - 1
+PRODUCER = {"producer_id": 7, "producer_epoch": 0}
+
+
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(LogConfig) if taken(field.name, LARGEST)])
+def test_the_largest_value_of_a_long_setting(name):
+    """Sums with the clock, or with a position, do not wrap as in Kafka: tombstones that shall stay for ever, do."""
+    log = new_log(**{name: LARGEST})
+    append(log, [(b"a", b"1"), (b"b", b"1")])
+    append(log, [(b"a", None)])
+    append(log, [(b"b", None)], "lz4")
+    append(log, [(b"c", b"1")], **PRODUCER, base_sequence=0, transactional=True)
+    end_transaction(log, "commit", **PRODUCER)
+    log.roll()
+    append(log, [(b"d", b"1")])
+    wanted = {b"a": None, b"b": None, b"c": b"1", b"d": b"1"}
+    for _ in range(3):
+        log.scheduler.advance(10)
+        if log.active.base_offset:
+            clean(log)
+        assert {key: value for _, key, value in contents(log)[0] if key in wanted} == wanted
+        log.apply_retention()
+    log.flush()
+    log.close()
+
+
 @given(batches=BATCHES, slots=st.sampled_from([1, 2, 3, 1000]), arena_bytes=st.sampled_from([30, 100, 300]))
 @settings(deadline=None)
 def test_what_decompresses_to_much_is_cleaned_in_parts(batches, slots, arena_bytes):
@@ -126,13 +167,7 @@ def test_what_decompresses_to_much_is_cleaned_in_parts(batches, slots, arena_byt
             producer = {"producer_id": i, "producer_epoch": 0}
             append(log, records, codec, **producer, base_sequence=0, transactional=i % 2 == 0)
             if i % 2 == 0:
-                marker = {
-                    "control": ["abort", "commit"][i // 2 % 2],
-                    "base_offset": log.log_end_offset,
-                    "timestamp": NOW,
-                }
-                log.append_as_follower(described([{**marker, **producer, "leader_epoch": 0}]), 0)
-        log.update_high_watermark(log.log_end_offset)
+                end_transaction(log, ["abort", "commit"][i // 2 % 2], **producer)
         log.roll()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("pylogseg.format.compression.ARENA_BYTES", most)

@@ -46,6 +46,9 @@ class CleanerStats:
     invalid_messages_read: int = 0
 
 
+_LATEST_MS = 2**63 - 1
+
+
 class Retention(NamedTuple):
     """The rules for keeping records, the same for all windows of a segment."""
 
@@ -59,6 +62,11 @@ class Retention(NamedTuple):
     limit_bytes: int | None = None  #: Of a decompressed batch; `REWRITE_LIMIT_BYTES` if None.
     record_limit: int = NO_LIMIT_BYTES  #: Of a record in a compressed batch.
     scratch: Scratch | None = None  #: Memory to decode in.
+
+    @property
+    def new_horizon_ms(self) -> int:
+        """When tombstones and markers met for the first time may go; never, if that is too far for a timestamp."""
+        return min(self.now_ms + self.delete_retention_ms, _LATEST_MS)
 
 
 def decoded(batches: BatchTable, view: Any, start: int, path: str, limit_bytes: int | None = None) -> RecordColumns:
@@ -163,8 +171,7 @@ def filter_plain(
 ) -> Callable[[int], tuple[int, PlainBatches]]:
     """Return what decides about the plain batches from a position of a segment on, as `filter_window` does."""
     producers, last_offsets = last_batches({number: last.data_offset for number, last in rule.last_records.items()})
-    horizon_ms = rule.now_ms + rule.delete_retention_ms
-    how = (*rule.offsets.for_lookups, rule.now_ms, horizon_ms, rule.round_end, producers, last_offsets)
+    how = (*rule.offsets.for_lookups, rule.now_ms, rule.new_horizon_ms, rule.round_end, producers, last_offsets)
 
     def filtered(position: int) -> tuple[int, PlainBatches]:
         found = reader.filter(segment, position, *how)
@@ -263,7 +270,7 @@ def _new_rows(
     # An empty batch has no payload to compress and no horizon.
     rows["attributes"][count == 0] &= ~CODEC_MASK
     rows["attributes"][new_horizon | old_horizon] |= DELETE_HORIZON
-    rows["base_timestamp"][new_horizon] = rule.now_ms + rule.delete_retention_ms
+    rows["base_timestamp"][new_horizon] = rule.new_horizon_ms
     rows["count"] = count
     rows["magic"] = 2
     for name in ("leader_epoch", "producer_id", "producer_epoch", "base_sequence"):
