@@ -129,6 +129,27 @@ def test_tombstones_go_when_their_time_is_over():
     assert contents(log) == ([(1, b"b", b"1")], 2)  # the batch that ends the round stays, empty
 
 
+@pytest.mark.parametrize("compression", ["none", "lz4"])
+def test_the_last_batch_of_a_producer_stays_without_records(compression):
+    """It says where the producer stands, as long as the log knows it: then it goes, too."""
+    log = new_log()
+    append(log, [(b"a", b"1")], compression, **PRODUCER, base_sequence=4)
+    append(log, [(b"a", b"2")], compression, **PRODUCER, base_sequence=5)
+    append(log, [(b"a", b"3")])
+    log.roll()
+    clean(log)
+
+    def batches():
+        rows = [row for segment in log.segments for window in segment.windows() for row in window.batches]
+        return [(int(row.base_offset), int(row.producer_id), int(row.base_sequence), int(row.count)) for row in rows]
+
+    assert batches() == [(1, 7, 5, 0), (2, -1, -1, 1)]
+    log.scheduler.advance(24 * 3600 * 1000 + 1)
+    log.expire_producers()
+    clean(log)
+    assert batches() == [(2, -1, -1, 1)]
+
+
 LARGEST = 2**63 - 1
 PRODUCER = {"producer_id": 7, "producer_epoch": 0}
 
