@@ -109,6 +109,8 @@ class Judge:
         for place, (_, value) in found.items():
             stream = self.streams[place[0]]
             told = known.get((stream, *place[1:]), [])
+            if place[0] == "loose":  # what nobody was told of may lie there, until an election loses it
+                told = [each for each in told if each.at_s <= self.ended_s]
             gone = [v for v, _, to_s in self.cluster.gone.get(place, []) if to_s + SETTLED_S <= self.begun_s]
             right = [each.value for each in told if each.value not in gone]
             if value is not None:
@@ -118,10 +120,10 @@ class Judge:
             elif (end := self.cluster.end_records.get((stream, *place[1:]))) and place[0] not in ("loose", "state"):
                 if value != end[1]:
                     self.wrong.append(f"{place} has {_shown(value)}, and the cluster had {_shown(end[1])}")
+            elif value in gone or (told and not right):
+                self.wrong.append(f"{place} has {_shown(value)}, which an election lost before the point")
             elif right and value not in right:
                 self.wrong.append(f"{place} has {_shown(value)}, and {_shown(right[0])} was acknowledged")
-            elif not right and told:
-                self.wrong.append(f"{place} has {_shown(value)}, which an election lost before the point")
             if place[0] == "again" and value is not None and value.split()[1] != stream.partition("/")[2]:
                 self.wrong.append(f"{place} of {stream} has {value!r}")
         for value, each in places.items():
