@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import zlib
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 from helpers.damaged_tiers import World
@@ -44,6 +47,36 @@ def test_a_chunk_above_the_cache_is_opened_once() -> None:
     for position in range(0, 100_000, 4096):
         assert not any(view.read(position, 1000))
     assert opened == [100_000]
+
+
+def test_a_chunk_that_was_dropped_is_gone_while_the_thread_that_opened_it_is_late() -> None:
+    class Opened(bytes):
+        def __del__(self) -> None:
+            gone.set()
+
+    gone, second = threading.Event(), threading.Event()
+
+    def late(frame: FrameType, event: str, arg: object) -> None:
+        if event == "return" and frame.f_code is Cache._run.__code__:
+            threading.setprofile(None)
+            assert second.wait(60)
+
+    def load(group: list[int]) -> list[Any]:
+        if group == [1]:
+            found.append(gone.wait(5))
+            second.set()
+            return [bytes(1000)]
+        return [Opened(1000)]
+
+    cache, chunks, found = Cache(most_bytes=1600), FixedChunks(1000, 2000, 1000, 1000), list[bool]()
+    threading.setprofile(late)
+    try:
+        for chunk in (0, 1):
+            cache.get("object", chunk, chunk, load, chunks)
+            assert cache.use("object", chunk, len) == 1000
+    finally:
+        threading.setprofile(None)
+    assert found == [True]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the peak of a process's memory is read from /proc")

@@ -72,32 +72,28 @@ class Cache:
             for group in groups:
                 for chunk in group:
                     self._chunks[path, chunk] = Future()
-            made = [[self._chunks[path, chunk] for chunk in group] for group in groups]
             if groups and self._pool is None:
                 self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="pylogseg-tier")
-        for group, futures in zip(groups, made, strict=True):
+        for group in groups:
             assert self._pool is not None
             size = sum(original_size(cost, chunk) for chunk in group)
-            self._pool.submit(self._run, path, group, futures, partial(load, group), size)
+            self._pool.submit(self._run, path, group, load, size)
 
-    def _run(
-        self, path: str, group: list[int], futures: list[Future[Opened]], load: Callable[[], list[Opened]], size: int
-    ) -> None:
+    def _run(self, path: str, group: list[int], load: Callable[[list[int]], list[Opened]], size: int) -> None:
         self._make_room(size)
         try:
-            opened = load()
+            opened = load(group)
         except BaseException as error:
             with self._lock:  # the next read tries again
-                for chunk in group:
-                    self._chunks.pop((path, chunk), None)
+                futures = [self._chunks.pop((path, chunk)) for chunk in group]
                 self._opened(size)
             for future in futures:
                 future.set_exception(error)
             return
-        for future, one in zip(futures, opened, strict=True):
-            future.set_result(one)
         with self._lock:
             self._bytes += sum(map(_cost, opened))
+            for chunk in reversed(group):  # a chunk that is dropped then is gone, however late this thread is
+                self._chunks[path, chunk].set_result(opened.pop())
             self._opened(size)
             self._shrink(1)
 
