@@ -70,6 +70,20 @@ def test_a_command_in_a_pipe_loads_neither_rich_nor_pyarrow(name: str, examples:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_sql_loads_of_other_packages_what_it_needs(examples: Path) -> None:
+    """Stores and formats of pyarrow that files of logs have nothing to do with, and docstrings, take long to load."""
+    pytest.importorskip("duckdb")
+    spared = ("pandas", "pydoc", "pyarrow._dataset_parquet", "pyarrow._s3fs", "pyarrow.vendored.docscrape")
+    query = "select count(*) as n from records where value is null"
+    code = (
+        "import sys\nfrom pylogseg.cli import shell\n"
+        f"try: shell(['sql', {str(examples)!r}, 'txn-b-0', {query!r}])\nexcept SystemExit: pass\n"
+        f"print([name for name in {spared} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["n", "0", "[]"]
+
+
 def test_unknown_command() -> None:
     done = pylogseg("bite")
     assert done.code == 2

@@ -31,6 +31,7 @@ from pylogseg.cli.typed import (
 from pylogseg.env.file_errors import storage_error
 from pylogseg.env.garbage import imported
 from pylogseg.env.interrupts import held_back
+from pylogseg.env.spared import spared
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import printable
 
@@ -163,7 +164,7 @@ def sql(
     if target is not None:
         check_output(target, chosen.disk)
         check_free(target, overwrite)
-    with _without_pandas():
+    with _imports():
         from pylogseg.tables.opening import openers, without_table
         from pylogseg.tables.sql.session import Session
     options = {"isolation_level": isolation_level, "on_corrupt": on_corrupt, "limit_bytes": max_decompressed_bytes}
@@ -196,7 +197,7 @@ def _of_topic(
     check_secrets(internal, show_secrets)
     if not decoded and not internal:
         return None
-    with _without_pandas():
+    with _imports():
         from pylogseg.tables.sql.typed import TypedTables
     return TypedTables(
         decoding_of(decoded, {**given, "on_undecoded": on_undecoded}) if decoded else None,
@@ -364,18 +365,7 @@ def _print_row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool
 
 
 @contextlib.contextmanager
-def _without_pandas() -> Iterator[None]:
-    """Let pyarrow and duckdb be imported without pandas, which takes long and is not needed here."""
-
-    class NotHere:
-        def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
-            if name == "pandas":
-                raise ModuleNotFoundError("not needed by this command", name=name)
-
-    finder = NotHere()
-    sys.meta_path.insert(0, finder)
-    try:
-        with held_back(), imported():
-            yield
-    finally:
-        sys.meta_path.remove(finder)
+def _imports() -> Iterator[None]:
+    """Import what this command needs of other packages; an interrupt comes at the end."""
+    with spared(), held_back(), imported():
+        yield
