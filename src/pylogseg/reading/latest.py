@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import BatchTable
-from pylogseg.log.offset_map import OffsetMap
 from pylogseg.reading.partition import Chunk, ReadOptions
 from pylogseg.walker.gaps import Gap, GapKind
 
@@ -100,6 +99,9 @@ class _LastOffsets:
 
 def _last_offsets(read: _Read, options: ReadOptions, memory_bytes: int, spill: IO[bytes]) -> _LastOffsets:
     """Read the log once, and again for each part of the keys that did not fit into the map."""
+    # Imported where it is needed: all that reads records comes by here, and little of it asks for the last ones.
+    from pylogseg.log.offset_map import OffsetMap
+
     offsets, path, end = OffsetMap(memory_bytes), "", -1
     runs: list[_Offsets] = []
     parts = [(0, 0)]

@@ -12,7 +12,6 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.control import ControlKind
 from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.format.layout import END_TXN_MARKER
-from pylogseg.format.messages.control import control_kinds
 from pylogseg.format.names import parse_file_name
 from pylogseg.format.records import decode
 from pylogseg.reading.offset_order import Order
@@ -96,6 +95,9 @@ def marker_rows(rows: BatchTable, window: Window) -> Iterator[MarkerRow]:
     """Yield the markers among control batches of a window."""
     if not len(rows):
         return
+    # Messages take long to import, and few logs have a marker.
+    from pylogseg.format.messages.control import control_kinds
+
     columns, _ = decode(rows, window.buffer, window.file_position)
     producers = columns.batches.producer_id[columns.batch].tolist()
     kinds = map(ControlKind, control_kinds(columns).tolist())

@@ -18,7 +18,6 @@ from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, Read
 from pylogseg.reading.scan import LogScan, Table
 from pylogseg.reading.stream import Path
 from pylogseg.tables.dataset import TableDataset
-from pylogseg.tables.table_scan import TABLES, table_of
 
 if TYPE_CHECKING:
     from pylogseg.values.decoding import Decoding, OnUndecoded, SchemaChoice
@@ -157,15 +156,8 @@ def open_table(
         check_columns(columns)
     if decoding is not None and of != "records":
         raise RequestError(f"decoding is for records, not for {of}")
-    if of not in ("records", *TABLES):
-        # What internal topics say takes long to import.
-        from pylogseg.tables.state_scan import StateScan
-        from pylogseg.values.internal.cluster_state import STATE_TABLES
-
-        if of in STATE_TABLES or of == "cluster_partitions":
-            return StateScan("partitions" if of == "cluster_partitions" else of, disk)
     if of != "records":
-        return table_of(of, disk, partition)
+        return _other_table(of, disk, partition)
     logs = logs_of(disk.select(partition=partition), from_log_start=from_log_start)
     names = COLUMNS if columns is None else columns
     scope = ReadScope(logs, (0, OPEN_END), (None, None), None, how)
@@ -175,6 +167,19 @@ def open_table(
 
     looked_at = scope._replace(options=replace(how, gaps=[]))
     return LogScan(scope, names, typed_batches(decoding, whole or disk, topics_of(logs), names, looked_at.chunks))
+
+
+def _other_table(of: str, disk: Disk, partition: int | Sequence[int] | None) -> Table:
+    """Open a table that is not of records; each kind takes long to import."""
+    from pylogseg.tables.table_scan import TABLES, table_of
+
+    if of not in TABLES:
+        from pylogseg.tables.state_scan import StateScan
+        from pylogseg.values.internal.cluster_state import STATE_TABLES
+
+        if of in STATE_TABLES or of == "cluster_partitions":
+            return StateScan("partitions" if of == "cluster_partitions" else of, disk)
+    return table_of(of, disk, partition)
 
 
 def openers(

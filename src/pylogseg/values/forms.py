@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from pylogseg.values.typed import ROLE_KEY
+from pylogseg.values.roles import ROLE_KEY
 
 #: Returns the type that stands for one that is not nested; its own where the engine has it.
 Form = Callable[[pa.DataType], pa.DataType]

@@ -9,9 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pylogseg._native import _json
+from pylogseg.values.roles import ROLE_KEY
 from pylogseg.values.schemas.columns import Nodes, TypedColumn
 from pylogseg.values.schemas.frames import Framed
-from pylogseg.values.typed import ROLE_KEY, ArrowColumn
+from pylogseg.values.typed import ArrowColumn
 
 # Kinds of parts, as `_json` takes them.
 _OBJECT, _LIST, _ANYTHING = 1, 2, 3

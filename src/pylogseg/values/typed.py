@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pylogseg._native import _typed
+from pylogseg.values.roles import ROLE_KEY
 from pylogseg.values.schemas.columns import TypedColumn
 
 _TYPES: dict[str, pa.DataType] = {
@@ -28,9 +29,6 @@ _TYPES: dict[str, pa.DataType] = {
     "time_ms": pa.time32("ms"),
     "time_us": pa.time64("us"),
 }
-#: In the metadata of a field: ``union`` of a struct of which one member has a value, ``raw`` of the bytes of what is
-#: nested too deeply, ``json`` of JSON as it stands.
-ROLE_KEY = b"pylogseg.role"
 #: Numbers of enums that are looked up at once.
 _PIECE = 1 << 16
 

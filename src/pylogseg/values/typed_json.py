@@ -15,11 +15,11 @@ from pylogseg.errors import RequestError
 from pylogseg.format import bounded_json
 from pylogseg.format.escape import json_fault
 from pylogseg.values.json_columns import JsonColumns
+from pylogseg.values.roles import ROLE_KEY
 from pylogseg.values.schemas.columns import DEEPEST, MOST_COLUMNS
 from pylogseg.values.schemas.frames import Framed, Named
 from pylogseg.values.schemas.schema import Schema
 from pylogseg.values.schemas.store import Schemas
-from pylogseg.values.typed import ROLE_KEY
 from pylogseg.values.typed_json_errors import mismatch
 
 _PLAIN = {

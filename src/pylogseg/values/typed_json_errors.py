@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from pylogseg.format.escape import json_fault
+from pylogseg.values.roles import ROLE_KEY
 from pylogseg.values.schemas.columns import member_path
-from pylogseg.values.typed import ROLE_KEY
 
 _WORDS = {pa.string(): "a string", pa.int64(): "an integer", pa.float64(): "a number", pa.bool_(): "a boolean"}
 _BITS = 63

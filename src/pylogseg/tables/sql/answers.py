@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from pylogseg.tables.sql.words import has_offset_clause, limit_of
-from pylogseg.values.typed import ROLE_KEY
+from pylogseg.values.roles import ROLE_KEY
 
 #: What Arrow has no type for, and duckdb hands over as bytes, or as another number.
 _CAST = frozenset(["bit", "bignum", "uhugeint", "time with time zone"])
