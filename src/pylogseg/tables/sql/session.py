@@ -22,6 +22,7 @@ from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.reading.scan import Table, planned, rows_of
 from pylogseg.tables.sql.answers import answer_schema, carried, row_limit, with_json
 from pylogseg.tables.sql.failures import SqlNames, explained
+from pylogseg.tables.sql.repeated import as_declared, with_dictionaries
 from pylogseg.tables.sql.words import with_bytes, with_offset, with_text, words_of
 from pylogseg.walker.gaps import Gap
 
@@ -198,7 +199,7 @@ class Session:
         if name not in self.opened:
             table = self.opened[name] = self.tables[name]()
             with held_back():
-                self._connection.register(name, _Table(self, name, with_json(table.schema)))
+                self._connection.register(name, _Table(self, name, with_dictionaries(with_json(table.schema))))
         return self.opened[name]
 
     def _execute(self, statement: Any) -> Iterator[Any]:
@@ -276,7 +277,7 @@ class Session:
         table = self.opened[name]
         wanted = table.schema.names if columns is None else [*columns]
         self.scans.append(TableReading(name, tuple(wanted), expression))
-        schema = with_json(pa.schema([table.schema.field(each) for each in wanted]))
+        schema = with_dictionaries(with_json(pa.schema([table.schema.field(each) for each in wanted])))
         if self.only_explains:
             return pa.RecordBatchReader.from_batches(schema, iter(()))
         errors = _errors_of(table.schema) if self._limit is not None else []
@@ -284,7 +285,7 @@ class Session:
         if errors:
             batches = self._first_rows(table, batches, errors)
         return pa.RecordBatchReader.from_batches(
-            schema, (pa.RecordBatch.from_arrays(batch.select(wanted).columns, schema=schema) for batch in batches)
+            schema, (as_declared(batch.select(wanted), schema) for batch in batches)
         )
 
     def _first_rows(
