@@ -166,6 +166,7 @@ def interrupted(work: Callable[[], None], at: int) -> bool:
 
     signal.signal(signal.SIGALRM, too_long)
     signal.alarm(int(_PATIENCE_S))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it in the background
     try:
         sys.setprofile(look)
         work()
@@ -174,4 +175,5 @@ def interrupted(work: Callable[[], None], at: int) -> bool:
     finally:
         sys.setprofile(None)
         signal.alarm(0)
+        signal.signal(signal.SIGINT, before)
     return seen >= at
