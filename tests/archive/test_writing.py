@@ -198,6 +198,39 @@ def test_cleaned_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert {row.offset for row in rows} >= set(range(195, 200))
 
 
+def test_cleaned_once_it_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Producers stand where the records that were read left them, not where the cleaned log has them."""
+    config = LogConfig(cleanup_policy=("compact",), segment_bytes=2000, min_cleanable_dirty_ratio=0.01)
+    settings = BrokerSettings(
+        (str(tmp_path / "home"),), config, log_cleaner_enable=False, log_initial_task_delay_ms=50,
+        replica_high_watermark_checkpoint_interval_ms=50, log_cleaner_dedupe_buffer_size=1 << 20,
+    )  # fmt: skip
+    with LogManager(settings) as manager:
+        log = manager.log("state", topic_id=TOPIC_ID)
+        producer = log.producer(7)
+
+        def put(count: int) -> None:
+            for _ in range(count):
+                producer.append([(None, b"k", b"v" * 20)])
+
+        def finished(writer: uploading.UploadWriter) -> str:
+            if not cleaned and writer.size < 1500:  # the active segment
+                cleaned.append(True)
+                put(100)
+                assert manager.cleaning.clean_dirtiest(manager.cleaning.new_cleaner())
+            return finish(writer)
+
+        put(50)
+        manager.checkpoint()
+        cleaned: list[bool] = []
+        finish = uploading.UploadWriter.finish
+        monkeypatch.setattr(uploading.UploadWriter, "finish", finished)
+        done = write(tmp_path / "home", tmp_path / "archive")
+    assert (cleaned, of(done.point).end_offset) == ([True], 50)
+    found = verify_archive(str(tmp_path / "archive"), ArchiveSummary(Level.INDEXES), read="all")
+    assert [each for each in found if each.is_damage] == []
+
+
 def test_made_anew(tmp_path: Path) -> None:
     """A topic that was deleted and made again stays apart from the one before it."""
     confluent_kafka = pytest.importorskip("confluent_kafka.admin") and sys.modules["confluent_kafka"]

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pylogseg._native import _append
+from pylogseg._native._append import Batch
 from pylogseg._native._run import Run
 from pylogseg.archive.planning import PartitionPlan
 from pylogseg.archive.seen import SeenCopy
@@ -93,7 +94,10 @@ def upload(
     try:
         with opened as view, open(path, "wb") as file:
             writer = UploadWriter(file, job.form)
-            made = _Batches(job, plan, segment, writer, first, end)
+            given = _snapshot_there(copy, end)
+            # The log may be cleaned once it was read: then it does not say any more what was in it.
+            producers = None if given is not None else _producers(copy, first)
+            made = _Batches(job, plan, segment, writer, first, end, producers)
             with contextlib.closing(writer):
                 made.read(view, advance)
                 digest = writer.finish()
@@ -101,13 +105,17 @@ def upload(
         reached = end if is_sealed else made.reached
         if reached <= first:
             return Uploaded(None, first, made.fault, is_all=made.is_all)
-        epochs, producers = _epochs(plan, made), producers_at(copy, reached)
+        epochs = _epochs(plan, made)
+        if producers is not None:
+            snapshot = _encoded(producers)
+        else:
+            snapshot = given if given is not None and reached == end else producers_at(copy, reached)
         node = -1 if copy.node_id is None else copy.node_id
         leaders = leaders_within(epochs, first, reached)
         small = {
             **made.indexes(),
             FileKind.TXN_INDEX: _aborted(segment, first, reached),
-            FileKind.PRODUCER_SNAPSHOT: producers,
+            FileKind.PRODUCER_SNAPSHOT: snapshot,
             FileKind.LEADER_EPOCHS: encode_leader_epochs([e for e in epochs if e.start_offset < reached]),
         }
         # All that is in the objects is in the id, but for the time: what has the name already is the same.
@@ -132,7 +140,7 @@ def upload(
         if is_sealed and made.reached < end and made.hole is None:
             made.hole = made.reached, end
         hole = None if plan.is_compacted else made.hole
-        stable = last_stable(producers, reached)
+        stable = last_stable(snapshot, reached)
         return Uploaded(found, reached, made.fault, stable, is_all=made.is_all, hole=hole)
     except OSError as error:
         if isinstance(error, StorageError):
@@ -200,12 +208,19 @@ def left_by_killed(
 
 
 class _Batches:
-    """The batches of a range, as they are read: they go to the writer, and their index is made."""
+    """The batches of a range, as they are read: to the writer, into their index, and on to the producers there are."""
 
     def __init__(
-        self, job: UploadJob, plan: PartitionPlan, segment: Segment, writer: UploadWriter, first: int, end: int
+        self,
+        job: UploadJob,
+        plan: PartitionPlan,
+        segment: Segment,
+        writer: UploadWriter,
+        first: int,
+        end: int,
+        producers: Producers | None,
     ) -> None:
-        self._job, self._segment, self._writer = job, segment, writer
+        self._job, self._segment, self._writer, self._producers = job, segment, writer, producers
         self._first, self._end, self.reached = first, end, first
         self._starts = np.array([entry.start_offset for entry in plan.lineage.epochs], np.int64)
         self._epochs = np.array([entry.epoch for entry in plan.lineage.epochs], np.int64)
@@ -242,6 +257,8 @@ class _Batches:
         if len(chosen):
             at = int(chosen.position[0]) - window.file_position
             size = int(chosen.position[-1] + chosen.size[-1]) - int(chosen.position[0])
+            if self._producers is not None:
+                self._producers.replay_pieces([_piece(chosen, window)])
             self._writer.add(memoryview(window.buffer)[at : at + size])
             self._rooms.is_taken()
             self._index.index(chosen, self._run)
@@ -341,23 +358,44 @@ def _aborted(segment: Segment, first: int, end: int) -> bytes:
 
 def producers_at(copy: SeenCopy, end: int) -> bytes:
     """Return the snapshot of the producers at an offset: the file there, or what the log since the last one says."""
-    files = copy.part.files
-    snapshots = {
+    given = _snapshot_there(copy, end)
+    return _encoded(_producers(copy, end)) if given is None else given
+
+
+def _snapshots(copy: SeenCopy) -> dict[int, str]:
+    return {
         other.name.offset: other.path
         for other in copy.part.others
-        if other.name.kind is FileKind.PRODUCER_SNAPSHOT and other.name.is_live
+        if other.name.kind is FileKind.PRODUCER_SNAPSHOT and other.name.is_live and other.name.offset is not None
     } | {s.base_offset: s.companions[FileKind.PRODUCER_SNAPSHOT] for s in copy.part.segments
          if FileKind.PRODUCER_SNAPSHOT in s.companions}  # fmt: skip
-    with contextlib.suppress(PylogsegError):
-        if end in snapshots:
-            data = bytes(files.read_all(snapshots[end]))
-            parse_snapshot(data, snapshots[end])
+
+
+def _snapshot_there(copy: SeenCopy, end: int) -> bytes | None:
+    """Return the snapshot of an offset, if there is a file of it that can be read."""
+    path = _snapshots(copy).get(end)
+    if path is not None:
+        with contextlib.suppress(PylogsegError):
+            data = bytes(copy.part.files.read_all(path))
+            parse_snapshot(data, path)
             return data
-    producers = _reloaded(copy, snapshots.values(), end)
+    return None
+
+
+def _producers(copy: SeenCopy, end: int) -> Producers:
+    """Return the producers at an offset, by the last snapshot before it and the log since then."""
+    producers = _reloaded(copy, _snapshots(copy).values(), end)
     producers.replay_pieces(
-        (_append.batches_of(rows.rows, True), window.buffer, window.file_position)
-        for rows, window in _windows(copy.part.segments, producers.map_end_offset, end)
+        _piece(rows, window) for rows, window in _windows(copy.part.segments, producers.map_end_offset, end)
     )
+    return producers
+
+
+def _piece(rows: BatchTable, window: Window) -> tuple[Iterable[Batch], Any, int]:
+    return _append.batches_of(rows.rows, True), window.buffer, window.file_position
+
+
+def _encoded(producers: Producers) -> bytes:
     return encode_snapshot(map(entry_of, producers.active.values()))
 
 
