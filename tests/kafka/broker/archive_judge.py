@@ -175,16 +175,23 @@ class Judge:
     ) -> None:
         there = {value: place for place, (_, value) in found.items() if place[0] == "tx"}
         values = {value for _, value in shown.values()}
+        ended = {value: each for each in self.clients.transactions if self._has_ended(each) for value in each.values}
+        for key, (_, end) in stable.items():  # behind an open one nothing is shown
+            if end < self.partitions[key].end_offset and (holder := ended.get(found.get((*key, end), ("", None))[1])):
+                self.wrong.append(f"{key} is stable up to {end}, where a transaction begins that was {holder.state}")
         for each in self.clients.transactions:
-            mine = [value for value in each.values if value in there]
+            mine = [value for value in each.values if value in there and there[value][2] < stable[there[value][:2]][1]]
             if each.state in ("aborted", "left"):
                 self.wrong += [f"{v[:20]!r} was {each.state}, and is shown" for v in mine if v in values]
-            elif each.state == "committed" and self.is_settled(each.at_s):
+            elif each.state == "committed" and self._has_ended(each):
                 self.wrong += [f"{v[:20]!r} was committed, and is not shown" for v in mine if v not in values]
                 self.counts["committed transactions"] += 1
         self.counts["open transactions"] += sum(
             self.partitions[key].last_stable_offset < self.partitions[key].end_offset for key in stable
         )
+
+    def _has_ended(self, each: Transaction) -> bool:
+        return each.state in ("committed", "aborted") and self.is_settled(each.at_s)
 
     def _check_groups(self, address: str) -> None:
         for group in (GROUP, MOVED):
