@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from helpers.interrupted import interrupted
+from helpers.shell import environment
 
 from pylogseg.env import beside
 from pylogseg.env.storage import LocalStorage
@@ -98,3 +100,40 @@ def test_nothing_is_noted_for_longer(tmp_path: Path, monkeypatch: pytest.MonkeyP
         work(tmp_path)
         assert beside._temporary == {}
         beside.remove(tmp_path / "made")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a call of Linux")
+def test_only_the_own_disk_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sync", lambda: pytest.fail("all disks of the machine were flushed"))
+    beside.flush(tmp_path)
+
+
+def test_temporary_folders_of_killed_processes(tmp_path: Path) -> None:
+    """They go when the next one is made; those of who lives stay, and what only has such a name."""
+    program = (
+        "import sys; from pylogseg.env import beside\n"
+        "with beside.temporary_folder('pylogseg-', sys.argv[1]) as made: print(made, flush=True); sys.stdin.read()"
+    )
+    holders = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, tmp_path], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        for _ in range(3)
+    ]
+    living, killed, young = (Path(each.stdout.readline().decode().strip()) for each in holders if each.stdout)
+    (killed / "large").write_bytes(b"large")
+    others = [tmp_path / name for name in ("pylogseg-mine.tmp", f"pylogseg-{'0' * 31}.tmp", f"pylogseg-{'0' * 32}")]
+    for other in others:
+        other.mkdir()
+    for holder in holders[1:]:
+        holder.kill()
+        holder.wait()
+    for path in (living, killed, *others):
+        os.utime(path, (1, 1))
+    with beside.temporary_folder("pylogseg-", tmp_path) as made:
+        assert {*tmp_path.iterdir()} == {living, young, made, *others}
+        os.utime(made, (1, 1))
+        with beside.temporary_folder("pylogseg-", tmp_path):
+            assert made.exists()
+    holders[0].communicate()
+    assert {*tmp_path.iterdir()} == {young, *others}

@@ -19,20 +19,28 @@ import re
 import shutil
 import stat
 import tempfile
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
 
 from pylogseg.env.file_errors import storage_error
-from pylogseg.env.handles import open_descriptor
+from pylogseg.env.handles import open_descriptor, open_folder
 from pylogseg.env.interrupts import held_back
 from pylogseg.env.locks import LOCK_NAME
 from pylogseg.env.storage import AppendFile, LocalStorage, Storage, make_folder
 from pylogseg.errors import RequestError, StorageError
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 #: Readers of datasets skip names that begin with a dot.
 _NAME = re.compile(r"\.(?:.+\.)?(?P<process>\d+)@(?P<host>[^/]+)\.tmp")
+#: A temporary folder is held much sooner than that.
+_YOUNG_S = 3600.0
 #: What is temporary, and the process that made it: one that was forked from it leaves it alone.
 _temporary: dict[Path, int] = {}
 
@@ -100,7 +108,7 @@ def flush(folder: Path) -> None:
     if not hasattr(os, "sync"):
         return
     try:
-        descriptor = open_descriptor(str(folder), os.O_RDONLY)
+        descriptor = open_folder(str(folder))
         try:
             is_done = ctypes.CDLL(None, use_errno=True).syncfs(descriptor) == 0
         finally:
@@ -130,10 +138,48 @@ def scratch_folder(path: Path, mode: int = 0o777) -> Iterator[Path]:
 def temporary_folder(prefix: str, above: str | os.PathLike[str] | None = None) -> Iterator[Path]:
     """Yield a new folder of this user; it goes as a `scratch_folder` does.
 
-    By default it lies where the system has temporary files.
+    By default it lies where the system has temporary files. Those of this prefix that killed processes left go first:
+    what is uploaded from there may be large, and a run that is killed again and again would fill the disk.
     """
-    with scratch_folder(Path(above or tempfile.gettempdir(), f"{prefix}{uuid.uuid4().hex}"), 0o700) as folder:
+    root = Path(above or tempfile.gettempdir())
+    _sweep_temporary(root, prefix)
+    with scratch_folder(root / f"{prefix}{uuid.uuid4().hex}.tmp", 0o700) as folder, _Held(folder):
         yield folder
+
+
+class _Held:
+    """The lock of a folder, by itself, where the system has such locks: it ends with its process, however that ends.
+
+    No file in the folder says it: what is made there is somebody else's.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor, self.is_locked = -1, False
+        if fcntl is not None:
+            with held_back(), contextlib.suppress(OSError):
+                self._descriptor = open_folder(str(folder))
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self.is_locked = True
+
+    def __enter__(self) -> _Held:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+def _sweep_temporary(root: Path, prefix: str) -> None:
+    """Remove temporary folders of this user that nobody holds; a young one may not be held yet."""
+    name = re.compile(re.escape(prefix) + r"[0-9a-f]{32}\.tmp")
+    for path in root.glob(f"{prefix}*.tmp"):
+        with contextlib.suppress(OSError):  # another one removes it
+            status = path.lstat()
+            is_ours = stat.S_ISDIR(status.st_mode) and hasattr(os, "geteuid") and status.st_uid == os.geteuid()
+            if name.fullmatch(path.name) and is_ours and time.time() - status.st_mtime > _YOUNG_S:
+                with _Held(path) as found:
+                    if found.is_locked:
+                        remove(path)
 
 
 def _drop(path: Path) -> None:
