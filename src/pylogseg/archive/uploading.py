@@ -75,17 +75,33 @@ class UploadJob:
     throttle: Throttle | None
     now_ms: int
 
-    def put(self, stem: str, log: Path, beside: tuple[bytes, bytes]) -> None:
-        """Upload the objects of a segment; the manifest is the last."""
-        self.store.put(stem + SUFFIXES[0], log)
-        for suffix, data in zip(SUFFIXES[1:], beside, strict=True):
-            self.store.put(stem + suffix, data)
+    def put(self, stem: str, log: Path, beside: tuple[bytes, bytes], there: Mapping[str, int]) -> None:
+        """Upload the objects of a segment; the manifest is the last.
+
+        What the first two have is in their name: one that a killed run left whole is the same.
+        """
+        log_name, body_name, manifest_name = (stem + suffix for suffix in SUFFIXES)
+        if there.get(os.path.basename(log_name)) != log.stat().st_size:
+            self.store.put(log_name, log)
+        if there.get(os.path.basename(body_name)) != len(beside[0]):
+            self.store.put(body_name, beside[0])
+        self.store.put(manifest_name, beside[1])
 
 
 def upload(
-    job: UploadJob, plan: PartitionPlan, copy: SeenCopy, segment: Segment, first: int, end: int, advance: Advance
+    job: UploadJob,
+    plan: PartitionPlan,
+    there: Mapping[str, int],
+    copy: SeenCopy,
+    segment: Segment,
+    first: int,
+    end: int,
+    advance: Advance,
 ) -> Uploaded:
-    """Upload the batches of a copy's segment from one offset on, up to another one or to the first damage."""
+    """Upload the batches of a copy's segment from one offset on, up to another one or to the first damage.
+
+    `there` has what is in the folder of the partition in the archive, with sizes.
+    """
     assert job.scratch is not None
     opened = open_unless_removed(segment)
     if opened is None:
@@ -128,7 +144,7 @@ def upload(
             return writer.beside(small, UploadedSegment(*of, time_ms, leaders))
 
         body, manifest = _as_before(job, stem, beside) or beside(job.now_ms)
-        job.put(stem, path, (body, manifest))
+        job.put(stem, path, (body, manifest), there)
         found = ArchivedSegment(
             first,
             reached,

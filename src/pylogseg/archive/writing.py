@@ -177,7 +177,13 @@ def written(
     paths = [disks] if isinstance(disks, (str, os.PathLike)) else list(disks)
     store = archive_store(archive, storage_options)
     with locked(store):
-        return _Archiving(store, form, executor, throttle).run(paths, on_size, on_bytes)
+        try:
+            return _Archiving(store, form, executor, throttle).run(paths, on_size, on_bytes)
+        except StorageError as error:
+            if not error.path.startswith(store.url):
+                raise
+            reason = f"{error.reason}; what was uploaded stays: the next run goes on with it"
+            raise StorageError(error.path, error.operation, reason, error.errno) from error
 
 
 class _PartitionItem(NamedTuple):
@@ -479,8 +485,9 @@ class _Making:
                 if segment is None or first >= limit or segment.base_offset > max(first, self._plan.start):
                     continue
                 stop = min(end, limit, 2**63 - 1 if segment.next_base is None else segment.next_base)
-                done = left_by_killed(self._job, self._plan, self._item.there, segment, first, stop)
-                done = done or upload(self._job, self._plan, copy, segment, first, stop, self._advance)
+                there = self._item.there
+                done = left_by_killed(self._job, self._plan, there, segment, first, stop)
+                done = done or upload(self._job, self._plan, there, copy, segment, first, stop, self._advance)
                 if done.fault:
                     self.damage.append(f"{self._plan.name}: {done.fault}")
                     why = done.fault

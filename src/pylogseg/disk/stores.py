@@ -15,7 +15,7 @@ from typing import IO, Any, NamedTuple, Protocol
 from pylogseg.disk.tier.keys import KEYS_OPTION
 from pylogseg.env.beside import scratch_folder, temporary_folder, unfinished, whole
 from pylogseg.env.file_errors import storage_error
-from pylogseg.env.remote import remote_system, tag_of, without_login
+from pylogseg.env.remote import remote_system, tag_of, told, without_login
 from pylogseg.errors import RequestError, StorageError
 
 _PIECE_BYTES = 8 << 20
@@ -179,40 +179,36 @@ class RemoteStore:
     def list(self, name: str = "") -> dict[str, Fingerprint]:
         """See `ObjectStore`."""
         self._system.invalidate_cache()
-        try:
-            found = self._system.find(self._path(name), detail=True)
-            return {
-                path[len(self._root) + 1 :]: _fingerprint(info or self._system.info(path))
-                for path, info in found.items()
-            }
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise self._failed(name, "list", error) from error
+        with told(self.name(name), "list"):
+            try:
+                found = self._system.find(self._path(name), detail=True)
+                return {
+                    path[len(self._root) + 1 :]: _fingerprint(info or self._system.info(path))
+                    for path, info in found.items()
+                }
+            except FileNotFoundError:
+                return {}
 
     def read(self, name: str) -> bytes | None:
         """See `ObjectStore`."""
-        try:
-            data: bytes = self._system.cat_file(self._path(name))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._failed(name, "read", error) from error
+        with told(self.name(name), "read"):
+            try:
+                data: bytes = self._system.cat_file(self._path(name))
+            except FileNotFoundError:
+                return None
         return data
 
     def put(self, name: str, content: bytes | Path) -> Fingerprint:
         """See `ObjectStore`."""
         path = self._path(name)
         size = content.stat().st_size if isinstance(content, Path) else len(content)
-        try:
+        with told(self.name(name), "write"):
             if isinstance(content, Path):
                 self._system.put_file(str(content), path)
             else:
                 self._system.pipe_file(path, content)
             self._system.invalidate_cache()
             found = _fingerprint(self._system.info(path))
-        except OSError as error:
-            raise self._failed(name, "write", error) from error
         if found.size != size:
             raise StorageError(self.name(name), "write", f"{size} bytes were sent, and the store has {found.size}")
         if isinstance(content, Path):
@@ -222,31 +218,31 @@ class RemoteStore:
 
     def create(self, name: str, content: bytes) -> None:
         """See `ObjectStore`; of a call that failed, or met an object, it is looked up whether it did it after all."""
-        path = self._path(name)
         try:
-            # A store that cannot create exclusively in one step looks first.
-            self._system.pipe_file(path, content, mode="create")
-        except OSError as error:
+            with told(self.name(name), "create"):
+                # A store that cannot create exclusively in one step looks first.
+                self._system.pipe_file(self._path(name), content, mode="create")
+        except StorageError as error:
             self._system.invalidate_cache()
-            if self.read(name) != content:
-                reason = OSError("there is one already") if isinstance(error, FileExistsError) else error
-                raise self._failed(name, "create", reason) from error
+            try:
+                is_done = self.read(name) == content
+            except StorageError as unread:
+                reason = f"{error.reason}; whether it was done all the same is not known: {unread.reason}"
+                raise StorageError(self.name(name), "create", reason, error.errno) from error
+            if not is_done and isinstance(error.__cause__, FileExistsError):
+                raise StorageError(self.name(name), "create", "there is one already", error.errno) from error
+            if not is_done:
+                raise
 
     def delete(self, name: str) -> None:
         """See `ObjectStore`."""
-        try:
+        with told(self.name(name), "delete"), contextlib.suppress(FileNotFoundError):
             self._system.rm_file(self._path(name))
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise self._failed(name, "delete", error) from error
 
     def copy(self, name: str, new: str) -> None:
         """Copy an object inside of the store; that does not pass through this machine where the store can do it."""
-        try:
+        with told(self.name(new), "write"):
             self._system.cp_file(self._path(name), self._path(new))
-        except OSError as error:
-            raise self._failed(new, "write", error) from error
 
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
@@ -259,10 +255,8 @@ class RemoteStore:
         there = self.list(name).get(name)
         if there is None or there.size != noted.size:
             return False
-        try:
+        with told(self.name(name), "read"):
             return noted.tag == (there.tag or _digest(self._system.open(self._path(name), "rb")))
-        except OSError as error:
-            raise self._failed(name, "read", error) from error
 
     def name(self, name: str) -> str:
         """Return the URL of an object."""
@@ -270,9 +264,6 @@ class RemoteStore:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
-
-    def _failed(self, name: str, operation: str, error: OSError) -> StorageError:
-        return StorageError(self.name(name), operation, str(error) or type(error).__name__, error.errno)
 
 
 def _fingerprint(info: Mapping[str, Any]) -> Fingerprint:

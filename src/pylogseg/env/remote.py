@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pylogseg.env.filesystem import Entry, FileSystem, FileView, _Closing
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import PylogsegError, RequestError, StorageError
+
+
+@contextlib.contextmanager
+def told(name: str, operation: str, otherwise: str = "") -> Iterator[None]:
+    """Make what the library of a store raises, of whatever class, a StorageError that names the object.
+
+    Not all of it is an OSError: for botocore, that nobody answers is none, nor that nobody has logged in. `otherwise`
+    is said of an OSError that says nothing.
+    """
+    try:
+        yield
+    except PylogsegError:
+        raise
+    except OSError as error:
+        raise StorageError(name, operation, str(error) or otherwise or type(error).__name__, error.errno) from error
+    except Exception as error:
+        raise StorageError(name, operation, f"{type(error).__name__}: {error}") from error
 
 
 def remote_files(url: str, storage_options: Mapping[str, Any]) -> tuple[FileSystem, str]:
@@ -61,10 +79,8 @@ class RemoteFile(_Closing):
         end = min(position + size, self._size)
         if end <= position:
             return b""
-        try:
+        with told(f"{self._scheme}://{self.path}", "read"):
             data: bytes = self._system.cat_file(self.path, start=position, end=end)
-        except OSError as error:
-            raise StorageError(f"{self._scheme}://{self.path}", "read", str(error)) from error
         return data
 
     def drop(self, start: int, end: int) -> None:
@@ -82,32 +98,24 @@ class RemoteFiles:
         self._scheme = scheme
 
     def list_folder(self, path: str) -> list[Entry]:
-        try:
+        with self._told(path, "list"):
             found = self._system.ls(path, detail=True)
-        except OSError as error:
-            raise StorageError(f"{self._scheme}://{path}", "list", str(error) or "no such folder") from error
         # Object stores list a folder's own placeholder among its children.
         return sorted(_entry(item) for item in found if item["name"].rstrip("/") != path.rstrip("/"))
 
     def stat(self, path: str) -> Entry:
-        try:
+        with self._told(path, "stat"):
             return _entry(self._system.info(path))
-        except OSError as error:
-            raise StorageError(f"{self._scheme}://{path}", "stat", str(error) or "no such file") from error
 
     def tag(self, path: str) -> str:
         """Return what the store has of the content of an object, as it is now; see `tag_of`."""
         self._system.invalidate_cache()
-        try:
+        with self._told(path, "stat"):
             return tag_of(self._system.info(path))
-        except OSError as error:
-            raise StorageError(f"{self._scheme}://{path}", "stat", str(error) or "no such file") from error
 
     def read_all(self, path: str) -> bytes:
-        try:
+        with self._told(path, "read"):
             data: bytes = self._system.cat_file(path)
-        except OSError as error:
-            raise StorageError(f"{self._scheme}://{path}", "read", str(error)) from error
         return data
 
     def open(self, path: str, *, sealed: bool) -> FileView:
@@ -120,10 +128,8 @@ class RemoteFiles:
 
     def find(self, path: str) -> list[tuple[str, Entry]]:
         """Return all files below a folder, with their paths, by as few requests as the store allows."""
-        try:
+        with self._told(path, "list"):
             found = self._system.find(path, detail=True)
-        except OSError as error:
-            raise StorageError(f"{self._scheme}://{path}", "list", str(error) or "no such folder") from error
         return [(name, _entry(info)) for name, info in sorted(found.items())]
 
     def join(self, path: str, name: str) -> str:
@@ -140,7 +146,12 @@ class RemoteFiles:
     def glob(self, pattern: str) -> list[str]:
         if not any(sign in pattern for sign in "*?["):
             return [pattern]
-        return sorted(self._system.glob(pattern))
+        with self._told(pattern, "list"):
+            return sorted(self._system.glob(pattern))
+
+    def _told(self, path: str, operation: str) -> contextlib.AbstractContextManager[None]:
+        otherwise = {"list": "no such folder", "stat": "no such file"}.get(operation, "")
+        return told(f"{self._scheme}://{path}", operation, otherwise)
 
 
 def shown(files: FileSystem, path: str) -> str:

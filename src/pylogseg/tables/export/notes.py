@@ -32,6 +32,8 @@ _log = logging.getLogger(__name__)
 NOTES = "_pylogseg"
 _TABLE = f"{NOTES}/table.json"
 _LOCK = f"{NOTES}/lock-"
+#: Locks that this process has now: of another one with its number, nobody is left.
+_held: set[str] = set()
 _FEW = 5
 #: Name of the note of a part.
 NOTE = re.compile(r"(?P<topic>.+)-(?P<partition>-?\d+)-(?P<base>\d{20})\.json", re.DOTALL)
@@ -182,6 +184,7 @@ def locked(store: ObjectStore) -> Iterator[None]:
     mine = f"{_LOCK}{uuid.uuid4().hex}.json"
     # First said, then looked: of two at the same time at least one sees the other. No store needs to refuse anything.
     said = json.dumps({"host": platform.node(), "process": os.getpid(), "since": since}).encode()
+    _held.add(mine)
     try:
         store.put(mine, said)
         for name in store.list(NOTES):
@@ -189,17 +192,27 @@ def locked(store: ObjectStore) -> Iterator[None]:
                 _check_dead(store, name)
         yield
     finally:
-        store.delete(mine)
+        _held.discard(mine)
+        try:
+            store.delete(mine)
+        except StorageError as error:  # what came of the run is known; the next run of this machine removes it
+            _log.warning("%s", error)
 
 
 def _check_dead(store: ObjectStore, name: str) -> None:
-    """Remove the lock of a process of this machine that ended; StorageError for another one."""
+    """Remove the lock of a process of this machine that ended; StorageError for another one.
+
+    This process may have left one itself, when its store did not let it go, and so may one that had its number: in a
+    container that is started again, this is always the same.
+    """
     owner = noted(store, name.removeprefix(f"{NOTES}/"))
     if owner is None:  # it has just ended
         return
-    if owner["host"] == platform.node() and not is_alive(owner["process"]):
-        store.delete(name)
-        return
+    if owner["host"] == platform.node():
+        is_here = name in _held if owner["process"] == os.getpid() else is_alive(owner["process"])
+        if not is_here:
+            store.delete(name)
+            return
     reason = (
         f"another run writes to {store.url}: process {owner['process']} on {owner['host']}, since "
         f"{owner['since']}; if none runs, delete this object"
