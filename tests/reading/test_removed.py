@@ -55,7 +55,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands cut segments into parts, and scans make several tasks of one."""
     for module in ("pylogseg.cli.workers", "pylogseg.cli.cat"):
         monkeypatch.setattr(f"{module}.PART_BYTES", SMALL)
-    for name in ("TASK_BYTES", "FRAGMENT_BYTES"):
+    for name in ("TASK_BYTES", "ALONE_BYTES", "FRAGMENT_BYTES"):
         monkeypatch.setattr(f"pylogseg.reading.scan.{name}", SMALL)
         monkeypatch.setattr(datasets, name, SMALL)
 

@@ -50,6 +50,7 @@ def log(tmp_path_factory):
 def small_tasks(monkeypatch):
     """Many tasks and fragments of a small log."""
     monkeypatch.setattr(classes, "TASK_BYTES", 5_000)
+    monkeypatch.setattr(classes, "ALONE_BYTES", 20_000)
     monkeypatch.setattr(classes, "FRAGMENT_BYTES", 20_000)
     monkeypatch.setattr(classes, "processors", lambda: 3)
 

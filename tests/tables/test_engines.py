@@ -87,6 +87,7 @@ def log(request, golden, examples, tmp_path_factory):
 def small_tasks():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(classes, "TASK_BYTES", 3000)
+        patch.setattr(classes, "ALONE_BYTES", 10_000)
         patch.setattr(classes, "FRAGMENT_BYTES", 10_000)
         yield
 

@@ -31,6 +31,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classes, "TASK_BYTES", 5_000)
+    monkeypatch.setattr(classes, "ALONE_BYTES", 20_000)
     monkeypatch.setattr(classes, "FRAGMENT_BYTES", 20_000)
     monkeypatch.setattr(classes, "processors", lambda: 3)
 

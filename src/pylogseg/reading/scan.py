@@ -34,8 +34,10 @@ from pylogseg.walker.windows import SMALL_WINDOW_BYTES
 #: A task of several jobs is about so many bytes, one window: what they read ahead is kept until its turn, and has
 #: left the processor's caches by then if it is much; and between windows a thread has to wait for Python's lock.
 TASK_BYTES = (8 << 20) - (128 << 10)
-#: Of a task that one thread reads, and of a fragment that an engine reads by itself.
+#: Of a fragment that an engine reads by itself.
 FRAGMENT_BYTES = 64 << 20
+#: Of a task where one thread reads all of them: each costs half a millisecond, and no other waits for it.
+ALONE_BYTES = 256 << 20
 #: The columns that a filter may be about.
 _ALL_COLUMNS = (*DEFAULT_COLUMNS, *BATCH_COLUMNS)
 _SURE = ("topic", "partition", "offset")
@@ -103,7 +105,7 @@ def scan(
 def rows_of(table: Table, columns: Columns = None, filter: Any = None, *, jobs: int = 1) -> Generator[pa.RecordBatch]:
     """Yield the rows of a table for which a filter is true, with some of its columns."""
     selection = Selection(table.schema, columns, filter)
-    target = TASK_BYTES if jobs > 1 else FRAGMENT_BYTES
+    target = TASK_BYTES if jobs > 1 else ALONE_BYTES
     return scan(table, lambda: table.tasks(filter, target, selection.needed), selection, None, jobs)
 
 

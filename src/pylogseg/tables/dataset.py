@@ -12,7 +12,7 @@ import pyarrow.dataset as pads
 from pylogseg.env.executor import processors
 from pylogseg.errors import RequestError
 from pylogseg.reading.filters import Columns, Selection
-from pylogseg.reading.scan import FRAGMENT_BYTES, TASK_BYTES, Planned, Table, planned, scan
+from pylogseg.reading.scan import ALONE_BYTES, FRAGMENT_BYTES, TASK_BYTES, Planned, Table, planned, scan
 
 
 class TableScanner(pads.Scanner):
@@ -207,7 +207,7 @@ class TableDataset(pads.Dataset):
         if batch_size is not None and batch_size < 1:
             raise RequestError(f"batch_size must be above 0, not {batch_size}")
         jobs = processors() if use_threads else 1
-        target = TASK_BYTES if jobs > 1 else FRAGMENT_BYTES
+        target = TASK_BYTES if jobs > 1 else ALONE_BYTES
         return TableScanner(
             self._table, lambda: self._table.tasks(both, target, selection.needed), selection, batch_size, jobs
         )
