@@ -95,7 +95,7 @@ class Bucket:
 
     def __init__(self, server: ObjectServer) -> None:
         self.url, self.options, self.environment = f"s3://{BUCKET}/archive", server.options, server.environment
-        self._server, self._requests = server, 40
+        self._server, self._requests = server, 120
 
     def stored(self) -> dict[str, tuple[int, ...]]:
         """Sizes, and how often each was stored."""
@@ -122,7 +122,7 @@ class Bucket:
         self._server.meets = lambda request: None
         assert running.returncode in (0, -signal.SIGKILL), said
         if running.returncode == 0:
-            self._requests = max(count, 8)
+            self._requests = max(2 * count, 20)
         return running.returncode != 0, said.decode()
 
 
