@@ -21,6 +21,8 @@ from helpers.listings import shuffle
 from helpers.scratch import memory
 from hypothesis import HealthCheck, settings
 
+from pylogseg.env.filesystem import LocalFiles
+
 TESTS = Path(__file__).resolve().parent
 
 
@@ -51,8 +53,6 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 
 if os.environ.get("PYLOGSEG_TEST_MEMORY_MAP"):  # all that reads files maps them, as with `open_dir(memory_map=True)`
-    from pylogseg.env.filesystem import LocalFiles
-
     LocalFiles.memory_map = True
 
 if seed := os.environ.get("PYLOGSEG_TEST_LISTINGS"):  # the order of a listing is another one each time
@@ -79,7 +79,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     Those with Spark come first: a worker of xdist gets tests that follow each other, so one worker starts one JVM.
     """
+    mapped = pytest.mark.skip(reason="files are mapped here, and not read")
     for item in items:
+        if item.get_closest_marker("reads") and LocalFiles.memory_map:
+            item.add_marker(mapped)
         for name in {"browser", "kafka", "spark"}.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(name)
     items.sort(key=lambda item: item.get_closest_marker("spark") is None)

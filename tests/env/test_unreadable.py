@@ -28,7 +28,7 @@ from pylogseg.errors import StorageError
 from pylogseg.log.log import Log
 from pylogseg.walker.gaps import GapKind
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="rights and errors are others there")
+pytestmark = [pytest.mark.reads, pytest.mark.skipif(os.name == "nt", reason="rights and errors are others there")]
 
 BAD = 100_000  # on a page that is lost
 PAGE = BAD // 4096 * 4096

@@ -85,6 +85,7 @@ def test_a_broker_truncates_and_deletes(tmp_path, preallocate):
     assert [record.offset for record in pylogseg.read(folder)] == list(range(first, writer.end))
 
 
+@pytest.mark.reads
 def test_nothing_that_others_write_is_mapped(tmp_path):
     """To touch a page that was cut off, or that the disk cannot read, kills the process."""
     folder = tmp_path / "t-0"
@@ -260,6 +261,7 @@ def test_a_segment_that_the_cleaner_is_replacing_is_waited_for(tmp_path):
 
 
 @linux
+@pytest.mark.reads
 def test_a_file_that_shrinks_between_two_reads(tmp_path):
     path = tmp_path / "a.log"
     path.write_bytes(b"x" * 10_000)

@@ -95,6 +95,7 @@ def through_the_doors(disk):
 
 
 @pytest.mark.long
+@pytest.mark.reads
 @pytest.mark.parametrize("name", some_of(BROKERS, 5))
 def test_every_door(golden, name):
     for log_dir in some(sorted((golden / name).glob("data*"))):

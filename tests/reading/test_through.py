@@ -68,7 +68,7 @@ def written(folder, kinds):
 @pytest.fixture
 def through(monkeypatch):
     """Windows that were read in one pass: rows of each."""
-    if not hasattr(os, "pread") or os.environ.get("PYLOGSEG_TEST_MEMORY_MAP"):
+    if not hasattr(os, "pread"):
         pytest.skip("files are not read by pread here")
     monkeypatch.setattr(module, "_PIECE_BYTES", 1500)
     seen, real = [], OnePass.through
@@ -124,6 +124,7 @@ MIXED = (
 @pytest.mark.parametrize(
     "kinds", [["plain"] * 60, ["keys"] * 60, ["headers"] * 60, MIXED], ids=["plain", "keys", "headers", "mixed"]
 )
+@pytest.mark.reads
 def test_the_same_as_other_windows(tmp_path, through, kinds, names, views):
     written(tmp_path / "orders-0", kinds)
     for options in ({}, {"offset": (333, 987)}, {"offset": (985, 986)}):
@@ -132,6 +133,7 @@ def test_the_same_as_other_windows(tmp_path, through, kinds, names, views):
     assert sum(through) > len(kinds) // 2
 
 
+@pytest.mark.reads
 def test_damage_of_every_kind(tmp_path, through):
     parts = written(tmp_path / "orders-0", ["plain"] * 20 + ["keys"] * 20 + ["headers"] * 2 + ["nulls"] * 10)
     path, data = tmp_path / "orders-0" / f"{0:020d}.log", b"".join(parts)
@@ -154,6 +156,7 @@ def test_damage_of_every_kind(tmp_path, through):
     assert sum(through) > 48 * 20
 
 
+@pytest.mark.reads
 def test_records_that_are_wrong_behind_a_good_check_sum(tmp_path, through):
     """What the decoder refuses is said by the careful way, and nothing of it stays."""
     parts = written(tmp_path / "orders-0", ["keys"] * 40)
@@ -170,6 +173,7 @@ def test_records_that_are_wrong_behind_a_good_check_sum(tmp_path, through):
     assert through
 
 
+@pytest.mark.reads
 def test_a_file_that_is_cut_while_it_is_read(tmp_path, through):
     parts = written(tmp_path / "orders-0", ["plain"] * 60)
     path = tmp_path / "orders-0" / f"{0:020d}.log"

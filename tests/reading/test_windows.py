@@ -401,6 +401,7 @@ def test_a_batch_behind_damage_that_is_larger_than_any_window():
     assert [(gap.position, gap.end_position) for gap in gaps] == [(SIZE, SIZE + 20)]
 
 
+@pytest.mark.reads
 @pytest.mark.skipif(not hasattr(os, "SEEK_DATA"), reason="the system does not tell where holes are")
 @pytest.mark.parametrize("sealed", [True, False])
 @pytest.mark.parametrize("tail", [b"", b"".join(batch(i) for i in range(6, 12))])

@@ -111,6 +111,7 @@ def test_an_index_of_nonsense_cuts_nothing_wrong(log, tmp_path):
     assert_covers(planned(copy, rangeBytes="30000"), 0, 20_000)
 
 
+@pytest.mark.reads
 def test_no_payload_is_read(log, monkeypatch):
     """Indexes apart, what is read of the log is behind the last index entry of the active segment."""
     opened = []

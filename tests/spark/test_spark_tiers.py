@@ -337,6 +337,7 @@ def test_keys_of_the_driver_s_environment(
     assert jobs.stats(spark, url, ["orders-0"], by="key").count() > 0
 
 
+@pytest.mark.reads
 def test_a_short_time_is_read_by_few_bytes(disk: Path, keys: Path, tmp_path: Path, monkeypatch: Any) -> None:
     folder = write_log(tmp_path / "orders-0", epochs=1, per_epoch=20_000, segment_bytes=256 << 10)
     Uploader(tmp_path / "tier", 8192, False, Key.make("two", tmp_path / "keys")).partition(folder, active=True)
