@@ -10,6 +10,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections import Counter
 from operator import attrgetter
 from pathlib import Path
 
@@ -491,6 +492,12 @@ def test_imports_without_warnings() -> None:
     names = [f"pylogseg.{name_of(path)}".rstrip(".") for path in MODULES if path.name != "__main__.py"]
     names += [f"pylogseg.{name_of(stub)}" for stub in STUBS]
     python("\n".join(f"import {name}" for name in names), "-W", "error")
+
+
+def test_each_file_of_tests_has_a_name_of_its_own() -> None:
+    """Else pytest takes one for the other, and collects neither."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_test_imports_another() -> None:
