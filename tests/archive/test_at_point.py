@@ -15,9 +15,10 @@ from helpers.tiers import Key
 
 import pylogseg
 from pylogseg.archive import open_archive, point_url, restore_point, write
+from pylogseg.archive.at_point import archive_url
 from pylogseg.archive.verifying import ArchiveSummary, verify_archive
-from pylogseg.disk.tier.points import archive_store, new_id, write_point
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.disk.tier.points import NotSeen, archive_store, new_id, write_point
+from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.inspect.verify.findings import Level
 from pylogseg.offline import restore
@@ -223,3 +224,78 @@ def test_an_object_is_gone(tmp_path: Path, suffix: str) -> None:
     with pytest.raises(StorageError, match=path.name):
         restore_point(history.url, tmp_path / "new", node_id=1)
     assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An archive of two partitions whose objects have the same offsets and sizes."""
+    root = tmp_path_factory.mktemp("twins")
+    with pylogseg.Broker(root / "home") as broker:
+        broker.create_topic("t", 2)
+        for number in range(20):
+            for partition in range(2):
+                broker.produce("t", b"%d: %d" % (partition, 10 + number), partition=partition)
+    assert write(root / "home", root / "archive").faults == []
+    return root / "archive"
+
+
+@pytest.mark.parametrize("suffix", [".log", ".indexes", ".rsm-manifest"])
+def test_objects_of_others(twins: Path, tmp_path: Path, suffix: str) -> None:
+    """Good batches, indexes or a manifest, but not those of the point: no restore takes them, and a drill says it."""
+    archive, target = Path(shutil.copytree(twins, tmp_path / "archive")), tmp_path / "new"
+    one, other = sorted(archive.glob(f"t-*/*/*{suffix}"))
+    if suffix == ".rsm-manifest":
+        one.write_text(one.read_text().replace('"brokerId": 1', '"brokerId": 2'))
+        assert one.read_bytes() != (twins / one.relative_to(archive)).read_bytes()
+    elif suffix == ".indexes":  # the end of the leader epochs, which a point has itself
+        one.write_bytes(one.read_bytes()[:-1] + b" ")
+    else:
+        assert one.stat().st_size == other.stat().st_size
+        shutil.copy(other, one)
+    target.mkdir()
+    for how in ({"node_id": 1}, {"topic": "t"}):
+        with pytest.raises((CorruptionError, StorageError), match=f"{one.name}.*SHA-256"):
+            restore_point(archive, target, **how)
+        assert list(target.iterdir()) == []
+    done = shell("drill", archive)
+    assert (done.code, one.name in done.text) == (1, True)
+    if suffix != ".rsm-manifest":
+        result = restore(f"{archive_url(archive)}#latest", target, on_corrupt="skip")
+        assert result.exit_code == 1
+        assert any(one.name in note for each in result for note in each.notes)
+
+
+def test_a_snapshot_of_another(golden: Path, tmp_path: Path) -> None:
+    """Of the metadata too: a new cluster is not made of it, or it is said."""
+    disks = [golden / "inside" / "groups" / name for name in ("data0", "data1")]
+    assert write(disks, tmp_path / "archive").faults == []
+    (path,) = (tmp_path / "archive" / "files").rglob("*.checkpoint")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    (tmp_path / "new").mkdir()
+    result = restore_point(tmp_path / "archive", tmp_path / "new", node_id=7)
+    assert result.exit_code == 1
+    (metadata,) = [each for each in result if each.not_done]
+    assert (metadata.name, metadata.state) == ("__cluster_metadata-0", "skipped")
+    assert path.name in metadata.reason
+    assert "SHA-256" in metadata.reason
+
+
+def test_a_point_that_lacks_something(history: History, tmp_path: Path) -> None:
+    """What there is of it is restored, and that it is not all is said, and an exit code."""
+    archive = Path(shutil.copytree(history.archiver.root, tmp_path / "archive"))
+    point = history.archiver.points[1]
+    partitions = tuple(replace(each, fault="it lacks something") if each.name == "orders-1" else each
+                       for each in point.partitions)  # fmt: skip
+    harms = {"partitions": partitions}, {"not_seen": (NotSeen("lost", "A" * 22, 0),)}
+    for number, (harm, what) in enumerate(zip(harms, ("it lacks something", "lost-0"), strict=True)):
+        time_ms = point.time_ms + 1 + number
+        write_point(archive_store(archive), replace(point, id=new_id(time_ms), time_ms=time_ms, **harm))
+        for how in (("--node-id", 1), ()):
+            target = tmp_path / f"new-{number}-{len(how)}"
+            target.mkdir()
+            done = shell("restore", archive, target, "--point", str(time_ms), *how)
+            assert (done.code, what in done.err) == (1, True)
+            assert rows_of(target) == history.rows[point.id]
+    assert shell("restore", archive, target, "state", "--point", str(time_ms)).code == 0

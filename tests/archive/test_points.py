@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import replace
@@ -136,6 +137,16 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(place for key, each in inside for place in places(each, (*path, key)))]
 
 
+def sealed(text: str) -> bytes:
+    """A text without a checksum, or with that of another one, as a point with its own."""
+    found = json.loads(text)
+    if isinstance(found, dict) and found.get("format") == 2:
+        found.pop("sha256", None)
+        text = json.dumps(found)[:-1]
+        text += f',"sha256":"{hashlib.sha256(text.encode()).hexdigest()}"}}'
+    return text.encode()
+
+
 def put(text: str, path: tuple[Any, ...], value: Any) -> bytes:
     """The text with another value at a path."""
     found = json.loads(text)
@@ -145,14 +156,14 @@ def put(text: str, path: tuple[Any, ...], value: Any) -> bytes:
     for key in path[:-1]:
         at = at[key]
     at[path[-1]] = value
-    return json.dumps(found).encode()
+    return sealed(json.dumps(found))
 
 
 @pytest.mark.parametrize("value", [None, -2, 1.5, 2**63, True, {"x": 1}, [[]]], ids=repr)
 def test_wrong_values(value: Any) -> None:
     """Each place of a point with each wrong value: refused, and named; or it is what a point can have there."""
     for path in places(json.loads(POINT.text)):
-        if path in {("time",), ("notSeen",)}:
+        if path in {("time",), ("notSeen",), ("sha256",)}:
             continue
         with pytest.raises(CorruptionError) as caught:
             parse_point(put(POINT.text, path, value), "p.json")
@@ -164,7 +175,7 @@ def test_wrong_values(value: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        (("format",), 2, "format is 2: expected 1; a newer version"),
+        (("format",), 3, "format is 3: expected 1 or 2; a newer version"),
         (("partitions", 0, "segments", 1, 0), 4, "partitions[0].segments is"),
         (("partitions", 0, "segments", 1, 5), "AB" * 32, "partitions[0].segments[1][5] is 'ABAB"),
         (("partitions", 0, "segments", 1, 1), 5, "partitions[0].segments[1][1] is 5: expected a number from 6"),
@@ -184,6 +195,61 @@ def test_wrong_values(value: Any) -> None:
 def test_what_is_said(path: tuple[Any, ...], value: Any, said: str) -> None:
     with pytest.raises(CorruptionError, match=re.escape(said)):
         parse_point(put(POINT.text, path, value), "p.json")
+
+
+def test_each_byte() -> None:
+    """No byte of a point can be another one, or be gone: not those of its checksum, nor of its format."""
+    data = POINT.text.encode()
+    assert parse_point(data, "p.json") == POINT
+    for at in range(len(data)):
+        for changed in (flipped(data, at, 1), flipped(data, at, 3), flipped(data, at, 128), data[:at] + data[at + 1 :]):
+            with pytest.raises(CorruptionError):
+                parse_point(changed, "p.json")
+        with pytest.raises(CorruptionError):
+            parse_point(data[:at], "p.json")
+    for more in (b"\n", b" ", data):
+        with pytest.raises(CorruptionError):
+            parse_point(data + more, "p.json")
+
+
+def flipped(data: bytes, at: int, bits: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ bits]) + data[at + 1 :]
+
+
+def test_a_changed_point(tmp_path: Path) -> None:
+    """What was edited is no point for any command; each names it, and none says that all is well."""
+    archive, target = tmp_path / "archive", tmp_path / "new"
+    target.mkdir()
+    store = archive_store(archive)
+    write_point(store, POINT)
+    path, whole = archive / POINT.name.key, POINT.text
+    for old, new in (('"end":10', '"end":2 '), ('"notSeen":[["lost"', '"notSeen":[["tsol"'), ("compact", "delete ")):
+        path.write_text(whole.replace(old, new))
+        for command in (
+            ("verify", archive),
+            ("archive", "show", archive),
+            ("archive", "points", archive),
+            ("archive", "diff", archive, "latest", "latest"),
+            ("restore", archive, target, "--node-id", 1),
+            ("drill", archive),
+            ("ls", f"aiven+file://{archive}#latest"),
+        ):
+            done = shell(*command)
+            assert (done.code, path.name in done.text + done.err) == (1, True), command
+    assert list(target.iterdir()) == []
+
+
+def test_a_point_of_an_older_version(tmp_path: Path) -> None:
+    """It has no checksum, and is read; that nobody can tell if it was changed is said."""
+    old = replace(POINT, is_sealed=False, partitions=(), not_seen=())
+    assert json.loads(old.text)["format"] == 1
+    assert parse_point(old.text.encode(), "p.json") == old
+    write_point(archive_store(tmp_path), old)
+    assert "1 point of an older version" in shell("verify", tmp_path).text
+    assert "no checksum of its own" in shell("archive", "show", tmp_path).text
+    sealed_as_old = POINT.text.replace('"format":2', '"format":1').encode()
+    with pytest.raises(CorruptionError, match="it was changed after it was written"):
+        parse_point(sealed_as_old, "p.json")
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"[" * 100_000, b"1" * 5000, b'{"format":1}'])

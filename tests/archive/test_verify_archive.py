@@ -20,9 +20,9 @@ from helpers.tiers import Key
 import pylogseg
 from pylogseg import offline
 from pylogseg.archive import write
-from pylogseg.archive.read_once import ReadOnce
 from pylogseg.archive.verifying import ArchiveSummary, verify_archive
 from pylogseg.disk.tier.points import MARK, SUFFIXES
+from pylogseg.disk.tier.read_once import ReadOnce
 from pylogseg.env.executor import Threads
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.inspect.verify.findings import Finding, Level
@@ -217,8 +217,9 @@ def test_harms_of_the_mark(history: History, archive: Path, tmp_path: Path) -> N
         mark.write_bytes(whole)
     assert verified(archive)[1].exit_code == 0
     point = archive / history.archiver.points[0].name.key
-    harmed(mark, point, "swapped")  # a point says of which cluster it is, in the same way: it can stand there
-    assert {(each.kind, each.path) for each in verified(archive)[0]} == {("archive-point", str(point))}
+    harmed(mark, point, "swapped")
+    named = {("archive-point", str(point)), ("archive-mark", str(mark))}
+    assert {(each.kind, each.path) for each in verified(archive)[0]} == named
 
 
 def test_a_point_is_damaged(history: History, archive: Path) -> None:

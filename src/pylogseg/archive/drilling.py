@@ -24,6 +24,7 @@ from pylogseg.archive.record_digest import RecordDigest
 from pylogseg.archive.restoring import restore_point
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.tier.at_point import UNSEALED
 from pylogseg.disk.tier.points import ArchivedPartition, Point, archive_store
 from pylogseg.env.beside import temporary_folder
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
@@ -217,6 +218,8 @@ def _begun(url: str, point: Point, storage_options: Mapping[str, Any] | None) ->
 
 def _note_incomplete(result: DrillResult, point: Point, choice: PartitionChoice) -> None:
     """Note what the point does not have."""
+    if not point.is_sealed:
+        result.not_checked.append(UNSEALED)
     lacking = [f"{each.name}: {each.fault}" for each in point.partitions if each.fault]
     if point.not_seen is None:
         lacking.append("which partitions the cluster has: its metadata is not in the archive")

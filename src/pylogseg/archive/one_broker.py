@@ -53,12 +53,13 @@ def check_new(target: str, node_id: int) -> None:
 
 def found_cluster(
     disk: Disk, point: Point, target: str, node_id: int, names: Collection[str], instead: Mapping[str, str]
-) -> tuple[list[str], list[str]]:
+) -> tuple[list[str], list[str], list[str]]:
     """Make a log directory that of a broker which is a cluster by itself; `names` are the partitions that are in it.
 
-    `instead` has settings that all topics get. Returns notes, and the partitions of these topics that are missing.
+    `instead` has settings that all topics get. Returns notes, the partitions of these topics that are missing, and what
+    of the metadata at the point could not be taken over.
     """
-    image, notes = _image(disk)
+    image, notes, unread = _image(disk)
     contents = _contents(image, instead)
     kept = {each.name: each for each in point.partitions if each.name in names}
     for partition in kept.values():
@@ -78,21 +79,21 @@ def found_cluster(
     storage.write_whole(os.path.join(target, FileKind.CLEAN_SHUTDOWN.value), encode_clean_shutdown(None))
     label = MetaProperties(1, point.cluster_id or new_id(), node_id, directory_id)
     write_label(storage, os.path.join(target, FileKind.META_PROPERTIES.value), label)
-    return notes, lacking
+    return notes, lacking, unread
 
 
-def _image(disk: Disk) -> tuple[Image | None, list[str]]:
-    """Return the cluster's metadata at the point, and notes of what is not known without it."""
+def _image(disk: Disk) -> tuple[Image | None, list[str], list[str]]:
+    """Return the cluster's metadata at the point, notes of what is not known without it, and what cannot be read."""
     found: list[Partition] = [part for part in disk.partitions if part.topic == METADATA_TOPIC and part.segments]
     missing = "ACLs, users, quotas and settings of brokers and groups are not restored"
     if not found:
-        return None, [f"the point has no metadata of the cluster: {missing}"]
+        return None, [f"the point has no metadata of the cluster: {missing}"], []
     try:
         image = Image.read(found[0])
     except (CorruptionError, StorageError) as error:
-        return None, [f"{error}: {missing}"]
+        return None, [], [f"{error}: {missing}"]
     unread = [f"{count} {what}" for what, count in image.unread().items()]
-    return image, [f"of the cluster's metadata: {each}: not restored" for each in (*image.damage, *unread)]
+    return image, [], [f"of the cluster's metadata: {each}: not restored" for each in (*image.damage, *unread)]
 
 
 def _contents(image: Image | None, instead: Mapping[str, str]) -> BootstrapContents:

@@ -9,6 +9,7 @@ from typing import Any
 from pylogseg.archive.at_point import Moment, opened_point, point_url
 from pylogseg.archive.one_broker import check_new, found_cluster
 from pylogseg.errors import RequestError
+from pylogseg.format.names import METADATA_TOPIC, partition_folder_name
 from pylogseg.offline.restoring.command import checked_target, restore
 from pylogseg.offline.result import PartitionResult, Result
 
@@ -74,12 +75,17 @@ def restore_point(
     if node_id is None or result.dry_run:
         return result
     done = {each.name for each in result if each.state in ("done", "unchanged")}
-    notes, lacking = found_cluster(disk, files.point, into, node_id, done, settings)
+    notes, lacking, unread = found_cluster(disk, files.point, into, node_id, done, settings)
     result.notes = [*disk.notes, *notes]  # those of `restore` say that no cluster is known here
     result.node_id, result.is_closed_clean = node_id, True
     for name in sorted(set(lacking)):
-        missing = next((each for each in result if each.name == name), None) or PartitionResult(name, "")
-        if missing not in result.partitions:
-            result.partitions.append(missing)
-            missing.skip("the archive does not have it at this point: it begins empty", not_done=True)
+        if not any(each.name == name for each in result):
+            result.partitions.append(PartitionResult(name, ""))
+            result.partitions[-1].skip("the archive does not have it at this point: it begins empty", not_done=True)
+    if unread:
+        name = partition_folder_name(METADATA_TOPIC, 0)
+        metadata = next((each for each in result if each.name == name), None)
+        if metadata is None:
+            result.partitions.append(metadata := PartitionResult(name, ""))
+        metadata.skip("; ".join(unread), not_done=True)
     return result

@@ -15,7 +15,6 @@ from typing import Any, Literal, NamedTuple
 
 from pylogseg._version import __version__
 from pylogseg.archive.at_point import archive_url
-from pylogseg.archive.read_once import ReadOnce
 from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.disk.disk import Partition, Segment, open_folder, uploaded_end
 from pylogseg.disk.stores import ObjectStore
@@ -35,13 +34,14 @@ from pylogseg.disk.tier.points import (
     read_mark,
     read_point,
 )
+from pylogseg.disk.tier.read_once import ReadOnce, difference
 from pylogseg.disk.tier.uploads import Objects, Shared, Stored
 from pylogseg.env.executor import INLINE, Advance, Executor, Workload
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format import bounded_json
 from pylogseg.format.moments import iso_text
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.inspect.verify.disk import VerifySummary
+from pylogseg.inspect.verify.disk import VerifySummary, counted
 from pylogseg.inspect.verify.findings import Finding, of_error, of_failure
 from pylogseg.inspect.verify.segment import verify_segment
 from pylogseg.inspect.verify.segment_report import SegmentReport
@@ -135,6 +135,9 @@ def verify_archive(
     summary.objects = len(found.wanted)
     summary.object_bytes = sum(each.archived.size for each in found.wanted.values())
     yield from summary.added([*_of_mark(found), *found.damaged])
+    if unsealed := [each.id for each in found.points if not each.is_sealed]:
+        text = f"whether {counted(len(unsealed), 'point')} of an older version, such as {unsealed[0]}, "
+        summary.not_checked.append(f"{text}{'was' if len(unsealed) == 1 else 'were'} changed: no checksum of its own")
     there = found.store.list()
     good = {}
     for key, wanted in sorted(found.wanted.items()):
@@ -320,11 +323,9 @@ def _check(item: _Item, advance: Advance, level: Any, limit_bytes: int) -> _Item
 
 
 def _of_digest(objects: Objects, stored: Stored, sha256: str, found: str) -> list[Finding]:
-    """Compare the SHA-256 of an object; of one of a killed run, its name has the first digits."""
-    if found.startswith(sha256):
-        return []
-    reason = f"its SHA-256 is {found}, and was {sha256} when it was archived: it rotted, or is another object"
-    return [Finding(objects.name(stored.path), "archive-object", True, reason)]
+    """Compare the SHA-256 of an object."""
+    reason = difference(found, sha256)
+    return [Finding(objects.name(stored.path), "archive-object", True, reason)] if reason else []
 
 
 def _findings(part: Partition | None, item: _Item, result: _ItemReport, summary: ArchiveSummary) -> Iterator[Finding]:

@@ -13,10 +13,11 @@ from pylogseg.archive.pruning import differences, prune
 from pylogseg.archive.writing import ArchiveResult, upload_form, written
 from pylogseg.cli import common, completion
 from pylogseg.cli.workers import Workers, parts_option, workers_option
+from pylogseg.disk.tier.at_point import UNSEALED
 from pylogseg.disk.tier.points import ArchivedPartition, archive_store, find_point, list_points, read_point
 from pylogseg.disk.tier.writing import UploadForm
 from pylogseg.env.executor import Executor
-from pylogseg.errors import StorageError
+from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.reading.partition import Throttle
 
 _EPILOG = """\b
@@ -146,9 +147,13 @@ _url = click.argument("url", metavar="URL", shell_complete=completion.files)
 @common.json_option
 def points(url: str, as_json: bool) -> None:
     """List the points."""
-    store, rows = archive_store(url), []
+    store, rows, damaged = archive_store(url), [], list[CorruptionError]()
     for name in list_points(store):
-        point = read_point(store, name)
+        try:
+            point = read_point(store, name)
+        except CorruptionError as error:
+            damaged.append(error)
+            continue
         size = sum(stored.size for stored in point.objects.values())
         not_seen = None if point.not_seen is None else len(point.not_seen)
         faults = sum(bool(partition.fault) for partition in point.partitions)
@@ -157,8 +162,11 @@ def points(url: str, as_json: bool) -> None:
     if as_json:
         for row in rows:
             common.print_json(dict(zip(columns, row, strict=True)))
-        return
-    common.print_table([each.upper() for each in columns], rows, ["PARTITIONS", "BYTES", "NOTSEEN", "FAULTS"])
+    else:
+        common.print_table([each.upper() for each in columns], rows, ["PARTITIONS", "BYTES", "NOTSEEN", "FAULTS"])
+    for each in damaged:
+        common.complain(str(each))
+    common.end_with(bool(damaged))
 
 
 @archive.command("show")
@@ -181,7 +189,7 @@ def show(url: str, point: str | None, as_json: bool) -> None:
         click.echo(f"not seen: {each.topic}-{each.partition}")
     for commit in found.above_end:
         click.echo(f"above the end: {commit.group}: {commit.topic}-{commit.partition}, {commit.offset}")
-    for note in found.notes:
+    for note in (*found.notes, *(() if found.is_sealed else (UNSEALED,))):
         click.echo(f"note: {note}")
     columns = ["PARTITION", "TOPIC ID", "START", "END", "STABLE", "SEGMENTS", "BYTES", "FAULT"]
     common.print_table(columns, [_row(each) for each in found.partitions], columns[2:7])

@@ -5,7 +5,9 @@ Its URL is that of the archive with ``#`` behind it, and what `find_point` takes
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pylogseg.disk.tier.files import INSIDE, POINT_MARK, BytesView, TierFile, TierFiles, files_of, opened_once
@@ -22,6 +24,7 @@ from pylogseg.disk.tier.points import (
     is_point_text,
     read_point,
 )
+from pylogseg.disk.tier.read_once import ReadOnce, difference
 from pylogseg.disk.tier.sealed_file import open_file
 from pylogseg.disk.tier.slices import TieredLog, TierSegment
 from pylogseg.disk.tier.tier import Tier
@@ -34,6 +37,8 @@ from pylogseg.format.moments import iso_text
 from pylogseg.format.names import FileKind, parse_file_name, partition_folder_name, segment_file_name
 
 _LAYOUT = "aiven+"
+#: What is said of a point of format 1.
+UNSEALED = "this point has no checksum of its own, as older versions wrote them: if it was changed, nobody can tell"
 
 
 def split_point(url: str) -> tuple[str, str | None]:
@@ -66,12 +71,13 @@ def point_files(
 ) -> PointFiles:
     """Return the file system of an archive at a point: a log directory with all partitions of that moment.
 
-    Objects are listed; manifests are read of those that the point needs.
+    Objects are listed; manifests are read of those that the point needs, and have to be those that it says.
     """
     options = dict(storage_options or {})
     keys = KeyRing(options.pop(KEYS_OPTION, None))
-    shared = Shared(Objects(url.removeprefix(_LAYOUT), options, memory_map=memory_map), keys)
-    return files_among(url, point, shared, listed(shared.objects), set(point.objects))
+    objects = ReadOnce(url.removeprefix(_LAYOUT), options, memory_map=memory_map)
+    shared = Shared(objects, keys)
+    return files_among(url, point, shared, listed(objects), set(point.objects), objects.manifests)
 
 
 def listed(objects: Objects) -> dict[str, Stored]:
@@ -80,13 +86,21 @@ def listed(objects: Objects) -> dict[str, Stored]:
 
 
 def files_among(
-    url: str, point: Point, shared: Shared, there: Mapping[str, Stored], wanted: Collection[str]
+    url: str,
+    point: Point,
+    shared: Shared,
+    there: Mapping[str, Stored],
+    wanted: Collection[str],
+    manifests: Mapping[str, str] | None = None,
 ) -> PointFiles:
-    """Return what `point_files` does, of an archive that is listed already, and as if it had only some objects."""
+    """Return what `point_files` does, of an archive that is listed already, and as if it had only some objects.
+
+    `manifests` gets the SHA-256 of those that are read, by path; without it, no object is compared with the point.
+    """
     objects = shared.objects
     found = find_aiven(shared, [stored for key, stored in there.items() if key in wanted and _is_of_segment(key)])
     uploads = {_key(objects, _log_of(upload, objects)): upload for upload in found.uploads}
-    logs = [_log(partition, uploads, objects) for partition in point.partitions]
+    logs = [_log(partition, uploads, objects, manifests) for partition in point.partitions]
     return PointFiles(f"{url}{POINT_MARK}{point.id}", Tier(url, objects, found, logs), point, shared, there)
 
 
@@ -105,18 +119,30 @@ def _log_of(upload: Upload, objects: Objects) -> Stored:
     return Stored(f"{objects.root}{upload.name[len(objects.name(objects.root)) :]}", -1, -1)
 
 
-def _log(partition: ArchivedPartition, uploads: Mapping[str, Upload], objects: Objects) -> TieredLog:
+def _log(
+    partition: ArchivedPartition, uploads: Mapping[str, Upload], objects: Objects, manifests: Mapping[str, str] | None
+) -> TieredLog:
     """Return the log of a partition, as the point says it."""
     segments = []
     for archived in partition.segments:
         key = partition.stem(archived) + SUFFIXES[0]
-        upload = _checked(partition, archived, uploads.get(key), objects.name(f"{objects.root}/{key}"))
+        name, place = objects.name(f"{objects.root}/{key}"), f"{objects.root}/{partition.stem(archived)}{SUFFIXES[2]}"
+        upload = _checked(
+            partition, archived, uploads.get(key), name, None if manifests is None else manifests.get(place)
+        )
+        if manifests is not None and isinstance(upload, AivenUpload):
+            upload = replace(upload, sha256=(archived.log.sha256, archived.indexes.sha256))
         segments.append(TierSegment(upload, archived.base_offset, archived.end_offset))
     return TieredLog(partition.topic, partition.partition, partition.topic_id, segments, [], [], [])
 
 
-def _checked(partition: ArchivedPartition, archived: ArchivedSegment, upload: Upload | None, name: str) -> Upload:
-    """Return the upload of a segment; one that cannot be read if it is not there, or not that of the point."""
+def _checked(
+    partition: ArchivedPartition, archived: ArchivedSegment, upload: Upload | None, name: str, sha256: str | None
+) -> Upload:
+    """Return the upload of a segment; one that cannot be read if it is not there, or not that of the point.
+
+    `sha256` is that of its manifest, if it was read to be compared.
+    """
     known = UploadedSegment(
         partition.topic,
         partition.partition,
@@ -136,14 +162,17 @@ def _checked(partition: ArchivedPartition, archived: ArchivedSegment, upload: Up
             f"{known.start_offset} to {known.end_offset} there"
         )
         return BrokenUpload(known, archived.size, -1, name, CorruptionError(upload.manifest_name, 0, reason))
+    what = "" if sha256 is None else difference(sha256, archived.manifest.sha256)
+    if isinstance(upload, AivenUpload) and what:
+        return BrokenUpload(known, archived.size, -1, name, CorruptionError(upload.manifest_name, 0, what))
     return upload
 
 
 class _Archived:
-    """A file of a partition's folder that is an object of its own."""
+    """A file of a partition's folder that is an object of its own, and has the SHA-256 that the point says."""
 
-    def __init__(self, shared: Shared, stored: Stored | None, name: str) -> None:
-        self._shared, self._stored, self._name = shared, stored, name
+    def __init__(self, shared: Shared, stored: Stored | None, name: str, sha256: str) -> None:
+        self._shared, self._stored, self._name, self._sha256 = shared, stored, name, sha256
 
     def open(self) -> FileView:
         """Return it, decrypted; StorageError if it is not there, MissingKeyError if its key is not."""
@@ -154,7 +183,10 @@ class _Archived:
         if self._stored is None:
             raise unreadable(self._name, "read", "the object is not there")
         with self._shared.objects.open(self._stored) as view:
-            return open_file(bytes(view.read(0, view.size)), self._shared.keys, self._name)
+            data = bytes(view.read(0, view.size))
+        if what := difference(hashlib.sha256(data).hexdigest(), self._sha256):
+            raise CorruptionError(self._name, 0, what)
+        return open_file(data, self._shared.keys, self._name)
 
 
 class PointFiles(TierFiles):
@@ -182,12 +214,21 @@ class PointFiles(TierFiles):
 def _notes(point: Point) -> Iterable[str]:
     """Yield what readers should know of a point that has not all."""
     yield from point.notes
-    for partition in point.partitions:
-        if partition.fault:
-            yield f"{partition.name}: {partition.fault}"
-    if point.not_seen:
-        such = ", ".join(f"{each.topic}-{each.partition}" for each in point.not_seen[:5])
-        yield f"{len(point.not_seen):,} partitions of the cluster were on none of the archived disks, such as {such}"
+    if not point.is_sealed:
+        yield UNSEALED
+    yield from lacks_of(point).values()
+
+
+def lacks_of(point: Point, takes: Callable[[str, int], bool] = lambda topic, partition: True) -> dict[str, str]:
+    """Return what a point is known to lack of some partitions: why, by the name of one, or of the first of several."""
+    found = {each.name: f"{each.name}: {each.fault}" for each in point.partitions
+             if each.fault and takes(each.topic, each.partition)}  # fmt: skip
+    names = [f"{each.topic}-{each.partition}" for each in point.not_seen or () if takes(each.topic, each.partition)]
+    if names:
+        many = f"{len(names):,} partitions of the cluster were" if len(names) > 1 else "a partition of the cluster was"
+        text = f"{many} on none of the archived disks{', such as' if len(names) > 1 else ':'} {', '.join(names[:5])}"
+        found.setdefault(names[0], text)
+    return found
 
 
 def _beside(point: Point) -> Iterator[tuple[str, TierFile]]:
@@ -231,5 +272,7 @@ def _archived(
     partition: ArchivedPartition, name: str, archived: ArchivedFile, shared: Shared, there: Mapping[str, Stored]
 ) -> TierFile:
     key = partition.file_key(name)
-    source: Any = _Archived(shared, there.get(key), shared.objects.name(f"{shared.objects.root}/{key}"))
+    source: Any = _Archived(
+        shared, there.get(key), shared.objects.name(f"{shared.objects.root}/{key}"), archived.sha256
+    )
     return TierFile(Entry(name, False, archived.size, -1), parse_file_name(name).kind, source)

@@ -1,12 +1,14 @@
 """Points of an archive: what each of its partitions was at a moment, and of which objects it is made.
 
 A point is one JSON object, ``points/ID.json``, which is written last, and never over another one. Its id begins with
-the time, so that a listing is in order. `docs/backup.md` describes it, for others who read it.
+the time, so that a listing is in order. Its last member is the SHA-256 of all bytes before it. `docs/backup.md`
+describes it, for others who read it.
 """
 
 from __future__ import annotations
 
 import datetime
+import hashlib
 import json
 import os
 import re
@@ -27,7 +29,11 @@ from pylogseg.format.uuids import parse_uuid
 POINTS, FILES = "points", "files"
 #: Says that a place is an archive, and of which cluster: a tier of brokers is none.
 MARK = "archive.json"
-_FORMAT = 1
+#: Points of format 1 have no checksum of their own.
+_UNSEALED, _SEALED = 1, 2
+_MARK_FORMAT = 1
+_SEAL = re.compile(rb',"sha256":"([0-9a-f]{64})"\}')
+_SEAL_BYTES = len(',"sha256":""}') + 64
 _ID = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T([0-9]{2})([0-9]{2})([0-9]{2})([0-9]{3})Z-[0-9a-f]{8}")
 _BEGINNING = re.compile(r"[0-9]{4,8}|[0-9]{8}T([0-9]{0,9}|[0-9]{9}Z(-[0-9a-f]{0,8})?)")
 _MS = re.compile(r"[0-9]{11,18}")
@@ -207,6 +213,8 @@ class Point:
     above_end : tuple of CommitAboveEnd
     notes : tuple of str
         Where replicas disagree, and what else a restore should know.
+    is_sealed : bool
+        Whether it has a checksum of its own, which those of format 1 have not: nobody can tell if they were changed.
     """
 
     id: str
@@ -219,6 +227,7 @@ class Point:
     not_seen: tuple[NotSeen, ...] | None = ()
     above_end: tuple[CommitAboveEnd, ...] = ()
     notes: tuple[str, ...] = ()
+    is_sealed: bool = True
 
     @property
     def name(self) -> PointName:
@@ -238,9 +247,9 @@ class Point:
     @property
     def text(self) -> str:
         """The point as JSON."""
-        return json.dumps(
+        text = json.dumps(
             {
-                "format": _FORMAT,
+                "format": _SEALED if self.is_sealed else _UNSEALED,
                 "id": self.id,
                 "time": iso_text(self.time_ms),
                 "timeMs": self.time_ms,
@@ -264,6 +273,13 @@ class Point:
             },
             separators=(",", ":"),
         )
+        return _with_seal(text) if self.is_sealed else text
+
+
+def _with_seal(text: str) -> str:
+    """Return a JSON object with the SHA-256 of all that is before it as its last member."""
+    body = text[:-1]
+    return f'{body},"sha256":"{hashlib.sha256(body.encode()).hexdigest()}"}}'
 
 
 def _partition_fields(partition: ArchivedPartition) -> dict[str, Any]:
@@ -468,7 +484,7 @@ def write_point(store: ObjectStore, point: Point) -> None:
 
 def mark_text(cluster_id: str) -> str:
     """Return what the mark of an archive says."""
-    return json.dumps({"format": _FORMAT, "clusterId": cluster_id})
+    return json.dumps({"format": _MARK_FORMAT, "clusterId": cluster_id})
 
 
 def read_mark(store: ObjectStore) -> str | None:
@@ -481,7 +497,7 @@ def read_mark(store: ObjectStore) -> str | None:
         return None
     if stored.size > _MOST_MARK_BYTES:
         raise CorruptionError(at, _MOST_MARK_BYTES, f"{stored.size:,} bytes: not what says that this is an archive")
-    return _loaded(store.read(MARK) or b"", at, "what says that this is an archive").text("clusterId")
+    return _loaded(store.read(MARK) or b"", at, "what says that this is an archive", (_MARK_FORMAT,)).text("clusterId")
 
 
 # ---- reading JSON ----
@@ -569,16 +585,17 @@ def _shown(value: Any) -> str:
 def parse_point(data: bytes, at: str) -> Point:
     """Parse a point, which `at` names in errors; unknown fields are ignored.
 
-    Raises CorruptionError for any length, type or order that a point cannot have.
+    Raises CorruptionError for any length, type or order that a point cannot have, and if it has another SHA-256 than it
+    says.
     """
-    fields = _loaded(data, at, "a point")
+    fields = _loaded(data, at, "a point", (_UNSEALED, _SEALED))
     disks = tuple(_disk(each) for each in fields.objects("disks"))
     partitions = tuple(_partition(each, len(disks)) for each in fields.objects("partitions"))
     order = [(each.topic, each.topic_id, each.partition) for each in partitions]
     for before, after in pairwise(order):
         if before >= after:
             raise CorruptionError(at, 0, f"partitions has {after} behind {before}: expected each once, in order")
-    return Point(
+    point = Point(
         fields.text("id", _ID),
         fields.number("timeMs"),
         fields.text("writer"),
@@ -594,11 +611,28 @@ def parse_point(data: bytes, at: str) -> Point:
             for each in fields.arrays("aboveEnd")
         ),
         fields.texts("notes"),
+        fields.number("format") == _SEALED,
     )
+    _check_seal(fields, data)
+    return point
 
 
-def _loaded(data: bytes, at: str, what: str) -> _Fields:
-    """Return the members of a file of an archive, of the format that is known here."""
+def _check_seal(fields: _Fields, data: bytes) -> None:
+    """Check the SHA-256 that a point has of itself, where its format, or the point, says that there is one."""
+    if fields.value["format"] == _UNSEALED and "sha256" not in fields.value:
+        return
+    seal, found = _SEAL.fullmatch(data[-_SEAL_BYTES:]), hashlib.sha256(data[:-_SEAL_BYTES]).hexdigest()
+    if seal is None:
+        raise fields.fault("sha256", "the last member, the SHA-256 of all bytes before it: it was changed, or rotted")
+    if seal[1].decode() != found:
+        reason = (
+            f"its SHA-256 is {found}, and it says {seal[1].decode()}: it was changed after it was written, or rotted"
+        )
+        raise CorruptionError(fields.at, 0, reason)
+
+
+def _loaded(data: bytes, at: str, what: str, formats: tuple[int, ...]) -> _Fields:
+    """Return the members of a file of an archive, of a format that is known here."""
     try:
         found = bounded_json.loads(data)
     except RecursionError:
@@ -606,8 +640,8 @@ def _loaded(data: bytes, at: str, what: str) -> _Fields:
     except ValueError as error:
         raise CorruptionError(at, getattr(error, "pos", 0), f"not {what}: {error}") from None
     fields = _Fields(found, at, "")
-    if fields.number("format") != _FORMAT:
-        raise fields.fault("format", f"{_FORMAT}; a newer version may have written it")
+    if fields.number("format") not in formats:
+        raise fields.fault("format", f"{' or '.join(map(str, formats))}; a newer version may have written it")
     return fields
 
 

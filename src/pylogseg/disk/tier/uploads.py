@@ -191,6 +191,8 @@ class AivenUpload:
     manifest: Manifest
     log: Stored
     indexes: Stored | None
+    #: At a point of an archive: the SHA-256 that it says of `log` and of `indexes`, or the first digits of them.
+    sha256: tuple[str, str] | None = None
 
     @property
     def segment(self) -> UploadedSegment:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -12,7 +12,10 @@ from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.disk.folders import readable_topic_id
 from pylogseg.disk.target import METADATA_REASON
+from pylogseg.disk.tier.at_point import PointFiles, lacks_of
 from pylogseg.disk.tier.files import TierFiles
+from pylogseg.disk.tier.read_once import compared
+from pylogseg.disk.tier.slices import TierSegment
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, MissingKeyError, PylogsegError, RequestError
 from pylogseg.format.files.checkpoint import encode_leader_epochs, parse_leader_epochs
@@ -42,6 +45,7 @@ from pylogseg.walker.windows import Window
 #: Indexes that a broker wants beside each segment, those without an entry too.
 _WANTED = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX)
 _END = 2**63 - 1
+_EARLIER = "an earlier or a later point may have it"
 
 
 class Until(NamedTuple):
@@ -104,7 +108,14 @@ class FromTier(RestoreSource):
         found = [f for f in found if f.offset is None or f.offset < ends.get(f.path, _END)]
         if not (force or self._skips):
             refuse(found)
-        return found
+        return [*found, *self._lacks()]
+
+    def _lacks(self) -> Iterator[Finding]:
+        """Yield what a point of an archive says that it lacks: what there is of it is restored."""
+        for files in {id(part.files): part.files for part in self._parts.values()}.values():
+            if isinstance(files, PointFiles):
+                for name, why in lacks_of(files.point, self._choice.takes).items():
+                    yield Finding(files.join(files.url, name), "missing", True, why, other_remedy=_EARLIER)
 
     def only(self, names: Collection[str]) -> FromTier:
         some = copy.copy(self)
@@ -222,31 +233,41 @@ class FromTier(RestoreSource):
     ) -> _Copied:
         """Write a segment and its indexes; say where it ends, and whether the indexes have to be made anew."""
         storage, is_whole, noted, end = self._storage, True, 0, segment.base_offset
-        beside = _Beside(segment)
-        target = storage.open_log(os.path.join(folder, segment_file_name(segment.base_offset, FileKind.LOG)))
-        try:
-            for piece in copies.batches(segment):
-                if isinstance(piece, Damage):
-                    is_whole = False
-                    self._note(result, piece)
-                    noted = max([noted, *(lost.end_offset for lost in piece.lost)])
-                    continue
-                target.append(piece.data)
-                if is_whole:
-                    beside.check(piece)
-                end = max(end, int(piece.rows.last_offset.max()) + 1)
-                on_bytes(len(piece.data))
-            target.sync()
-            size = target.size
-        finally:
-            target.close()
-        is_whole = is_whole and beside.is_whole(end)
-        for kind in (*_WANTED, FileKind.TXN_INDEX):
-            data = segment.companion(kind) if is_whole else None
-            if data or kind in _WANTED:
-                name = segment_file_name(segment.base_offset, kind)
-                storage.write_synced(os.path.join(folder, name), data or b"")
+        with compared(_uploaded(segment)) as differing:
+            beside = _Beside(segment)
+            target = storage.open_log(os.path.join(folder, segment_file_name(segment.base_offset, FileKind.LOG)))
+            try:
+                for piece in copies.batches(segment):
+                    if isinstance(piece, Damage):
+                        is_whole = False
+                        self._note(result, piece)
+                        noted = max([noted, *(lost.end_offset for lost in piece.lost)])
+                        continue
+                    target.append(piece.data)
+                    if is_whole:
+                        beside.check(piece)
+                    end = max(end, int(piece.rows.last_offset.max()) + 1)
+                    on_bytes(len(piece.data))
+                target.sync()
+                size = target.size
+            finally:
+                target.close()
+            is_whole = is_whole and beside.is_whole(end)
+            for kind in (*_WANTED, FileKind.TXN_INDEX):
+                data = segment.companion(kind) if is_whole else None
+                if data or kind in _WANTED:
+                    name = segment_file_name(segment.base_offset, kind)
+                    storage.write_synced(os.path.join(folder, name), data or b"")
+            self._refuse_others(result, differing())
         return _Copied(end, size, is_whole, noted)
+
+    def _refuse_others(self, result: PartitionResult, differing: Sequence[CorruptionError]) -> None:
+        """Raise if objects are not those of the point of an archive, however good their batches; or say so."""
+        for error in differing:
+            if not self._skips:
+                raise error
+            result.notes.append(f"restored nevertheless: {error}")
+            result.not_done = True
 
     def _note(self, result: PartitionResult, damage: Damage) -> None:
         """Note whose batches are taken in place of damaged ones; raise if none has them, unless damage is skipped."""
@@ -326,6 +347,11 @@ class _Copied(NamedTuple):
     size: int
     is_whole: bool
     noted: int  #: Up to where the result says what is missing.
+
+
+def _uploaded(segment: Segment) -> TierSegment | None:
+    slice_of = getattr(segment.files, "slice_of", None)
+    return None if slice_of is None else slice_of(segment.path)
 
 
 def _until(end: int) -> int | None:

@@ -5,19 +5,54 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
 from pylogseg.disk.tier.files import BytesView
-from pylogseg.disk.tier.uploads import Objects, Stored
+from pylogseg.disk.tier.slices import TierSegment
+from pylogseg.disk.tier.uploads import AivenUpload, Objects, Stored
 from pylogseg.env.executor import Advance
 from pylogseg.env.filesystem import FileView
+from pylogseg.errors import CorruptionError, StorageError
 
 _PIECE_BYTES = 8 << 20
 #: What several threads have read ahead of the first byte that is not hashed yet waits for it, up to so many bytes.
 _WAITING_BYTES = 32 << 20
 _MANIFEST = ".rsm-manifest"
+
+
+def difference(found: str, sha256: str) -> str:
+    """Return what is wrong with an object of a SHA-256; of one of a killed run, the first digits are known."""
+    if found.startswith(sha256):
+        return ""
+    return f"its SHA-256 is {found}, and was {sha256} when it was archived: it rotted, or is another object"
+
+
+@contextlib.contextmanager
+def compared(segment: TierSegment | None) -> Iterator[Callable[[], list[CorruptionError]]]:
+    """Hash the objects of a segment while they are read; what it yields tells which are not those of their point.
+
+    Without a point, nothing is.
+    """
+    upload = None if segment is None else segment.upload
+    if not isinstance(upload, AivenUpload) or upload.sha256 is None:
+        yield list
+        return
+    objects, sums = upload.shared.objects, zip((upload.log, upload.indexes), upload.sha256, strict=True)
+    wanted = [(stored, sha256) for stored, sha256 in sums if stored is not None and stored.size >= 0]
+    assert isinstance(objects, ReadOnce)
+
+    def differing() -> list[CorruptionError]:
+        found = []
+        for stored, sha256 in wanted:
+            with contextlib.suppress(StorageError):  # who reads it has met that
+                if what := difference(objects.sha256(stored), sha256):
+                    found.append(CorruptionError(objects.name(stored.path), 0, what))
+        return found
+
+    with objects.summed((stored for stored, _ in wanted), lambda size: None):
+        yield differing
 
 
 class ReadOnce(Objects):
