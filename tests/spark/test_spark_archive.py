@@ -78,7 +78,7 @@ def test_the_same_archive(spark: Any, command: Any, clock: Any, tmp_path: Path) 
             else:
                 words = ("archive", history.home, place, "--json")
                 done = run(*words) if name == "shell" else command(*words)
-                rows.append(json.loads(done.text if name == "shell" else done.output))
+                rows.append(json.loads((done.text if name == "shell" else done.output).splitlines()[-1]))
         for row in rows:
             row.pop("point")
             row.pop("type", None)

@@ -132,6 +132,8 @@ class DrillResult:
         if self.all_problems:
             count = len(self.all_problems)
             return f"{count:,} {'difference' if count == 1 else 'differences'}"
+        if not any(each.partitions for each in self.brokers):
+            return "nothing could be compared"
         return "all is as it was at the point" + (", as far as the point has it" if self.is_incomplete else "")
 
     def as_row(self) -> dict[str, Any]:
@@ -233,6 +235,7 @@ def _note_incomplete(result: DrillResult, point: Point, choice: PartitionChoice)
     result.is_incomplete |= bool(lacking)
     if not choice.is_all:
         result.not_checked.append("partitions that were not asked for")
+    result.not_checked.append("settings of topics, users, ACLs and quotas of the copies")
 
 
 def _read_archive(
@@ -249,9 +252,12 @@ def _read_archive(
     ):
         row = _row(archived)
         result.expected.append(row)
+        if isinstance(error, MissingKeyError):
+            result.not_checked.append(f"{archived.name}: {error}")
+            result.is_incomplete = True
+            continue
         if error is not None:
             result.problems.append(f"{archived.name}: it cannot be read from the archive: {error}")
-            result.is_incomplete |= isinstance(error, MissingKeyError)
             continue
         for isolation, digest in found.items():
             row.add(isolation, digest)
@@ -317,7 +323,7 @@ def _restored(
 
             check(broker, target, beside, consume)
         except MissingKeyError as error:
-            broker.problems.append(str(error))
+            result.not_checked.append(f"{name}: {error}")
             result.is_incomplete = True
         except PylogsegError as error:
             broker.problems.append(str(error))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from pylogseg.archive.seen import Key, SeenCluster, SeenCopy
 from pylogseg.disk.disk import Segment
-from pylogseg.disk.lineage.authority import Choice, Known, choose, judge
+from pylogseg.disk.lineage.authority import Choice, Known, Rule, choose, judge
 from pylogseg.disk.lineage.chains import Lineage, divergence
 from pylogseg.disk.tier.points import ArchivedPartition, ArchivedSegment
 from pylogseg.format.names import METADATA_TOPIC
@@ -82,6 +82,11 @@ def planned(
         plan.end, plan.ended_by = _end_without_mark(plan, copies, choice, known, seen), "log end"
     elif (lost := max((each.end_offset for each in verdict.lost if each.is_committed), default=0)) > plan.end:
         plan.fault = f"offsets {plan.end} to {lost - 1} were committed, and no disk that was seen has them"
+    if choice.absent and choice.rule not in (Rule.ISR, Rule.ELR) and all(copy.node_id is not None for copy in copies):
+        plan.fault = plan.fault or (
+            f"brokers {', '.join(map(str, choice.absent))} were in sync, and none of their disks was seen: what was "
+            f"committed may lie behind offset {plan.end}"
+        )
     plan.notes += [
         f"{plan.name}: {seen.disks[copies[alarm.replica].disk].path} has records from offset {alarm.first_offset} on,"
         f" of leader epoch {alarm.epoch}, that were committed up to {alarm.high_watermark}; the log has epoch"

@@ -14,6 +14,7 @@ from pylogseg.disk.tier.points import (
     Point,
     PointName,
     archive_store,
+    find_point,
     list_points,
     read_point,
 )
@@ -88,6 +89,7 @@ def prune(
     if min(counts) < 0 or not any(counts):
         raise RequestError("nothing says which points are kept: give a number of the last, of hours or of days")
     store = archive_store(archive, storage_options)
+    find_point(store)  # before there is a lock in the place
     with locked(store):
         names = list_points(store)
         if not names:

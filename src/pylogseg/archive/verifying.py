@@ -17,8 +17,9 @@ from pylogseg._version import __version__
 from pylogseg.archive.at_point import archive_url
 from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.disk.disk import Partition, Segment, open_folder, uploaded_end
+from pylogseg.disk.folders import not_here
 from pylogseg.disk.stores import ObjectStore
-from pylogseg.disk.tier.at_point import PointFiles, files_among, listed
+from pylogseg.disk.tier.at_point import PointFiles, files_among, lacks_of, listed
 from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
 from pylogseg.disk.tier.points import (
     MARK,
@@ -138,6 +139,8 @@ def verify_archive(
     if unsealed := [each.id for each in found.points if not each.is_sealed]:
         text = f"whether {counted(len(unsealed), 'point')} of an older version, such as {unsealed[0]}, "
         summary.not_checked.append(f"{text}{'was' if len(unsealed) == 1 else 'were'} changed: no checksum of its own")
+    for point in newest:
+        summary.not_checked += _lacks(point, choice)
     there = found.store.list()
     good = {}
     for key, wanted in sorted(found.wanted.items()):
@@ -189,7 +192,26 @@ def _looked_at(archive: str, choice: PartitionChoice, storage_options: Mapping[s
                 elif known is not None and len(known.archived.sha256) > len(archived.sha256):
                     archived = known.archived  # the other point knows only the first digits
                 found.wanted[key] = _Wanted(archived, point, 1 if known is None else known.points + 1)
+    if not found.damaged:
+        _check_choice(found, choice)
     return found
+
+
+def _check_choice(found: _Archive, choice: PartitionChoice) -> None:
+    """Raise RequestError for a name or number that selects nothing in any point: nothing would be looked at."""
+    there = {(each.topic, each.partition) for point in found.points for each in point.partitions}
+    for name in choice.names:
+        if not any(PartitionChoice((name,)).takes(*each) for each in there):
+            raise not_here(name, sorted(f"{topic}-{number}" for topic, number in there), f"in {found.url}")
+    choice.check_numbers(number for topic, number in there if choice.takes(topic, number))
+
+
+def _lacks(point: Point, choice: PartitionChoice) -> Iterator[str]:
+    """Yield what the newest point lacks by its own account: that is no damage of the archive."""
+    texts = list(lacks_of(point, choice.takes).values())
+    if texts:
+        more = f"; and {len(texts) - 1:,} more" if len(texts) > 1 else ""
+        yield f"what point {point.id} lacks: {texts[0]}{more} (pylogseg archive show)"
 
 
 def _of_mark(found: _Archive) -> Iterator[Finding]:

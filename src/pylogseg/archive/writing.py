@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pylogseg._version import __version__
@@ -16,6 +17,7 @@ from pylogseg.archive.planning import PartitionPlan, planned
 from pylogseg.archive.seen import COORDINATORS, OFFSETS_TOPIC, Key, SeenCluster, checkpointed, look, stamps
 from pylogseg.archive.uploading import UploadJob, last_stable, left_by_killed, producers_at, upload
 from pylogseg.disk.disk import Segment
+from pylogseg.disk.folders import has_log_dir_files
 from pylogseg.disk.stores import FolderStore, ObjectStore
 from pylogseg.disk.tier.keys import PublicKey
 from pylogseg.disk.tier.points import (
@@ -26,6 +28,7 @@ from pylogseg.disk.tier.points import (
     ArchivedSegment,
     CommitAboveEnd,
     Point,
+    PointName,
     archive_store,
     list_points,
     mark_text,
@@ -40,6 +43,7 @@ from pylogseg.env.beside import flush
 from pylogseg.env.executor import INLINE, Advance, Executor, Threads, Workload, job_count
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.format.moments import iso_text
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.reading.partition import Throttle
 from pylogseg.tables.export.notes import NOTES, locked
@@ -49,6 +53,8 @@ from pylogseg.walker.gaps import offsets_text
 #: A running broker writes its high watermarks every 5 s.
 _WAIT_SECONDS = 6.0
 _MOST_LOOKS = 3
+#: A clock that goes back no further is set by the network.
+_SKEW_MS = 60_000
 _MOST_SHOWN = 20
 
 
@@ -143,7 +149,7 @@ def write(
     StorageError
         If the store fails.
     CorruptionError
-        If the newest point is damaged.
+        If what says of which cluster the archive is, is damaged. A damaged point is a fault.
     """
     form = upload_form(encrypt_to, compress=compress)
     return written(
@@ -176,6 +182,7 @@ def written(
     """Do what `write` does, where an executor works: partitions are its items, and the point is written here."""
     paths = [disks] if isinstance(disks, (str, os.PathLike)) else list(disks)
     store = archive_store(archive, storage_options)
+    _check_place(store)  # before there is a lock in it
     with locked(store):
         try:
             return _Archiving(store, form, executor, throttle).run(paths, on_size, on_bytes)
@@ -184,6 +191,21 @@ def written(
                 raise
             reason = f"{error.reason}; what was uploaded stays: the next run goes on with it"
             raise StorageError(error.path, error.operation, reason, error.errno) from error
+
+
+def _check_place(store: ObjectStore) -> None:
+    """Refuse what is neither an archive nor empty, or lies in a log directory, where no broker starts beside it."""
+    if isinstance(store, FolderStore):
+        root = Path(os.path.abspath(store.root))
+        for folder in (root, *root.parents):
+            with contextlib.suppress(StorageError):
+                if has_log_dir_files(LocalFiles().list_folder(str(folder))):
+                    raise RequestError(
+                        f"{store.url}: {folder} is a log directory, and a broker does not start with an archive in it: "
+                        "name a place outside of it"
+                    )
+    if read_mark(store) is None and any(not name.startswith((".", f"{NOTES}/")) for name in store.list()):
+        raise RequestError(f"{store.url}: this is not an archive, and not empty: name an empty place")
 
 
 class _PartitionItem(NamedTuple):
@@ -220,6 +242,8 @@ class _Written:
 class _Archiving:
     def __init__(self, store: ObjectStore, form: UploadForm, executor: Executor, throttle: Throttle | None) -> None:
         self._store, self._form, self._executor, self._throttle = store, form, executor, throttle
+        self._newest: PointName | None = None
+        self._faults: list[str] = []  #: Of the archive.
 
     def run(
         self,
@@ -271,13 +295,16 @@ class _Archiving:
             for key, each in upload_all([plan(key) for key in again]).items():
                 written[key] = written[key].continued(each)
             above = self._above_end(seen, written, past, None)
+        if before is not None:
+            self._add_losses(seen, written, before)
         point = self._point(seen, written, now_ms, above)
         new = [segment for each in written.values() for segment in each.new]
         if new:
             _sync(store)  # the objects are on the disk before the point that needs them
         write_point(store, point)
         size = sum(stored.size for segment in new for stored in segment.objects)
-        faults = [f"{p.name}: {p.fault}" for p in point.partitions if p.fault] + [str(e) for e in seen.unreadable]
+        faults = [f"{p.name}: {p.fault}" for p in point.partitions if p.fault] + self._faults
+        faults += [str(each) for each in seen.unreadable]
         faults += [each for one in written.values() for each in one.damage if each not in faults]
         return ArchiveResult(point, len(new), size, sum(each.adopted for each in written.values()), faults)
 
@@ -299,8 +326,7 @@ class _Archiving:
         """Return the newest point; refuse a place that is no archive, or that of another cluster."""
         store, of = self._store, read_mark(self._store)
         if of is None:
-            if any(not name.startswith((".", f"{NOTES}/")) for name in store.list()):
-                raise RequestError(f"{store.url}: this is not an archive, and not empty: name an empty place")
+            _check_place(store)
             store.create(MARK, mark_text(seen.cluster_id).encode())
             return None
         if of and seen.cluster_id and of != seen.cluster_id:
@@ -309,7 +335,13 @@ class _Archiving:
                 "name another place"
             )
         names = list_points(store)
-        return read_point(store, names[-1]) if names else None
+        self._newest = names[-1] if names else None
+        for name in reversed(names):
+            try:
+                return read_point(store, name)
+            except CorruptionError as error:  # the one before it says less of what is there already
+                self._faults.append(str(error))
+        return None
 
     def _above_end(
         self, seen: SeenCluster, written: Mapping[Key, _Written], past: Mapping[Key, ArchivedPartition], before: Any
@@ -319,8 +351,12 @@ class _Archiving:
         own = {key: each.partition for key, each in written.items() if key[0] == OFFSETS_TOPIC}
         if not own:
             return ()
-        if before is not None and all(
+        is_same = before is not None and all(
             key in past and past[key].end_offset == each.end_offset for key, each in own.items()
+        )
+        # Where a log is shorter, or another one, what was below the end may be above it.
+        if is_same and all(
+            key in written and written[key].partition.end_offset >= each.end_offset for key, each in past.items()
         ):
             commits = [(c.group, c.topic, c.partition, c.offset) for c in before.above_end]
         else:
@@ -334,6 +370,48 @@ class _Archiving:
         found = [CommitAboveEnd(*each, ends[each[1:3]]) for each in commits if each[3] > ends.get(each[1:3], 2**63)]
         return tuple(sorted(found))
 
+    def _add_losses(self, seen: SeenCluster, written: dict[Key, _Written], before: Point) -> None:
+        """Say what the newest point has, and the disks have not any more, without a deletion that explains it.
+
+        A partition that the cluster has, and no disk, stays in the point as it was, with its objects.
+        """
+        paths = {disk.path for disk in seen.disks}
+        for each in before.partitions:
+            key, disk = (each.topic, each.topic_id, each.partition), before.disks[each.disk]
+            found = written.get(key)
+            if found is not None:
+                now, last = found.partition, each.epochs[-1:]
+                if now.end_offset < each.end_offset and not now.fault and now.epochs[-1:] <= last:
+                    what = offsets_text(now.end_offset, each.end_offset)
+                    fault = (
+                        f"{what} were committed by point {before.id}, and no disk that was seen is known to have them"
+                    )
+                    found.partition = replace(now, fault=fault)
+                continue
+            was = f"it is on none of the disks, and point {before.id} has it, of {disk.path}"
+            if seen.metadata is None:
+                if disk.path not in paths and each.segments:
+                    self._faults.append(f"{each.name}: {was}; if it was deleted, nobody can tell without metadata")
+            elif key[1:] in seen.metadata.replicas:
+                absent = disk._replace(state="absent")
+                if absent not in seen.disks:
+                    seen.disks.append(absent)
+                fault = each.fault if disk.state == "absent" else f"{was}: it is as it was there"
+                written[key] = _Written(replace(each, fault=fault, disk=seen.disks.index(absent)))
+
+    def _time_ms(self, now_ms: int) -> tuple[int, list[str]]:
+        """Return the time of a new point, which is after that of the others, and what to say where a clock went back.
+
+        The newest point is the one that was written last, whatever the clock says.
+        """
+        newest = self._newest
+        if newest is None or newest.time_ms < now_ms:
+            return now_ms, []
+        text = f"the clock says {iso_text(now_ms)}, which is not after point {newest.id}: the next one has its time"
+        if newest.time_ms - now_ms > _SKEW_MS:
+            self._faults.append(f"{text}; correct the clock, or remove points of a time that has not come yet")
+        return newest.time_ms + 1, [text]
+
     def _point(
         self, seen: SeenCluster, written: Mapping[Key, _Written], now_ms: int, above: tuple[CommitAboveEnd, ...]
     ) -> Point:
@@ -341,10 +419,11 @@ class _Archiving:
         if seen.metadata is not None:
             ids = {key[1]: key[0] for key in written}
             settings = {tid: dict(own) for tid, topic in ids.items() if (own := seen.metadata.of_topic(topic))}
-        notes = [*seen.notes, *(note for each in written.values() for note in each.notes)]
+        notes = [*seen.notes, *map(str, seen.unreadable), *(note for each in written.values() for note in each.notes)]
+        time_ms, late = self._time_ms(now_ms)
         return Point(
-            new_id(now_ms),
-            now_ms,
+            new_id(time_ms),
+            time_ms,
             f"pylogseg {__version__}",
             seen.cluster_id,
             tuple(seen.disks),
@@ -352,7 +431,7 @@ class _Archiving:
             settings,
             seen.not_seen(),
             above,
-            tuple(dict.fromkeys(notes)),
+            tuple(dict.fromkeys([*late, *notes])),
         )
 
 

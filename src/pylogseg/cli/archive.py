@@ -120,6 +120,8 @@ def _report(done: ArchiveResult, as_json: bool) -> None:
     point = done.point
     for note in point.notes:
         common.complain(f"note: {note}")
+    if point.not_seen is None:
+        common.complain("note: no disk has the metadata of the cluster: which partitions are not here, is not known")
     if point.not_seen:
         names = ", ".join(f"{each.topic}-{each.partition}" for each in point.not_seen[:5])
         more = f" and {len(point.not_seen) - 5} more" if len(point.not_seen) > 5 else ""

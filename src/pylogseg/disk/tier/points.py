@@ -158,7 +158,8 @@ class SeenDisk(NamedTuple):
     node_id: int
     cluster_id: str
     directory_id: str
-    state: str  #: ``"running"``, ``"stopped"`` (cleanly) or ``"crashed"``.
+    #: ``"running"``, ``"stopped"`` (cleanly) or ``"crashed"``; ``"absent"`` one that an earlier point had.
+    state: str
 
 
 class CommitAboveEnd(NamedTuple):
@@ -651,7 +652,7 @@ def _disk(fields: _Fields) -> SeenDisk:
         fields.number("nodeId", _INT32, -1),
         fields.text("clusterId"),
         fields.text("directoryId"),
-        fields.text("state", re.compile("running|stopped|crashed")),
+        fields.text("state", re.compile("running|stopped|crashed|absent")),
     )
 
 
