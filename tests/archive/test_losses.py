@@ -185,7 +185,45 @@ def test_only_a_replica_that_was_not_in_sync(groups: list[Path], tmp_path: Path)
     assert write(disk, tmp_path / "without").faults == []
 
 
+def test_two_topics_of_one_name(home: Path, groups: list[Path], tmp_path: Path) -> None:
+    """A broker that was down kept the folder of a topic that was deleted: it is never taken for the new one."""
+    for number in range(4):  # whichever id is the greater one
+        stale = tmp_path / f"stale{number}"
+        shutil.copytree(groups[1], stale)
+        metadata = stale / "words-0" / "partition.metadata"
+        metadata.write_text(f"version: 0\ntopic_id: {'BKZz'[number]}AAAAAAAAAAAAAAAAAAAAA")
+        done = write([groups[0], stale], tmp_path / f"archive{number}")
+        assert "words-0" not in {each.name for each in done.point.partitions}
+        assert any("words-0" in note and "was deleted" in note for note in done.point.notes)
+        assert ("words", 0) in {(each.topic, each.partition) for each in done.point.not_seen or ()}
+    with pylogseg.Broker(tmp_path / "other") as broker:
+        broker.create_topic("t", 1)
+        broker.produce("t", b"another")
+    shutil.copy(home / "meta.properties", tmp_path / "other")
+    archive, target = tmp_path / "archive", tmp_path / "new"
+    target.mkdir()
+    (fault,) = write([home, tmp_path / "other"], archive).faults
+    assert fault.startswith("t-0: disks have 2 topics of this name")
+    done_again = shell("restore", archive, target, "--node-id", 1)
+    assert (done_again.code, "two topics of this name" in done_again.err) == (1, True)
+    drilled = shell("drill", archive)
+    assert (drilled.code, "two topics of this name" in drilled.text) == (2, True)
+
+
 # ---- what is asked for ----
+
+
+def test_a_place_that_is_no_archive(home: Path, tmp_path: Path) -> None:
+    """Neither an empty list of points, nor a folder with the name of a point."""
+    assert shell("archive", "points", tmp_path / "typo").code == 2
+    write(home, tmp_path / "archive")
+    url = f"aiven+file://{tmp_path / 'archive'}#latest"
+    for command in (("points", url), ("show", url), ("prune", url, "--keep-last", 1), (home, url)):
+        done = shell("archive", *command)
+        assert (done.code, "name the archive" in done.err) == (2, True), command
+    assert shell("drill", url).code == 2  # without metadata
+    assert shell("verify", url).code == 0
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["archive", "home"]
 
 
 def test_a_name_that_selects_nothing(home: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, get_args
 
 from pylogseg._version import __version__
@@ -24,7 +24,7 @@ from pylogseg.archive.record_digest import RecordDigest
 from pylogseg.archive.restoring import restore_point
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
-from pylogseg.disk.tier.at_point import UNSEALED
+from pylogseg.disk.tier.at_point import UNSEALED, lacks_of
 from pylogseg.disk.tier.points import ArchivedPartition, Point, archive_store
 from pylogseg.env.beside import temporary_folder
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
@@ -194,7 +194,7 @@ def drill(
         result.versions["kafka"] = version_of(os.fspath(kafka_home))
     _note_incomplete(result, files.point, choice)
     parts = {part.name: part for part in chosen.partitions if part.topic != METADATA_TOPIC}
-    wanted = [each for each in files.point.partitions if each.name in parts]
+    wanted = [each for each in files.point.by_name.values() if each.name in parts]
     _read_archive(result, wanted, parts, job_count(jobs), on_bytes)
     offsets = _group_offsets(chosen)
     how = functools.partial(
@@ -222,7 +222,7 @@ def _note_incomplete(result: DrillResult, point: Point, choice: PartitionChoice)
     """Note what the point does not have."""
     if not point.is_sealed:
         result.not_checked.append(UNSEALED)
-    lacking = [f"{each.name}: {each.fault}" for each in point.partitions if each.fault]
+    lacking = list(lacks_of(replace(point, not_seen=())).values())
     if point.not_seen is None:
         lacking.append("which partitions the cluster has: its metadata is not in the archive")
     lacking += [f"{each.topic}-{each.partition}: it was on none of the archived disks" for each in point.not_seen or ()]

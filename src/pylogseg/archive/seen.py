@@ -115,6 +115,14 @@ class SeenCluster:
                     is_cleaned = cleaned.get(place, 0) > part.log_start_offset
                     copy = SeenCopy(part, number, node_id if node_id >= 0 else None, epochs, mark, is_cleaned)
                     self.copies.setdefault((part.topic, _topic_id(part, self), part.partition), []).append(copy)
+        self._leave_deleted()
+
+    def _leave_deleted(self) -> None:
+        """Leave folders of a topic that was deleted, where the cluster has another one of its name: a broker would."""
+        ids = {} if self.metadata is None else self.metadata.topic_ids
+        for key in [key for key in self.copies if key[0] in ids and key[1] != ids[key[0]] and key[0] != METADATA_TOPIC]:
+            note = f"{key[0]}-{key[2]}: {self.copies.pop(key)[0].part.path} is of a topic that was deleted, {key[1]}"
+            self.notes += [] if note in self.notes else [note]
 
 
 def look(paths: Sequence[str | os.PathLike[str]]) -> SeenCluster:

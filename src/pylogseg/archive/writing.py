@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -297,6 +298,12 @@ class _Archiving:
             above = self._above_end(seen, written, past, None)
         if before is not None:
             self._add_losses(seen, written, before)
+        several = Counter(key[::2] for key in written)
+        self._faults += [
+            f"{topic}-{number}: disks have {count} topics of this name: which one the cluster has, no metadata says"
+            for (topic, number), count in several.items()
+            if count > 1
+        ]
         point = self._point(seen, written, now_ms, above)
         new = [segment for each in written.values() for segment in each.new]
         if new:

@@ -14,10 +14,10 @@ from pylogseg.archive.writing import ArchiveResult, upload_form, written
 from pylogseg.cli import common, completion
 from pylogseg.cli.workers import Workers, parts_option, workers_option
 from pylogseg.disk.tier.at_point import UNSEALED
-from pylogseg.disk.tier.points import ArchivedPartition, archive_store, find_point, list_points, read_point
+from pylogseg.disk.tier.points import ArchivedPartition, archive_store, find_point, list_points, read_mark, read_point
 from pylogseg.disk.tier.writing import UploadForm
 from pylogseg.env.executor import Executor
-from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.reading.partition import Throttle
 
 _EPILOG = """\b
@@ -150,7 +150,10 @@ _url = click.argument("url", metavar="URL", shell_complete=completion.files)
 def points(url: str, as_json: bool) -> None:
     """List the points."""
     store, rows, damaged = archive_store(url), [], list[CorruptionError]()
-    for name in list_points(store):
+    names = list_points(store)
+    if not names and read_mark(store) is None:
+        raise RequestError(f"{store.url}: no archive is here")
+    for name in names:
         try:
             point = read_point(store, name)
         except CorruptionError as error:

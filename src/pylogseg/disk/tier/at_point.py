@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pylogseg.disk.tier.files import INSIDE, POINT_MARK, BytesView, TierFile, TierFiles, files_of, opened_once
+from pylogseg.disk.tier.files import INSIDE, BytesView, TierFile, TierFiles, files_of, opened_once
 from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
 from pylogseg.disk.tier.layouts import find_aiven
 from pylogseg.disk.tier.manifest import UploadedSegment
 from pylogseg.disk.tier.points import (
+    POINT_MARK,
     SUFFIXES,
     ArchivedFile,
     ArchivedPartition,
@@ -223,6 +224,11 @@ def lacks_of(point: Point, takes: Callable[[str, int], bool] = lambda topic, par
     """Return what a point is known to lack of some partitions: why, by the name of one, or of the first of several."""
     found = {each.name: f"{each.name}: {each.fault}" for each in point.partitions
              if each.fault and takes(each.topic, each.partition)}  # fmt: skip
+    read = point.by_name
+    for each in point.partitions:
+        if each is not read[each.name] and takes(each.topic, each.partition):
+            text = f"{each.name}: the point has two topics of this name: that with the id {each.topic_id} is left out"
+            found[each.name] = text
     names = [f"{each.topic}-{each.partition}" for each in point.not_seen or () if takes(each.topic, each.partition)]
     if names:
         many = f"{len(names):,} partitions of the cluster were" if len(names) > 1 else "a partition of the cluster was"

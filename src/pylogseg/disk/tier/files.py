@@ -23,8 +23,6 @@ from pylogseg.format.names import FileKind, partition_folder_name, segment_file_
 
 #: Between the URL of a tier and the names in it.
 INSIDE = "!/"
-#: In the URL of an archive, before what says which point of it.
-POINT_MARK = "#"
 _INDEXES = (FileKind.OFFSET_INDEX, FileKind.TIME_INDEX, FileKind.TXN_INDEX)
 
 

@@ -43,7 +43,8 @@ def file_system(
         return urls.file_system(path, storage_options, memory_map=memory_map)
     if memory_map and not os.fspath(path).partition("+")[2].startswith("file://"):
         urls.refuse_map(os.fspath(path))
-    from pylogseg.disk.tier.files import INSIDE, POINT_MARK, TierFiles, partition_files
+    from pylogseg.disk.tier.files import INSIDE, TierFiles, partition_files
+    from pylogseg.disk.tier.points import POINT_MARK
     from pylogseg.disk.tier.tier import Tier
 
     text = os.fspath(path).rstrip("/")

@@ -40,6 +40,8 @@ _MS = re.compile(r"[0-9]{11,18}")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+(Z|[+-][0-9]{2}:[0-9]{2})")
 #: Names the newest point.
 LATEST = "latest"
+#: In the URL of an archive, before what says which point of it.
+POINT_MARK = "#"
 _FILE = re.compile(r"[0-9]{20}(-[0-9]{10}\.checkpoint|\.snapshot)")
 _SHA256 = re.compile(r"[0-9a-f]{24}([0-9a-f]{40})?")
 _MOST_BYTES = 256 << 20
@@ -241,6 +243,11 @@ class Point:
         return {key: stored for partition in self.partitions for key, stored in partition.objects.items()}
 
     @property
+    def by_name(self) -> dict[str, ArchivedPartition]:
+        """What is read of each topic and partition; of several of one name and of other topic ids, the last."""
+        return {each.name: each for each in self.partitions}
+
+    @property
     def is_whole(self) -> bool:
         """Whether all partitions of the cluster are known to be in it, up to what was committed."""
         return self.not_seen == () and not any(partition.fault for partition in self.partitions)
@@ -312,6 +319,9 @@ def archive_store(
     """Return the store of an archive by its path or URL, which may have the layout before it (``aiven+``)."""
     if not isinstance(archive, (str, os.PathLike)):
         return archive
+    place, mark, wanted = os.fspath(archive).rpartition(POINT_MARK)
+    if mark and is_point_text(wanted):
+        raise RequestError(f"{os.fspath(archive)}: this is the URL of a point: name the archive, {place}")
     return store_of(os.fspath(archive).removeprefix("aiven+"), storage_options)
 
 
