@@ -19,11 +19,10 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pylogseg.disk.stores import ObjectStore, store_of
+from pylogseg.disk.tier.json_fields import JsonFields
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format import bounded_json
 from pylogseg.format.moments import iso_text, ms_of
-from pylogseg.format.names import check_topic
-from pylogseg.format.uuids import parse_uuid
 
 #: The folder of the points, and that of files that are not of the tier's layout.
 POINTS, FILES = "points", "files"
@@ -45,8 +44,8 @@ POINT_MARK = "#"
 _FILE = re.compile(r"[0-9]{20}(-[0-9]{10}\.checkpoint|\.snapshot)")
 _SHA256 = re.compile(r"[0-9a-f]{24}([0-9a-f]{40})?")
 _MOST_BYTES = 256 << 20
-_MOST_TEXT = _MOST_MARK_BYTES = 64 << 10
-_INT32, _INT64 = 2**31 - 1, 2**63 - 1
+_MOST_MARK_BYTES = 64 << 10
+_INT32 = 2**31 - 1
 #: The suffixes of a segment's objects, in the order of `ArchivedSegment.objects`.
 SUFFIXES = (".log", ".indexes", ".rsm-manifest")
 
@@ -514,85 +513,6 @@ def read_mark(store: ObjectStore) -> str | None:
 # ---- reading JSON ----
 
 
-class _Fields:
-    """An object or array of JSON that somebody else may have written: members by name or number, checked.
-
-    `where` names it in errors, as in ``partitions[3].segments[0]``.
-    """
-
-    def __init__(self, value: Any, at: str, where: str, kind: type[dict[Any, Any]] | type[list[Any]] = dict) -> None:
-        if not isinstance(value, kind):
-            raise CorruptionError(at, 0, f"{where or 'it'} is {_shown(value)}: expected {_KINDS[kind]}")
-        self.value: Any = value
-        self.at, self.where = at, where
-
-    def fault(self, name: str | int, expected: str) -> CorruptionError:
-        return CorruptionError(self.at, 0, f"{self._name(name)} is {_shown(self._get(name))}: expected {expected}")
-
-    def _get(self, name: Any) -> Any:
-        if isinstance(self.value, dict):
-            return self.value.get(name)
-        return self.value[name] if name < len(self.value) else None
-
-    def _name(self, name: str | int) -> str:
-        return f"{self.where}[{name}]" if isinstance(name, int) else f"{self.where}.{name}".lstrip(".")
-
-    def number(self, name: str | int, most: int = _INT64, least: int = 0) -> int:
-        value = self._get(name)
-        if type(value) is not int or not least <= value <= most:
-            raise self.fault(name, f"a number from {least} to {most}")
-        return value
-
-    def text(self, name: str | int, form: re.Pattern[str] | None = None) -> str:
-        value = self._get(name)
-        if not isinstance(value, str) or len(value) > _MOST_TEXT or (form and not form.fullmatch(value)):
-            expected = f"text of the form {form.pattern}" if form else f"text of at most {_MOST_TEXT} characters"
-            raise self.fault(name, expected)
-        return value
-
-    def uuid(self, name: str | int) -> str:
-        value = self.text(name)
-        try:
-            parse_uuid(value)
-        except RequestError:
-            raise self.fault(name, "a UUID of 22 characters") from None
-        return value
-
-    def topic(self, name: str | int) -> str:
-        value = self.text(name)
-        try:
-            check_topic(value)
-        except RequestError:
-            raise self.fault(name, "the name of a topic") from None
-        return value
-
-    def texts(self, name: str) -> tuple[str, ...]:
-        inside = _Fields(self._get(name), self.at, self._name(name), list)
-        return tuple(inside.text(number) for number in range(len(inside.value)))
-
-    def objects(self, name: str) -> list[_Fields]:
-        values = _Fields(self._get(name), self.at, self._name(name), list).value
-        return [_Fields(each, self.at, f"{self._name(name)}[{i}]") for i, each in enumerate(values)]
-
-    def arrays(self, name: str) -> list[_Fields]:
-        values = _Fields(self._get(name), self.at, self._name(name), list).value
-        return [_Fields(each, self.at, f"{self._name(name)}[{i}]", list) for i, each in enumerate(values)]
-
-    def members(self, name: str) -> dict[str, Any]:
-        return dict(_Fields(self._get(name), self.at, self._name(name)).value)
-
-    def file(self, size: str | int, sha256: str | int) -> ArchivedFile:
-        return ArchivedFile(self.number(size), self.text(sha256, _SHA256))
-
-
-_KINDS = {dict: "a JSON object", list: "a JSON array"}
-
-
-def _shown(value: Any) -> str:
-    text = "missing" if value is None else repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}..."
-
-
 def parse_point(data: bytes, at: str) -> Point:
     """Parse a point, which `at` names in errors; unknown fields are ignored.
 
@@ -628,7 +548,7 @@ def parse_point(data: bytes, at: str) -> Point:
     return point
 
 
-def _check_seal(fields: _Fields, data: bytes) -> None:
+def _check_seal(fields: JsonFields, data: bytes) -> None:
     """Check the SHA-256 that a point has of itself, where its format, or the point, says that there is one."""
     if fields.value["format"] == _UNSEALED and "sha256" not in fields.value:
         return
@@ -642,7 +562,7 @@ def _check_seal(fields: _Fields, data: bytes) -> None:
         raise CorruptionError(fields.at, 0, reason)
 
 
-def _loaded(data: bytes, at: str, what: str, formats: tuple[int, ...]) -> _Fields:
+def _loaded(data: bytes, at: str, what: str, formats: tuple[int, ...]) -> JsonFields:
     """Return the members of a file of an archive, of a format that is known here."""
     try:
         found = bounded_json.loads(data)
@@ -650,13 +570,13 @@ def _loaded(data: bytes, at: str, what: str, formats: tuple[int, ...]) -> _Field
         raise CorruptionError(at, 0, f"not {what}: its JSON is nested too deeply") from None
     except ValueError as error:
         raise CorruptionError(at, getattr(error, "pos", 0), f"not {what}: {error}") from None
-    fields = _Fields(found, at, "")
+    fields = JsonFields(found, at, "")
     if fields.number("format") not in formats:
         raise fields.fault("format", f"{' or '.join(map(str, formats))}; a newer version may have written it")
     return fields
 
 
-def _disk(fields: _Fields) -> SeenDisk:
+def _disk(fields: JsonFields) -> SeenDisk:
     return SeenDisk(
         fields.text("path"),
         fields.number("nodeId", _INT32, -1),
@@ -666,15 +586,15 @@ def _disk(fields: _Fields) -> SeenDisk:
     )
 
 
-def _settings(fields: _Fields) -> dict[str, dict[str, str]]:
+def _settings(fields: JsonFields) -> dict[str, dict[str, str]]:
     topics = {}
     for topic_id in fields.members("settings"):
-        of_topic = _Fields(fields.members("settings")[topic_id], fields.at, f"settings.{topic_id[:22]}")
+        of_topic = JsonFields(fields.members("settings")[topic_id], fields.at, f"settings.{topic_id[:22]}")
         topics[topic_id] = {name: of_topic.text(name) for name in of_topic.value}
     return topics
 
 
-def _partition(fields: _Fields, disks: int) -> ArchivedPartition:
+def _partition(fields: JsonFields, disks: int) -> ArchivedPartition:
     start = fields.number("start")
     end = fields.number("end", least=start)
     epochs = tuple((each.number(0, _INT32), each.number(1)) for each in fields.arrays("epochs"))
@@ -689,7 +609,7 @@ def _partition(fields: _Fields, disks: int) -> ArchivedPartition:
     for name in inside:
         if not _FILE.fullmatch(name):
             raise CorruptionError(fields.at, 0, f"{fields.where}.files has {name!r}: no such file belongs to a point")
-    files = {name: _Fields(each, fields.at, f"{fields.where}.files.{name}", list) for name, each in inside.items()}
+    files = {name: JsonFields(each, fields.at, f"{fields.where}.files.{name}", list) for name, each in inside.items()}
     return ArchivedPartition(
         fields.topic("topic"),
         fields.uuid("topicId"),
@@ -701,14 +621,18 @@ def _partition(fields: _Fields, disks: int) -> ArchivedPartition:
         fields.number("disk", disks - 1),
         epochs,
         segments,
-        {name: each.file(0, 1) for name, each in files.items()},
+        {name: _file(each, 0, 1) for name, each in files.items()},
         fields.text("fault"),
     )
 
 
-def _segment(fields: _Fields) -> ArchivedSegment:
+def _file(fields: JsonFields, size: int, sha256: int) -> ArchivedFile:
+    return ArchivedFile(fields.number(size), fields.text(sha256, _SHA256))
+
+
+def _segment(fields: JsonFields) -> ArchivedSegment:
     base = fields.number(0)
-    log, indexes, manifest = (fields.file(place, place + 1) for place in (4, 6, 8))
+    log, indexes, manifest = (_file(fields, place, place + 1) for place in (4, 6, 8))
     return ArchivedSegment(
         base, fields.number(1, least=base + 1), fields.number(2, _INT32), fields.uuid(3), log, indexes, manifest
     )
