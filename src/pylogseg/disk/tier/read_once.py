@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
+from pylogseg.disk.tier.digest import ObjectDigest
 from pylogseg.disk.tier.files import BytesView
 from pylogseg.disk.tier.slices import TierSegment
 from pylogseg.disk.tier.uploads import AivenUpload, Objects, Stored
@@ -111,7 +112,7 @@ class _ObjectSum:
 
     def __init__(self, objects: Any, stored: Stored, advance: Advance) -> None:
         self._objects, self._stored, self._advance = objects, stored, advance
-        self._digest, self._done = hashlib.sha256(), 0
+        self._digest, self._done = ObjectDigest(), 0
         self._waiting: dict[int, Any] = {}
         self._lock = threading.Lock()
         self._view: FileView | None = None
@@ -153,6 +154,7 @@ class _ObjectSum:
 
     def close(self) -> None:
         """Let go of what was read."""
+        self._digest.close()
         self._waiting.clear()
         self._whole = None
 

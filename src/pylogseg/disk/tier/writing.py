@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Any, NamedTuple
 
 import numpy as np
 
 from pylogseg.disk.tier.chunk_view import OVERHEAD_BYTES, closer
+from pylogseg.disk.tier.digest import ObjectDigest
 from pylogseg.disk.tier.keys import PublicKey
 from pylogseg.disk.tier.manifest import (
     INDEXES,
@@ -27,9 +27,6 @@ from pylogseg.format.zstd_frames import sized_compressor
 
 #: As in Aiven's plugin.
 CHUNK_BYTES = 4 << 20
-#: For less, a thread costs more than it saves.
-_SMALL_BYTES = 1 << 20
-
 #: Of the SHA-256 of an object, so many digits are in the id of its segment.
 _ID_DIGITS = 24
 
@@ -56,9 +53,7 @@ class UploadWriter:
             self._encryption, self._seal = closer(form.key)
         self._compress = sized_compressor() if form.is_compressed else None
         self._chunk, self._sizes = bytearray(), list[int]()
-        self._digest = hashlib.sha256()
-        self._pool: ThreadPoolExecutor | None = None
-        self._hashing: Future[None] | None = None
+        self._digest = ObjectDigest()
         self.size = self.stored_size = 0  #: Bytes of the segment, and of its object.
 
     def add(self, data: Any) -> None:
@@ -87,32 +82,20 @@ class UploadWriter:
         self._put(stored)
 
     def _put(self, stored: Any) -> None:
-        self._hashed()
-        if len(stored) < _SMALL_BYTES:
-            self._digest.update(stored)
-        else:  # while it is written, and the next bytes are read
-            self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="pylogseg-digest")
-            self._hashing = self._pool.submit(self._digest.update, stored)
+        self._digest.update(stored)
         self._file.write(stored)
         self.stored_size += len(stored)
-
-    def _hashed(self) -> None:
-        if self._hashing is not None:
-            self._hashing.result()
-            self._hashing = None
 
     def finish(self) -> str:
         """Write what is left; return the SHA-256 of the object in hexadecimal digits."""
         if self._chunk:
             self._put_chunk(self._chunk)
             self._chunk = bytearray()
-        self._hashed()
         return self._digest.hexdigest()
 
     def close(self) -> None:
         """End the thread that it may have."""
-        if self._pool is not None:
-            self._pool.shutdown()
+        self._digest.close()
 
     def beside(self, small: Mapping[FileKind, bytes], segment: UploadedSegment) -> tuple[bytes, bytes]:
         """Return the object with the small files, and the manifest."""

@@ -1,0 +1,46 @@
+"""The SHA-256 of an object, made beside what is done with its bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+#: For less, a thread costs more than it saves.
+_SMALL_BYTES = 1 << 20
+
+
+class ObjectDigest:
+    """The SHA-256 of bytes as they come: a thread of its own hashes them, while they are written or more are read.
+
+    What is given to it must not change until the next call.
+    """
+
+    def __init__(self) -> None:
+        self._sha256 = hashlib.sha256()
+        self._pool: ThreadPoolExecutor | None = None
+        self._hashing: Future[None] | None = None
+
+    def update(self, data: Any) -> None:
+        """Take the next bytes; those before are hashed then."""
+        self._wait()
+        if len(data) < _SMALL_BYTES:
+            self._sha256.update(data)
+        else:
+            self._pool = self._pool or ThreadPoolExecutor(1, thread_name_prefix="pylogseg-digest")
+            self._hashing = self._pool.submit(self._sha256.update, data)
+
+    def _wait(self) -> None:
+        if self._hashing is not None:
+            self._hashing.result()
+            self._hashing = None
+
+    def hexdigest(self) -> str:
+        """Return it, in hexadecimal digits."""
+        self._wait()
+        return self._sha256.hexdigest()
+
+    def close(self) -> None:
+        """End the thread that it may have."""
+        if self._pool is not None:
+            self._pool.shutdown()
