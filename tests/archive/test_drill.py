@@ -17,7 +17,7 @@ from pylogseg.archive.consuming import DrillClient
 from pylogseg.archive.kafka_home import StartedKafka
 from pylogseg.archive.record_digest import RecordDigest
 from pylogseg.disk.tier.points import SUFFIXES, archive_store, new_id, write_point
-from pylogseg.errors import RequestError
+from pylogseg.errors import RequestError, StorageError
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +39,18 @@ def test_all_points(history: History, tmp_path: Path) -> None:
         assert counted == {place: len(rows) for place, rows in history.rows[point.id].items()}
         assert result.brokers[0].group_offsets == 2
         assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_whose_last_batches_a_cleaner_removed_is_read_up_to_them(tmp_path: Path) -> None:
+    with pylogseg.open_log(tmp_path / "data" / "t-0") as log:
+        log.append([{"timestamp": 1, "key": b"k", "value": b"v"}] * 3)
+    (tmp_path / "data" / "t-0" / f"{50:020d}.log").touch()
+    with pylogseg.serve(tmp_path / "data") as server, DrillClient(server.bootstrap_servers, 0.6) as client:
+        assert client.ends("t", 0)[1] == 50
+        with pytest.raises(StorageError, match="nothing came from offset 3 on, and the log ends at 50"):
+            list(client.records("t", 0, "read_uncommitted", 50))
+        found = list(client.records("t", 0, "read_uncommitted", 50, lacks_end=True))
+    assert [each.offset.tolist() for each in found] == [[0, 1, 2]]
 
 
 def test_digests_tell_records_apart(tmp_path: Path) -> None:
