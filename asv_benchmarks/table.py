@@ -12,6 +12,7 @@ comes from our own encoder.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import tempfile
@@ -76,12 +77,17 @@ def main() -> None:
         say(f"left out: {what}")
     rows: list[table_rows.Row] = []
     names = asked.only or [name for name in ALL if not (asked.quick and name in _LONG)]
-    for name in names:
-        say(f"... {name}")
-        rows += ALL[name](bench)
+    left = list(names)
+    with contextlib.suppress(KeyboardInterrupt):  # what was measured is not lost
+        while left:
+            say(f"... {left[0]}")
+            rows += ALL[left[0]](bench)
+            del left[0]
     print("\n".join(table_rows.lines(rows, markdown=asked.markdown)))
     barred = [row for row in rows if row.met is not None]
     print(f"\n{sum(bool(row.met) for row in barred)} of {len(barred)} bars met")
+    if left:
+        sys.exit(f"interrupted; not measured: {', '.join(left)}")
 
 
 def machine() -> str:
