@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -354,7 +355,8 @@ def memory(bench: Bench) -> list[Row]:
     if not Path("/proc/self/status").exists():
         return []
     target = bench.folder / "large" / "bench-0"
-    target.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(target, ignore_errors=True)  # of a run with another size
+    target.mkdir(parents=True)
     path = target / data.NAME
     size = min(2**31 - 1, bench.records * 270)  # the whole of it at the usual size, less for a quick look
     records = data.large_segment(bench.log("none").path, path, size)

@@ -12,7 +12,6 @@ comes from our own encoder.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import sys
 import tempfile
@@ -78,16 +77,25 @@ def main() -> None:
     rows: list[table_rows.Row] = []
     names = asked.only or [name for name in ALL if not (asked.quick and name in _LONG)]
     left = list(names)
-    with contextlib.suppress(KeyboardInterrupt):  # what was measured is not lost
+    try:
         while left:
             say(f"... {left[0]}")
             rows += ALL[left[0]](bench)
             del left[0]
-    print("\n".join(table_rows.lines(rows, markdown=asked.markdown)))
+    except KeyboardInterrupt:
+        say("interrupted")
+    finally:  # what was measured is not lost
+        show(rows, left, markdown=asked.markdown)
+    sys.exit(bool(left))
+
+
+def show(rows: list[table_rows.Row], left: list[str], *, markdown: bool) -> None:
+    """Print the table, and what was not measured."""
+    print("\n".join(table_rows.lines(rows, markdown=markdown)))
     barred = [row for row in rows if row.met is not None]
     print(f"\n{sum(bool(row.met) for row in barred)} of {len(barred)} bars met")
     if left:
-        sys.exit(f"interrupted; not measured: {', '.join(left)}")
+        print(f"not measured: {', '.join(left)}")
 
 
 def machine() -> str:
