@@ -166,14 +166,18 @@ def test_cleaned_between(tmp_path: Path) -> None:
     assert write(tmp_path / "home", tmp_path / "archive").segments == 0
 
 
-def test_cleaned_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker cleans while it is read, for records behind its high watermark then: these are in the point too."""
+def compacting(home: Path) -> BrokerSettings:
+    """Settings of a broker that compacts small segments when it is told to."""
     config = LogConfig(cleanup_policy=("compact",), segment_bytes=2000, min_cleanable_dirty_ratio=0.01)
-    settings = BrokerSettings(
-        (str(tmp_path / "home"),), config, log_cleaner_enable=False, log_initial_task_delay_ms=50,
+    return BrokerSettings(
+        (str(home),), config, log_cleaner_enable=False, log_initial_task_delay_ms=50,
         replica_high_watermark_checkpoint_interval_ms=50, log_cleaner_dedupe_buffer_size=1 << 20,
     )  # fmt: skip
-    with LogManager(settings) as manager:
+
+
+def test_cleaned_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker cleans while it is read, for records behind its high watermark then: these are in the point too."""
+    with LogManager(compacting(tmp_path / "home")) as manager:
         log = manager.log("state", topic_id=TOPIC_ID)
 
         def put(first: int) -> None:
@@ -200,12 +204,7 @@ def test_cleaned_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_cleaned_once_it_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Producers stand where the records that were read left them, not where the cleaned log has them."""
-    config = LogConfig(cleanup_policy=("compact",), segment_bytes=2000, min_cleanable_dirty_ratio=0.01)
-    settings = BrokerSettings(
-        (str(tmp_path / "home"),), config, log_cleaner_enable=False, log_initial_task_delay_ms=50,
-        replica_high_watermark_checkpoint_interval_ms=50, log_cleaner_dedupe_buffer_size=1 << 20,
-    )  # fmt: skip
-    with LogManager(settings) as manager:
+    with LogManager(compacting(tmp_path / "home")) as manager:
         log = manager.log("state", topic_id=TOPIC_ID)
         producer = log.producer(7)
 
