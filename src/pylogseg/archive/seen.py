@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
@@ -46,6 +47,16 @@ class SeenCopy:
     def lineage(self) -> Lineage:
         """Its history."""
         return Lineage.of(self.epochs, self.part.log_start_offset, self.end)
+
+    @functools.cached_property
+    def snapshots(self) -> dict[int, str]:
+        """The snapshots of producers in its folder: paths, by offset."""
+        return {
+            other.name.offset: other.path
+            for other in self.part.others
+            if other.name.kind is FileKind.PRODUCER_SNAPSHOT and other.name.is_live and other.name.offset is not None
+        } | {s.base_offset: s.companions[FileKind.PRODUCER_SNAPSHOT] for s in self.part.segments
+             if FileKind.PRODUCER_SNAPSHOT in s.companions}  # fmt: skip
 
     @property
     def replica(self) -> Replica:

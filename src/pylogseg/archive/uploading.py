@@ -378,18 +378,9 @@ def producers_at(copy: SeenCopy, end: int) -> bytes:
     return _encoded(_producers(copy, end)) if given is None else given
 
 
-def _snapshots(copy: SeenCopy) -> dict[int, str]:
-    return {
-        other.name.offset: other.path
-        for other in copy.part.others
-        if other.name.kind is FileKind.PRODUCER_SNAPSHOT and other.name.is_live and other.name.offset is not None
-    } | {s.base_offset: s.companions[FileKind.PRODUCER_SNAPSHOT] for s in copy.part.segments
-         if FileKind.PRODUCER_SNAPSHOT in s.companions}  # fmt: skip
-
-
 def _snapshot_there(copy: SeenCopy, end: int) -> bytes | None:
     """Return the snapshot of an offset, if there is a file of it that can be read."""
-    path = _snapshots(copy).get(end)
+    path = copy.snapshots.get(end)
     if path is not None:
         with contextlib.suppress(PylogsegError):
             data = bytes(copy.part.files.read_all(path))
@@ -400,7 +391,7 @@ def _snapshot_there(copy: SeenCopy, end: int) -> bytes | None:
 
 def _producers(copy: SeenCopy, end: int) -> Producers:
     """Return the producers at an offset, by the last snapshot before it and the log since then."""
-    producers = _reloaded(copy, _snapshots(copy).values(), end)
+    producers = _reloaded(copy, copy.snapshots.values(), end)
     producers.replay_pieces(
         _piece(rows, window) for rows, window in _windows(copy.part.segments, producers.map_end_offset, end)
     )
