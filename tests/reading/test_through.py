@@ -18,14 +18,14 @@ from pylogseg.reading.partition import OnePass
 ALL = ("key", "value", "offset", "timestamp", "headers", "batchOffset")
 
 
-def encoded(first, count, *, keys=False, headers=False, nulls=False, size=30, **options):
+def encoded(first, count, *, keys=False, headers=False, nulls=False, size=30, step_ms=1, **options):
     random = np.random.default_rng(first)
     rows = [
         (
             first + i,
             (b"key-%d" % i) * int(random.integers(1, 4)) if keys else None,
             None if nulls and i % 3 == 0 else random.bytes(int(random.integers(0, 2 * size))),
-            1_700_000_000_000 + first + i,
+            1_700_000_000_000 + (first + i) * step_ms,
             [("name", b"header-%d" % i)] if headers and i % 2 else [],
         )
         for i in range(count)
@@ -49,6 +49,8 @@ KINDS = {
     "headers": {"keys": True, "headers": True},
     "nulls": {"keys": True, "nulls": True},
     "large": {"size": 4000},
+    "tiny": {"size": 1},
+    "far": {"keys": True, "step_ms": 1 << 20},
     "packed": {"compression": "lz4"},
 }
 
@@ -114,6 +116,7 @@ MIXED = (
     + ["headers"] * 3
     + ["nulls"] * 20
     + ["large"]
+    + ["tiny", "far", "plain"] * 9
     + ["keys", "packed"] * 3
     + ["plain"] * 30
 )
@@ -131,6 +134,60 @@ def test_the_same_as_other_windows(tmp_path, through, kinds, names, views):
         given = outcome(tmp_path / "orders-0", names, views=views, **options)
         assert given == outcome(tmp_path / "orders-0", names, is_reused=False, **options)
     assert sum(through) > len(kinds) // 2
+
+
+def records_of(chunks):
+    """Every column of each record, payloads as bytes and the batch by its position."""
+    found = []
+    for chunk in chunks:
+        of = chunk.columns
+        spans = zip(*(span.tolist() for span in of.header_spans()), strict=True)
+        headers = [(of.span(name, size), of.span(value, length)) for name, size, value, length in spans]
+        ends = np.cumsum(of.header_count).tolist()
+        at = of.batches.position[of.batch].tolist()
+        for i in range(len(of)):
+            of_one = headers[ends[i] - int(of.header_count[i]) : ends[i]]
+            sizes = int(of.key_size[i]), int(of.value_size[i])
+            payloads = of.key(i), of.value(i)
+            assert [-1 if each is None else len(each) for each in payloads] == [*sizes]
+            found.append((int(of.offset[i]), int(of.timestamp[i]), payloads, of_one, at[i]))
+        assert of.take(slice(1, 3)).batch.tolist() == of.batch[1:3].tolist()
+    return found
+
+
+@pytest.mark.parametrize("besides", [None, "views", "keys", "values", "payloads"])
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+@pytest.mark.reads
+def test_columns_that_follow_from_others_are_those_of_other_windows(tmp_path, through, besides, compression):
+    """Those of records without headers are not filled, but made when they are asked for."""
+    parts, kinds = [], [kind for kind in MIXED if kind != "packed"]
+    for n, kind in enumerate(kinds):
+        how = {"timestamp_type": "append", "append_time_ms": n} if n % 7 == 0 else {}
+        parts.append(encoded(20 * n, 20, compression=compression, **KINDS[kind], **how))
+    (tmp_path / "orders-0").mkdir()
+    (tmp_path / "orders-0" / f"{0:020d}.log").write_bytes(b"".join(parts))
+    (tmp_path / "orders-0" / f"{20 * len(parts):020d}.log").touch()
+    scope = pylogseg.read(tmp_path / "orders-0").scope
+    given = records_of(scope.chunks())
+    assert len(given) == 20 * len(parts)
+    made = 0
+
+    def noted(chunks):
+        nonlocal made
+        for chunk in chunks:
+            made += isinstance(chunk.columns, module.PlainColumns)
+            yield chunk
+
+    for with_arena in (True, False):
+        how = replace(
+            scope.options,
+            window_bytes=9000,
+            first_window_bytes=2000,
+            scratch=lambda with_arena=with_arena: Scratch(with_arena, besides, pa.allocate_buffer),
+        )
+        assert records_of(noted(scope._replace(options=how).chunks())) == given
+    assert made if besides in ("views", "values", "payloads") else not made
+    assert sum(through) > len(parts)
 
 
 @pytest.mark.reads

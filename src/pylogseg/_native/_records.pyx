@@ -160,7 +160,7 @@ cdef class Output:
         return 0
 
 
-cdef int64_t copies_into(record.Copies *to, int32_t[::1] ends, uint8_t[::1] data) noexcept:
+cdef int64_t copies_into(record.pls_payloads *to, int32_t[::1] ends, uint8_t[::1] data) noexcept:
     """Set the output of copied payloads; return how many ends there may be."""
     if ends is None or data is None:
         return HIGHEST_OFFSET
@@ -171,13 +171,13 @@ cdef int64_t copies_into(record.Copies *to, int32_t[::1] ends, uint8_t[::1] data
     return ends.shape[0]
 
 
-cdef int check_copies(const record.Copies *to, int64_t n, int64_t most) except -1:
+cdef int check_copies(const record.pls_payloads *to, int64_t n, int64_t most) except -1:
     if most != HIGHEST_OFFSET and (n >= most or not 0 <= to.ends[n] <= to.room):
         raise ValueError("the payloads before the first slot were not copied")
     return 0
 
 
-cdef inline bint has_room(const record.Copies *to, int64_t n, int64_t size) noexcept nogil:
+cdef inline bint has_room(const record.pls_payloads *to, int64_t n, int64_t size) noexcept nogil:
     return to.ends == NULL or size <= to.room - to.ends[n]
 
 
@@ -307,6 +307,9 @@ def read_and_decode(
     of the copy: values are source 2, keys source 3. It ends before what is anything but good batches of that kind, of
     which nothing is said, and where rows, columns or memory are full.
 
+    As long as no record has headers, and payloads are wanted as views or copied, headers and batches are not filled, and
+    with copies neither are places: they follow from the rest, and few ask for them.
+
     Parameters
     ----------
     file, position : int
@@ -337,20 +340,23 @@ def read_and_decode(
         Bytes of the batches, and bytes that were read; -1 for the second if there are fewer than asked for.
     unpacked : int
         Bytes that compressed batches became.
+    plain : int
+        How many of the first slots are filled so: no record there has headers, and with copies of values, keys are copied
+        or null.
     """
     cdef uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
     cdef header.BatchRow *rows_of = <header.BatchRow *>&raw[0] if raw.shape[0] else NULL
     cdef const uint8_t[::1] readable = memory
     cdef uint8_t[::1] writable = memory if file >= 0 else None
     cdef header.BatchRow row
-    cdef int64_t room, most, begin, n = 0, length = 0, size, used = 0, unpacked = 0
+    cdef int64_t room, most, begin, n = 0, length = 0, size, used = 0, unpacked = 0, plain = 0
     cdef Py_ssize_t count = 0, before = 0, table = len(rows)
     cdef int codec = 0 if unpacker is None else unpacker.codec
-    cdef bint is_kept
+    cdef bint is_kept, is_plain
     cdef const uint8_t *p
     cdef const uint8_t *body
     cdef Reading reading
-    cdef record.Columns columns
+    cdef record.Columns columns, sized
     cdef record.Walk walk
     cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0]
     cdef Span source = None, target = None
@@ -358,8 +364,11 @@ def read_and_decode(
         raise ValueError(f"pieces of {piece_bytes} bytes")
     output.check(0)
     columns, room = output.columns, output.room
+    sized = columns
+    sized.header_count = NULL
     if not (readable.shape[0] and table and room):
-        return 0, 0, 0, tally_of(&tally), 0, 0, 0
+        return 0, 0, 0, tally_of(&tally), 0, 0, 0, 0
+    is_plain = columns.key_view != NULL or columns.values.ends != NULL
     if codec:
         source, target = Span(readable, True), Span(arena, False)
     memset(&walk, 0, sizeof(walk))
@@ -383,17 +392,22 @@ def read_and_decode(
                 if (row.count > most or row.count > room - n or not has_room(&columns.keys, n, size)
                         or not has_room(&columns.values, n, size)):
                     break
+                begin, n = n, n + row.count
                 walk.p, walk.end = body, body + size
                 if codec:    # places as those of the arena
                     walk.origin, walk.source = body, (<int64_t>1 << SOURCE_SHIFT) + used
                 else:
                     walk.origin = reading.base
-                if (record.decode_v2(&walk, &row, <int32_t>(count - before), &columns, n, row.count) != record.RECORD_OK
-                        or walk.p != walk.end):
+                if is_plain and record.decode_plain(&walk, &row, &columns, begin, row.count):
+                    is_kept, plain = columns.key_view != NULL, n
+                    record.tally(&tally, &sized, begin, n)
+                elif (record.decode_v2(&walk, &row, <int32_t>(count - before), &columns, begin, row.count) == record.RECORD_OK
+                        and walk.p == walk.end):
+                    is_kept, is_plain = not refer_to_copies(&columns, begin, n), False
+                    record.tally(&tally, &columns, begin, n)
+                else:
+                    n = begin
                     break
-                begin, n = n, n + row.count
-                is_kept = not refer_to_copies(&columns, begin, n)
-                record.tally(&tally, &columns, begin, n)
                 if not codec:
                     reading.is_kept |= is_kept
                 elif is_kept:
@@ -407,7 +421,7 @@ def read_and_decode(
             count += 1
             if row.last_offset >= last_offset:
                 break
-    return count, before, n, tally_of(&tally), reading.done, -1 if reading.is_short else reading.filled, unpacked
+    return count, before, n, tally_of(&tally), reading.done, -1 if reading.is_short else reading.filled, unpacked, plain
 
 
 cdef inline bint refer_to_copies(record.Columns *c, int64_t first, int64_t end) noexcept nogil:

@@ -59,6 +59,10 @@ REASONS = (
 )
 _CRC_BAD = REASONS[-1]
 _HEADER_COUNT = COLUMN_NAMES.index("header_count")
+#: Columns that `read_and_decode` leaves out of records without headers.
+_OF_NO_HEADERS = ("headers_place", "header_count", "batch")
+#: Columns that it leaves out as well where values are copied, and the sources that these copies are.
+_COPIED_FROM = {"value_place": 2, "key_place": 3}
 
 
 class Tally(NamedTuple):
@@ -199,6 +203,38 @@ class RecordColumns:
                 np.ascontiguousarray(self.headers_place), np.ascontiguousarray(self.header_count), self.sources, *spans
             )
         return spans
+
+
+class PlainColumns(RecordColumns):
+    """Columns of records without headers, of which some that are not `given` are made when they are asked for.
+
+    Few ask: who takes views or copies of payloads needs no places.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, **given: Any) -> None:
+        for name, value in given.items():
+            object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:  # of what is not given
+        if name not in (*_OF_NO_HEADERS, *_COPIED_FROM):
+            raise AttributeError(name)
+        made = _followed(name, len(self), self.batches, self.values, self.keys)
+        object.__setattr__(self, name, made)
+        return made
+
+
+def _followed(name: str, count: int, batches: BatchTable, values: Copies | None, keys: Copies | None) -> Any:
+    """Return a column of the first records, which have no headers: it follows from their batches and copies."""
+    if name == "batch":
+        return np.repeat(np.arange(len(batches), dtype=np.int32), batches.rows["count"])[:count]
+    if name == "header_count":
+        return np.zeros(count, np.int32)
+    copies = {"value_place": values, "key_place": keys}.get(name)
+    if copies is None:  # there are no headers, or only null keys
+        return np.zeros(count, np.int64)
+    return copies.ends[:count] | np.int64(_COPIED_FROM[name] << SOURCE_SHIFT)
 
 
 def columns_of(
@@ -346,7 +382,7 @@ def read_and_decode(
     rows = np.empty(int(size * per_byte.batches * _MORE) + _LEAST_ROOM, BATCH_DTYPE)
     sources = (memory, b"" if arena is None else arena)
     arrays, besides = scratch.columns(room), scratch.besides(room, unpacked, sources)
-    count, before, records, tally, done, filled, unpacked = _records.read_and_decode(
+    count, before, records, tally, done, filled, unpacked, plain = _records.read_and_decode(
         view.fileno() if whole is None else -1, position, memory, _PIECE_BYTES, first, last, rows,
         _output(arrays, besides), unpacker, arena,
     )  # fmt: skip
@@ -356,7 +392,7 @@ def read_and_decode(
     table = BatchTable(rows[:count])
     of = table[before:] if before else table
     memory = memory[:filled]
-    columns = _columns(arrays, besides, records, of, (memory, *sources[1:]), scratch, Tally(*tally), is_moved=True)
+    columns = _moved(arrays, besides, records, of, (memory, *sources[1:]), scratch, Tally(*tally), plain)
     return ReadAhead(table, columns, before, memory, done)
 
 
@@ -560,17 +596,48 @@ def _columns(
     sources: tuple[Any, ...],
     scratch: Scratch | None,
     tally: Tally,
-    *,
-    is_moved: bool = False,
 ) -> RecordColumns:
-    """Return the first records of what the decoder filled; `is_moved`: places of what was copied are in the copies."""
+    """Return the first records of what the decoder filled."""
+    views, copies = _besides_of(besides, count, scratch)
+    return columns_of([array[:count] for array in arrays], table, sources, *views, *copies, counted=tally)
+
+
+def _moved(
+    arrays: list[npt.NDArray[Any]],
+    besides: list[npt.NDArray[Any] | None],
+    count: int,
+    table: BatchTable,
+    sources: tuple[Any, ...],
+    scratch: Scratch,
+    tally: Tally,
+    plain: int,
+) -> RecordColumns:
+    """Return the same with places of what was copied in the copies; of the first `plain` some columns are left out."""
+    views, copies = _besides_of(besides, count, scratch)
+    values, keys = copies or (None, None)
+    given: dict[str, Any] = {name: array[:count] for name, array in zip(COLUMN_NAMES, arrays, strict=True)}
+    for name in (*_OF_NO_HEADERS, *(() if values is None else _COPIED_FROM)) if plain else ():
+        if plain == count:
+            del given[name]
+        else:
+            given[name][:plain] = _followed(name, plain, table, values, keys)
+    key_view, value_view = views or (None, None)
+    moved = (b"" if each is None else each.data for each in (values, keys))
+    make = PlainColumns if plain == count else RecordColumns
+    return make(
+        **given, batches=table, sources=(*sources, *moved), key_view=key_view, value_view=value_view, values=values,
+        keys=keys, counted=tally,
+    )  # fmt: skip
+
+
+def _besides_of(
+    besides: list[npt.NDArray[Any] | None], count: int, scratch: Scratch | None
+) -> tuple[list[npt.NDArray[Any] | None], list[Copies | None]]:
+    """Return the views of the first records, and the copies of their values and keys."""
     views = [None if view is None else view[:count] for view in besides[:2]]
     made: Any = zip(besides[2::2], besides[3::2], strict=True)
     copied = [None if pair[0] is None else Copies(*pair) for pair in made]
-    copies = [] if scratch is None else scratch.cut(copied, count)
-    if is_moved:
-        sources = (*sources, *(b"" if each is None else each.data for each in copies))
-    return columns_of([array[:count] for array in arrays], table, sources, *views, *copies, counted=tally)
+    return views, [] if scratch is None else scratch.cut(copied, count)
 
 
 def _bodies(

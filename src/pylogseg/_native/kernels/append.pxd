@@ -47,9 +47,8 @@ cdef inline int walk_records(
     cdef record.Columns one
     cdef bint stamped = row.attributes & header.LOG_APPEND_TIME != 0
     cdef int64_t offset = 0, timestamp = 0, place, most = -1
-    cdef int32_t time_delta = 0, delta = 0, key_size = 0, value_size = 0, header_count, number, i
-    cdef const uint8_t *key = NULL
-    cdef const uint8_t *value = NULL
+    cdef int32_t key_size = 0, value_size = 0, header_count, number, i
+    cdef record.pls_fields plain
     cdef const uint8_t *next
     if row.count <= 0 or (stamped and rules.append_time):
         return UNSURE
@@ -67,11 +66,11 @@ cdef inline int walk_records(
     one.header_count = &header_count
     one.batch = &number
     for i in range(row.count):
-        next = record.plain_record(w.p, end, &time_delta, &delta, &key, &key_size, &value, &value_size)
+        next = record.pls_plain_record(w.p, end, &plain)
         if next != NULL:
-            w.p = next
-            offset = <int64_t>(<uint64_t>row.base_offset + <uint64_t>delta)
-            timestamp = row.max_timestamp if stamped else <int64_t>(<uint64_t>row.base_timestamp + <uint64_t>time_delta)
+            w.p, key_size = next, plain.key_size
+            offset = <int64_t>(<uint64_t>row.base_offset + <uint64_t>plain.delta)
+            timestamp = row.max_timestamp if stamped else <int64_t>(<uint64_t>row.base_timestamp + <uint64_t>plain.time_delta)
         elif record.any_record(&w, row, &one, 0) != record.RECORD_OK:
             return UNSURE
         elif stamped:

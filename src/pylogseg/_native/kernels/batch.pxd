@@ -8,15 +8,8 @@ from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
 from pylogseg._native.kernels.crc cimport pls_crc32, pls_crc32c
 from pylogseg._native.kernels.endian cimport load_be16, load_be32, load_be64, load_le32
 
-cdef extern from *:
-    """
-    #if defined(__GNUC__)
-    #define PLS_PREFETCH(p) __builtin_prefetch(p)
-    #else
-    #define PLS_PREFETCH(p) ((void)(p))
-    #endif
-    """
-    void prefetch "PLS_PREFETCH"(const void *p) noexcept nogil   # a hint: any address is allowed
+cdef extern from "prefetch.h" nogil:
+    void prefetch "PLS_PREFETCH"(const void *p) noexcept
 
 cdef enum:
     OVERHEAD = 12          # offset and length

@@ -4,7 +4,7 @@ Every length is compared with the bytes that remain before it is used. A place i
 source plus the number of the source in the high bits (`format/records.py`).
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
 
 from pylogseg._native.kernels cimport batch as header
@@ -24,6 +24,34 @@ cdef extern from "copies.h" nogil:
     void pls_copy_span(uint8_t *out, const uint8_t *p, int64_t size, int64_t slack) noexcept
     int pls_copies_init(int wide) noexcept
     void pls_copy_payloads(const pls_copies *copies, int64_t first, int64_t end) noexcept
+
+cdef extern from "plain.h" nogil:
+    ctypedef struct pls_fields:
+        int32_t time_delta
+        int32_t delta
+        int32_t key_size
+        int32_t value_size
+        const uint8_t *key
+        const uint8_t *value
+    ctypedef struct pls_payloads:
+        int32_t *ends
+        uint8_t *data
+        int64_t room
+    ctypedef struct pls_plain:
+        int64_t base_offset
+        int64_t base_timestamp
+        int64_t time_mask
+        uintptr_t ahead
+        int64_t *offset
+        int64_t *timestamp
+        int32_t *key_size
+        int32_t *value_size
+        pls_payloads keys
+        pls_payloads values
+    const uint8_t *pls_plain_record(const uint8_t *p, const uint8_t *stop, pls_fields *fields) noexcept
+    int64_t pls_plain_records(
+        const pls_plain *to, const uint8_t **cursor, const uint8_t *stop, int64_t first, int64_t end
+    ) noexcept
 
 cdef enum:
     RECORD_SMALLEST = 7    # length, attributes, two deltas, two sizes, header count: a byte each
@@ -53,11 +81,6 @@ cdef enum:
     MOST_AHEAD = 128 << 10
     NEAR_RECORDS = 256     # records whose payloads are copied while they are in the cache
 
-cdef struct Copies:        # payloads, back to back
-    int32_t *ends          # where each ends, from slot n + 1 on; NULL: not needed
-    uint8_t *data
-    int64_t room           # the caller checked that the rest of the batch fits
-
 cdef struct Columns:
     int64_t *offset
     int64_t *timestamp
@@ -70,8 +93,8 @@ cdef struct Columns:
     int32_t *batch
     uint8_t *key_view      # Arrow binary views of keys and values; NULL: not needed
     uint8_t *value_view
-    Copies keys
-    Copies values
+    pls_payloads keys      # copies, for which the caller checked that the rest of the batch fits
+    pls_payloads values
 
 cdef struct Tally:         # counts of decoded records
     int64_t lowest_offset
@@ -103,7 +126,9 @@ cdef inline void tally(Tally *to, const Columns *c, int64_t first, int64_t end) 
     for i in range(first, end):
         null_keys += <uint32_t>key_size[i] >> 31
         null_values += <uint32_t>value_size[i] >> 31
-        headers += <uint32_t>header_count[i]
+    if header_count != NULL:    # else there are none
+        for i in range(first, end):
+            headers += <uint32_t>header_count[i]
     to.null_keys += null_keys
     to.null_values += null_values
     to.headers += headers
@@ -195,7 +220,7 @@ cdef inline void write_payloads(const uint8_t *body, const Walk *w, const Column
 
 
 cdef inline void copy_payloads(
-    const Copies *to, pls_copies *copies, const int64_t *place, const int32_t *size, int64_t first, int64_t end
+    const pls_payloads *to, pls_copies *copies, const int64_t *place, const int32_t *size, int64_t first, int64_t end
 ) noexcept nogil:
     copies.place = place
     copies.size = size
@@ -205,62 +230,64 @@ cdef inline void copy_payloads(
     pls_copy_payloads(copies, first, end)
 
 
-cdef inline const uint8_t *short_varint(const uint8_t *p, int32_t *out) noexcept nogil:
-    """Read a ZigZag varint of one or two bytes, which the caller checked to be there; NULL if it is longer."""
-    cdef uint32_t raw = p[0]
-    p += 1
-    if raw >= 0x80:
-        if p[0] >= 0x80:
-            return NULL
-        raw = (raw & 0x7F) | (<uint32_t>p[0] << 7)
-        p += 1
-    out[0] = <int32_t>((raw >> 1) ^ (0 - (raw & 1)))
-    return p
+cdef inline uintptr_t ahead_of(const header.BatchRow *row) noexcept nogil:
+    """Return how far ahead to prefetch: while a batch is decoded, as many bytes after it as it is long."""
+    return <uintptr_t>max(LEAST_AHEAD, min(row.size, MOST_AHEAD))
 
 
-cdef inline const uint8_t *plain_record(const uint8_t *p, const uint8_t *stop, int32_t *time_delta, int32_t *delta,
-                                        const uint8_t **key, int32_t *key_size, const uint8_t **value, int32_t *value_size) noexcept nogil:
-    """Read a well-formed record without headers whose numbers all have one or two bytes; return the byte after it.
+cdef inline bint decode_plain(
+    Walk *walk, const header.BatchRow *row, const Columns *columns, int64_t n, int64_t records
+) noexcept nogil:
+    """Decode the records of a body without headers into views or copies, in one pass; return whether that is all of it.
 
-    NULL for any other record, good or damaged: `decode_v2` then reads it field by field. `stop` ends the batch.
+    Batches and headers are not filled. With copies, of values or of both, places are not, and a key that is not copied
+    must be null. Where it returns False, `decode_v2` takes the same slots.
     """
-    cdef int32_t length
-    cdef const uint8_t *end
-    if stop - p < 16:      # the fields up to the key's size take at most 9 bytes
-        return NULL
-    p = short_varint(p, &length)
-    if p == NULL or length < 0 or length > stop - p:
-        return NULL
-    end = p + length
-    p = short_varint(p + 1, time_delta)    # after the attributes, which are unused
-    if p == NULL:
-        return NULL
-    p = short_varint(p, delta)
-    if p == NULL:
-        return NULL
-    if p[0] == 1:          # a null key
-        p += 1
-        key[0] = p
-        key_size[0] = -1
-    else:
-        p = short_varint(p, key_size)
-        if p == NULL or key_size[0] < 0 or key_size[0] > end - p:
-            return NULL
-        key[0] = p
-        p += key_size[0]
-    if end - p < 2:        # the value's size and the count of headers
-        return NULL
-    p = short_varint(p, value_size)
-    if p == NULL:
-        return NULL
-    value[0] = p
-    if value_size[0] < 0:
-        value_size[0] = -1
-    elif value_size[0] > end - p:
-        return NULL
-    else:
-        p += value_size[0]
-    return end if end - p == 1 and p[0] == 0 else NULL
+    cdef Walk w = walk[0]
+    cdef Columns c = columns[0]
+    cdef pls_plain to
+    cdef int64_t stop = n + records
+    to.base_offset, to.base_timestamp, to.time_mask = row.base_offset, row.base_timestamp, -1
+    to.offset, to.timestamp, to.key_size, to.value_size = c.offset, c.timestamp, c.key_size, c.value_size
+    to.keys, to.values, to.ahead = c.keys, c.values, ahead_of(row)
+    if row.attributes & header.LOG_APPEND_TIME:
+        to.base_timestamp, to.time_mask = row.max_timestamp, 0
+    while True:
+        n = plain_views(&w, &to, &c, n, stop) if c.values.ends == NULL else pls_plain_records(&to, &w.p, w.end, n, stop)
+        if n == stop:
+            return w.p == w.end
+        if any_record(&w, row, &c, n) != RECORD_OK or c.header_count[n]:
+            return False
+        if c.values.ends != NULL and c.keys.ends == NULL and c.key_size[n] >= 0:
+            return False
+        write_payloads(walk.p, &w, &c, n, n + 1)
+        n += 1
+
+
+cdef inline int64_t plain_views(Walk *walk, const pls_plain *to, const Columns *c, int64_t n, int64_t end) noexcept nogil:
+    """Fill slots as `pls_plain_records` does, with views of keys and values and with their places."""
+    cdef Walk w = walk[0]
+    cdef int64_t place_of_null = w.source - <int64_t><size_t>w.origin
+    cdef pls_fields plain
+    cdef const uint8_t *next
+    while n < end:
+        header.prefetch(<const void *>(<uintptr_t>w.p + to.ahead))
+        header.prefetch(<const void *>(<uintptr_t>w.p + to.ahead + 64))
+        next = pls_plain_record(w.p, w.end, &plain)
+        if next == NULL:
+            break
+        c.offset[n] = <int64_t>(<uint64_t>to.base_offset + <uint64_t>plain.delta)
+        c.timestamp[n] = <int64_t>(<uint64_t>to.base_timestamp + <uint64_t>(plain.time_delta & to.time_mask))
+        c.key_place[n] = place_of_null + <int64_t><size_t>plain.key
+        c.key_size[n] = plain.key_size
+        c.value_place[n] = place_of_null + <int64_t><size_t>plain.value
+        c.value_size[n] = plain.value_size
+        write_view(c.key_view + VIEW_BYTES * n, plain.key, w.end, plain.key_size, c.key_place[n])
+        write_view(c.value_view + VIEW_BYTES * n, plain.value, w.end, plain.value_size, c.value_place[n])
+        w.p = next
+        n += 1
+    walk.p = w.p
+    return n
 
 
 cdef inline int decode_v2(
@@ -274,13 +301,10 @@ cdef inline int decode_v2(
     cdef int64_t base_offset = row.base_offset, base_timestamp = row.base_timestamp
     cdef bint append_time = row.attributes & header.LOG_APPEND_TIME != 0
     cdef int64_t time_mask = 0 if append_time else -1
-    cdef int32_t time_delta = 0, delta = 0, key_size = 0, value_size = 0
-    cdef const uint8_t *key = NULL
-    cdef const uint8_t *value = NULL
+    cdef pls_fields plain
     cdef const uint8_t *end
     cdef int64_t first, near, stop = n + records
-    # While this batch is decoded, prefetch as many bytes after it as it is long.
-    cdef size_t ahead = <size_t>max(LEAST_AHEAD, min(row.size, MOST_AHEAD))
+    cdef uintptr_t ahead = ahead_of(row)
     cdef int status = RECORD_OK
     if append_time:
         base_timestamp = row.max_timestamp
@@ -288,17 +312,17 @@ cdef inline int decode_v2(
         first = n
         near = min(stop, n + NEAR_RECORDS)
         while n < near:
-            header.prefetch(<const void *>(<size_t>w.p + ahead))
-            header.prefetch(<const void *>(<size_t>w.p + ahead + 64))
-            end = plain_record(w.p, w.end, &time_delta, &delta, &key, &key_size, &value, &value_size)
+            header.prefetch(<const void *>(<uintptr_t>w.p + ahead))
+            header.prefetch(<const void *>(<uintptr_t>w.p + ahead + 64))
+            end = pls_plain_record(w.p, w.end, &plain)
             if end != NULL:
                 # Unsigned: hostile deltas wrap, as Java's do.
-                c.offset[n] = <int64_t>(<uint64_t>base_offset + <uint64_t>delta)
-                c.timestamp[n] = <int64_t>(<uint64_t>base_timestamp + <uint64_t>(time_delta & time_mask))
-                c.key_place[n] = place_of_null + <int64_t><size_t>key
-                c.key_size[n] = key_size
-                c.value_place[n] = place_of_null + <int64_t><size_t>value
-                c.value_size[n] = value_size
+                c.offset[n] = <int64_t>(<uint64_t>base_offset + <uint64_t>plain.delta)
+                c.timestamp[n] = <int64_t>(<uint64_t>base_timestamp + <uint64_t>(plain.time_delta & time_mask))
+                c.key_place[n] = place_of_null + <int64_t><size_t>plain.key
+                c.key_size[n] = plain.key_size
+                c.value_place[n] = place_of_null + <int64_t><size_t>plain.value
+                c.value_size[n] = plain.value_size
                 c.headers_place[n] = place_of_null + <int64_t><size_t>end
                 c.header_count[n] = 0
                 w.p = end
@@ -320,18 +344,16 @@ cdef inline int decode_keys(
     """Decode the next records as `decode_v2` does, but give their keys and offsets alone; `spare` has one slot."""
     cdef Walk w = walk[0]
     cdef int64_t n = 0
-    cdef int32_t time_delta = 0, delta = 0, key_size = 0, value_size = 0
-    cdef const uint8_t *first = NULL
-    cdef const uint8_t *value = NULL
+    cdef pls_fields plain
     cdef const uint8_t *end
     cdef int status = RECORD_OK
     while n < records:
         header.prefetch(<const void *>(<size_t>w.p + 1024))
         header.prefetch(<const void *>(<size_t>w.p + 1088))
-        end = plain_record(w.p, w.end, &time_delta, &delta, &first, &key_size, &value, &value_size)
+        end = pls_plain_record(w.p, w.end, &plain)
         if end != NULL:
-            offset[n] = <int64_t>(<uint64_t>row.base_offset + <uint64_t>delta)
-            key[n], size[n] = first, key_size
+            offset[n] = <int64_t>(<uint64_t>row.base_offset + <uint64_t>plain.delta)
+            key[n], size[n] = plain.key, plain.key_size
             w.p = end
         else:
             status = any_record(&w, row, spare, 0)

@@ -212,9 +212,8 @@ cdef inline int search_records(
     cdef record.Columns one
     cdef bint stamped = row.attributes & header.LOG_APPEND_TIME != 0
     cdef int64_t offset = 0, time = 0, place_ = 0
-    cdef int32_t time_delta = 0, delta = 0, key_size = 0, value_size = 0, header_count = 0, number = 0, i
-    cdef const uint8_t *key = NULL
-    cdef const uint8_t *value = NULL
+    cdef int32_t size_ = 0, header_count = 0, number = 0, i
+    cdef record.pls_fields plain
     cdef const uint8_t *next
     if row.magic < 2 or row.attributes & header.CODEC_MASK:
         return 2
@@ -224,16 +223,15 @@ cdef inline int search_records(
     one.offset = &offset
     one.timestamp = &time
     one.key_place = one.value_place = one.headers_place = &place_
-    one.key_size = &key_size
-    one.value_size = &value_size
+    one.key_size = one.value_size = &size_
     one.header_count = &header_count
     one.batch = &number
     for i in range(row.count):
-        next = record.plain_record(w.p, w.end, &time_delta, &delta, &key, &key_size, &value, &value_size)
+        next = record.pls_plain_record(w.p, w.end, &plain)
         if next != NULL:
             w.p = next
-            offset = <int64_t>(<uint64_t>row.base_offset + <uint64_t>delta)
-            time = <int64_t>(<uint64_t>row.base_timestamp + <uint64_t>time_delta)
+            offset = <int64_t>(<uint64_t>row.base_offset + <uint64_t>plain.delta)
+            time = <int64_t>(<uint64_t>row.base_timestamp + <uint64_t>plain.time_delta)
         elif record.any_record(&w, row, &one, 0) != record.RECORD_OK:
             return 2
         if stamped:
