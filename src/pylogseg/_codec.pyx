@@ -176,10 +176,11 @@ def survey(rows not None):
     cdef Py_ssize_t i, count = len(rows)
     cdef int64_t last_offset = row.last_offset, base_offset = row.base_offset
     cdef int lowest = row.magic, highest = row.magic, either = row.attributes, both = row.attributes
-    cdef bint ascends = row.base_offset >= 0
+    cdef bint ascends = row.base_offset >= 0, overfull = False
     with nogil:
         for i in range(count):
             ascends &= row[i].last_offset >= row[i].base_offset
+            overfull |= row[i].magic == 2 and row[i].count > <int64_t>(<uint64_t>row[i].last_offset - <uint64_t>row[i].base_offset + 1)
             if i:
                 ascends &= row[i].base_offset > row[i - 1].last_offset
             last_offset = min(last_offset, row[i].last_offset)
@@ -189,8 +190,8 @@ def survey(rows not None):
             either |= row[i].attributes
             both &= row[i].attributes
     i = count - 1
-    return (last_offset, base_offset, lowest, highest, either, both, ascends,
-            row[0].base_offset, row[i].base_offset, row[i].last_offset, row[i].position + row[i].size)
+    return (last_offset, base_offset, lowest, highest, either, both, ascends, overfull, row[0].base_offset,
+            row[i - 1].last_offset if i else None, row[i].base_offset, row[i].last_offset, row[i].position + row[i].size)
 
 
 def find_batch(

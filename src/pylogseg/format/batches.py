@@ -60,8 +60,12 @@ class Summary(NamedTuple):
         Attribute bits that are set in some row, and in every row.
     ascends : bool
         Whether no offset is negative, and each batch begins after the end of the one before it.
+    is_overfull : bool
+        Whether a batch of magic 2 says that it has more records than offsets.
     first_base_offset : int
         Of the first row.
+    offset_before_last : int or None
+        Last offset of the row before the last one, None if there is one row.
     last_base_offset, last_offset, end_position : int
         Of the last row: its offsets, and the position of the byte after it.
     """
@@ -73,7 +77,9 @@ class Summary(NamedTuple):
     any_attributes: int
     common_attributes: int
     ascends: bool
+    is_overfull: bool
     first_base_offset: int
+    offset_before_last: int | None
     last_base_offset: int
     last_offset: int
     end_position: int

@@ -90,9 +90,9 @@ class Order:
             and found.first_base_offset >= self._expected
             and found.last_offset < min(self._limit, self._uploaded)
             and self._open is None
-            and not are_overfull(rows).any()
+            and not found.is_overfull
         ):
-            before = int(rows.last_offset[-2]) + 1 if len(rows) > 1 else self._expected
+            before = self._expected if found.offset_before_last is None else found.offset_before_last + 1
             if before == found.last_base_offset or before > last or not self._is_too_high(rows, before):
                 self._expected, self._is_first, self._trusts = found.last_offset + 1, False, False
                 return InOrder(rows, [], found.last_offset >= last)

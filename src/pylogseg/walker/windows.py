@@ -37,6 +37,7 @@ MEDIUM_WINDOW_BYTES = 2 << 20
 #: A batch header with a higher offset than this is implausible, unless the offsets before it are close.
 _PLAUSIBLE_OFFSET = 2**48
 _CRC_BAD = np.uint8(Verdict.CRC_BAD)
+_NO_ROWS = np.empty(0, np.intp)
 #: Bytes of the smallest batch of each magic.
 _SMALLEST = (26, 34, BATCH_HEADER_BYTES)
 
@@ -57,10 +58,11 @@ class _Reached(NamedTuple):
 
     def after(self, rows: BatchTable) -> _Reached:
         """Return the state after more batches."""
-        first, base = int(rows.base_offset[0]), int(rows.base_offset[-1])
+        found = rows.summary()
+        first, base = found.first_base_offset, found.last_base_offset
         offset = first if self.sure <= first < self.offset else self.offset
-        before = _next_offset(int(rows.last_offset[-2])) if len(rows) > 1 else offset
-        offset = max(offset, _next_offset(rows.summary().last_offset))
+        before = offset if found.offset_before_last is None else _next_offset(found.offset_before_last)
+        offset = max(offset, _next_offset(found.last_offset))
         return _Reached(offset, offset if base <= before else min(before, offset))
 
     def up_to(self, next_offset: int | None) -> int:
@@ -140,7 +142,7 @@ def walk(
         # The window ends inside a batch, or its scanner leaves others out: the next window begins with that batch.
         is_cut = ending is Ending.MORE or (ending in (Ending.COMPLETE, Ending.TORN, Ending.ZEROS) and read_to < end)
         whole = stop == end or (is_cut and stop > position)
-        bad = _crc_bad(batches)
+        bad = _NO_ROWS if is_through and not patched.lost else _crc_bad(batches)
         if is_last and len(bad):
             # A broker may be writing that batch: end the window before it, and read it again with the next one.
             batches, whole = batches[: max(bad[0], 1)], True

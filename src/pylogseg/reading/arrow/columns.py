@@ -102,7 +102,10 @@ def record_batches(chunks: Iterable[Chunk], target: pa.Schema) -> Iterator[pa.Re
 
 
 def _parts(chunk: Chunk) -> Iterable[Chunk]:
-    count, most = len(chunk.columns), _REPEATED_BYTES // max(4 * len(chunk.topic), 4 * len(chunk.segment.name), 1)
+    count = len(chunk.columns)
+    if 4 * count * max(len(chunk.topic), len(chunk.segment.path)) <= _REPEATED_BYTES:  # a name is a part of the path
+        return (chunk,)
+    most = _REPEATED_BYTES // max(4 * len(chunk.topic), 4 * len(chunk.segment.name), 1)
     if count <= most:
         return (chunk,)
     return (chunk._replace(columns=chunk.columns.take(slice(i, i + most))) for i in range(0, count, most))
@@ -146,8 +149,6 @@ def binary_array(
 
 def _made(kind: pa.DataType, size: npt.NDArray[np.int32], null_count: int, buffers: list[Any]) -> pa.Array:
     """An array of what the decoder made besides its columns."""
-    if null_count == len(size):
-        return _repeated(None, kind, null_count)
     validity = np.packbits(size >= 0, bitorder="little") if null_count else None
     held = [None if buffer is None else pa.py_buffer(buffer) for buffer in (validity, *buffers)]
     return pa.Array.from_buffers(kind, len(size), held, null_count)
@@ -155,36 +156,39 @@ def _made(kind: pa.DataType, size: npt.NDArray[np.int32], null_count: int, buffe
 
 def _key(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     of = chunk.columns
-    return _payloads(of, kind, of.key_place, of.key_size, of.tally().null_keys, of.key_view, of.keys)
+    made = _ready(kind, of.key_size, of.tally().null_keys, of.key_view, of.keys, of.sources)
+    return binary_array(of.key_place, of.key_size, of.sources, kind) if made is None else made
 
 
 def _value(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     of = chunk.columns
-    return _payloads(of, kind, of.value_place, of.value_size, of.tally().null_values, of.value_view, of.values)
+    made = _ready(kind, of.value_size, of.tally().null_values, of.value_view, of.values, of.sources)
+    return binary_array(of.value_place, of.value_size, of.sources, kind) if made is None else made
 
 
-def _payloads(
-    columns: RecordColumns,
+def _ready(
     kind: pa.DataType,
-    place: npt.NDArray[np.int64],
     size: npt.NDArray[np.int32],
     null_count: int,
     view: npt.NDArray[Any] | None,
     copies: Copies | None,
-) -> pa.Array:
-    """Keys or values as the decoder made them, or gathered from their places where it did not."""
+    sources: tuple[Any, ...],
+) -> pa.Array | None:
+    """Return keys or values as the decoder made them, without a look at their places; None where it did not."""
+    if null_count == len(size):
+        return _repeated(None, kind, null_count)
     if view is not None and kind == pa.binary_view():
-        return _made(kind, size, null_count, [np.ascontiguousarray(view).view(np.uint8), *columns.sources])
+        return _made(kind, size, null_count, [np.ascontiguousarray(view).view(np.uint8), *sources])
     if copies is not None and kind == pa.binary():
         return _made(kind, size, null_count, [*copies])
-    return binary_array(place, size, columns.sources, kind)
+    return None
 
 
 def _headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     columns = chunk.columns
-    counts = columns.header_count
     if not columns.tally().headers:
-        return _repeated(None, kind, len(columns))
+        return _no_headers(len(columns))
+    counts = columns.header_count
     key_place, key_size, value_place, value_size = columns.header_spans()
     names = _as_text(binary_array(key_place, key_size, columns.sources, pa.binary()))
     values = binary_array(value_place, value_size, columns.sources, pa.binary())
@@ -194,6 +198,11 @@ def _headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     valid = np.packbits(counts > 0, bitorder="little")
     buffers = [pa.py_buffer(valid), pa.py_buffer(offsets)]
     return pa.Array.from_buffers(kind, len(counts), buffers, int((counts == 0).sum()), children=[structs])
+
+
+@functools.lru_cache(maxsize=64)  # for the hash of this type its whole text is made
+def _no_headers(count: int) -> pa.Array:
+    return _repeated(None, _TYPES["headers"], count)
 
 
 def _as_text(names: pa.Array) -> pa.Array:
