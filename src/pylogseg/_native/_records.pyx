@@ -307,8 +307,8 @@ def read_and_decode(
     of the copy: values are source 2, keys source 3. It ends before what is anything but good batches of that kind, of
     which nothing is said, and where rows, columns or memory are full.
 
-    As long as no record has headers, and payloads are wanted as views or copied, headers and batches are not filled, and
-    with copies neither are places: they follow from the rest, and few ask for them.
+    As long as no record has headers, and payloads are wanted as views or copied, headers and batches are not filled, nor
+    are places of what is copied: they follow from the rest, and few ask for them.
 
     Parameters
     ----------
@@ -341,15 +341,14 @@ def read_and_decode(
     unpacked : int
         Bytes that compressed batches became.
     plain : int
-        How many of the first slots are filled so: no record there has headers, and with copies of values, keys are copied
-        or null.
+        How many of the first slots are filled so: no record there has headers.
     """
     cdef uint8_t[::1] raw = bytes_of(rows, sizeof(header.BatchRow), "rows")
     cdef header.BatchRow *rows_of = <header.BatchRow *>&raw[0] if raw.shape[0] else NULL
     cdef const uint8_t[::1] readable = memory
     cdef uint8_t[::1] writable = memory if file >= 0 else None
     cdef header.BatchRow row
-    cdef int64_t room, most, begin, n = 0, length = 0, size, used = 0, unpacked = 0, plain = 0
+    cdef int64_t room, most, begin, n = 0, length = 0, size, used = 0, unpacked = 0, plain = 0, null_keys, null_values
     cdef Py_ssize_t count = 0, before = 0, table = len(rows)
     cdef int codec = 0 if unpacker is None else unpacker.codec
     cdef bint is_kept, is_plain
@@ -368,7 +367,7 @@ def read_and_decode(
     sized.header_count = NULL
     if not (readable.shape[0] and table and room):
         return 0, 0, 0, tally_of(&tally), 0, 0, 0, 0
-    is_plain = columns.key_view != NULL or columns.values.ends != NULL
+    is_plain = columns.key_view != NULL or columns.values.ends != NULL or columns.keys.ends != NULL
     if codec:
         source, target = Span(readable, True), Span(arena, False)
     memset(&walk, 0, sizeof(walk))
@@ -399,8 +398,11 @@ def read_and_decode(
                 else:
                     walk.origin = reading.base
                 if is_plain and record.decode_plain(&walk, &row, &columns, begin, row.count):
-                    is_kept, plain = columns.key_view != NULL, n
+                    plain = n
+                    null_keys, null_values = tally.null_keys, tally.null_values
                     record.tally(&tally, &sized, begin, n)
+                    is_kept = ((columns.keys.ends == NULL and tally.null_keys - null_keys < row.count)
+                               or (columns.values.ends == NULL and tally.null_values - null_values < row.count))
                 elif (record.decode_v2(&walk, &row, <int32_t>(count - before), &columns, begin, row.count) == record.RECORD_OK
                         and walk.p == walk.end):
                     is_kept, is_plain = not refer_to_copies(&columns, begin, n), False

@@ -61,7 +61,7 @@ _CRC_BAD = REASONS[-1]
 _HEADER_COUNT = COLUMN_NAMES.index("header_count")
 #: Columns that `read_and_decode` leaves out of records without headers.
 _OF_NO_HEADERS = ("headers_place", "header_count", "batch")
-#: Columns that it leaves out as well where values are copied, and the sources that these copies are.
+#: Columns that it leaves out as well where the payloads are copied, and the sources that these copies are.
 _COPIED_FROM = {"value_place": 2, "key_place": 3}
 
 
@@ -232,7 +232,7 @@ def _followed(name: str, count: int, batches: BatchTable, values: Copies | None,
     if name == "header_count":
         return np.zeros(count, np.int32)
     copies = {"value_place": values, "key_place": keys}.get(name)
-    if copies is None:  # there are no headers, or only null keys
+    if copies is None:  # of headers, of which there are none
         return np.zeros(count, np.int64)
     return copies.ends[:count] | np.int64(_COPIED_FROM[name] << SOURCE_SHIFT)
 
@@ -616,7 +616,9 @@ def _moved(
     views, copies = _besides_of(besides, count, scratch)
     values, keys = copies or (None, None)
     given: dict[str, Any] = {name: array[:count] for name, array in zip(COLUMN_NAMES, arrays, strict=True)}
-    for name in (*_OF_NO_HEADERS, *(() if values is None else _COPIED_FROM)) if plain else ():
+    copied = {"value_place": values, "key_place": keys}
+    left_out = [*_OF_NO_HEADERS, *(name for name, each in copied.items() if each is not None)]
+    for name in left_out if plain else ():
         if plain == count:
             del given[name]
         else:

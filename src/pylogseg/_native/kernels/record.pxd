@@ -41,9 +41,12 @@ cdef extern from "plain.h" nogil:
         int64_t base_offset
         int64_t base_timestamp
         int64_t time_mask
+        int64_t place_of_null
         uintptr_t ahead
         int64_t *offset
         int64_t *timestamp
+        int64_t *key_place
+        int64_t *value_place
         int32_t *key_size
         int32_t *value_size
         pls_payloads keys
@@ -240,25 +243,25 @@ cdef inline bint decode_plain(
 ) noexcept nogil:
     """Decode the records of a body without headers into views or copies, in one pass; return whether that is all of it.
 
-    Batches and headers are not filled. With copies, of values or of both, places are not, and a key that is not copied
-    must be null. Where it returns False, `decode_v2` takes the same slots.
+    Batches and headers are not filled, nor are places of what is copied. Where it returns False, `decode_v2` takes the same
+    slots.
     """
     cdef Walk w = walk[0]
     cdef Columns c = columns[0]
     cdef pls_plain to
     cdef int64_t stop = n + records
     to.base_offset, to.base_timestamp, to.time_mask = row.base_offset, row.base_timestamp, -1
-    to.offset, to.timestamp, to.key_size, to.value_size = c.offset, c.timestamp, c.key_size, c.value_size
+    to.place_of_null = w.source - <int64_t><uintptr_t>w.origin
+    to.offset, to.timestamp, to.key_place, to.value_place = c.offset, c.timestamp, c.key_place, c.value_place
+    to.key_size, to.value_size = c.key_size, c.value_size
     to.keys, to.values, to.ahead = c.keys, c.values, ahead_of(row)
     if row.attributes & header.LOG_APPEND_TIME:
         to.base_timestamp, to.time_mask = row.max_timestamp, 0
     while True:
-        n = plain_views(&w, &to, &c, n, stop) if c.values.ends == NULL else pls_plain_records(&to, &w.p, w.end, n, stop)
+        n = pls_plain_records(&to, &w.p, w.end, n, stop) if c.key_view == NULL else plain_views(&w, &to, &c, n, stop)
         if n == stop:
             return w.p == w.end
         if any_record(&w, row, &c, n) != RECORD_OK or c.header_count[n]:
-            return False
-        if c.values.ends != NULL and c.keys.ends == NULL and c.key_size[n] >= 0:
             return False
         write_payloads(walk.p, &w, &c, n, n + 1)
         n += 1
@@ -267,7 +270,6 @@ cdef inline bint decode_plain(
 cdef inline int64_t plain_views(Walk *walk, const pls_plain *to, const Columns *c, int64_t n, int64_t end) noexcept nogil:
     """Fill slots as `pls_plain_records` does, with views of keys and values and with their places."""
     cdef Walk w = walk[0]
-    cdef int64_t place_of_null = w.source - <int64_t><size_t>w.origin
     cdef pls_fields plain
     cdef const uint8_t *next
     while n < end:
@@ -278,9 +280,9 @@ cdef inline int64_t plain_views(Walk *walk, const pls_plain *to, const Columns *
             break
         c.offset[n] = <int64_t>(<uint64_t>to.base_offset + <uint64_t>plain.delta)
         c.timestamp[n] = <int64_t>(<uint64_t>to.base_timestamp + <uint64_t>(plain.time_delta & to.time_mask))
-        c.key_place[n] = place_of_null + <int64_t><size_t>plain.key
+        c.key_place[n] = to.place_of_null + <int64_t><uintptr_t>plain.key
         c.key_size[n] = plain.key_size
-        c.value_place[n] = place_of_null + <int64_t><size_t>plain.value
+        c.value_place[n] = to.place_of_null + <int64_t><uintptr_t>plain.value
         c.value_size[n] = plain.value_size
         write_view(c.key_view + VIEW_BYTES * n, plain.key, w.end, plain.key_size, c.key_place[n])
         write_view(c.value_view + VIEW_BYTES * n, plain.value, w.end, plain.value_size, c.value_place[n])

@@ -69,30 +69,33 @@ typedef struct {
     int64_t room; /* bytes of the data, at most INT32_MAX */
 } pls_payloads;
 
+/* Where plain records go: of a payload the place is stored, or it is copied. */
 typedef struct {
     int64_t base_offset, base_timestamp;
-    int64_t time_mask; /* 0 if all records have the base timestamp, else -1 */
-    uintptr_t ahead;   /* how far ahead memory is prefetched */
-    int64_t *offset, *timestamp;
+    int64_t time_mask;     /* 0 if all records have the base timestamp, else -1 */
+    int64_t place_of_null; /* place of the address 0 */
+    uintptr_t ahead;       /* how far ahead memory is prefetched */
+    int64_t *offset, *timestamp, *key_place, *value_place;
     int32_t *key_size, *value_size;
     pls_payloads keys, values;
 } pls_plain;
 
-/* Fill the slots [first, end) with the records from *cursor on, as far as they are plain and their keys are null where keys
- * are not copied; return the slot of the first one that is not, where the cursor then is. */
+/* Fill the slots [first, end) with the records from *cursor on, as far as they are plain; return the slot of the first one
+ * that is not, where the cursor then is. */
 #define PLS_PLAIN_LOOP(step)                                                                                \
     const pls_plain to = *plain;                                                                            \
-    const int with_keys = to.keys.ends != NULL;                                                             \
+    const int with_keys = to.keys.ends != NULL, with_values = to.values.ends != NULL;                       \
     const uint64_t keys_until = pls_copy_steps_until(to.keys.room);                                         \
     const uint64_t values_until = pls_copy_steps_until(to.values.room);                                     \
-    int64_t key_at = with_keys ? to.keys.ends[first] : 0, value_at = to.values.ends[first], n = first;      \
+    int64_t key_at = with_keys ? to.keys.ends[first] : 0;                                                   \
+    int64_t value_at = with_values ? to.values.ends[first] : 0, n = first;                                  \
     const uint8_t *p = *cursor;                                                                             \
     for (; n < end; n++) {                                                                                  \
         pls_fields f;                                                                                       \
         PLS_PREFETCH((const void *)((uintptr_t)p + to.ahead));                                              \
         PLS_PREFETCH((const void *)((uintptr_t)p + to.ahead + 64));                                         \
         const uint8_t *next = pls_plain_record(p, stop, &f);                                                \
-        if (next == NULL || (!with_keys && f.key_size >= 0)) break;                                         \
+        if (next == NULL) break;                                                                            \
         /* Unsigned: hostile deltas wrap, as Java's do. */                                                  \
         to.offset[n] = (int64_t)((uint64_t)to.base_offset + (uint64_t)(int64_t)f.delta);                    \
         to.timestamp[n] = (int64_t)((uint64_t)to.base_timestamp + (uint64_t)(f.time_delta & to.time_mask)); \
@@ -101,9 +104,15 @@ typedef struct {
         if (with_keys) {                                                                                    \
             PLS_PLAIN_COPY(step, to.keys, key_at, keys_until, f.key, f.key_size)                            \
             to.keys.ends[n + 1] = (int32_t)key_at;                                                          \
+        } else {                                                                                            \
+            to.key_place[n] = to.place_of_null + (int64_t)(uintptr_t)f.key;                                 \
         }                                                                                                   \
-        PLS_PLAIN_COPY(step, to.values, value_at, values_until, f.value, f.value_size)                      \
-        to.values.ends[n + 1] = (int32_t)value_at;                                                          \
+        if (with_values) {                                                                                  \
+            PLS_PLAIN_COPY(step, to.values, value_at, values_until, f.value, f.value_size)                  \
+            to.values.ends[n + 1] = (int32_t)value_at;                                                      \
+        } else {                                                                                            \
+            to.value_place[n] = to.place_of_null + (int64_t)(uintptr_t)f.value;                             \
+        }                                                                                                   \
         p = next;                                                                                           \
     }                                                                                                       \
     *cursor = p;                                                                                            \
