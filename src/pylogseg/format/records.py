@@ -30,7 +30,7 @@ REWRITE_LIMIT_BYTES = 1 << 30
 SLOTS = 1 << 20
 #: Bytes that are read from a file and decoded before the next ones: they fit the second cache of a processor with what
 #: is made of them.
-_PIECE_BYTES = 512 << 10
+_PIECE_BYTES = 768 << 10
 #: What compressed batches that are read at a time become, and the least that there is room for beyond what is expected.
 _UNPACKED_BYTES, _LEAST_BYTES = 4 << 20, 256 << 10
 #: How many times as many records as the last time there is room for, and beyond that.

@@ -23,7 +23,7 @@ from pylogseg.log.segment_rewrite import Filtered, whole_windows
 from pylogseg.walker.windows import Window
 
 #: Bytes of a file that one call reads at most, and those that it reads at a time: a batch is worked on in the cache.
-_CALL_BYTES, _PIECE_BYTES = 4 << 20, 256 << 10
+_CALL_BYTES, _PIECE_BYTES = 4 << 20, 768 << 10
 #: What a call may write: somewhat more than it reads, as another base timestamp makes records longer.
 _OUT_BYTES, _OUT_BATCHES = _CALL_BYTES + (256 << 10), 1 << 14
 
