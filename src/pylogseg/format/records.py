@@ -28,8 +28,8 @@ from pylogseg.format.scratch import SOURCE_SHIFT as SOURCE_SHIFT
 REWRITE_LIMIT_BYTES = 1 << 30
 #: Records that are decoded at a time: their columns take 56 bytes each, though a record may be compressed to nothing.
 SLOTS = 1 << 20
-#: Bytes that are read from a file and decoded before the next ones: they fit the second cache of a processor with what
-#: is made of them.
+#: Bytes that are read from a file and decoded before the next ones. They stay in the third cache of a processor; the
+#: system copies slower into fewer bytes, over and over, that are in the second.
 _PIECE_BYTES = 768 << 10
 #: What compressed batches that are read at a time become, and the least that there is room for beyond what is expected.
 _UNPACKED_BYTES, _LEAST_BYTES = 4 << 20, 256 << 10
