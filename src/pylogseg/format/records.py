@@ -615,14 +615,15 @@ def _moved(
     """Return the same with places of what was copied in the copies; of the first `plain` some columns are left out."""
     views, copies = _besides_of(besides, count, scratch)
     values, keys = copies or (None, None)
-    given: dict[str, Any] = {name: array[:count] for name, array in zip(COLUMN_NAMES, arrays, strict=True)}
     copied = {"value_place": values, "key_place": keys}
-    left_out = [*_OF_NO_HEADERS, *(name for name, each in copied.items() if each is not None)]
-    for name in left_out if plain else ():
-        if plain == count:
-            del given[name]
-        else:
-            given[name][:plain] = _followed(name, plain, table, values, keys)
+    left_out = {*_OF_NO_HEADERS, *(name for name, each in copied.items() if each is not None)} if plain else set()
+    given: dict[str, Any] = {
+        name: array[:count]
+        for name, array in zip(COLUMN_NAMES, arrays, strict=True)
+        if plain < count or name not in left_out
+    }
+    for name in left_out if plain < count else ():
+        given[name][:plain] = _followed(name, plain, table, values, keys)
     key_view, value_view = views or (None, None)
     moved = (b"" if each is None else each.data for each in (values, keys))
     make = PlainColumns if plain == count else RecordColumns

@@ -83,7 +83,11 @@ class Density(NamedTuple):
 
     def at_least(self, other: Density, part: float) -> Density:
         """Return the greater of this one and a part of another."""
-        return Density(*(max(mine, part * given) for mine, given in zip(self, other, strict=True)))
+        return Density(
+            max(self.batches, part * other.batches),
+            max(self.records, part * other.records),
+            max(self.unpacked, part * other.unpacked),
+        )
 
 
 class Scratch:
