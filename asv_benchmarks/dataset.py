@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import data
 import halves
 import many_segments
 import numpy as np
@@ -95,6 +96,7 @@ class Engine:
             options = "format parquet, compression snappy"
             self.connection.execute(f"copy (select {names} from logs) to '{parquet}.part' ({options})")
             os.rename(f"{parquet}.part", parquet)
+        data.reload(parquet)
         self.connection.execute(f"create view parquet as select * from '{parquet}'")
 
     def asks(self, query: str) -> Callable[[], object]:
@@ -116,6 +118,8 @@ def all_cores(cores: set[int]) -> Iterator[None]:
 def dataset(bench: Bench) -> list[Row]:
     """All of the above."""
     log = written(bench.folder, bench.records)
+    for path in log.rglob("*.log"):
+        data.reload(path)
     records, wall = pylogseg.dataset(log).count_rows(), Clock("wall")
     sides = {
         "stream": bench.timed(lambda: sum(len(batch) for batch in pylogseg.read_arrow(log))),
