@@ -14,6 +14,7 @@ from memory import page_faults
 
 import pylogseg
 from pylogseg.format.text import json_lines, render
+from pylogseg.reading.arrow.columns import schema
 
 RECORDS = 300_000
 
@@ -92,6 +93,48 @@ class Reading:
 
         with open(os.devnull, "wb") as null:
             kafka_dump([str(self.log / data.NAME)], null.write, print, KafkaOptions(print_data_log=True))
+
+
+class ReadingKeyed:
+    """300,000 records with a key, and with a header in each tenth batch or in none."""
+
+    params = ("none", "some")
+    param_names = ("headers",)
+
+    def setup(self, headers: str) -> None:
+        """A log in a folder of its own."""
+        self.folder = tempfile.TemporaryDirectory()
+        self.log = Path(self.folder.name) / "bench-0"
+        self.log.mkdir()
+        kind = schema(["headers"]).field(0).type
+        with (self.log / data.NAME).open("wb") as file:
+            for first in range(0, RECORDS, 1000):
+                table = data.table(1000, first)
+                keys = [b"key-%07d" % i for i in range(first, first + 1000)]
+                table = table.append_column("key", pa.array(keys, pa.binary()))
+                has_one = headers == "some" and first % 10_000 == 0
+                one = [[{"key": "name", "value": b"header"}] if has_one else None] * 1000
+                file.write(pylogseg.encode(table.append_column("headers", pa.array(one, kind)), base_offset=first))
+        (self.log / f"{RECORDS:020d}.log").touch()
+
+    def teardown(self, headers: str) -> None:
+        """Remove the log."""
+        self.folder.cleanup()
+
+    def time_arrow(self, headers: str) -> None:
+        """All columns."""
+        for _ in pylogseg.read_arrow(self.log):
+            pass
+
+    def time_arrow_keys(self, headers: str) -> None:
+        """Keys alone."""
+        for _ in pylogseg.read_arrow(self.log, columns=["key"]):
+            pass
+
+    def time_arrow_values(self, headers: str) -> None:
+        """Values alone."""
+        for _ in pylogseg.read_arrow(self.log, columns=["value"]):
+            pass
 
 
 class Encoding:

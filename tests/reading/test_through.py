@@ -49,6 +49,7 @@ KINDS = {
     "headers": {"keys": True, "headers": True},
     "nulls": {"keys": True, "nulls": True},
     "large": {"size": 4000},
+    "long": {"keys": True, "size": 150},
     "tiny": {"size": 1},
     "far": {"keys": True, "step_ms": 1 << 20},
     "packed": {"compression": "lz4"},
@@ -116,7 +117,7 @@ MIXED = (
     + ["headers"] * 3
     + ["nulls"] * 20
     + ["large"]
-    + ["tiny", "far", "plain"] * 9
+    + ["tiny", "far", "long", "plain"] * 9
     + ["keys", "packed"] * 3
     + ["plain"] * 30
 )
@@ -156,10 +157,14 @@ def records_of(chunks):
 
 
 @pytest.mark.parametrize("besides", [None, "views", "keys", "values", "payloads"])
-@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+@pytest.mark.parametrize(("compression", "wide"), [("none", True), ("none", False), ("lz4", True), ("zstd", True)])
 @pytest.mark.reads
-def test_columns_that_follow_from_others_are_those_of_other_windows(tmp_path, through, besides, compression):
+def test_columns_that_follow_from_others_are_those_of_other_windows(
+    tmp_path, through, request, besides, compression, wide
+):
     """Those of records without headers are not filled, but made when they are asked for."""
+    request.addfinalizer(lambda: module._records.use_wide_copies(True))
+    module._records.use_wide_copies(wide)
     parts, kinds = [], [kind for kind in MIXED if kind != "packed"]
     for n, kind in enumerate(kinds):
         how = {"timestamp_type": "append", "append_time_ms": n} if n % 7 == 0 else {}
