@@ -31,7 +31,7 @@ import typed
 from measure import Clock, all_cores, pin
 
 #: What takes as long with few records; `--quick` leaves it out unless `--only` names it.
-_LONG = ("opening", "many", "cold", "lake", "audit", "archive")
+_LONG = ("opening", "many", "cold", "state", "lake", "audit", "archive")
 #: The subjects by name; `state` and those after it use what the others have.
 ALL = {
     **sections.ALL,
