@@ -142,7 +142,7 @@ def walk(
         # The window ends inside a batch, or its scanner leaves others out: the next window begins with that batch.
         is_cut = ending is Ending.MORE or (ending in (Ending.COMPLETE, Ending.TORN, Ending.ZEROS) and read_to < end)
         whole = stop == end or (is_cut and stop > position)
-        bad = _NO_ROWS if is_through and not patched.lost else _crc_bad(batches)
+        bad = _NO_ROWS if is_through else _crc_bad(batches)
         if is_last and len(bad):
             # A broker may be writing that batch: end the window before it, and read it again with the next one.
             batches, whole = batches[: max(bad[0], 1)], True

@@ -1,7 +1,8 @@
 /* Plain records of magic 2: well-formed, without headers, and all numbers of one or two bytes, as nearly all are.
  *
  * pls_plain_record() reads one. pls_plain_records() also copies its key and value back to back, for Arrow binary arrays,
- * while it has their places in registers: so of places nothing is stored. It exists twice, as the copies in copies.h do.
+ * while it has their places in registers, and stores the places only of what is not copied. It exists twice, as the copies
+ * in copies.h do.
  */
 #ifndef PLS_PLAIN_H
 #define PLS_PLAIN_H
