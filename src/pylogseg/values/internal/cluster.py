@@ -54,6 +54,8 @@ class ClusterMetadata:
         Of a broker, until when it was there: the time of the last record, or of the last one about it, if it is fenced.
     acls, users : list of dict
         Fields of the records of ACLs, and of users of SCRAM.
+    notes : list of str
+        Snapshots that cannot be read whole, each with where the state comes from instead: a difference to say.
     """
 
     topic_ids: dict[str, str] = field(default_factory=dict)
@@ -66,6 +68,7 @@ class ClusterMetadata:
     seen_ms: dict[int, int] = field(default_factory=dict)
     acls: list[dict[str, Any]] = field(default_factory=list)
     users: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    notes: list[str] = field(default_factory=list)
 
     @classmethod
     def read(cls, of: str | Partition) -> ClusterMetadata:
@@ -95,6 +98,7 @@ class ClusterMetadata:
             image.seen_ms | {node: image.time_ms for node, fields in image.brokers.items() if not fields["fenced"]},
             list(image.acls.values()),
             list(image.users.values()),
+            image.notes,
         )
 
     def of_topic(self, topic: str) -> dict[str, str]:

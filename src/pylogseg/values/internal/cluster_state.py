@@ -181,7 +181,7 @@ class ClusterState:
         folder = max(folders, key=lambda partition: end_offset(partition.segments))
         of = folder.path if isinstance(folder.files, LocalFiles) else folder  # that of a broker may have gone on
         image = Image.read(of, self._cut_off.ends.get(f"{METADATA_TOPIC}-0"), self._cut_off.until_ms)
-        self.notes.add_damage(*image.damage)
+        self.notes.add_damage(*image.notes, *image.damage)
         self.notes.add_left_out(*(f"{folder.path}: {what}, were left out ({n})" for what, n in image.unread().items()))
         return image
 

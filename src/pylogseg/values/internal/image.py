@@ -7,7 +7,7 @@ made again has two. Records of a transaction count together at its end, or not a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.disk.disk import Disk, Partition, Segment, open_dir
-from pylogseg.errors import CorruptionError
+from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.control import ControlKind
 from pylogseg.format.messages.control import decode_control
 from pylogseg.format.messages.framing import Part, decode_framed
@@ -23,6 +23,7 @@ from pylogseg.format.messages.program import Decoded, Heads, decode_columns, hea
 from pylogseg.format.messages.schema import Message, numbered
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.records import RecordColumns
+from pylogseg.reading.seek import end_offset as end_offset_of
 from pylogseg.reading.stream import read
 from pylogseg.values.internal.partition_changes import LISTS, SAME_LEADER, SAME_STATE, Key, PartitionChanges
 
@@ -61,6 +62,8 @@ class Image:
         Type and version of records that the table of messages does not have; they do not count.
     damage : list of str
         Records that are malformed; neither do they.
+    notes : list of str
+        Snapshots that cannot be read whole, each with where the state comes from instead.
     """
 
     topics: dict[str, str] = field(default_factory=dict)
@@ -79,7 +82,9 @@ class Image:
     seen_ms: dict[int, int] = field(default_factory=dict)
     unknown: Counter[tuple[int, int]] = field(default_factory=Counter)
     damage: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     _is_log: bool = False
+    _controls: list[ControlKind] = field(default_factory=list)
     _pending: list[Part] | None = None
     _partitions: dict[Key, _Fields] = field(default_factory=dict)
     _since: dict[Key, int] = field(default_factory=dict)
@@ -102,6 +107,9 @@ class Image:
     def read(cls, of: str | Partition, end_offset: int | None = None, until_ms: int | None = None) -> Image:
         """Read the newest snapshot in a folder ``__cluster_metadata-0``, and the log after it.
 
+        In the place of a snapshot that is not whole, an older one and the log count where these have all; `notes` name
+        it.
+
         Parameters
         ----------
         of : str or Partition
@@ -119,17 +127,28 @@ class Image:
             If the folder cannot be read.
         """
         (partition,) = open_dir(of).partitions if isinstance(of, str) else (of,)
-        image, folder = cls(), partition.path
-        for start, _, snapshot in _snapshots(partition, end_offset):
-            if until_ms is None or _is_older(snapshot, until_ms):
-                image._read(snapshot, None, None, None)
-                image.offset = start
-                break
+        image, base, harmed = cls(), "", list[tuple[int, CorruptionError | StorageError]]()
+        for end, _, snapshot in _snapshots(partition, end_offset):
+            try:
+                if until_ms is None or _is_older(snapshot, until_ms):
+                    image, base = cls._of_snapshot(snapshot, end), f"{snapshot.path} with "
+                    break
+            except (CorruptionError, StorageError) as error:
+                harmed.append((end, error))
         first = partition.segments[0].base_offset if partition.segments else image.offset
-        if first > image.offset:
-            reason = f"the log begins at offset {first}, and the newest snapshot below it ends at {image.offset}"
-            raise CorruptionError(folder, 0, f"{reason}: what is between them is missing", first)
+        if first > image.offset or (harmed and end_offset_of(partition.segments) < harmed[0][0]):
+            raise _gap(partition, first, image.offset, [error for _, error in harmed])
+        image.notes = [f"{error}; {base}the log gives the state of the cluster instead" for _, error in harmed]
         image._read(partition, image.offset, end_offset, until_ms)
+        return image
+
+    @classmethod
+    def _of_snapshot(cls, snapshot: Segment, end: int) -> Image:
+        """Read a snapshot; CorruptionError if its first or its last record is not there."""
+        image = cls()
+        image._read(snapshot, None, None, None)
+        _check_whole(snapshot, image._controls)
+        image.offset = end
         return image
 
     def _read(self, of: Segment | Partition, start: int | None, end: int | None, until_ms: int | None) -> None:
@@ -201,6 +220,7 @@ class Image:
         except CorruptionError as error:
             self.damage.append(f"{path}: a control record: {error.reason}")
             return
+        self._controls.append(record.key.kind)
         if record.key.kind is ControlKind.KRAFT_VERSION:
             self.features["kraft.version"] = record.fields["kRaftVersion"]
 
@@ -261,11 +281,35 @@ def _snapshots(partition: Partition, end_offset: int | None) -> list[tuple[int, 
 
 
 def _is_older(snapshot: Segment, until_ms: int) -> bool:
-    """Whether the state of a snapshot is older than a time: its header has the time of the last record in it."""
+    """Check whether the state of a snapshot is older than a time: its header has the time of the last record in it."""
     for columns, _ in read(_alone(snapshot), control=True, from_log_start=False, limit=1).chunks():
+        if not columns.batches.is_control[columns.batch[0]]:
+            break
         head = decode_control(columns.key(0), columns.value(0), snapshot.path)
         return bool(head.fields.get("lastContainedLogTimestamp", until_ms) < until_ms)
-    return False
+    raise _without_header(snapshot)
+
+
+def _check_whole(snapshot: Segment, controls: Sequence[ControlKind]) -> None:
+    if not controls or controls[0] is not ControlKind.SNAPSHOT_HEADER:
+        raise _without_header(snapshot)
+    if controls[-1] is not ControlKind.SNAPSHOT_FOOTER:
+        raise CorruptionError(snapshot.path, snapshot.size, "the snapshot has no footer: its end is missing")
+
+
+def _without_header(snapshot: Segment) -> CorruptionError:
+    return CorruptionError(snapshot.path, 0, f"the snapshot, of {snapshot.size} bytes, has no header")
+
+
+def _gap(
+    partition: Partition, first: int, reached: int, harmed: Sequence[CorruptionError | StorageError]
+) -> CorruptionError:
+    """Return the error for a metadata log that does not go on where the newest readable snapshot ends."""
+    if harmed:
+        reason = f"{harmed[0]}; and the log, which begins at offset {first}, does not have all that it had"
+        return CorruptionError(partition.path, 0, f"{reason}: take {partition.name} from another controller", first)
+    reason = f"the log begins at offset {first}, and the newest snapshot below it ends at {reached}"
+    return CorruptionError(partition.path, 0, f"{reason}: what is between them is missing", first)
 
 
 def _topic(image: Image, fields: _Fields) -> None:
