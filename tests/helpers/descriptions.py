@@ -2,12 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from pylogseg.errors import RequestError
 from pylogseg.format.control_batches import marker_batch
 from pylogseg.reading.arrow.encode import encode
+
+#: The fields of each operation, of batches and of records: the oracle reads the same file.
+FIELDS: dict[str, list[str]] = json.loads(
+    (Path(__file__).parents[1] / "kafka" / "operations.json").read_text(encoding="utf-8")
+)
+
+
+def check_fields(item: Mapping[str, Any], *kinds: str) -> None:
+    """Refuse a field that no reader has: an item with a misspelt one would be taken as if it were not there.
+
+    Raises
+    ------
+    LookupError
+        For an unknown field, or a kind that `operations.json` does not have.
+    """
+    unknown = set(item).difference(*(FIELDS[kind] for kind in kinds))
+    if unknown:
+        raise LookupError(f"unknown field {min(unknown)!r} of {kinds[0]}: operations.json has all")
+
+
+def check_batch(spec: Mapping[str, Any]) -> None:
+    """Refuse an unknown field of a description, or of one of its records; LookupError names it."""
+    check_fields(spec, "every batch")
+    for record in spec.get("records", []):
+        check_fields(record, "every record")
 
 
 def described(batches: Iterable[dict[str, Any]]) -> bytes:
@@ -22,6 +49,7 @@ def described(batches: Iterable[dict[str, Any]]) -> bytes:
 
 
 def _batch(spec: dict[str, Any]) -> bytes | bytearray:
+    check_batch(spec)
     if "hex" in spec:
         return bytes.fromhex(spec["hex"])
     base, epoch = spec.get("base_offset", 0), spec.get("leader_epoch", -1)

@@ -247,7 +247,7 @@ class Lists:
         place = rng.choice(["start", "start+5", "hw-8", "hw-20", "end-10", "end-1", "end", "end+1", "start-1", "hw"])
         most = rng.choice([1, 10**6]) if self.recoding else rng.choice([0, 1, 500, 5000])
         more = {"min_one": False} if rng.random() < 0.2 and not self.recoding else {}
-        yield op("read", offset=place, max_bytes=most, isolation_level=rng.choice(ISOLATIONS), **more, **self.loose)
+        yield op("read", offset=place, max_bytes=most, isolation=rng.choice(ISOLATIONS), **more, **self.loose)
 
     def looked_up(self):
         rng = self.rng

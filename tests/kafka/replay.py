@@ -35,7 +35,7 @@ from pylogseg.walker.broker_windows import check_length
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from helpers import old_leader
-from helpers.descriptions import described
+from helpers.descriptions import check_batch, check_fields, described
 
 Row = dict[str, Any]
 _ENTRY_BYTES = {".index": 8, ".timeindex": 12}
@@ -437,6 +437,9 @@ def replay(operations: list[Row], root: Path, out: TextIO, kind: type[Replay] = 
     session = kind(root)
     for number, op in enumerate(operations, 1):
         row: Row = {"line": number, "op": op["op"]}
+        check_fields(op, op["op"], "every operation")  # outside of `try`: an answer would be compared, and be the same
+        for spec in op.get("batches", []):
+            check_batch(spec)
         if "compare" in op:
             row["compare"] = op["compare"]
         try:

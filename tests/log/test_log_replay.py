@@ -1,5 +1,6 @@
 """The engine beside a real Kafka: the golden operation lists give the same answers, states and files."""
 
+import io
 import json
 import random
 import shutil
@@ -230,3 +231,27 @@ def test_from_the_command_line(golden, tmp_path):
     usage = subprocess.run(command[:2], check=False, capture_output=True, text=True)
     assert usage.returncode == 2
     assert "OPS.jsonl" in usage.stderr
+
+
+FIELDS_THAT_NOBODY_READS = [
+    {"op": "read", "offset": 0, "isolation_level": "txn_committed"},
+    {"op": "append", "batches": [{"records": [], "compresion": "gzip"}]},
+    {"op": "append", "batches": [{"records": [{"time": 5}]}]},
+    {"op": "reed", "offset": 0},
+]
+
+
+@pytest.mark.parametrize("op", FIELDS_THAT_NOBODY_READS)
+def test_our_replay_refuses_what_it_does_not_read(tmp_path, op):
+    with pytest.raises(LookupError):
+        replay([{"op": "create"}, op], tmp_path, io.StringIO())
+
+
+def test_the_oracle_refuses_the_same(kafka):
+    folder = kafka.scratch / "refused"
+    for number, op in enumerate(FIELDS_THAT_NOBODY_READS):
+        folder.mkdir(exist_ok=True)
+        (folder / f"{number}.jsonl").write_text("\n".join(map(json.dumps, [{"op": "create"}, op])), encoding="utf-8")
+        done = kafka.run("replay", folder / f"{number}.jsonl", folder / str(number))
+        assert done.returncode != 0
+        assert "unknown" in done.stderr

@@ -1,3 +1,8 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.kafka.common.config.ConfigDef;
@@ -22,6 +27,24 @@ final class Settings {
         all().forEach((kind, of) -> new TreeMap<>(of.configKeys()).values().stream()
             .filter(each -> each.type != ConfigDef.Type.PASSWORD)
             .forEach(each -> System.out.println(kind + " " + each.name)));
+    }
+
+    /** For each line of a file, an object with settings of a topic: the values that a broker takes for these texts, or why it refuses them. */
+    static void parsed(String[] args) throws Exception {
+        ConfigDef definition = org.apache.kafka.storage.internals.log.LogConfig.configDefCopy();
+        for (String line : Files.readAllLines(Path.of(args[0]), StandardCharsets.UTF_8)) {
+            Map<String, String> given = new TreeMap<>();
+            for (Map.Entry<String, JsonNode> field : Oracle.JSON.readTree(line).properties()) given.put(field.getKey(), field.getValue().asText());
+            ObjectNode answer = Oracle.JSON.createObjectNode();
+            try {
+                org.apache.kafka.storage.internals.log.LogConfig.validate(given);
+                Map<String, Object> values = definition.parse(given);
+                given.keySet().forEach(name -> answer.put(name, ConfigDef.convertToString(values.get(name), definition.configKeys().get(name).type)));
+            } catch (org.apache.kafka.common.errors.ApiException | org.apache.kafka.common.config.ConfigException refusal) {
+                answer.put("refused", String.valueOf(refusal.getMessage()));
+            }
+            System.out.println(Oracle.JSON.writer().with(com.fasterxml.jackson.core.JsonGenerator.Feature.ESCAPE_NON_ASCII).writeValueAsString(answer));
+        }
     }
 
     /** What a server tells of them: type, whether it can be changed while a broker runs, default, check; then all errors. */
