@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypedDict
 
+from pylogseg._setting_text import parse_boolean, parse_double, parse_integer, split_list, trim
 from pylogseg.errors import RequestError
 
 _LONG_MAX = 2**63 - 1
@@ -27,8 +28,8 @@ def kafka_name(name: str) -> str:
 
 
 def _integer(value: Any) -> int:
-    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
-        return int(value)
+    if isinstance(value, str):
+        return parse_integer(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     raise ValueError("an integer")
@@ -63,8 +64,8 @@ def _long(default: int, least: int = -(2**63)) -> Any:
 
 def _flag(default: bool) -> Any:
     def check(value: Any) -> bool:
-        if isinstance(value, str) and value.strip().lower() in ("true", "false"):
-            return value.strip().lower() == "true"
+        if isinstance(value, str):
+            return parse_boolean(value)
         if isinstance(value, bool):
             return value
         raise ValueError("true or false")
@@ -74,42 +75,49 @@ def _flag(default: bool) -> Any:
 
 def _word(default: str, words: tuple[str, ...]) -> Any:
     def check(value: Any) -> str:
-        if isinstance(value, str) and value.strip() in words:
-            return value.strip()
+        if isinstance(value, str) and trim(value) in words:
+            return trim(value)
         raise ValueError(f"one of {', '.join(words)}")
 
     return _setting(default, check)
 
 
-def _words(default: tuple[str, ...], allowed: str, pattern: str) -> Any:
+def _list(default: tuple[str, ...], check_items: Callable[[Sequence[str]], tuple[str, ...]]) -> Any:
     def check(value: Any) -> tuple[str, ...]:
-        if isinstance(value, str):
-            value = re.split(r"\s*,\s*", value.strip()) if value.strip() else ()
-        if not isinstance(value, Iterable):
-            raise ValueError(allowed)
-        words = tuple(value)
-        good = all(isinstance(word, str) and re.fullmatch(pattern, word) for word in words)
-        if not good or len(set(words)) != len(words):
-            raise ValueError(f"{allowed}, without duplicates")
-        return words
+        items = split_list(value) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else None
+        if items is None or not all(isinstance(item, str) for item in items):
+            raise ValueError("a list of texts")
+        return check_items(items)
 
     return _setting(default, check)
+
+
+def _check_policies(items: Sequence[str]) -> tuple[str, ...]:
+    """Refuse other words than Kafka's two; a repeated one counts once."""
+    if not set(items) <= {"compact", "delete"}:
+        raise ValueError("a list of compact and delete")
+    return tuple(dict.fromkeys(items))
+
+
+def _check_throttled(items: Sequence[str]) -> tuple[str, ...]:
+    """Refuse an item that is neither empty nor a pair of numbers, unless there is only an asterisk."""
+    is_good = [*items] == ["*"] or all(re.fullmatch(r"([0-9]+:[0-9]+)?", trim(item)) for item in items)
+    if not is_good:
+        raise ValueError("a list of partition:broker, or *")
+    return tuple(items)
 
 
 def _ratio(default: float) -> Any:
     def check(value: Any) -> float:
         try:
-            number = float(value)
+            number = parse_double(value) if isinstance(value, str) else float(value)
         except (TypeError, ValueError):
             number = -1.0
-        if not 0 <= number <= 1:
+        if number < 0 or number > 1:  # Kafka takes a NaN: no log is dirtier than that
             raise ValueError("a number between 0 and 1")
         return number
 
     return _setting(default, check)
-
-
-_THROTTLED = ("a list of partition:broker, or *", r"\*|\d+:\d+")
 
 
 class LogSettings(TypedDict, total=False):
@@ -194,7 +202,7 @@ class LogConfig:
     max_compaction_lag_ms: int = _long(_LONG_MAX, 1)
     file_delete_delay_ms: int = _long(60_000, 0)
     min_cleanable_dirty_ratio: float = _ratio(0.5)
-    cleanup_policy: tuple[str, ...] = _words(("delete",), "a list of compact and delete", "compact|delete")
+    cleanup_policy: tuple[str, ...] = _list(("delete",), _check_policies)
     compression_type: str = _word("producer", ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"))
     compression_gzip_level: int = _whole(-1, 1, 9, also=-1)
     compression_lz4_level: int = _whole(9, 1, 17)
@@ -214,8 +222,8 @@ class LogConfig:
     remote_copy_lag_bytes: int = _long(-1, -1)
     max_decompressed_message_bytes: int = _whole(2**31 - 9, 1, 2**31 - 9)
     errors_deadletterqueue_group_enable: bool = _flag(False)
-    leader_replication_throttled_replicas: tuple[str, ...] = _words((), *_THROTTLED)
-    follower_replication_throttled_replicas: tuple[str, ...] = _words((), *_THROTTLED)
+    leader_replication_throttled_replicas: tuple[str, ...] = _list((), _check_throttled)
+    follower_replication_throttled_replicas: tuple[str, ...] = _list((), _check_throttled)
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -285,4 +293,6 @@ def _known(settings: dict[str, Any]) -> dict[str, Any]:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if value != value:
+        return "NaN"
     return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -41,6 +41,12 @@ class Kafka:
         path.write_text("".join(json.dumps(spec) + "\n" for spec in specs), encoding="utf-8")
         return [bytes.fromhex(line) for line in self.checked("encode", path).splitlines()]
 
+    def parsed(self, settings: Iterable[Mapping[str, str]]) -> list[dict[str, str]]:
+        """Return the values that a broker takes for each set of a topic's settings, or ``{"refused": why}``."""
+        path = Path(tempfile.mkdtemp(dir=self.scratch)) / "settings.jsonl"
+        path.write_text("".join(json.dumps(each) + "\n" for each in settings), encoding="utf-8")
+        return [json.loads(line) for line in self.checked("parsed", path).splitlines()]
+
     def dump(
         self, *files: str | Path, args: Iterable[str] = ("--deep-iteration", "--print-data-log")
     ) -> tuple[str, str]:

@@ -47,7 +47,7 @@ BANDS: tuple[tuple[str, ...], ...] = (
     ("env",),
     ("format",),
     ("_codec", "_native"),
-    ("errors", "config", "_version", "_lazy"),
+    ("errors", "config", "_setting_text", "_version", "_lazy"),
 )
 #: Bands that know less than their row would let them.
 NARROWER = {"env": {"errors", "env", "_native"}, "testing": {"errors", "env", "testing"}}

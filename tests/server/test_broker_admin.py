@@ -92,6 +92,20 @@ def test_a_topic_is_made_and_deleted(broker: pylogseg.Broker, client: RawClient,
         ({"replicationFactor": 2}, codes.INVALID_REPLICATION_FACTOR),
         ({"configs": [{"name": "no.such", "value": "1"}]}, codes.INVALID_CONFIG),
         ({"configs": [{"name": "segment.bytes", "value": "x"}]}, codes.INVALID_CONFIG),
+        *(
+            ({"configs": [{"name": name, "value": value}]}, codes.INVALID_CONFIG)
+            for name, value in {  # a Kafka that takes the directory over would not start
+                "retention.ms": "\u00a05",
+                "segment.ms": "\u300060000",
+                "preallocate": "true\u00a0",
+                "message.timestamp.type": "\u2003LogAppendTime",
+                "cleanup.policy": "\u00a0compact",
+                "compression.type": "zstd\u3000",
+                "min.cleanable.dirty.ratio": "0_1.0",
+                "leader.replication.throttled.replicas": "1:2,*",
+                "remote.storage.enable": "true",
+            }.items()
+        ),
         ({"assignments": [{"partitionIndex": 0, "brokerIds": [1]}]}, codes.INVALID_REQUEST),
     ],
 )

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from pylogseg._setting_text import parse_double, parse_integer, split_list, trim
+
 _BITS = {"SHORT": 16, "INT": 32, "LONG": 64}
 _RANGE = re.compile(r"\[(-?\d+),\.\.\.(?:,(-?\d+))?\](?: or (-?\d+))?")
 
@@ -61,7 +63,7 @@ def errors() -> Mapping[str, int]:
 
 def why_invalid(name: str, setting: Setting, value: str) -> str:
     """Return in Kafka's words why a setting cannot have a value; empty if it can, or if the check is not known here."""
-    text, shown = value.strip(), value
+    text, shown = trim(value), value
     why = ""
     if setting.type in _BITS or setting.type == "DOUBLE":
         number = _number(setting.type, text)
@@ -71,15 +73,15 @@ def why_invalid(name: str, setting: Setting, value: str) -> str:
         why = "" if text.lower() in ("true", "false") else "Expected value to be either true or false"
     elif setting.check.startswith("[") and ":" not in setting.check:
         words = setting.check.strip("[]").split(", ")
-        given = [each.strip() for each in text.split(",") if each.strip()] if setting.type == "LIST" else [text]
-        other = next((each for each in given if each not in words), None)
+        items = split_list(text) if setting.type == "LIST" else (text,)
+        other = next((item for item in items if item not in words), None)
         why, shown = ("", value) if other is None else (f"String must be one of: {', '.join(words)}", other)
     return why and f"Invalid value {shown} for configuration {name}: {why}"
 
 
 def _number(kind: str, text: str) -> float | int | None:
     try:
-        number = int(text) if kind in _BITS else float(text)
+        number = parse_integer(text) if kind in _BITS else parse_double(text)
     except ValueError:
         return None
     fits = kind not in _BITS or 0 <= number + 2 ** (_BITS[kind] - 1) < 2 ** _BITS[kind]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pylogseg._setting_text import parse_boolean, parse_double, parse_integer
 from pylogseg.config import LogConfig, kafka_name
 from pylogseg.errors import RequestError
 from pylogseg.format.files.properties import parse_properties
@@ -148,9 +149,7 @@ def topic_fields(properties: Mapping[str, str]) -> dict[str, str]:
         for synonym, factor in _SYNONYMS.get(name, ((f"log.{kafka_name(name)}", 1),)):
             text = properties.get(synonym)
             if text is not None:
-                number = factor != 1 and text.strip().lstrip("+-").isdigit()
-                # -1 is "without limit" in any unit.
-                found[name] = text if not number or int(text) < 0 else str(int(text) * factor)
+                found[name] = _scale(text, factor)
                 try:
                     LogConfig.of(**{name: found[name]})
                 except RequestError as error:
@@ -159,13 +158,21 @@ def topic_fields(properties: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def _scale(text: str, factor: int) -> str:
+    """Return a number of a larger unit in the smallest one; -1 is "without limit" in any unit."""
+    try:
+        number = parse_integer(text) if factor != 1 else -1
+    except ValueError:
+        return text  # which `LogConfig` refuses
+    return text if number < 0 else str(number * factor)
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {"bool": parse_boolean, "int": parse_integer, "float": parse_double}
 _KINDS = {"bool": "true or false", "int": "an integer", "float": "a number"}
 
 
 def _value(name: str, text: str, kind: Any) -> Any:
     try:
-        if kind == "bool":
-            return {"true": True, "false": False}[text.strip().lower()]
-        return float(text) if kind == "float" else int(text)
-    except (KeyError, ValueError):
+        return _PARSERS[kind](text)
+    except ValueError:
         raise RequestError(f"invalid {kafka_name(name)}={text!r}: expected {_KINDS[kind]}") from None

@@ -352,6 +352,10 @@ def checked_config(topic: str, settings: Mapping[str, str]) -> LogConfig:
         if why:
             raise KafkaError(codes.INVALID_CONFIG, why)
     try:
-        return config(topic, settings)
+        checked = config(topic, settings)
     except RequestError as error:
         raise KafkaError(codes.INVALID_CONFIG, str(error)) from error
+    if checked.remote_storage_enable:
+        text = "this broker has no tiered storage, and a Kafka without it would not load the topic"
+        raise KafkaError(codes.INVALID_CONFIG, f"remote.storage.enable={settings['remote.storage.enable']}: {text}")
+    return checked
