@@ -344,6 +344,7 @@ class _Run:
         folder = parse_partition_folder(name)
         topic, partition = (folder.topic, folder.partition) if folder else ("", -1)
         config = self._settings.config_of(topic, name)
+        result.notes += self._settings.notes(topic, name)
         result.replicas = self._settings.replicas_of(topic, partition, name)
         path, clock = storage.join(self._place.parent, name), self._options.clock
         start = self._claim(name)

@@ -96,14 +96,25 @@ class Settings:
 
         The broker's file tells by its silence as well, for topics that are in the metadata.
         """
-        own = self._own(topic, name)
-        said = {*self._flags, *self._of_broker, *(own or {})}
-        return not said.isdisjoint(fields) or (own is not None and self._has_file)
+        own, refused = self._own(topic, name), self._refused(topic, name)
+        said = {*self._flags, *(self._of_broker - set(refused)), *(own or {})}
+        silent = set(fields) - set(refused) if own is not None and self._has_file else set()
+        return not said.isdisjoint(fields) or bool(silent)
+
+    def _refused(self, topic: str, name: str) -> dict[str, str]:
+        """Return the settings of a topic in the metadata that nothing here can read, less those that a flag replaces."""
+        refused = {} if self._ids(topic, name) else self._metadata.refused_settings(topic)
+        return {field: reason for field, reason in refused.items() if field not in self._flags}
+
+    def notes(self, topic: str, name: str = "") -> list[str]:
+        """Return a sentence for each setting in the metadata that does not count."""
+        remedy = "the default counts here, and no Kafka 4.3 starts with it: change it, or give --config"
+        return [f"topic {topic}, {self._folder}: {reason}; {remedy}" for reason in self._refused(topic, name).values()]
 
     def why_unknown(self, topic: str, name: str = "") -> str:
-        """Return why a topic's own settings are not known; empty if they are."""
+        """Return why a topic's own settings, or one of them, are not known; empty if they are."""
         if self._own(topic, name) is not None:
-            return ""
+            return next(iter(self.notes(topic, name)), "")
         if ids := self._ids(topic, name):
             return (
                 f"{name} is of another topic {topic} than the one in the metadata, {self._folder}: its topic id is "

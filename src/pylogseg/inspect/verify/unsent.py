@@ -69,7 +69,8 @@ def check_unsent(
 
 def _config(part: Partition, cluster: ClusterMetadata | None) -> LogConfig | None:
     """Return the settings of a topic; None if they are not known."""
-    fields = None if cluster is None else cluster.fields_of_topic(part.topic)
+    is_known = cluster is not None and not cluster.refused_settings(part.topic)
+    fields = cluster.fields_of_topic(part.topic) if cluster is not None and is_known else None
     try:
         return None if fields is None else LogConfig().with_changes(**fields)
     except PylogsegError:

@@ -82,11 +82,12 @@ class TopicSettings:
             own = INTERNAL_TOPICS.get(topic)
         if own is None:
             return {}, self._made_again.get(topic, self._why)
+        refused = next(iter(self._metadata.refused_settings(topic).values()), "")
         try:
             self._defaults.with_changes(**own)
-        except PylogsegError as error:
-            return {}, f"the metadata of the cluster has an invalid setting: {error}"
-        return own, ""
+        except PylogsegError as error:  # two that do not go together
+            refused = refused or str(error)
+        return ({}, f"the metadata of the cluster has an invalid setting: {refused}") if refused else (own, "")
 
 
 def _made_again(log_dirs: Iterable[str], topic_ids: Mapping[str, str], metadata: str) -> dict[str, str]:

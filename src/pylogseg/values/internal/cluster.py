@@ -109,13 +109,27 @@ class ClusterMetadata:
         """Return the settings of a topic for `LogConfig.with_changes`; None for an unknown topic.
 
         Internal topics are known without any metadata. Settings of a Kafka that is newer than this package are left
-        out.
+        out, and so are `refused_settings`.
         """
         if topic not in self.topic_ids and topic not in INTERNAL_TOPICS:
             return None
-        own = {name.replace(".", "_"): value for name, value in self.of_topic(topic).items()}
-        known = {name: value for name, value in own.items() if name in _TOPIC_FIELDS}
-        return {**INTERNAL_TOPICS.get(topic, {}), **known}
+        refused = self.refused_settings(topic)
+        own = {field: value for field, value in self._own_fields(topic).items() if field not in refused}
+        return {**INTERNAL_TOPICS.get(topic, {}), **own}
+
+    def refused_settings(self, topic: str) -> dict[str, str]:
+        """Return which settings of a topic `LogConfig` refuses, by its fields, with the reasons."""
+        refused: dict[str, str] = {}
+        for name, value in self._own_fields(topic).items():
+            try:
+                LogConfig.of(**{name: value})
+            except RequestError as error:
+                refused[name] = str(error)
+        return refused
+
+    def _own_fields(self, topic: str) -> dict[str, str]:
+        fields = {name.replace(".", "_"): value for name, value in self.of_topic(topic).items()}
+        return {name: value for name, value in fields.items() if name in _TOPIC_FIELDS}
 
     def of_broker(self, node_id: str) -> dict[str, str]:
         """Return the dynamic settings of all brokers and of one broker."""
