@@ -154,11 +154,25 @@ def test_metadata_elsewhere(broker, tmp_path, world):
         assert manager.config_of("meta-1").compact
 
 
-def test_damaged_metadata_deletes_nothing(broker, world, caplog):
+def _damaged_snapshot(broker):
     path = max((broker / "__cluster_metadata-0").glob("*.checkpoint"))
     data = bytearray(path.read_bytes())
     data[len(data) // 3] ^= 255
     path.write_bytes(data)
+    return path
+
+
+def test_the_log_stands_in_for_a_damaged_snapshot(broker, world, caplog):
+    path = _damaged_snapshot(broker)
+    with caplog.at_level(logging.WARNING), LogManager(settings(broker), **world) as manager:
+        assert manager.config_of("meta-1").compact
+    assert any(str(path) in record.getMessage() for record in caplog.records)
+
+
+def test_damaged_metadata_deletes_nothing(broker, world, caplog):
+    path = _damaged_snapshot(broker)
+    for segment in sorted(path.parent.glob("*.log"))[:2]:  # the log alone does not give the state either
+        segment.unlink()
     with caplog.at_level(logging.WARNING), LogManager(settings(broker), **world) as manager:
         assert manager.retain() == 0
         assert "cannot be read" in manager.unknown_topics["codec-zstd"]

@@ -102,7 +102,7 @@ class Settings:
         return not said.isdisjoint(fields) or bool(silent)
 
     def _refused(self, topic: str, name: str) -> dict[str, str]:
-        """Return the settings of a topic in the metadata that nothing here can read, less those that a flag replaces."""
+        """Return the settings of a topic in the metadata that `LogConfig` refuses and no flag replaces."""
         refused = {} if self._ids(topic, name) else self._metadata.refused_settings(topic)
         return {field: reason for field, reason in refused.items() if field not in self._flags}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.owned.manager.settings import BrokerSettings, topic_fields
 from pylogseg.values.internal.cluster import FOLDER, INTERNAL_TOPICS, ClusterMetadata, find_metadata
+
+_log = logging.getLogger(__name__)
 
 #: Settings that delete and compact nothing.
 _KEEPING = {"cleanup_policy": "delete", "retention_ms": -1, "retention_bytes": -1}
@@ -48,6 +51,8 @@ class TopicSettings:
             return
         try:
             metadata = ClusterMetadata.read(folder)
+            for note in metadata.notes:
+                _log.warning("%s", note)
             of_broker = topic_fields(metadata.of_broker(str(ids[0]) if ids else ""))
             self._defaults = self._settings.topic_defaults.with_changes(**of_broker)
             self._metadata, self._why = metadata, f"{folder} does not have it"
