@@ -184,6 +184,18 @@ def test_what_may_not_be_described_is_not_shown(broker: pylogseg.Broker) -> None
         assert alice.ask(60, 0, {"includeClusterAuthorizedOperations": True})["clusterAuthorizedOperations"] == 0
 
 
+def test_a_subscription_by_regex_shows_no_hidden_topic(broker: pylogseg.Broker) -> None:
+    beat = {"groupId": "g-regex", "memberId": "m", "rebalanceTimeoutMs": 1000, "subscribedTopicRegex": ".*",
+            "topicPartitions": []}  # fmt: skip
+    with (
+        logged_in(broker.bootstrap_servers, "admin") as administrator,
+        logged_in(broker.bootstrap_servers, "alice") as alice,
+    ):
+        create(administrator, rule(GROUP, acls.READ, "g-regex"), rule(TOPIC, acls.DESCRIBE, "one"))
+        rows = alice.ask(68, 1, beat)["assignment"]["topicPartitions"]
+        assert [row["topicId"] for row in rows] == [broker.catalog.topics["one"].id]
+
+
 def test_topics_come_into_being_for_those_who_may_create_them(broker: pylogseg.Broker) -> None:
     with (
         logged_in(broker.bootstrap_servers, "admin") as administrator,

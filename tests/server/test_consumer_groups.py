@@ -331,3 +331,21 @@ def test_settings_of_a_group_count_for_its_members() -> None:
         for seconds, states in ((44, ("Stable", "Stable")), (10, ("Stable", "Empty")), (10, ("Empty", "Empty"))):
             broker.clock.advance(seconds)
             assert (state("own"), state("other")) == states
+
+
+def test_a_regex_matches_only_topics_that_the_client_may_see() -> None:
+    """Another member gets the others; whoever takes a static member's place gets what it may see itself."""
+    group = ConsumerGroup("g", lambda: KNOWN)
+    sees_a = {"regex": ".*", "instance_id": "i", "may_see": lambda name: name == "a"}
+    one, two = Client(group, 0, (), **sees_a), Client(group, 0, (), regex="[bc]")
+    for _ in range(3):
+        for client in (one, two):
+            client.beat(0)
+    assert {topic[:1] for topic, _ in one.owned} == {b"a"}
+    assert {topic[:1] for topic, _ in two.owned} == {b"b", b"c"}
+    assert group.heartbeat(0, Beat(one.id, -2, instance_id="i"))["memberEpoch"] == -2
+    other = Client(group, 0, (), **{**sees_a, "may_see": lambda name: name == "b"})
+    for _ in range(3):
+        for client in (other, two):
+            client.beat(0)
+    assert {topic[:1] for topic, _ in other.owned} <= {b"b"}

@@ -33,6 +33,10 @@ class KnownTopic(NamedTuple):
     partitions: int
 
 
+def _see_all(_: str) -> bool:
+    return True
+
+
 class Beat(NamedTuple):
     """What a heartbeat says; None where it says nothing new."""
 
@@ -47,6 +51,8 @@ class Beat(NamedTuple):
     owned: frozenset[Part] | None = None
     client_id: str = ""
     host: str = ""
+    #: Tells whether the client may know of a topic.
+    may_see: Callable[[str], bool] = _see_all
 
     @property
     def is_full(self) -> bool:
@@ -66,6 +72,7 @@ class Consumer:
     topics: tuple[str, ...] = ()
     regex: str | None = None
     assignor: str | None = None
+    may_see: Callable[[str], bool] = _see_all
     epoch: int = 0
     previous: int = 0
     #: What it has been told to have, and what it was told to give up and has not yet.
@@ -197,9 +204,12 @@ class ConsumerGroup:
         if beat.assignor is not None:
             member.assignor = beat.assignor
         is_new = member.id not in self.target  # then its joining has raised the epoch
+        member.may_see = beat.may_see
         if before != (member.topics, member.regex, member.assignor) or is_new:
             self.epoch += not is_new
             self._assign()
+        elif beat.epoch == JOINS and member.regex is not None:
+            self.topics_changed()  # the process that takes a static member's place may see other topics
 
     def topics_changed(self) -> None:
         """Make a new target where topics or partitions have come or gone."""
@@ -213,7 +223,8 @@ class ConsumerGroup:
         wanted = {}
         matched = {each: _matching(known, each) for each in {member.regex for member in self.members.values()} if each}
         for member in self.members.values():
-            names = {name for name in member.topics if name in known} | matched.get(member.regex or "", set())
+            names = {name for name in member.topics if name in known}
+            names |= {name for name in matched.get(member.regex or "", set()) if member.may_see(name)}
             wanted[member.id] = {known[name].id for name in names}
         counts = {each.id: each.partitions for each in known.values()}
         votes = Counter(each.assignor for each in self.members.values() if each.assignor is not None)

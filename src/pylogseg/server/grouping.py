@@ -302,6 +302,8 @@ def consumer_heartbeat(call: Call) -> Values:
         call.client_id,
         call.host,
     )
+    if call.service.rights is not None:
+        beat = beat._replace(may_see=call.service.rights.topics_that_may_be_described(call))
     catalog = call.catalog
     try:
         check_subscription(beat)

@@ -199,6 +199,11 @@ class AclRights:
         if not self._authorizer.allows(Who(call.principal, call.host), acls.READ, TOPIC, topic):
             raise KafkaError(codes.TOPIC_AUTHORIZATION_FAILED)
 
+    def topics_that_may_be_described(self, call: Call) -> Callable[[str], bool]:
+        """Return a check of topics' names for this client, which keeps nothing else of the request."""
+        authorizer, who = self._authorizer, Who(call.principal, call.host)
+        return lambda topic: authorizer.allows(who, acls.DESCRIBE, TOPIC, topic)
+
     def operations(self, call: Call, kind: int, name: str) -> int:
         """Return what a client may do to a resource, as bits."""
         return self._authorizer.operations(Who(call.principal, call.host), kind, name)
