@@ -132,7 +132,7 @@ def _remedy(error: PylogsegError) -> str:
     if isinstance(error, StorageError):
         return "check the disk and the permissions, and start again: recovered partitions stay recovered"
     if isinstance(error, CorruptionError) and error.path.endswith(FileKind.LEADER_EPOCHS.value):
-        return REMEDIES["leader-epoch"]
+        return REMEDIES["leader-epoch-file"]
     if isinstance(error, CorruptionError) and error.path.endswith(FileKind.PARTITION_METADATA.value):
         return REMEDIES["metadata"]
     if isinstance(error, RequestError):

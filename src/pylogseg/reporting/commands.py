@@ -21,6 +21,7 @@ _INDEXES = {
     "missing-index": "",
     "snapshot": "snapshots",
     "leader-epoch": "epochs",
+    "leader-epoch-file": "epochs",
 }
 _DAMAGED = ("crc", "records", "length", "magic", "order", "header", "inner-crc", "overlap")
 _RECOVERED = ("torn", "zeros", "orphan", "leftover")

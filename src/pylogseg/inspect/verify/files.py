@@ -1,17 +1,15 @@
-"""Checks of small files: snapshots, leader epochs, status files, and the files of a log directory."""
+"""Checks of small files: snapshots, status files, and the files of a log directory."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pylogseg.disk.disk import LogDir, OtherFile, Partition, Segment
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import CorruptionError, StorageError, is_missing
 from pylogseg.format.control import ControlKind
-from pylogseg.format.files.checkpoint import EpochEntry, parse_leader_epochs, parse_offset_checkpoint
+from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.files.properties import parse_meta_properties
 from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.format.files.status import parse_partition_metadata, parse_quorum_state
@@ -20,15 +18,12 @@ from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name
 from pylogseg.format.records import decode
 from pylogseg.inspect.verify.findings import DENIED, Finding, Level, of_error, of_failure
 from pylogseg.inspect.verify.segment import verify_segment
-from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.walker.gaps import GapKind
 from pylogseg.walker.windows import Window, walk
 
 
-def check_partition_files(
-    partition: Partition, reports: Sequence[SegmentReport], level: Level = Level.INDEXES
-) -> Iterator[Finding]:
-    """Check snapshots, leader epochs and status files of a partition, and its KRaft snapshots (these by `level`)."""
+def check_partition_files(partition: Partition, level: Level = Level.INDEXES) -> Iterator[Finding]:
+    """Check snapshots and status files of a partition, and its KRaft snapshots (these by `level`)."""
     files = partition.files
     yield from _folders(partition)
     for other in partition.others:
@@ -38,11 +33,6 @@ def check_partition_files(
         if check is not None:
             kind, parse = check
             yield from _parsed(files, other.path, kind, parse)[1]
-        elif other.name.kind is FileKind.LEADER_EPOCHS:
-            epochs, findings = _parsed(files, other.path, "leader-epoch", parse_leader_epochs)
-            yield from findings
-            if epochs:
-                yield from _epochs(other.path, epochs, reports)
         elif other.name.kind is FileKind.KRAFT_SNAPSHOT:
             yield from _kraft_snapshot(partition, other, level)
     if partition.topic == METADATA_TOPIC and partition.segments:
@@ -92,24 +82,6 @@ def _parsed(files: FileSystem, path: str, kind: str, parse: Callable[[Any, str],
         if is_missing(error):
             return None, []
         return None, [of_failure(error)]
-
-
-def _epochs(path: str, epochs: Sequence[EpochEntry], reports: Sequence[SegmentReport]) -> Iterator[Finding]:
-    """Check that the epochs in the checkpoint ascend, and that the epochs of batches agree with them."""
-    for before, after in pairwise(epochs):
-        if after.epoch <= before.epoch or after.start_offset < before.start_offset:
-            what = f"epoch {after.epoch} from offset {after.start_offset} on"
-            reason = f"{what} follows {before.epoch} from {before.start_offset} on"
-            yield Finding(path, "leader-epoch", True, reason, None, after.start_offset)
-            return
-    starts = [entry.start_offset for entry in epochs]
-    for report in reports:
-        for epoch, offset in report.epochs:
-            at = bisect_right(starts, offset) - 1
-            # Batches below the first entry are below the log start offset.
-            if at >= 0 and epochs[at].epoch != epoch:
-                reason = f"leader epoch {epoch} in the batch at offset {offset}, {epochs[at].epoch} in the checkpoint"
-                yield Finding(report.path, "leader-epoch", True, reason, None, offset)
 
 
 def _kraft_snapshot(partition: Partition, other: OtherFile, level: Level) -> Iterator[Finding]:

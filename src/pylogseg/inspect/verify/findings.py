@@ -80,7 +80,7 @@ class Finding(NamedTuple):
             return "heals"
         if not self.is_damage or self.kind in _REBUILT_FILES:
             return "mend"
-        return "start" if self.kind in _NO_START else "lost"
+        return "start" if self.kind in NO_START else "lost"
 
     def as_row(self) -> dict[str, Any]:
         """Fields for a JSON line."""
@@ -107,8 +107,8 @@ URGENCIES = {
     "mend": "to be mended at leisure",
     "heals": "heals by itself, or needs nothing",
 }
-_NO_START = ("meta-properties", "foreign-folder", "twice", "topic-id", "bootstrap", "metadata-start", "kraft-snapshot",
-             "metadata", GapKind.UNREADABLE.value)  # fmt: skip
+NO_START = ("meta-properties", "foreign-folder", "twice", "topic-id", "bootstrap", "metadata-start", "kraft-snapshot",
+            "metadata", "leader-epoch-file", GapKind.UNREADABLE.value)  # fmt: skip
 _REBUILT_FILES = ("offset-index", "time-index", "transaction-index", "missing-index", "snapshot", "leader-epoch")
 
 #: The kind of a finding about what may not be read.
@@ -176,7 +176,10 @@ REMEDIES = {
     "orphan-lost": "take the .log file of the same name from a backup, or the partition from another replica, before a "
     "broker starts: it deletes the index and continues without these offsets",
     "overlap": "take the partition from another replica: two segments claim the same offsets",
-    "leader-epoch": "delete leader-epoch-checkpoint while the broker is stopped, or take another replica",
+    "leader-epoch": "while the broker is stopped, `pylogseg reindex DIR NAME --only epochs` makes it anew from the "
+    "batches; where a batch is wrong, take the partition from another replica",
+    "leader-epoch-file": "while the broker is stopped, `pylogseg reindex DIR NAME --only epochs` makes it anew from the "
+    "batches; of a log that was not closed in order, `pylogseg repair DIR NAME`",
     "offset-index": _REBUILT,
     "time-index": _REBUILT,
     "transaction-index": "delete .txnindex and .index of the segment while the broker is stopped: they are rebuilt",

@@ -159,7 +159,7 @@ def check_ends(
     is_certain = not reports or reports[-1].end_gap is None or is_stopped or any(offset > end for offset, _ in said)
     said += _beside(partition, epochs)
     beyond = sorted((offset, text) for offset, text in said if offset > end)
-    if (reports and not (dropped or beyond or at_start)) or _has_changed(partition, reports):
+    if (reports and not (dropped or beyond or at_start)) or has_changed(partition, reports):
         return
     yield from at_start
     if dropped:
@@ -202,8 +202,8 @@ def _undeleted(
     if not epochs or partition.topic == METADATA_TOPIC or checkpoints is None or not checkpoints.partitions:
         return
     (epoch, start), first = epochs[0], max(reports[0].first_offset, 0) if reports else 0
-    runs = [run for report in reports for run in report.epochs if run[1] <= start]
-    if partition.log_start_offset >= start or not runs or runs[-1][0] != epoch or runs[-1][1] == start:
+    runs = [run for report in reports for run in report.epochs if run.first_offset <= start]
+    if partition.log_start_offset >= start or not runs or runs[-1].epoch != epoch or runs[-1].first_offset == start:
         return
     first = max(first, partition.log_start_offset)
     reason = (
@@ -307,7 +307,7 @@ def _is_deleted(other: OtherFile, first: int, base: int) -> bool:
     return name.kind is FileKind.LOG and name.suffix == ".deleted" and first <= (name.offset or 0) < base
 
 
-def _has_changed(partition: Partition, reports: Sequence[SegmentReport]) -> bool:
+def has_changed(partition: Partition, reports: Sequence[SegmentReport]) -> bool:
     """Check whether somebody writes the log: then the segments and the other files were read at different times."""
     try:
         entries = partition.files.list_folder(partition.path)

@@ -13,6 +13,7 @@ from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.escape import printable
 from pylogseg.format.files.cuts import Cut, parse_cuts, without
 from pylogseg.format.names import FileKind, parse_file_name
+from pylogseg.inspect.verify.epochs import check_leader_epochs
 from pylogseg.inspect.verify.files import check_partition_files
 from pylogseg.inspect.verify.findings import PERHAPS_COMPACTED, REMEDIES, Finding, Level, of_error, of_failure
 from pylogseg.inspect.verify.missing import Checkpoints, Missing, check_ends, check_orphans, gaps_of
@@ -83,7 +84,9 @@ def check_partition(
     if level >= Level.INDEXES:
         yield from check_orphans(partition, reports)
         yield from check_ends(partition, reports, checkpoints, cluster)
-        yield from check_partition_files(partition, reports, level)
+        yield from check_partition_files(partition, level)
+        if not partition.state:
+            yield from check_leader_epochs(partition, reports, checkpoints)
 
 
 # ---- between segments ----

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from pylogseg.inspect.verify.findings import Finding, Level, of_failure, of_gap
 from pylogseg.inspect.verify.indexes import OffsetIndexCheck, TimeIndexCheck, TransactionCheck
 from pylogseg.inspect.verify.producers import ProducersCheck
 from pylogseg.inspect.verify.records import RecordsCheck
-from pylogseg.inspect.verify.segment_report import MAX_MISSING, SegmentReport
+from pylogseg.inspect.verify.segment_report import MAX_MISSING, EpochRun, SegmentReport
 from pylogseg.reading.header_reader import plain_batches
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.removed_segments import Replaced, open_unless_removed, removed_gap
@@ -94,6 +95,7 @@ class SegmentCheck(Visitor):
             segment.path, segment.topic, segment.partition, segment.base_offset, segment.size, int(level)
         )
         self._next = segment.base_offset
+        self._epoch = -1  # of the last batch
         self._begun = False
         self._after_gap = False
         self._check_records = RecordsCheck()
@@ -250,15 +252,23 @@ class SegmentCheck(Visitor):
         self._report.is_compacted |= bool((known & (rows.count < width)).any() or rows.has_delete_horizon.any())
 
     def _epochs(self, rows: BatchTable) -> None:
-        epochs = rows.leader_epoch
-        known = self._report.epochs
-        last = known[-1][0] if known else -1
-        changes = np.flatnonzero(epochs != np.concatenate(([last], epochs[:-1])))
-        for row in np.flatnonzero((epochs < -1) & (rows.magic == 2)).tolist():
-            self._finding("header", rows, row, f"leader epoch {epochs[row]} is below -1, which stands for none")
-        for row in changes.tolist():
-            if epochs[row] >= 0:
-                known.append((int(epochs[row]), int(rows.base_offset[row])))
+        for row in np.flatnonzero((rows.leader_epoch < -1) & (rows.magic == 2)).tolist():
+            self._finding(
+                "header", rows, row, f"leader epoch {rows.leader_epoch[row]} is below -1, which stands for none"
+            )
+        rows = rows[~self._judged.is_wrong]  # the offsets of the others are not known
+        if not len(rows):
+            return
+        runs, epochs = self._report.epochs, rows.leader_epoch
+        self._report.has_legacy |= bool((rows.magic < 2).any())
+        starts = np.flatnonzero(np.concatenate(([True], epochs[1:] != epochs[:-1]))).tolist()
+        for first, end in pairwise([*starts, len(rows)]):
+            epoch, last = int(epochs[first]), int(rows.last_offset[end - 1])
+            if epoch >= 0 and epoch == self._epoch:
+                runs[-1] = runs[-1]._replace(last_offset=last)
+            elif epoch >= 0:
+                runs.append(EpochRun(epoch, int(rows.base_offset[first]), last))
+            self._epoch = epoch
 
     def _finding(self, kind: str, rows: BatchTable, row: int, reason: str, is_damage: bool = True) -> None:
         kinds = (self._segment.path, kind, is_damage)

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.walker.gaps import Gap
 
 #: Missing ranges of offsets of a segment that are listed one by one.
 MAX_MISSING = 1000
+
+
+class EpochRun(NamedTuple):
+    """Batches of one leader epoch that follow each other."""
+
+    epoch: int
+    first_offset: int
+    last_offset: int
 
 
 @dataclass(slots=True)
@@ -35,7 +44,8 @@ class SegmentReport:
     is_sampled: bool = False  #: Only some batches were looked at: counts, times and epochs are of these.
     is_compacted: bool = False  #: Batches lack records or have a delete horizon: offsets may be missing anywhere.
     has_markers: bool = False  #: Ends of transactions are among the batches.
-    epochs: list[tuple[int, int]] = field(default_factory=list)  #: Leader epochs in order, each with its first offset.
+    epochs: list[EpochRun] = field(default_factory=list)  #: Leader epochs in order; none of batches of magic 0 and 1.
+    has_legacy: bool = False  #: Batches of magic 0 or 1, which have no leader epoch.
     #: Producer and offset of abort markers without an index entry and data here.
     unindexed_aborts: list[tuple[int, int]] = field(default_factory=list)
     ended: list[int] = field(default_factory=list)  #: Producers with a marker in the segment.

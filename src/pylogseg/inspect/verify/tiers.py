@@ -129,7 +129,7 @@ def _compared(found: TierSegment, report: SegmentReport) -> Iterator[Finding]:
         reason = f"its manifest has the largest timestamp {said.max_timestamp_ms}, its batches {report.max_timestamp}"
         yield Finding(name, "tier-manifest", True, f"{reason}: lookups by time go wrong", None, said.start_offset)
     if whole and said.leader_epochs and report.epochs:
-        written = [epoch for epoch, _ in report.epochs]
+        written = [run.epoch for run in report.epochs]
         listed = [epoch for epoch, _ in said.leader_epochs]
         # A log that begins inside the segment no longer knows the epochs of what was deleted below.
         begins_inside = said.leader_epochs[0][1] > said.start_offset
@@ -144,7 +144,7 @@ def _epochs(found: TierSegment, report: SegmentReport) -> Iterator[Finding]:
     upload, name = found.upload, found.upload.small_name(FileKind.LEADER_EPOCHS)
     if FileKind.LEADER_EPOCHS not in upload.small_files:
         if report.epochs:
-            reason = f"no leader epoch is in it, and the batches of its segment have {report.epochs[0][0]}"
+            reason = f"no leader epoch is in it, and the batches of its segment have {report.epochs[0].epoch}"
             yield Finding(name, "leader-epoch", True, reason, None, upload.segment.start_offset)
         return
     try:
@@ -181,8 +181,8 @@ def _epochs(found: TierSegment, report: SegmentReport) -> Iterator[Finding]:
 def _unlike(epochs: list[tuple[int, int]], report: SegmentReport, last: int) -> tuple[int, int, str] | None:
     """Return an offset where a segment has another leader epoch than is listed: that epoch, and what is listed."""
     own = report.epochs
-    for number, (epoch, first) in enumerate(own):
-        end = own[number + 1][1] if number + 1 < len(own) else min(report.next_offset, last + 1)
+    for number, (epoch, first, _) in enumerate(own):
+        end = own[number + 1].first_offset if number + 1 < len(own) else min(report.next_offset, last + 1)
         for offset in (first, end - 1):
             listed = max((entry for entry in epochs if entry[1] <= offset), key=lambda entry: entry[1], default=None)
             # What lies below the first one may have been deleted.
