@@ -8,7 +8,7 @@ import hashlib
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,11 +19,12 @@ from pylogseg.archive.seen import COORDINATORS, OFFSETS_TOPIC, Key, SeenCluster,
 from pylogseg.archive.uploading import UploadJob, last_stable, left_by_killed, producers_at, upload
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.folders import has_log_dir_files
-from pylogseg.disk.stores import FolderStore, ObjectStore
+from pylogseg.disk.stores import FolderStore, ObjectStore, check_objects
 from pylogseg.disk.tier.keys import PublicKey
 from pylogseg.disk.tier.points import (
     FILES,
     MARK,
+    SUFFIXES,
     ArchivedFile,
     ArchivedPartition,
     ArchivedSegment,
@@ -307,6 +308,7 @@ class _Archiving:
         point = self._point(seen, written, now_ms, above)
         new = [segment for each in written.values() for segment in each.new]
         if new:
+            check_objects(store, _new_objects(written.values()), "no point is written")
             _sync(store)  # the objects are on the disk before the point that needs them
         write_point(store, point)
         size = sum(stored.size for segment in new for stored in segment.objects)
@@ -325,7 +327,8 @@ class _Archiving:
             work = functools.partial(_write_partition, job)
             lacking = [each for each in items if each.plan.lacking]
             sizes = [each.plan.size for each in lacking]
-            done = list(self._executor.map(work, lacking, Workload("pylogseg archive", sizes, on_bytes)))
+            load = Workload("pylogseg archive", sizes, on_bytes, self._store.folders)
+            done = list(self._executor.map(work, lacking, load))
             done += INLINE.map(work, [each for each in items if not each.plan.lacking])
         return {each.key: each for each in done}
 
@@ -493,6 +496,16 @@ def _write_partition(job: UploadJob, item: _PartitionItem, advance: Advance) -> 
     if found.new:
         _sync(job.store)
     return found
+
+
+def _new_objects(written: Iterable[_Written]) -> dict[str, int]:
+    """Return the sizes of the objects that a run has uploaded, by their names."""
+    return {
+        each.partition.stem(segment) + suffix: stored.size
+        for each in written
+        for segment in each.new
+        for suffix, stored in zip(SUFFIXES, segment.objects, strict=True)
+    }
 
 
 def _sync(store: ObjectStore) -> None:

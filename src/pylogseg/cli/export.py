@@ -38,6 +38,7 @@ from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.stores import FolderStore, ObjectStore, store_of
 from pylogseg.env.beside import sweep
 from pylogseg.env.executor import Advance, Executor, Workload
+from pylogseg.env.shared import SharedFolder
 from pylogseg.errors import NotOwnError, RequestError
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import lacking_for
@@ -476,8 +477,8 @@ def _folder(
     if not overwrite:
         notes.begin()
     formed = [(part, layouts.form(part)) for part in parts]
-    load = Workload("pylogseg export", [part.size for part in parts], advance)
     with _output_folder(store, overwrite) as folder:
+        load = Workload("pylogseg export", [part.size for part in parts], advance, [SharedFolder(str(folder))])
         work = functools.partial(_export_part, folder=folder)
         for part, row in zip(parts, executor.map(work, formed, load), strict=True):
             done.damage |= common.report_gaps(row.gaps)

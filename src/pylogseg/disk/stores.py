@@ -16,6 +16,7 @@ from pylogseg.disk.tier.keys import KEYS_OPTION
 from pylogseg.env.beside import scratch_folder, temporary_folder, unfinished, whole
 from pylogseg.env.file_errors import storage_error
 from pylogseg.env.remote import remote_system, tag_of, told, without_login
+from pylogseg.env.shared import SharedFolder, check_written
 from pylogseg.errors import RequestError, StorageError
 
 _PIECE_BYTES = 8 << 20
@@ -45,10 +46,14 @@ class ObjectStore(Protocol):
         Whether the object has the content of which `put` returned the fingerprint.
     ``scratch()``
         A folder of this machine, for files until they are put.
+    ``folders``
+        Of the machine, which workers have to share with the driver; none of a store that has a URL.
     """
 
     url: str  #: As people name the place.
 
+    @property
+    def folders(self) -> tuple[SharedFolder, ...]: ...
     def name(self, name: str) -> str: ...
 
     def list(self, name: str = "") -> dict[str, Fingerprint]: ...
@@ -126,6 +131,11 @@ class FolderStore:
         """Check whether there is a file of that size."""
         return self.list(name).get(name) == Fingerprint(noted.size)
 
+    @property
+    def folders(self) -> tuple[SharedFolder, ...]:
+        """See `ObjectStore`."""
+        return (SharedFolder(str(self.root)),)
+
     @contextlib.contextmanager
     def scratch(self) -> Iterator[Path]:
         """A folder on the same disk, from which a file moves by a rename."""
@@ -170,6 +180,8 @@ def _files_below(folder: Path) -> list[Path]:
 
 class RemoteStore:
     """A place in a store, by fsspec."""
+
+    folders: tuple[SharedFolder, ...] = ()
 
     def __init__(self, url: str, storage_options: Mapping[str, Any]) -> None:
         self.url = without_login(url).rstrip("/")
@@ -264,6 +276,17 @@ class RemoteStore:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
+
+
+def check_objects(store: ObjectStore, sizes: Mapping[str, int], outcome: str) -> None:
+    """Raise StorageError unless objects are in a store with these sizes; `outcome` says what is left undone."""
+    if isinstance(store, FolderStore):  # by their names: a network file system may list a folder as it was
+        there = {name: found[name] for name in sizes if name in (found := store.list(name))}
+    else:
+        folders = dict.fromkeys(name.rpartition("/")[0] for name in sizes)
+        there = {name: found for folder in folders for name, found in store.list(folder).items()}
+    for name, size in sizes.items():
+        check_written(store.name(name), size, there[name].size if name in there else None, outcome)
 
 
 def _fingerprint(info: Mapping[str, Any]) -> Fingerprint:

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from pylogseg.env.handover import Handover
 from pylogseg.env.interrupts import held_back, result_of
+from pylogseg.env.shared import SharedFolder
 from pylogseg.errors import RequestError
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class Workload(NamedTuple):
     label: str = "pylogseg"  #: For who watches the tasks of a cluster.
     sizes: Sequence[int] = ()  #: About the bytes of each item, for who has to plan.
     on_bytes: Callable[[int], None] | None = None  #: Gets the sums that the jobs report, of any thread.
+    folders: Sequence[SharedFolder] = ()  #: To which the jobs write; a job on a machine that does not see one fails.
 
 
 UNSAID = Workload()

@@ -16,6 +16,7 @@ import numpy as np
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.executor import Advance, Executor, Threads, Workload, job_count
+from pylogseg.env.shared import SharedFolder
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.scratch import Scratch
 from pylogseg.inspect.stats.groups import units_of
@@ -198,7 +199,8 @@ def audit(
     with tempfile.TemporaryDirectory(prefix="pylogseg-audit-") as folder:
         secret = (secrets.randbits(64), secrets.randbits(64))
         spilling = Spilling(folder, found, secret)
-        load = Workload("pylogseg audit: the table", [piece.size for piece in pieces], on_bytes)
+        shared = [SharedFolder(folder, "set TMPDIR to a folder that they share")]
+        load = Workload("pylogseg audit: the table", [piece.size for piece in pieces], on_bytes, shared)
         spilled = list(work.map(spilling.run, pieces, load))
         runs = _by_partition(spilled, [piece.file for piece in pieces], found, result)
         scope = _scope(logs, runs, found, choice, result)
@@ -210,7 +212,8 @@ def audit(
         known = {part.name: part.whole for part in items}
         named = [(file.path, file.origin) for file in files]
         merge = functools.partial(_merged, known, named, max_ranges)
-        load = Workload("pylogseg audit: the log", [part.reader.size if part.reader else 0 for part in items], on_bytes)
+        sizes = [part.reader.size if part.reader else 0 for part in items]
+        load = Workload("pylogseg audit: the log", sizes, on_bytes, shared)
         names = [part.name for part in items]
         result.partitions = [each for _, each in work.merge(comparison.run, items, names, _kept, merge, load)]
     result.partitions.sort(key=lambda each: _by_number(each.name))

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +75,7 @@ class Spilling:
         unnamed, at, error = 0, 0, None
         # A task may run twice: what it writes appears whole, and is the same.
         made, path = f"{self.folder}/{secrets.token_hex(8)}.part", spill_path(self.folder, piece.number)
-        with self._created(made) as out:
+        with open(made, "xb") as out:
             try:
                 for batch in read_rows(piece.file, self.columns, piece.groups, piece.first_row):
                     codes, offsets, kept, without = self._sorted(batch, topics)
@@ -93,13 +93,6 @@ class Spilling:
         os.replace(made, path)
         advance(piece.size)
         return Spilled(np.array(runs, RUN), [topic or "" for topic in topics], unnamed, error)
-
-    def _created(self, path: str) -> BinaryIO:
-        try:
-            return open(path, "xb")
-        except FileNotFoundError as error:
-            remedy = "not all machines see the temporary folder: set TMPDIR to one that they share"
-            raise StorageError(path, "open", remedy, error.errno) from error
 
     def _sorted(self, batch: Batch, topics: dict[str | None, int]) -> tuple[_Codes, Offsets, list[Hashes], int]:
         """Rows by topic, partition and offset; those without an offset are counted."""

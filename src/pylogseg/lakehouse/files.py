@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import IO, Any
 
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from pylogseg.env.executor import Advance
 from pylogseg.env.file_errors import storage_error
+from pylogseg.env.shared import check_written
 from pylogseg.errors import StorageError
 from pylogseg.lakehouse.contents import CONTENTS, Contents, add_contents, contents_text
 from pylogseg.lakehouse.sinks import UNMEASURED, FilePlace, NewFile, Offsets, is_plain
@@ -305,6 +306,12 @@ def _told(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise storage_error(path, "write", error) from error
+
+
+def check_files(store: FileStore, files: Sequence[NewFile], outcome: str) -> None:
+    """Raise StorageError unless files are there as tasks have written them; `outcome` says what is left undone."""
+    for file, size in zip(files, store.sizes([file.path for file in files]), strict=True):
+        check_written(file.path, file.size, size, outcome)
 
 
 def logs_for(task: Task, logs: Mapping[str, LogFiles]) -> tuple[LogFiles, ...]:

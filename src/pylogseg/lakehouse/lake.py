@@ -26,6 +26,7 @@ from pylogseg.lakehouse.files import (
     COLUMNS,
     FileOptions,
     Written,
+    check_files,
     dead_schema,
     log_key,
     logs_for,
@@ -428,14 +429,19 @@ class _TableRun:
         logs = {log_key(span.source.log): span.source.log for span in spans}
         whole = [piece for span in spans for piece in pieces(Extent(span.source.log, *span[1:3]))]
         self._pass_over(whole)
+        folders = [each for to in (how.rows, how.dead) if to is not None for each in to.store.shared(to.folder)]
         number = 0
         for tasks, extents in _commits(spans, whole, options, getattr(self._executor, "jobs", 8)):
-            load = Workload("pylogseg lake", [sum(each.size for each in task) for task in tasks], self._advance)
+            sizes = [sum(each.size for each in task) for task in tasks]
+            load = Workload("pylogseg lake", sizes, self._advance, folders)
             work = [(number + i, task, logs_for(task, logs)) for i, task in enumerate(tasks)]
             number += len(tasks)
             done, changes = self._written(work, how, load) if not options.latest else self._latest(work, how, load)
             rows = [file for each in done for file in (*each.rows, *each.again)]
             letters = [file for each in done for file in each.dead]
+            for sink, files in ((self._table, rows), (self._dead, letters)):
+                if sink is not None:
+                    check_files(sink.store, files, f"nothing of it is committed to {self._table.name}")
             uncommitted = [(self._table, file) for file in rows]
             try:
                 if self._dead is not None:

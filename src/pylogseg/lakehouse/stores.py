@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 from pyarrow import fs
 
 from pylogseg.env.beside import create
+from pylogseg.env.file_errors import storage_error
+from pylogseg.env.shared import SharedFolder
 from pylogseg.errors import PylogsegError, StorageError
 
 
@@ -27,6 +29,10 @@ class FileStore(Protocol):
         Remove a file, if it is there.
     ``walk(folder)``
         Yield the paths of all files below a folder.
+    ``sizes(paths)``
+        Return the sizes of files, in this order; None of one that is not there.
+    ``shared(folder)``
+        Return the folders of the machine which workers have to share with the driver, for one of its folders.
     """
 
     def create(self, path: str) -> IO[bytes]: ...
@@ -34,6 +40,8 @@ class FileStore(Protocol):
     def opened(self, path: str) -> Any: ...
     def remove(self, path: str) -> None: ...
     def walk(self, folder: str) -> Iterator[str]: ...
+    def sizes(self, paths: Sequence[str]) -> list[int | None]: ...
+    def shared(self, folder: str) -> tuple[SharedFolder, ...]: ...
 
 
 class FolderFiles:
@@ -64,6 +72,23 @@ class FolderFiles:
         """See `FileStore`."""
         for above, _, names in os.walk(folder):
             yield from (f"{above}/{name}" for name in names)
+
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        """See `FileStore`."""
+        return [_size(path) for path in paths]
+
+    def shared(self, folder: str) -> tuple[SharedFolder, ...]:
+        """See `FileStore`."""
+        return (SharedFolder(folder),)
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise storage_error(path, "read", error) from error
 
 
 class ObjectFiles:
@@ -119,6 +144,18 @@ class ObjectFiles:
         with self._told(folder, "list"):
             found = self._system.get_file_info(fs.FileSelector(folder, allow_not_found=True, recursive=True))
         yield from (each.path for each in found if each.type is fs.FileType.File)
+
+    def sizes(self, paths: Sequence[str]) -> list[int | None]:
+        """See `FileStore`."""
+        if not paths:
+            return []
+        with self._told(paths[0], "look for"):
+            found = self._system.get_file_info(list(paths))
+        return [each.size if each.type is fs.FileType.File else None for each in found]
+
+    def shared(self, folder: str) -> tuple[SharedFolder, ...]:
+        """See `FileStore`."""
+        return ()
 
 
 LOCAL = FolderFiles()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import heapq
 import itertools
 import pickle
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import pyarrow as pa
 
 from pylogseg.env.executor import UNSAID, Advance, Emit, Threads, Workload
+from pylogseg.env.shared import check_marks, marked
 from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.spark import _compat
 from pylogseg.spark.following import followed, shown
@@ -38,7 +40,8 @@ class SparkExecutor:
     """Tasks of a Spark session.
 
     A function may run several times for one item, so what it writes must not depend on that. It fails with an error of
-    this package in place of its result; one of the storage is tried again once, which may be on another machine.
+    this package in place of its result; one of the storage is tried again once, which may be on another machine. On a
+    machine that does not share the folders of a load with the driver, it does not run.
     """
 
     spark: Any
@@ -46,10 +49,13 @@ class SparkExecutor:
 
     def map(self, function: Callable[[T, Advance], R], items: Sequence[T], load: Workload = UNSAID) -> Iterator[R]:
         """See `Executor`. All results are on the driver before the first is yielded, so they must be small."""
-        results = self._run(function, items, load)
-        again = [number for number, result in enumerate(results) if _is_passing(result)]
-        sizes = [load.sizes[n] for n in again] if load.sizes else ()
-        retried = self._run(function, [items[n] for n in again], Workload(load.label, sizes))
+        if not items:
+            return
+        with _marked(function, load) as work:
+            results = self._run(work, items, load)
+            again = [number for number, result in enumerate(results) if _is_passing(result)]
+            sizes = [load.sizes[n] for n in again] if load.sizes else ()
+            retried = self._run(work, [items[n] for n in again], Workload(load.label, sizes))
         for number, result in zip(again, retried, strict=True):
             results[number] = result
         for result in results:
@@ -65,6 +71,22 @@ class SparkExecutor:
         load: Workload = UNSAID,
     ) -> Iterator[tuple[str, M]]:
         """See `Executor`. Workers merge, too: the driver gets only what `merge` returns."""
+        if not items:
+            return
+        with _marked(function, load) as work:
+            merged = self._merge(work, items, keys, fold, merge, load)
+        for key in dict.fromkeys(keys):
+            yield key, _result(merged[key])
+
+    def _merge(
+        self,
+        function: Callable[[T, Advance], R],
+        items: Sequence[T],
+        keys: Sequence[str],
+        fold: Callable[[dict[int, R], int, R], None],
+        merge: Callable[[str, Iterator[R]], M],
+        load: Workload,
+    ) -> dict[str, M | _Failed]:
         groups = shares(_sizes(items, load), self._cores)
         shipped = [packed([(i, keys[i], items[i]) for i in group]) for group in groups]
         schema = "key string, results binary"
@@ -90,20 +112,23 @@ class SparkExecutor:
                 yield _keyed(key, failed[0] if failed else merge(key, (found[i] for i in sorted(found))))
             freeze_modules()
 
-        if not items:
-            return
         frame = self._frame(task, len(groups), schema)
         together = frame.repartition(min(len(groups), len(set(keys))), "key").sortWithinPartitions("key")
         with self._followed(load, len(groups)):
             rows = together.mapInArrow(finish, schema).collect()
-        merged = {row["key"]: unpacked(row["results"])[0] for row in rows}
-        for key in dict.fromkeys(keys):
-            yield key, _result(merged[key])
+        return {row["key"]: unpacked(row["results"])[0] for row in rows}
 
     def stream(
         self, function: Callable[[T, Emit, Advance], R], items: Sequence[T], load: Workload = UNSAID
     ) -> Iterator[bytes | R]:
         """See `Executor`. The output waits on the workers' disks, and comes to the driver task by task."""
+        if items:
+            with _marked(function, load) as work:
+                yield from self._stream(work, items, load)
+
+    def _stream(
+        self, function: Callable[[T, Emit, Advance], R], items: Sequence[T], load: Workload
+    ) -> Iterator[bytes | R]:
         from pyspark import StorageLevel
 
         groups = in_order(_sizes(items, load), self._cores)
@@ -116,8 +141,6 @@ class SparkExecutor:
                         yield pa.RecordBatch.from_arrays([pa.array([packed([row])], pa.binary())], ["pieces"])
             freeze_modules()
 
-        if not items:
-            return
         frame = self._frame(task, len(groups), "pieces binary").persist(StorageLevel.DISK_ONLY)
         try:
             with self._followed(load, len(groups)):
@@ -178,6 +201,18 @@ def _tried(function: Callable[[T, Advance], R], item: T) -> R | _Failed:
         return function(item, _unheard)
     except PylogsegError as error:
         return _Failed(error)
+
+
+@contextlib.contextmanager
+def _marked(function: Callable[..., R], load: Workload) -> Iterator[Callable[..., R]]:
+    """Yield a function that first looks for the marks of the folders to which it writes."""
+    with marked(load.folders) as marks:
+        yield functools.partial(_run_on_shared, function, marks) if marks else function
+
+
+def _run_on_shared(function: Callable[..., R], marks: Any, *given: Any) -> R:
+    check_marks(marks)
+    return function(*given)
 
 
 def _unheard(size: int) -> None:

@@ -17,9 +17,10 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from pylogseg.env.shared import check_written, not_shared
 from pylogseg.env.storage import LocalStorage, Lock, Storage
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.format.names import parse_file_name, partition_folder_name
+from pylogseg.format.names import FileKind, parse_file_name, partition_folder_name
 from pylogseg.log.directory import partition_of
 from pylogseg.offline.restoring.checkpoints import AllEntries, all_entries, note_entries
 from pylogseg.offline.restoring.partition import WrittenPart
@@ -68,10 +69,7 @@ class Staging:
         the shared files.
         """
         if not self._storage.exists(self.folder):
-            reason = (
-                "it is not there: either the write has ended, or this machine does not share the folder with the one "
-                "that began it"
-            )
+            reason = f"it is not there: either the write has ended, or {not_shared()}"
             raise StorageError(self.folder, "write to", reason)
         folder = self._storage.join(self.folder, f"{task}-{uuid.uuid4().hex}")
         self._storage.make_folder(folder)
@@ -103,6 +101,8 @@ class Staging:
                 plan_path = self._storage.join(self.folder, _PLAN)
                 if not self._storage.exists(plan_path):
                     by_partition = self.check(written, overwrite=overwrite)
+                    for part in written:
+                        self._check_size(part)
                     said = functools.cache(lambda folder: all_entries(self._storage, folder))
                     moves = [self._joined(parts, said) for parts in by_partition]
                     texts = {name: data.decode() for name, data in (files or {}).items()}
@@ -120,6 +120,12 @@ class Staging:
         """Remove the staging folder, unless a commit has begun."""
         if not self._storage.exists(self._storage.join(self.folder, _PLAN)):
             self._storage.remove_folder(self.folder)
+
+    def _check_size(self, part: WrittenPart) -> None:
+        """Raise StorageError unless the segments of a part are there as a task has written them."""
+        there = self._storage.list_folder(part.folder) if self._storage.exists(part.folder) else None
+        logs = [each.size for each in there or () if parse_file_name(each.name).kind is FileKind.LOG]
+        check_written(part.folder, part.size_bytes, None if there is None else sum(logs), "nothing is put in place")
 
     def _target(self, part: WrittenPart) -> str:
         return self._storage.join(self.root, part.name)

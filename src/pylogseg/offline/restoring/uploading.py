@@ -16,6 +16,7 @@ from typing import Any
 
 from pylogseg.disk.folders import RESTORING
 from pylogseg.disk.stores import RemoteStore
+from pylogseg.env.shared import check_written
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_file_name
@@ -86,7 +87,11 @@ class StoreUpload:
         for parts in partitions:
             of_name = files.setdefault(parts[0].name, {})
             for number, part in enumerate(parts):
-                for path in self.store.list(part.folder):
+                there = self.store.list(part.folder)
+                logs = [each.size for path, each in there.items() if path.endswith(FileKind.LOG.value)]
+                place = self.store.name(part.folder)
+                check_written(place, part.size_bytes, sum(logs) if there else None, "nothing is put in place")
+                for path in there:
                     name = os.path.basename(path)
                     # The leader epochs of the first part apply to all.
                     if not number or parse_file_name(name).kind.is_segment_file:

@@ -329,7 +329,8 @@ def exported_by(
     on_bytes: Callable[[int], None] | None = None,
 ) -> Iterator[ExportedPart]:
     """Let an executor export the lists of `parts_of`, into a table that is `TableExport.opened`."""
-    load = Workload("pylogseg export", [sum(part.segment.size for part in parts) for parts in groups], on_bytes)
+    sizes = [sum(part.segment.size for part in parts) for parts in groups]
+    load = Workload("pylogseg export", sizes, on_bytes, () if table.dry_run else table.store.folders)
     for done in executor.map(functools.partial(_export, table=table), groups, load):
         yield from done
 
