@@ -12,7 +12,7 @@ from helpers.kafka_clients import PATIENCE_S
 
 import pylogseg
 from pylogseg import offline
-from pylogseg.disk.tier.points import Point
+from pylogseg.disk.tier.point import Point
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
 pytest.importorskip("confluent_kafka.admin")

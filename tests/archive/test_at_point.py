@@ -17,7 +17,8 @@ import pylogseg
 from pylogseg.archive import open_archive, point_url, restore_point, write
 from pylogseg.archive.at_point import archive_url
 from pylogseg.archive.verifying import ArchiveSummary, verify_archive
-from pylogseg.disk.tier.points import NotSeen, archive_store, new_id, write_point
+from pylogseg.disk.tier.point import NotSeen
+from pylogseg.disk.tier.points import archive_store, new_id, write_point
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.inspect.verify.findings import Level

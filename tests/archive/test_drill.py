@@ -16,7 +16,8 @@ from pylogseg.archive import drill, write, write_evidence
 from pylogseg.archive.consuming import DrillClient
 from pylogseg.archive.kafka_home import StartedKafka
 from pylogseg.archive.record_digest import RecordDigest
-from pylogseg.disk.tier.points import SUFFIXES, archive_store, new_id, write_point
+from pylogseg.disk.tier.point import SUFFIXES
+from pylogseg.disk.tier.points import archive_store, new_id, write_point
 from pylogseg.errors import RequestError, StorageError
 
 

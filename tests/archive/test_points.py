@@ -23,7 +23,9 @@ from pylogseg.archive import (
     read_point,
 )
 from pylogseg.disk.stores import ObjectStore
-from pylogseg.disk.tier.points import CommitAboveEnd, NotSeen, archive_store, new_id, parse_point, write_point
+from pylogseg.disk.tier.point import CommitAboveEnd, NotSeen
+from pylogseg.disk.tier.point_json import parse_point
+from pylogseg.disk.tier.points import archive_store, new_id, write_point
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.uuids import format_uuid
 

@@ -21,7 +21,7 @@ import pylogseg
 from pylogseg import offline
 from pylogseg.archive import write
 from pylogseg.archive.verifying import ArchiveSummary, verify_archive
-from pylogseg.disk.tier.points import MARK, SUFFIXES
+from pylogseg.disk.tier.point import MARK, SUFFIXES
 from pylogseg.disk.tier.read_once import ReadOnce
 from pylogseg.env.executor import Threads
 from pylogseg.errors import CorruptionError, RequestError
@@ -225,7 +225,7 @@ def test_harms_of_the_mark(history: History, archive: Path, tmp_path: Path) -> N
 def test_a_point_is_damaged(history: History, archive: Path) -> None:
     """It is named, and the others are checked."""
     path = archive / history.archiver.points[1].name.key
-    path.write_text(path.read_text()[:1000])
+    path.write_text(path.read_text()[:-9])
     found, summary = verified(archive, read="all")
     assert [(each.kind, each.path) for each in found if each.is_damage] == [("archive-point", str(path))]
     assert (summary.points, summary.exit_code) == (len(history.archiver.points) - 1, 1)

@@ -22,7 +22,8 @@ from pylogseg.archive.seen import checkpointed
 from pylogseg.archive.verifying import ArchiveSummary, verify_archive
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import FolderStore
-from pylogseg.disk.tier.points import ArchivedPartition, Point, list_points
+from pylogseg.disk.tier.point import ArchivedPartition, Point
+from pylogseg.disk.tier.points import list_points
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.batches import scan
 from pylogseg.format.names import FileKind

@@ -7,19 +7,8 @@ from pathlib import Path
 
 import pylogseg
 from helpers.tiers import Uploader
-from pylogseg.disk.tier.points import (
-    MARK,
-    SUFFIXES,
-    ArchivedFile,
-    ArchivedPartition,
-    ArchivedSegment,
-    Point,
-    SeenDisk,
-    archive_store,
-    mark_text,
-    new_id,
-    write_point,
-)
+from pylogseg.disk.tier.point import MARK, SUFFIXES, ArchivedFile, ArchivedPartition, ArchivedSegment, Point, SeenDisk
+from pylogseg.disk.tier.points import archive_store, mark_text, new_id, write_point
 from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.files.properties import parse_properties
 from pylogseg.reading.seek import end_offset

@@ -28,7 +28,7 @@ from helpers.tiers import Key
 from pylogseg.archive import list_points, open_archive, prune, read_point, restore_point
 from pylogseg.archive.verifying import ArchiveSummary, verify_archive
 from pylogseg.disk.stores import store_of
-from pylogseg.disk.tier.points import SUFFIXES
+from pylogseg.disk.tier.point import SUFFIXES
 from pylogseg.inspect.verify.findings import Level
 
 _PATIENCE_S = 120.0

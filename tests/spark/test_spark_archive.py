@@ -17,7 +17,8 @@ from helpers.tiers import Key
 
 from pylogseg.archive import open_archive, read_point, write
 from pylogseg.archive import writing as archive_writing
-from pylogseg.disk.tier.points import Point, list_points
+from pylogseg.disk.tier.point import Point
+from pylogseg.disk.tier.points import list_points
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.spark import jobs
 

@@ -11,7 +11,8 @@ from pylogseg.disk.disk import Disk, open_dir
 from pylogseg.disk.tier.at_point import PointFiles, split_point
 from pylogseg.disk.tier.keys import KEYS_OPTION
 from pylogseg.disk.tier.opening import is_tier
-from pylogseg.disk.tier.points import LATEST, POINT_MARK, Point, check_point_text, read_point
+from pylogseg.disk.tier.point import Point
+from pylogseg.disk.tier.points import LATEST, POINT_MARK, check_point_text, read_point
 from pylogseg.errors import RequestError
 from pylogseg.format.moments import ms_of
 

@@ -25,7 +25,8 @@ from pylogseg.archive.restoring import restore_point
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.tier.at_point import UNSEALED, lacks_of
-from pylogseg.disk.tier.points import ArchivedPartition, Point, archive_store
+from pylogseg.disk.tier.point import ArchivedPartition, Point
+from pylogseg.disk.tier.points import archive_store
 from pylogseg.env.beside import temporary_folder
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
 from pylogseg.env.remote import without_login

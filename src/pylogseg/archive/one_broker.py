@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from pylogseg.disk.disk import Disk, Partition
-from pylogseg.disk.tier.points import ArchivedPartition, Point
+from pylogseg.disk.tier.point import ArchivedPartition, Point
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.files.properties import MetaProperties

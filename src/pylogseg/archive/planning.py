@@ -15,7 +15,7 @@ from pylogseg.archive.seen import Key, SeenCluster, SeenCopy
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.lineage.authority import Choice, Known, Rule, choose, judge
 from pylogseg.disk.lineage.chains import Lineage, divergence
-from pylogseg.disk.tier.points import ArchivedPartition, ArchivedSegment
+from pylogseg.disk.tier.point import ArchivedPartition, ArchivedSegment
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.reading.seek import end_of
 from pylogseg.values.internal.cluster import INTERNAL_TOPICS

@@ -8,23 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pylogseg.archive.needs import read_needs
 from pylogseg.disk.stores import Fingerprint
-from pylogseg.disk.tier.points import (
-    FILES,
-    Point,
-    PointName,
-    archive_store,
-    find_point,
-    list_points,
-    read_point,
-)
+from pylogseg.disk.tier.point import FILES, Point, PointName
+from pylogseg.disk.tier.point_lists import LISTS
+from pylogseg.disk.tier.points import archive_store, find_point, list_points
 from pylogseg.errors import RequestError, StorageError, is_denied
 from pylogseg.format.moments import iso_text
 from pylogseg.tables.export.notes import locked
 
 #: What an archive writes, but for points: nothing else is ever removed.
 _OURS = re.compile(
-    rf"{FILES}/.+|[^/]+-[A-Za-z0-9_-]{{22}}/[0-9]{{1,10}}/[0-9]{{20}}-[A-Za-z0-9_-]{{22}}\.(log|indexes|rsm-manifest)"
+    rf"{FILES}/.+|{LISTS}/[0-9a-f]{{64}}\.jsonl|[^/]+-[A-Za-z0-9_-]{{22}}/[0-9]{{1,10}}/[0-9]{{20}}-[A-Za-z0-9_-]{{22}}\.(log|indexes|rsm-manifest)"
 )
 
 
@@ -97,7 +92,10 @@ def prune(
         chosen = {names[-1], *names[len(names) - keep_last :]} if keep_last else {names[-1]}
         chosen |= _last_of_each(names, keep_hourly, 13) | _last_of_each(names, keep_daily, 10)
         found = Pruned([each for each in names if each in chosen], [each for each in names if each not in chosen])
-        needed = {key for name in found.kept for key in read_point(store, name).objects}
+        needs = read_needs(store, found.kept)
+        for error in (*needs.errors, *needs.conflicts):
+            raise error
+        needed = needs.objects.keys() | needs.lists
         listed: dict[str, Fingerprint] = store.list()
         gone = [name.key for name in found.removed]
         gone += sorted((each for each in listed if _OURS.fullmatch(each) and each not in needed), key=_manifests_first)

@@ -12,7 +12,7 @@ from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.folders import readable_leader_epochs, readable_topic_id
 from pylogseg.disk.lineage.authority import Replica
 from pylogseg.disk.lineage.chains import Lineage
-from pylogseg.disk.tier.points import NotSeen, SeenDisk
+from pylogseg.disk.tier.point import NotSeen, SeenDisk
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.locks import check_unlocked
 from pylogseg.errors import CorruptionError, RequestError, StorageError

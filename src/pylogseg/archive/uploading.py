@@ -26,7 +26,7 @@ from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import ObjectStore
 from pylogseg.disk.tier.layouts import leaders_within
 from pylogseg.disk.tier.manifest import UploadedSegment, parse_manifest
-from pylogseg.disk.tier.points import SUFFIXES, ArchivedFile, ArchivedSegment
+from pylogseg.disk.tier.point import SUFFIXES, ArchivedFile, ArchivedSegment
 from pylogseg.disk.tier.writing import UploadForm, UploadWriter, digest_begin_of, segment_id_of
 from pylogseg.env.clock import Clock, SystemClock
 from pylogseg.env.executor import Advance

@@ -10,31 +10,20 @@ import functools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from pylogseg._version import __version__
 from pylogseg.archive.at_point import archive_url
+from pylogseg.archive.needs import NeededObject, Needs, read_needs
 from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.disk.disk import Partition, Segment, open_folder, uploaded_end
 from pylogseg.disk.folders import not_here
 from pylogseg.disk.stores import ObjectStore
 from pylogseg.disk.tier.at_point import PointFiles, files_among, lacks_of, listed
 from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
-from pylogseg.disk.tier.points import (
-    MARK,
-    POINTS,
-    SUFFIXES,
-    ArchivedFile,
-    ArchivedPartition,
-    Point,
-    archive_store,
-    list_points,
-    mark_text,
-    new_id,
-    read_mark,
-    read_point,
-)
+from pylogseg.disk.tier.point import MARK, POINTS, SUFFIXES, ArchivedPartition, Point, PointName
+from pylogseg.disk.tier.points import archive_store, list_points, mark_text, new_id, read_mark, read_point
 from pylogseg.disk.tier.read_once import ReadOnce, difference
 from pylogseg.disk.tier.uploads import Objects, Shared, Stored
 from pylogseg.env.executor import INLINE, Advance, Executor, Workload
@@ -67,14 +56,6 @@ class ArchiveSummary(VerifySummary):
     read_since_ms: int = -1  #: When the first of these was read; -1 without any.
 
 
-class _Wanted(NamedTuple):
-    """An object that points need, and the newest of these."""
-
-    archived: ArchivedFile
-    point: Point
-    points: int
-
-
 class _Item(NamedTuple):
     """Objects to read together: those of a segment, or one file."""
 
@@ -94,15 +75,13 @@ class _ItemReport(NamedTuple):
     bytes_read: int
 
 
-@dataclass
-class _Archive:
-    """What is in an archive: its points, the objects that they need, and what is there."""
+class _Archive(NamedTuple):
+    """An archive, and what its points need."""
 
     url: str
     store: ObjectStore
-    points: list[Point] = field(default_factory=list)
-    damaged: list[Finding] = field(default_factory=list)
-    wanted: dict[str, _Wanted] = field(default_factory=dict)
+    needs: Needs
+    newest: Point | None  #: None if the newest one that is there cannot be read.
 
 
 def is_archive(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
@@ -130,30 +109,27 @@ def verify_archive(
     `summary` is complete after the last one; `on_size` gets the bytes that are to be read. RequestError if there is no
     point.
     """
-    found = _looked_at(archive, choice, storage_options)
-    newest = found.points[-1:]
-    summary.points, summary.partitions = len(found.points), sum(len(_chosen(each, choice)) for each in newest)
-    summary.objects = len(found.wanted)
-    summary.object_bytes = sum(each.archived.size for each in found.wanted.values())
-    yield from summary.added([*_of_mark(found), *found.damaged])
-    if unsealed := [each.id for each in found.points if not each.is_sealed]:
+    found, damage = _opened(archive, choice, storage_options)
+    needs = found.needs
+    summary.points, summary.partitions = len(needs.heads), len(_chosen(found.newest, choice))
+    summary.objects = len(needs.objects)
+    summary.object_bytes = sum(each.archived.size for each in needs.objects.values())
+    yield from summary.added([*_of_mark(found), *damage])
+    if unsealed := [each.id for each in needs.heads if not each.is_sealed]:
         text = f"whether {counted(len(unsealed), 'point')} of an older version, such as {unsealed[0]}, "
         summary.not_checked.append(f"{text}{'was' if len(unsealed) == 1 else 'were'} changed: no checksum of its own")
-    for point in newest:
-        summary.not_checked += _lacks(point, choice)
+    if found.newest is not None:
+        summary.not_checked += _lacks(found.newest, choice)
     there = found.store.list()
     good = {}
-    for key, wanted in sorted(found.wanted.items()):
-        finding = _of_listing(found, key, wanted, None if key not in there else there[key].size)
+    for key, needed in sorted(needs.objects.items()):
+        finding = _of_listing(found, key, needed, None if key not in there else there[key].size)
         if finding is None:
-            good[key] = wanted
+            good[key] = needed
         else:
             yield from summary.added([finding])
     _note_others(found, there, choice, summary)
-    known = {} if read == "all" else _verified(found)
-    before = {
-        key: known[key, each.archived.sha256] for key, each in good.items() if (key, each.archived.sha256) in known
-    }
+    before = {key: each.use.read_ms for key, each in good.items() if each.use.read_ms >= 0 and read != "all"}
     if read == "none":
         summary.not_checked.append(
             f"what is in the objects now (--read-all); {len(good) - len(before):,} were never read (--read-new)"
@@ -167,39 +143,34 @@ def verify_archive(
         _note_verified(found, summary)
 
 
-def _looked_at(archive: str, choice: PartitionChoice, storage_options: Mapping[str, Any] | None) -> _Archive:
-    """Read the points of an archive."""
+def _opened(
+    archive: str, choice: PartitionChoice, storage_options: Mapping[str, Any] | None
+) -> tuple[_Archive, list[Finding]]:
+    """Read the points of an archive; return what is wrong with them."""
     store = archive_store(archive, storage_options)
-    found = _Archive(archive_url(archive), store)
     names = list_points(store)
     if not names:
         raise RequestError(f"{store.name(POINTS)}: no point of an archive is here")
-    for name in names:
+    needs, newest = read_needs(store, names, choice, _read_times(store)), None
+    damage = [_of_point(each) for each in (*needs.errors, *needs.conflicts)]
+    if needs.heads:
         try:
-            point = read_point(store, name)
+            newest = read_point(store, needs.heads[-1].name)
         except (CorruptionError, StorageError) as error:
-            is_damaged = isinstance(error, CorruptionError)
-            found.damaged.append(of_error("archive-point", error) if is_damaged else of_failure(error))  # type: ignore[arg-type]
-            continue
-        found.points.append(point)
-        for partition in _chosen(point, choice):
-            for key, archived in partition.objects.items():
-                known = found.wanted.get(key)
-                if known is not None and not (archived.is_of(*known.archived) or known.archived.is_of(*archived)):
-                    said = " and ".join(f"{each.size:,} bytes, {each.sha256}" for each in (known.archived, archived))
-                    reason = f"points {known.point.id} and {point.id} say different things of {key}: {said}"
-                    found.damaged.append(Finding(store.name(name.key), "archive-point", True, reason))
-                elif known is not None and len(known.archived.sha256) > len(archived.sha256):
-                    archived = known.archived  # the other point knows only the first digits
-                found.wanted[key] = _Wanted(archived, point, 1 if known is None else known.points + 1)
-    if not found.damaged:
+            damage += [] if needs.errors else [_of_point(error)]
+    found = _Archive(archive_url(archive), store, needs, newest)
+    if not damage:
         _check_choice(found, choice)
-    return found
+    return found, damage
+
+
+def _of_point(error: PylogsegError) -> Finding:
+    return of_error("archive-point", error) if isinstance(error, CorruptionError) else of_failure(error)  # type: ignore[arg-type]
 
 
 def _check_choice(found: _Archive, choice: PartitionChoice) -> None:
     """Raise RequestError for a name or number that selects nothing in any point: nothing would be looked at."""
-    there = {(each.topic, each.partition) for point in found.points for each in point.partitions}
+    there = found.needs.places
     for name in choice.names:
         if not any(PartitionChoice((name,)).takes(*each) for each in there):
             raise not_here(name, sorted(f"{topic}-{number}" for topic, number in there), f"in {found.url}")
@@ -216,7 +187,7 @@ def _lacks(point: Point, choice: PartitionChoice) -> Iterator[str]:
 
 def _of_mark(found: _Archive) -> Iterator[Finding]:
     """Yield what is wrong with what says of which cluster the archive is: the points of another one lie elsewhere."""
-    ids = sorted({point.cluster_id for point in found.points if point.cluster_id})
+    ids = sorted({point.cluster_id for point in found.needs.heads if point.cluster_id})
     needed = f"without it no run of `pylogseg archive` goes on: it should be {mark_text(ids[0] if ids else '')}"
     try:
         of = read_mark(found.store)
@@ -232,20 +203,21 @@ def _of_mark(found: _Archive) -> Iterator[Finding]:
             yield Finding(found.store.name(MARK), "archive-mark", True, reason)
 
 
-def _chosen(point: Point, choice: PartitionChoice) -> list[ArchivedPartition]:
-    return [each for each in point.partitions if choice.takes(each.topic, each.partition)]
+def _chosen(point: Point | None, choice: PartitionChoice) -> list[ArchivedPartition]:
+    return [each for each in point.partitions if choice.takes(each.topic, each.partition)] if point else []
 
 
-def _of_listing(found: _Archive, key: str, wanted: _Wanted, size: int | None) -> Finding | None:
+def _of_listing(found: _Archive, key: str, needed: NeededObject, size: int | None) -> Finding | None:
     """Return what is wrong with an object as it is listed."""
-    path, needed = found.store.name(key), f"point {wanted.point.id} needs it"
-    if wanted.points > 1:
-        needed = f"{wanted.points:,} points need it, the last is {wanted.point.id}"
+    path, use = found.store.name(key), needed.use
+    text = f"point {use.newest.id} needs it"
+    if use.points > 1:
+        text = f"{use.points:,} points need it, the last is {use.newest.id}"
     if size is None:
-        return Finding(path, "archive-object", True, f"the object is not there, and {needed}")
-    if size != wanted.archived.size:
-        reason = f"the object has {size:,} bytes, and had {wanted.archived.size:,} when it was archived; {needed}"
-        return Finding(path, "archive-object", True, reason, min(size, wanted.archived.size))
+        return Finding(path, "archive-object", True, f"the object is not there, and {text}")
+    if size != needed.archived.size:
+        reason = f"the object has {size:,} bytes, and had {needed.archived.size:,} when it was archived; {text}"
+        return Finding(path, "archive-object", True, reason, min(size, needed.archived.size))
     return None
 
 
@@ -254,7 +226,8 @@ def _note_others(found: _Archive, there: Mapping[str, Any], choice: PartitionCho
         summary.not_checked.append("partitions that were not asked for")
         return
     ours = (MARK, f"{POINTS}/", f"{VERIFIED}/", "_pylogseg")  # the last is the lock of who writes
-    others = [each.size for key, each in there.items() if key not in found.wanted and not key.startswith(ours)]
+    needed = found.needs.objects.keys() | found.needs.lists
+    others = [each.size for key, each in there.items() if key not in needed and not key.startswith(ours)]
     if others:
         text = f"objects that no point needs: {len(others):,} of {sum(others):,} bytes"
         summary.not_checked.append(f"{text}; a run may be writing them, or `pylogseg archive prune` removes them")
@@ -275,18 +248,22 @@ def _read(
     storage_options: Mapping[str, Any] | None,
 ) -> Iterator[Finding]:
     """Read objects, from the newest point to the oldest, each once."""
-    left, told = set(keys), set[Finding]()
-    on_size(sum(found.wanted[key].archived.size for key in left))
+    told, by_point = set[Finding](), dict[PointName, set[str]]()
+    needed = found.needs.objects
+    on_size(sum(needed[key].archived.size for key in keys))
     options = dict(storage_options or {})
     keys_given = options.pop(KEYS_OPTION, None)
     objects = ReadOnce(found.url.removeprefix("aiven+"), options)
     shared = Shared(objects, KeyRing(keys_given))
-    there = listed(objects) if left else {}
-    for point in reversed(found.points):
-        mine = left.intersection(point.objects)
-        if not mine:
+    there = listed(objects) if keys else {}
+    for key in keys:
+        by_point.setdefault(needed[key].use.newest, set()).add(key)
+    for name, mine in sorted(by_point.items(), key=lambda each: (each[0].time_ms, each[0].id), reverse=True):
+        try:
+            point = read_point(found.store, name)
+        except (CorruptionError, StorageError) as error:
+            yield from summary.added([_of_point(error)])
             continue
-        left -= mine
         stems = {key.removesuffix(suffix) for key in mine for suffix in SUFFIXES if key.endswith(suffix)}
         # Of a segment of which an object is read, all are known that are there.
         known = {stem + suffix for stem in stems for suffix in SUFFIXES}
@@ -318,7 +295,7 @@ def _items(
         ]
         groups += [(None, [partition.file_key(name)]) for name in partition.files]
         for segment, keys in groups:
-            stored = [(files.stored(key), found.wanted[key].archived.sha256) for key in keys if key in mine]
+            stored = [(files.stored(key), found.needs.objects[key].archived.sha256) for key in keys if key in mine]
             if stored:
                 read = [each for each in stored if each[0].path in objects.manifests]
                 manifests = tuple((*each, objects.manifests[each[0].path]) for each in read)
@@ -377,22 +354,17 @@ def _beyond(item: _Item, report: SegmentReport) -> Iterator[Finding]:
 # ---- what was read before ----
 
 
-def _verified(found: _Archive) -> dict[tuple[str, str], int]:
-    """Return when objects were last read, by name and SHA-256, as earlier runs have noted it."""
-    by_point: dict[str, int] = {}
-    for key in found.store.list(VERIFIED):
+def _read_times(store: ObjectStore) -> dict[str, int]:
+    """Return when the objects of points were last read, by their ids, as earlier runs have noted it."""
+    times: dict[str, int] = {}
+    for key in store.list(VERIFIED):
         try:
-            noted = bounded_json.loads(found.store.read(key) or b"")
+            noted = bounded_json.loads(store.read(key) or b"")
             for name in noted["points"]:
-                by_point[name] = max(by_point.get(name, 0), int(noted["timeMs"]))
+                times[name] = max(times.get(name, 0), int(noted["timeMs"]))
         except (ValueError, KeyError, TypeError, RecursionError, PylogsegError):  # then it is read again
             continue
-    return {
-        (key, archived.sha256): by_point[point.id]
-        for point in found.points
-        if point.id in by_point
-        for key, archived in point.objects.items()
-    }
+    return times
 
 
 def _note_verified(found: _Archive, summary: ArchiveSummary) -> None:
@@ -404,7 +376,7 @@ def _note_verified(found: _Archive, summary: ArchiveSummary) -> None:
         "time": iso_text(read_ms),
         "timeMs": read_ms,
         "writer": f"pylogseg {__version__}",
-        "points": [point.id for point in found.points],
+        "points": [head.id for head in found.needs.heads],
     }
     try:
         found.store.create(f"{VERIFIED}/{new_id(now_ms)}.json", json.dumps(content).encode())

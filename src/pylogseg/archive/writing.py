@@ -21,7 +21,7 @@ from pylogseg.disk.disk import Segment
 from pylogseg.disk.folders import has_log_dir_files
 from pylogseg.disk.stores import FolderStore, ObjectStore, check_objects
 from pylogseg.disk.tier.keys import PublicKey
-from pylogseg.disk.tier.points import (
+from pylogseg.disk.tier.point import (
     FILES,
     MARK,
     SUFFIXES,
@@ -31,14 +31,8 @@ from pylogseg.disk.tier.points import (
     CommitAboveEnd,
     Point,
     PointName,
-    archive_store,
-    list_points,
-    mark_text,
-    new_id,
-    read_mark,
-    read_point,
-    write_point,
 )
+from pylogseg.disk.tier.points import archive_store, list_points, mark_text, new_id, read_mark, read_point, write_point
 from pylogseg.disk.tier.sealed_file import seal_file
 from pylogseg.disk.tier.writing import UploadForm
 from pylogseg.env.beside import flush
@@ -310,7 +304,7 @@ class _Archiving:
         if new:
             check_objects(store, _new_objects(written.values()), "no point is written")
             _sync(store)  # the objects are on the disk before the point that needs them
-        write_point(store, point)
+        write_point(store, point, () if before is None else before.lists)
         size = sum(stored.size for segment in new for stored in segment.objects)
         faults = [f"{p.name}: {p.fault}" for p in point.partitions if p.fault] + self._faults
         faults += [str(each) for each in seen.unreadable]

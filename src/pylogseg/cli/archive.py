@@ -14,7 +14,8 @@ from pylogseg.archive.writing import ArchiveResult, upload_form, written
 from pylogseg.cli import common, completion
 from pylogseg.cli.workers import Workers, parts_option, workers_option
 from pylogseg.disk.tier.at_point import UNSEALED
-from pylogseg.disk.tier.points import ArchivedPartition, archive_store, find_point, list_points, read_mark, read_point
+from pylogseg.disk.tier.point import ArchivedPartition, PointHead
+from pylogseg.disk.tier.points import archive_store, find_point, list_points, open_points, read_mark, read_point
 from pylogseg.disk.tier.writing import UploadForm
 from pylogseg.env.executor import Executor
 from pylogseg.errors import CorruptionError, RequestError, StorageError
@@ -149,20 +150,21 @@ _url = click.argument("url", metavar="URL", shell_complete=completion.files)
 @common.json_option
 def points(url: str, as_json: bool) -> None:
     """List the points."""
-    store, rows, damaged = archive_store(url), [], list[CorruptionError]()
+    store, heads, damaged = archive_store(url), list[PointHead](), list[CorruptionError]()
     names = list_points(store)
     if not names and read_mark(store) is None:
         raise RequestError(f"{store.url}: no archive is here")
-    for name in names:
-        try:
-            point = read_point(store, name)
-        except CorruptionError as error:
-            damaged.append(error)
-            continue
-        size = sum(stored.size for stored in point.objects.values())
-        not_seen = None if point.not_seen is None else len(point.not_seen)
-        faults = sum(bool(partition.fault) for partition in point.partitions)
-        rows.append((point.id, common.time_text(point.time_ms), len(point.partitions), size, not_seen, faults))
+    for opened in open_points(store, names):
+        if isinstance(opened, StorageError):
+            raise opened
+        if isinstance(opened, CorruptionError):
+            damaged.append(opened)
+        else:
+            heads.append(opened.head)
+    rows = [
+        (each.id, common.time_text(each.time_ms), each.partitions, each.size, each.not_seen, each.faults)
+        for each in heads
+    ]
     columns = "point", "time", "partitions", "bytes", "notSeen", "faults"
     if as_json:
         for row in rows:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol
 
@@ -20,6 +21,8 @@ from pylogseg.env.shared import SharedFolder, check_written
 from pylogseg.errors import RequestError, StorageError
 
 _PIECE_BYTES = 8 << 20
+#: Threads that read objects of a store that is far away, and how many objects wait at most.
+_READERS, _TOGETHER = 16, 32
 
 
 class Fingerprint(NamedTuple):
@@ -74,6 +77,28 @@ def store_of(
     if text.startswith("file://"):
         text = text.removeprefix("file://")
     return RemoteStore(text, storage_options) if "://" in text else FolderStore(Path(text))
+
+
+def read_many(
+    store: ObjectStore, names: Sequence[str], key: Callable[[str], str] = str
+) -> Iterator[bytes | StorageError | None]:
+    """Yield objects in the order of their names, or why one cannot be read; `key` makes a name in the store of each.
+
+    A store that is far away is asked for several at a time.
+    """
+
+    def read(name: str) -> bytes | StorageError | None:
+        try:
+            return store.read(key(name))
+        except StorageError as error:
+            return error
+
+    if isinstance(store, FolderStore) or len(names) < 2:
+        yield from map(read, names)
+        return
+    with ThreadPoolExecutor(_READERS, thread_name_prefix="pylogseg-store") as pool:
+        for at in range(0, len(names), _TOGETHER):
+            yield from pool.map(read, names[at : at + _TOGETHER])
 
 
 class FolderStore:

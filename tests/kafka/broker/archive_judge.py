@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from three_brokers import QUIET
 
-from pylogseg.disk.tier.points import ArchivedPartition, Point
+from pylogseg.disk.tier.point import ArchivedPartition, Point
 
 #: So long after the last leader came, it knows what was committed before.
 SETTLED_S = 3.0

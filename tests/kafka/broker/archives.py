@@ -43,7 +43,7 @@ from tiers import broker, server
 
 from pylogseg.archive import drill, list_points, read_point, restore_point, write
 from pylogseg.archive.kafka_home import StartedKafka
-from pylogseg.disk.tier.points import Point
+from pylogseg.disk.tier.point import Point
 
 #: A restored broker keeps all that it got.
 _KEPT = ("log.cleaner.enable=false", "log.retention.check.interval.ms=2147483647", "offsets.topic.num.partitions=3",

@@ -14,17 +14,8 @@ from pylogseg.disk.tier.files import INSIDE, BytesView, TierFile, TierFiles, fil
 from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
 from pylogseg.disk.tier.layouts import find_aiven
 from pylogseg.disk.tier.manifest import UploadedSegment
-from pylogseg.disk.tier.points import (
-    POINT_MARK,
-    SUFFIXES,
-    ArchivedFile,
-    ArchivedPartition,
-    ArchivedSegment,
-    Point,
-    is_point_id,
-    is_point_text,
-    read_point,
-)
+from pylogseg.disk.tier.point import SUFFIXES, ArchivedFile, ArchivedPartition, ArchivedSegment, Point
+from pylogseg.disk.tier.points import POINT_MARK, is_point_id, is_point_text, read_point
 from pylogseg.disk.tier.read_once import ReadOnce, difference
 from pylogseg.disk.tier.sealed_file import open_file
 from pylogseg.disk.tier.slices import TieredLog, TierSegment

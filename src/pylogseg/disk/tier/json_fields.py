@@ -85,6 +85,10 @@ class JsonFields:
         values = JsonFields(self._get(name), self.at, self._name(name), list).value
         return [JsonFields(each, self.at, f"{self._name(name)}[{i}]", list) for i, each in enumerate(values)]
 
+    def array(self, name: str) -> JsonFields:
+        """Return an array."""
+        return JsonFields(self._get(name), self.at, self._name(name), list)
+
     def members(self, name: str) -> dict[str, Any]:
         """Return the members of an object, which are not checked yet."""
         return dict(JsonFields(self._get(name), self.at, self._name(name)).value)
