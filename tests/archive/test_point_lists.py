@@ -167,6 +167,20 @@ def test_lists_are_there_before_their_point(tmp_path: Path, monkeypatch: pytest.
     assert all(name.startswith(LISTS) for name in order[:-1])
 
 
+def test_a_list_is_stored_once_and_healed(tmp_path: Path) -> None:
+    """What a killed run left is not stored again; a list that rotted is, by the next point that needs it."""
+    store, point = archive_store(tmp_path), replace(LARGE, id=new_id(TIME_MS + 1), time_ms=TIME_MS + 1)
+    write_point(store, LARGE)
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / LISTS).iterdir()}
+    rotten = next(iter(times))
+    rotten.write_bytes(flipped(rotten.read_bytes(), 7))
+    write_point(store, point)
+    changed = [path for path in (tmp_path / LISTS).iterdir() if times.get(path) != path.stat().st_mtime_ns]
+    assert changed == [rotten]
+    assert read_point(store, point.id) == point
+    assert read_point(store, LARGE.id) == LARGE
+
+
 COMMANDS: list[tuple[Any, ...]] = [
     ("verify", "ARCHIVE"),
     ("archive", "show", "ARCHIVE"),

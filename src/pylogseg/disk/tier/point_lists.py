@@ -60,7 +60,7 @@ def list_key(name: str) -> str:
 
 
 def write_lists(store: ObjectStore, point: Point, known: Collection[str]) -> tuple[str, bool]:
-    """Write the lists of a point but those that are `known` to be there.
+    """Write the lists of a point but those that are `known` to be there; one that a killed run left is as good.
 
     Returns the text of the point, and whether a list was written. A short point has no lists.
     """
@@ -72,7 +72,7 @@ def write_lists(store: ObjectStore, point: Point, known: Collection[str]) -> tup
     while len(lists) > _MOST_NAMES:
         lists, depth = _cut([(name.encode(), None) for name, _ in lists]), depth + 1
         new.update(lists)
-    lacking = [name for name in new if name not in known]
+    lacking = [name for name in new if name not in known and store.read(list_key(name)) != new[name]]
     for name in lacking:
         store.put(list_key(name), new[name])
     return _head_text(point, depth, [name for name, _ in lists]), bool(lacking)
