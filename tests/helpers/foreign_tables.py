@@ -46,7 +46,7 @@ def catalog(folder: Path) -> Any:
     from pyiceberg.catalog.sql import SqlCatalog
 
     folder.mkdir(parents=True, exist_ok=True)
-    found = SqlCatalog("tests", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
+    found = SqlCatalog("tests", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"{folder}/warehouse")
     weakref.finalize(found, found.engine.dispose)
     found.create_namespace_if_not_exists("kafka")
     return found
@@ -68,7 +68,7 @@ def add_twice(folder: Path, rows: pa.Table) -> list[str]:
     table = made.load_table("kafka.orders")
     pq.write_table(rows, folder / "added.parquet")
     for _ in range(2):
-        table.add_files([f"file://{folder}/added.parquet"], check_duplicate_files=False)
+        table.add_files([f"{folder}/added.parquet"], check_duplicate_files=False)
     made.close()
     return [f"snapshot {entry.snapshot_id}" for entry in table.history()][-2:]
 

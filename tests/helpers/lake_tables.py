@@ -25,6 +25,7 @@ from typing import Any
 import pyarrow as pa
 
 import pylogseg
+from pylogseg.lakehouse.opened_iceberg import catalog_of_folder
 
 FORMATS = ("delta", "iceberg", "ducklake")
 _COLUMNS = ["topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers"]
@@ -77,10 +78,16 @@ def catalog_of(folder: str | Path) -> Any:
     """The catalog that ``iceberg:FOLDER/...`` has in its folder."""
     from pyiceberg.catalog import load_catalog
 
-    where = {"type": "sql", "uri": f"sqlite:///{folder}/catalog.db", "warehouse": Path(folder).as_uri()}
+    _, where = catalog_of_folder(str(folder))
     found = load_catalog("pylogseg", **where)
     weakref.finalize(found, found.engine.dispose)
     return found
+
+
+def newest_commit(table: str) -> dict[str, Any]:
+    """What the newest commit of a Delta table says of itself; deltalake's history needs a plain path."""
+    lines = max(Path(table.removeprefix("delta:"), "_delta_log").glob("*.json")).read_text().splitlines()
+    return next(action["commitInfo"] for action in map(json.loads, lines) if "commitInfo" in action)
 
 
 def plain(rows: pa.Table) -> list[dict[str, Any]]:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 from helpers.lake_tables import FORMATS, has_format
+from helpers.odd_folder import tmp_path
+
+__all__ = ["kind", "tmp_path"]
 
 
 @pytest.fixture(params=FORMATS)

@@ -141,7 +141,7 @@ def test_iceberg_files_that_filters_do_not_find(examples, rows, tmp_path):
     folder = tmp_path / "warehouse" / "kafka" / "orders"
     assert pylogseg.audit(examples, folder, TOPIC).findings == []
     pq.write_table(nested.slice(300), tmp_path / "added.parquet")
-    table.add_files([f"file://{tmp_path}/added.parquet"])
+    table.add_files([f"{tmp_path}/added.parquet"])
     found = pylogseg.audit(examples, folder, TOPIC)
     assert ranges(found) == []
     assert not found.is_right
@@ -167,7 +167,7 @@ def test_iceberg_partition_values_that_are_null(examples, rows, tmp_path):
     folder = tmp_path / "warehouse" / "kafka" / "orders"
     table.append(nested.slice(0, 5))
     assert pylogseg.audit(examples, folder, TOPIC).findings == []
-    table.add_files([f"file://{tmp_path}/added.parquet"])
+    table.add_files([f"{tmp_path}/added.parquet"])
     found = pylogseg.audit(examples, folder, TOPIC)
     assert [(each.kind, each.rows) for each in found.findings] == [("hidden", 505)]
     assert "its partition value bucket is null, its rows have values" in found.findings[0].text
@@ -431,7 +431,7 @@ def test_what_is_no_table(tmp_path):
     with pytest.raises(RequestError, match=r"neither _delta_log nor metadata, nor \.parquet files"):
         open_table(tmp_path)
     (tmp_path / "x.parquet").write_text("no")
-    with pytest.raises(StorageError, match="cannot be read as Parquet"):
+    with pytest.raises(StorageError, match="cannot read as Parquet"):
         open_table(tmp_path)
     with pytest.raises(RequestError, match="say which format it has"):
         open_table("s3://bucket/table")

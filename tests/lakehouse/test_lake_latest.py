@@ -41,14 +41,15 @@ def test_rows_are_the_latest_of_each_key(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:Iceberg scan planning")
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_polars_finds_the_rows_that_the_library_finds(tmp_path: Path, kind: str) -> None:
+def test_polars_finds_the_rows_that_the_library_finds(tmp_path_factory: pytest.TempPathFactory, kind: str) -> None:
     """And duckdb does: ``python tests/soak lake-readers``."""
     pl = pytest.importorskip("polars")
-    data, table = tmp_path / "data", name_of(kind, tmp_path / "out", "orders")
+    folder = tmp_path_factory.mktemp("plain")  # polars finds no Delta table in a folder whose name a URL escapes
+    data, table = folder / "data", name_of(kind, folder / "out", "orders")
     for seed in range(2):
         write_keyed_orders(data, 100, seed)
         pylogseg.lake(data, table, latest=True)
-    theirs = lake_tables.catalog_of(tmp_path / "out").load_table(("kafka", "orders")) if kind == "iceberg" else None
+    theirs = lake_tables.catalog_of(folder / "out").load_table(("kafka", "orders")) if kind == "iceberg" else None
     scan = pl.scan_delta(table.removeprefix("delta:")) if theirs is None else pl.scan_iceberg(theirs)
     columns = ["partition", "offset", "key", "value"]
     found = scan.select(columns).sort("partition", "offset").collect().rows()

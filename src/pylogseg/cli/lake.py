@@ -210,7 +210,7 @@ def _round(
     code, is_damaged = 0, False
     with common.progress(0 if quiet else chosen.size, "writing") as advance:
         for done in write_tables(whole, parts, table, options, executor, advance):
-            if as_json or not quiet or done.commits or done.error is not None:
+            if done.commits or (done.error is None and (as_json or not quiet)):
                 common.try_print(_print, done, as_json)
             is_damaged |= common.report_gaps(done.gaps)
             is_damaged |= common.report_lacking(done.missing)

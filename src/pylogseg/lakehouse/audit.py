@@ -159,7 +159,7 @@ def audit(
     work: Executor = Threads(job_count(jobs)) if executor is None else executor
     # The table first: what a log gets meanwhile may be missing in it, but not the other way round.
     tables = list(opened(table, dead_letters))
-    if tables[0].is_latest:
+    if tables[0].ledger is not None and tables[0].ledger.latest:
         raise RequestError(
             f"{tables[0].name}: lake keeps only the latest record of each key in it, and an audit looks for all: "
             "audit a table of all records, or compare this one with `pylogseg latest`"
@@ -205,7 +205,7 @@ def audit(
         runs = _by_partition(spilled, [piece.file for piece in pieces], found, result)
         scope = _scope(logs, runs, found, choice, result)
         dead = _dead(files)
-        comparison = Comparison(folder, found, secret, dead, max_ranges, typed)
+        comparison = Comparison(folder, found, secret, dead, max_ranges, typed, _unread(files, result))
         until = _END if end is None else end
         plan = _Plan((first or 0, until), complete or end is not None, options, part_bytes, _cleaned(disk), dead)
         items = [part for parts in work.map(plan.parts, scope) for part in parts]
@@ -218,6 +218,19 @@ def audit(
         result.partitions = [each for _, each in work.merge(comparison.run, items, names, _kept, merge, load)]
     result.partitions.sort(key=lambda each: _by_number(each.name))
     return result
+
+
+def _unread(files: Sequence[DataFile], result: Audit) -> tuple[int, int]:
+    """Return the offsets, half-open, that files may have which could not be read, as far as the table tells."""
+    paths = {finding.file for finding in result.findings if finding.kind == "unread" and finding.rows is None}
+    if not paths:
+        return 0, 0
+    column = result.columns.get("offset")
+    bounds = [file.bounds.get(column.path) for file in files if column is not None and file.path in paths]
+    told = [each for each in bounds if each is not None]
+    if not told or len(told) < len(bounds):
+        return 0, _END
+    return min(first for first, _ in told), max(last for _, last in told) + 1
 
 
 def _dead(files: Sequence[DataFile]) -> IsDead:
@@ -248,13 +261,14 @@ def _quick(
     told = list(_threads(work).map(functools.partial(row_groups, columns=columns), list(enumerate(files))))
     result.findings += dict.fromkeys(finding for each in told for finding in each.findings)
     untold = sum(each.untold for each in told)
+    is_told = not untold and not any(finding.kind == "unread" for finding in result.findings)
     result.rows += untold
     runs = _by_partition([Spilled(each.runs, each.topics) for each in told], files, columns, result)
     cleaned = _cleaned(disk)
     items = []
     for name, log, groups in _scope(logs, runs, columns, choice, result):
         behind = _END if is_complete else behind_table(groups, _dead(files))
-        items.append(Count(name, log, groups, behind, name in cleaned, not untold))
+        items.append(Count(name, log, groups, behind, name in cleaned, is_told))
     result.partitions = sorted(work.map(counted, items), key=lambda each: _by_number(each.name))
     return result
 
@@ -300,13 +314,14 @@ def _by_time(
     load = Workload("pylogseg audit: the log", [part.size for _, part in items], on_bytes)
     for (key, _), summed in zip(items, work.map(summing.of_log, [part for _, part in items], load), strict=True):
         records.setdefault(key, []).append(summed)
+    is_unread = _unread(files, result) != (0, 0)
     for key in sorted({*chosen, *known}):
         name = f"{key[0]}-{key[1]}" if has_partition else key[0]
         log_parts = records.get(key, [])
         sides = _hours(chosen.get(key, [])), _hours([each.sums for each in log_parts])
         about = known.get(key)
         gaps = {gap: None for each in log_parts for gap in each.gaps} | dict.fromkeys(about.tail if about else ())
-        result.partitions.append(compared(name, *sides, about, gaps, plan.is_complete))
+        result.partitions.append(compared(name, *sides, about, gaps, plan.is_complete, is_unread))
     return result
 
 
@@ -412,11 +427,9 @@ def _footer(item: tuple[int, DataFile], advance: Advance, columns: TableColumns)
     if file.batches is not None:
         return _Footer([FilePiece(0, number, file, (), 0, 0)], [])
     try:
-        with file.parquet() as opened:
-            metadata, schema = opened.metadata, opened.schema_arrow
+        metadata, _, findings = file.footer()
     except StorageError as error:
         return _Footer([], [TableFinding("unread", str(error), file.path)])
-    findings = list(file.checked(metadata, schema))
     pieces: list[FilePiece] = []
     groups: list[int] = []
     size = row = first_row = 0

@@ -143,6 +143,8 @@ class Comparison:
     dead: IsDead
     max_ranges: int
     typed: TypedBatches | None = None  #: What decodes keys and values, if the table has them decoded.
+    #: Half-open: the table has rows of some of these offsets in files that could not be read.
+    unread: tuple[int, int] = (0, 0)
 
     def run(self, part: LogPart, advance: Advance) -> PartFound:
         """Compare one part; runs in a thread."""
@@ -299,9 +301,10 @@ class _PartAudit:
             is_null = columns.value_size < 0
             found.missing["tombstone"] += int(np.count_nonzero(is_lost & is_null))
             is_lost &= ~is_null
-        lost = offsets[is_lost]
-        found.missing["lost"] += len(lost)
-        self._list("lost", "", lost)
+        is_unread = is_lost & (offsets >= self._how.unread[0]) & (offsets < self._how.unread[1])
+        for kind, which in (("notLookedAt", is_unread), ("lost", is_lost & ~is_unread)):
+            found.missing[kind] += int(np.count_nonzero(which))
+            self._list(kind, "", offsets[which])
 
     def _changed(
         self,

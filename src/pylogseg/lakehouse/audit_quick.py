@@ -46,11 +46,9 @@ def row_groups(item: tuple[int, DataFile], advance: Advance, columns: TableColum
     if file.batches is not None:
         raise RequestError("quick is for files of Parquet, which have statistics: audit without it")
     try:
-        with file.parquet() as opened:
-            metadata, schema = opened.metadata, opened.schema_arrow
+        metadata, schema, findings = file.footer()
     except StorageError as error:
         return Groups(np.empty(0, RUN), [], [TableFinding("unread", str(error), file.path)])
-    findings = list(file.checked(metadata, schema))
     names, constants = columns_in_file(file, columns.only(()), schema)
     paths = {".".join(path): role for role, path in names.items()}
     found: list[tuple[int, ...]] = []

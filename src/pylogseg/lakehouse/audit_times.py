@@ -132,9 +132,18 @@ def by_partition(sums: Sums) -> Iterator[tuple[int, int, Sums]]:
 
 
 def compared(
-    name: str, rows: Sums, records: Sums, known: LogExtent | None, gaps: Iterable[Gap], is_complete: bool
+    name: str,
+    rows: Sums,
+    records: Sums,
+    known: LogExtent | None,
+    gaps: Iterable[Gap],
+    is_complete: bool,
+    is_unread: bool,
 ) -> PartitionAudit:
-    """Compare the hours of a partition, or of all of a topic; `known` is None without a log."""
+    """Compare the hours of a partition, or of all of a topic; `known` is None without a log.
+
+    With `is_unread` there are rows that could not be read.
+    """
     found = audit_of(name, known or LogExtent(), rows=int(rows["count"].sum()), gaps=list(gaps))
     is_damaged = any(gap.is_loss for gap in found.gaps)
     table, log = ({int(each["hour"]): each for each in side} for side in (rows, records))
@@ -154,6 +163,8 @@ def compared(
             kind, into = "", ("unchecked", "notLookedAt" if is_damaged else "compacted")
         elif more < 0 and not is_complete and last is not None and hour >= last:
             kind, into = "", ("missing", "notYet")
+        elif more <= 0 and is_unread:
+            kind, into = "", ("missing", "notLookedAt")
         else:
             kind, into = ("lost", ("missing", "lost")) if more < 0 else ("double" if more else "changed", ("", ""))
         if into[0]:

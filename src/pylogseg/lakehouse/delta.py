@@ -20,7 +20,9 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
 from pylogseg.errors import RequestError
-from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Covered, Ledger
+from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Ledger
+from pylogseg.lakehouse.library_errors import with_library_errors
+from pylogseg.lakehouse.opened_delta import about_text, application, commits_of, newest_ledger, parse_actions
 from pylogseg.lakehouse.sinks import (
     Changes,
     ConflictError,
@@ -38,11 +40,13 @@ from pylogseg.lakehouse.stores import LOCAL, FileStore, ObjectFiles, below, name
 
 #: The column that the table is partitioned by: Delta has no partitions by an expression.
 DATE = "date"
-_LOOK_BACK = 50
 #: A filter that no partition passes.
 _NOWHERE = [(DATE, "=", "1970-01-01"), (DATE, "=", "1970-01-02")]
 
 
+@with_library_errors(
+    load="read", make="make", open="open", commit="commit to", live="read", offsets="read", files="read"
+)
 class DeltaSink:
     """See `Sink`. A commit is a version of the table's log, which only one writer can make."""
 
@@ -82,33 +86,9 @@ class DeltaSink:
         return None if self._table is None else self._newest(list(partitions))
 
     def _newest(self, partitions: list[int]) -> Ledger | None:
-        """The ledger of the newest commit that has one: a restored version goes on from where that one was."""
-        table, below = self._table, self._table.version()
-        for limit in (_LOOK_BACK, None):
-            for commit in table.history(limit):
-                if commit["version"] > below:
-                    continue
-                if LEDGER in commit:
-                    return Ledger.parse(commit[LEDGER], self.name)
-                if commit["operation"] == "RESTORE":
-                    below = int(commit["operationParameters"]["version"])
-        return self._of_transactions(partitions)
-
-    def _of_transactions(self, partitions: list[int]) -> Ledger | None:
-        """The ledger by application versions, which stay when old commits are removed from the log."""
-        settings = self._table.metadata().configuration
-        topic_id = settings.get(TOPIC_ID)
-        if topic_id is None:
-            return None
-        about = json.loads(topic_id)
-        found = {}
-        for number in partitions:
-            following = self._table.transaction_version(_application(about["id"], number))
-            if following is not None:
-                epoch = self._table.transaction_version(_application(about["id"], number, "epoch"))
-                found[number] = Covered(0, following, -1 if epoch is None else epoch)
-        latest = about.get("latest", False)
-        return Ledger(about["topic"], about["id"], about["isolation"], "", found, latest) if found else None
+        commits = commits_of(lambda path: self._read(below(self._folder, path)), self._table.version(), self._path)
+        ledger = newest_ledger(commits, self._table, partitions, self.name)
+        return ledger if ledger is None or ledger.commit or ledger.partitions else None
 
     @property
     def is_there(self) -> bool:
@@ -117,19 +97,13 @@ class DeltaSink:
 
     def make(self, schema: pa.Schema, ledger: Ledger) -> None:
         """See `Sink`."""
-        about = {
-            "topic": ledger.topic,
-            "id": ledger.topic_id,
-            "isolation": ledger.isolation_level,
-            "latest": ledger.latest,
-        }
         try:
             DeltaTable.create(
                 self._path,
                 schema=schema.append(pa.field(DATE, pa.date32())),
                 mode="ignore",
                 partition_by=[DATE],
-                configuration={TOPIC_ID: json.dumps(about)},
+                configuration={TOPIC_ID: about_text(ledger)},
                 storage_options=self._options,
                 raise_if_key_not_exists=False,  # the name is not one of Delta's own
             )
@@ -154,10 +128,10 @@ class DeltaSink:
         transactions = []
         for number, extent in ledger.partitions.items():
             for what, version in (("", extent.next_offset), ("epoch", extent.epoch)):
-                application = _application(ledger.topic_id, number, what)
+                named = application(ledger.topic_id, number, what)
                 # Not again: it would be that of a commit that was repeated.
-                if version >= 0 and table.transaction_version(application) != version:
-                    transactions.append(Transaction(application, version))
+                if version >= 0 and table.transaction_version(named) != version:
+                    transactions.append(Transaction(named, version))
         if self._columns is not None and table.schema() != self._had:
             raise ConflictError(f"{self.name}: somebody has changed its columns")
         # Of an append the library leaves the columns as they are. An overwrite of no partition changes nothing else.
@@ -212,8 +186,7 @@ class DeltaSink:
         found: set[str] = set()
         for path in self._store.walk(below(self._folder, "_delta_log")):
             if path.endswith(".json"):
-                for line in self._read(path).decode().splitlines():
-                    action = json.loads(line)
+                for action in parse_actions(self._read(path), path):
                     found.update(action[kind]["path"] for kind in ("add", "remove") if kind in action)
             elif path.endswith(".parquet"):
                 with pq.ParquetFile(self._store.opened(path)) as file:
@@ -235,10 +208,6 @@ def _removed(file: LiveFile) -> RemoveAction:
     path, size, day = file.handle
     date = None if day is None else day.isoformat()
     return RemoveAction(path, True, int(time.time() * 1000), size, {DATE: date})
-
-
-def _application(topic_id: str | None, partition: int, what: str = "") -> str:
-    return f"pylogseg:{topic_id}:{partition}{':' if what else ''}{what}"
 
 
 def _stats(file: NewFile) -> dict[str, Any]:

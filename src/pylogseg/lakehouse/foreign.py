@@ -18,6 +18,8 @@ import pyarrow.parquet as pq
 
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
+from pylogseg.lakehouse.ledger import Ledger
+from pylogseg.lakehouse.library_errors import library_errors
 from pylogseg.lakehouse.names import NoTableError
 
 #: Rows that are read at a time: fewer where they are large. What more need is fresh memory again and again.
@@ -99,12 +101,17 @@ class DataFile:
 
     def parquet(self) -> pq.ParquetFile:
         """Open the file; StorageError if it is missing or no Parquet."""
-        try:
-            return pq.ParquetFile(self.path if self.open is None else self.open())
-        except FileNotFoundError as error:
-            raise StorageError(self.path, "open", "the table lists this file, and it is not there") from error
-        except (OSError, pa.ArrowException) as error:
-            raise StorageError(self.path, "open", f"cannot be read as Parquet: {error}") from error
+        with library_errors(self.path, "read as Parquet"):
+            try:
+                return pq.ParquetFile(self.path if self.open is None else self.open())
+            except FileNotFoundError as error:
+                raise StorageError(self.path, "open", "the table lists this file, and it is not there") from error
+
+    def footer(self) -> tuple[pq.FileMetaData, pa.Schema, list[TableFinding]]:
+        """Return the file's end, its columns, and where the table contradicts these; StorageError if it is damaged."""
+        with library_errors(self.path, "read as Parquet"), self.parquet() as opened:
+            metadata, schema = opened.metadata, opened.schema_arrow
+            return metadata, schema, list(self.checked(metadata, schema))
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ class ForeignTable:
     files: tuple[DataFile, ...]
     findings: tuple[TableFinding, ...] = ()
     version: str | None = None  #: Which state of it this is.
-    is_latest: bool = False  #: Whether `lake` keeps only the latest record of each key in it.
+    ledger: Ledger | None = None  #: Of a table that `lake` writes.
 
 
 class Batch(NamedTuple):
@@ -134,23 +141,19 @@ def read_rows(file: DataFile, columns: TableColumns, groups: tuple[int, ...], fi
         for batch in file.batches(sorted({path[0] for path in paths.values()})):
             yield Batch(batch.num_rows, {role: _leaf(batch, path) for role, path in paths.items()})
         return
-    opened = file.parquet()
-    with opened:
+    with library_errors(file.path, "read as Parquet"), file.parquet() as opened:
         names, constants = columns_in_file(file, columns, opened.schema_arrow)
         wanted = [".".join(path) for path in names.values()]
         size = batch_rows(opened.metadata, groups, wanted)
         at = first_row
-        try:
-            for batch in opened.iter_batches(size, row_groups=list(groups), columns=wanted, use_threads=False):
-                kept = None if file.deleted is None else _kept(file.deleted, at, batch.num_rows)
-                at += batch.num_rows
-                found = {role: _leaf(batch, path) for role, path in names.items()}
-                if kept is not None:
-                    found = {role: array.filter(kept) for role, array in found.items()}
-                rows = batch.num_rows if kept is None else int(pc.sum(kept).as_py() or 0)
-                yield Batch(rows, {**found, **constants})
-        except (OSError, pa.ArrowException) as error:
-            raise StorageError(file.path, "read", f"cannot be read as Parquet: {error}") from error
+        for batch in opened.iter_batches(size, row_groups=list(groups), columns=wanted, use_threads=False):
+            kept = None if file.deleted is None else _kept(file.deleted, at, batch.num_rows)
+            at += batch.num_rows
+            found = {role: _leaf(batch, path) for role, path in names.items()}
+            if kept is not None:
+                found = {role: array.filter(kept) for role, array in found.items()}
+            rows = batch.num_rows if kept is None else int(pc.sum(kept).as_py() or 0)
+            yield Batch(rows, {**found, **constants})
 
 
 def columns_in_file(
@@ -179,12 +182,6 @@ def has(schema: pa.Schema, path: tuple[str, ...]) -> bool:
             return False
         fields = fields.field(part).type
     return True
-
-
-def local_path(location: str) -> tuple[str, bool]:
-    """Return the path of a file, and whether it is one of this machine."""
-    path = re.sub(r"^file:(//)?(?=/)", "", location)
-    return path, "://" not in path
 
 
 def extremes(footer: pq.FileMetaData, path: tuple[str, ...]) -> tuple[Any, Any] | None:
@@ -259,7 +256,7 @@ def open_table(given: Any, what: str = "TABLE") -> ForeignTable:
     if not isinstance(given, str | os.PathLike):
         return _of_arrow(given)
     path = os.fspath(given)
-    if match := re.fullmatch(r"(iceberg|ducklake|delta|parquet):(?!//)(.*)", path):
+    if match := re.fullmatch(r"(iceberg|ducklake|delta|parquet):(?!//)(.*)", path, re.DOTALL):
         return _opener(match[1])(match[2])
     if re.match(r"\w+://", path) is None and not os.path.exists(path):
         raise NoTableError(
@@ -291,10 +288,14 @@ def _format_of(path: str) -> str:
 
 def _opener(kind: str) -> Callable[[str], ForeignTable]:
     """Return what opens a format; each has its own package, which is loaded then."""
-    if kind == "parquet":
-        return open_parquet
-    opener: Callable[[str], ForeignTable] = import_module(f"pylogseg.lakehouse.foreign_{kind}").open_it
-    return opener
+    opener = open_parquet if kind == "parquet" else import_module(f"pylogseg.lakehouse.foreign_{kind}").open_it
+
+    def opened(name: str) -> ForeignTable:
+        with library_errors(name, f"read as a table of {kind}"):
+            table: ForeignTable = opener(name)
+            return table
+
+    return opened
 
 
 # ---- Parquet, and what pyarrow has open ----
@@ -372,11 +373,8 @@ def _of_fragment(schema: pa.Schema, fragment: Any) -> DataFile:
 
 
 def _scanned(fragment: Any, schema: pa.Schema, columns: list[str]) -> Iterator[pa.RecordBatch]:
-    try:
+    with library_errors(getattr(fragment, "path", "rows in memory"), "read"):
         yield from fragment.to_batches(schema=schema, columns=columns, batch_size=_BATCH_ROWS, use_threads=False)
-    except (OSError, pa.ArrowException) as error:
-        path = getattr(fragment, "path", "rows in memory")
-        raise StorageError(path, "read", f"cannot be read by pyarrow: {error}") from error
 
 
 def _in_memory(table: pa.Table) -> ForeignTable:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -14,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.fs
 
-from pylogseg.errors import StorageError
-from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, local_path, path_by_id
-from pylogseg.lakehouse.ledger import TOPIC_ID
+from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, path_by_id
 from pylogseg.lakehouse.names import NoTableError, missing_package
+from pylogseg.lakehouse.opened_delta import Commit, commits_of, newest_ledger
+from pylogseg.lakehouse.stores import local_path
 
 _MAPPING = "delta.columnMapping."
 
@@ -26,7 +25,7 @@ def open_it(path: str) -> ForeignTable:
     """Open a Delta table in its newest version."""
     try:
         from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError, TableNotFoundError
+        from deltalake.exceptions import TableNotFoundError
         from deltalake.fs import DeltaStorageHandler
     except ModuleNotFoundError as error:
         raise missing_package(error.name or "deltalake", "delta") from None
@@ -37,10 +36,9 @@ def open_it(path: str) -> ForeignTable:
         vectors = _deleted(table)
     except TableNotFoundError as error:
         raise NoTableError(f"{path}: no Delta table: {error}") from None
-    except (DeltaError, OSError) as error:
-        raise StorageError(path, "open", f"cannot be read as a Delta table: {error}") from error
     store = pa.fs.PyFileSystem(DeltaStorageHandler(table.table_uri))
-    history = _History(store, table.version())
+    commits = list(commits_of(functools.partial(_read, store), table.version(), path))
+    history = _History(commits)
     columns = _MappedColumns(table)
     local = path if os.path.isdir(path) else None
     files = []
@@ -61,10 +59,14 @@ def open_it(path: str) -> ForeignTable:
                 dict(_whole_numbers(row.get("min") or {}, row.get("max") or {}, ())),
             )
         )
-    about = table.metadata().configuration.get(TOPIC_ID)
-    is_latest = about is not None and bool(json.loads(about).get("latest"))
+    ledger = newest_ledger(commits, table, (), path)
     state = f"version {table.version()}"
-    return ForeignTable(path, "delta", schema, tuple(files), tuple(history.findings), state, is_latest)
+    return ForeignTable(path, "delta", schema, tuple(files), tuple(history.findings), state, ledger)
+
+
+def _read(store: Any, path: str) -> bytes:
+    with store.open_input_file(path) as file:
+        return bytes(file.read())
 
 
 def _whole_numbers(least: Any, most: Any, above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], tuple[int, int]]]:
@@ -122,17 +124,12 @@ class _MappedColumns:
 class _History:
     """What the log of commits says, as far back as it is kept."""
 
-    def __init__(self, store: Any, newest: int) -> None:
+    def __init__(self, commits: Sequence[Commit]) -> None:
         self.added: dict[str, int] = {}
         self.findings: list[TableFinding] = []
         self._applied: dict[tuple[str, int], int] = {}
-        for version in range(newest, -1, -1):
-            try:
-                with store.open_input_file(f"_delta_log/{version:020}.json") as file:
-                    lines = file.read().decode().splitlines()
-            except OSError:  # removed behind a checkpoint
-                break
-            self._read(version, [json.loads(line) for line in lines if line.strip()])
+        for commit in commits:
+            self._read(*commit)
         self.findings.reverse()
 
     def _read(self, version: int, actions: list[dict[str, Any]]) -> None:

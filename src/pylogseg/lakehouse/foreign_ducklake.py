@@ -10,10 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, path_by_id, schema_of
 from pylogseg.lakehouse.ledger import LEDGERS, Ledger
 from pylogseg.lakehouse.names import NoTableError, missing_package
+
+#: By their names in a catalog.
+_TYPES = {"int32": pa.int32(), "int64": pa.int64(), "varchar": pa.string(), "blob": pa.binary()}
 
 
 def open_it(given: str) -> ForeignTable:
@@ -25,16 +27,12 @@ def open_it(given: str) -> ForeignTable:
     path, name = (given, "") if os.path.exists(given) else given.rpartition("/")[::2]
     if not os.path.exists(path):
         raise NoTableError(f"ducklake:{given}: no such catalog: expected ducklake:FILE/TABLE")
-    try:
-        connection = duckdb.connect()
-        with connection:
-            with open(path, "rb") as file:
-                kind = "sqlite" if file.read(6) == b"SQLite" else "duckdb"
-            quoted = path.replace("'", "''")
-            connection.execute(f"attach '{quoted}' as c (type {kind}, read_only); use c")
-            return _Catalog(connection, path).table(name)
-    except duckdb.Error as error:
-        raise StorageError(path, "open", f"cannot be read as a catalog of DuckLake: {error}") from error
+    with duckdb.connect() as connection:
+        with open(path, "rb") as file:
+            kind = "sqlite" if file.read(6) == b"SQLite" else "duckdb"
+        quoted = path.replace("'", "''")
+        connection.execute(f"attach '{quoted}' as c (type {kind}, read_only); use c")
+        return _Catalog(connection, path).table(name)
 
 
 class _Catalog:
@@ -60,14 +58,13 @@ class _Catalog:
             raise NoTableError(f"{self._path}: name one table, as ducklake:{self._path}/TABLE; it has {names}")
         full, number, *places = chosen[0]
         files = self._data_files(number, places)
-        if not files:
-            raise RequestError(f"{self._path}: the table {full} is empty")
-        schema = self._renamed(number, schema_of(reversed(files)))
+        schema = self._renamed(number, schema_of(reversed(files))) if files else self._declared(number)
         version = f"snapshot {newest}"
         ledgers = [self._data_files(key, where) for whole, key, *where in there if whole.partition(".")[2] == LEDGERS]
-        is_latest = any(_is_latest(each, full.partition(".")[2]) for of_one in ledgers for each in of_one)
+        own = [_ledger_of(each, full.partition(".")[2]) for of_one in ledgers for each in of_one]
+        ledger = next((each for each in own if each is not None), None)
         name = f"{self._path}:{full}"
-        return ForeignTable(name, "ducklake", schema, tuple(files), tuple(self.findings), version, is_latest)
+        return ForeignTable(name, "ducklake", schema, tuple(files), tuple(self.findings), version, ledger)
 
     def _data_files(self, number: int, places: list[Any]) -> list[DataFile]:
         """Return the files of a table; its place and that of its schema are whole paths, or relative ones."""
@@ -90,6 +87,15 @@ class _Catalog:
         for column, name, parent in rows:
             names[column] = name if parent is None else f"{names.get(parent, '')}.{name}"
         return {name: column for column, name in names.items()}
+
+    def _declared(self, number: int) -> pa.Schema:
+        """Return the columns of a table without files; those of other types than ours have no type."""
+        rows = self._rows(
+            "select column_name, column_type from ducklake_column where table_id = ? and end_snapshot is null "
+            "and parent_column is null order by column_order",
+            number,
+        )
+        return pa.schema([pa.field(name, _TYPES.get(kind, pa.null())) for name, kind in rows])
 
     def _renamed(self, number: int, schema: pa.Schema) -> pa.Schema:
         """The schema with the names that the columns have in the table now."""
@@ -165,13 +171,13 @@ class _Catalog:
         return files
 
 
-def _is_latest(ledgers: DataFile, table: str) -> bool:
+def _ledger_of(ledgers: DataFile, table: str) -> Ledger | None:
     """Look up a table's ledger in a file of ledgers, among the rows that are not deleted."""
     with ledgers.parquet() as opened:
         rows = opened.read(["name", "ledger"]).to_pylist()
     gone = set() if ledgers.deleted is None else set(ledgers.deleted.tolist())
     texts = [row["ledger"] for at, row in enumerate(rows) if at not in gone and row["name"] == table]
-    return any(text and Ledger.parse(text, table).latest for text in texts)
+    return next((Ledger.parse(text, table) for text in texts if text), None)
 
 
 def _named(columns: dict[str, int], path: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...] | None:

@@ -14,10 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pylogseg.errors import RequestError, StorageError
-from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, extremes, has_ids, local_path, path_by_id
-from pylogseg.lakehouse.ledger import LEDGER, Ledger
-from pylogseg.lakehouse.names import CATALOG_OF_FOLDER, NoTableError, TableName, catalog_of_folder, missing_package
+from pylogseg.errors import RequestError
+from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, extremes, has_ids, path_by_id
+from pylogseg.lakehouse.names import NoTableError, TableName, check_path, missing_package
+from pylogseg.lakehouse.opened_iceberg import (
+    CATALOG_OF_FOLDER,
+    catalog_of_folder,
+    check_below,
+    load_in_folder,
+    newest_ledger,
+)
+from pylogseg.lakehouse.stores import local_path
 
 _REMEDY = "queries that filter by it do not see them all; write them again by append, and remove the file"
 
@@ -25,7 +32,7 @@ _REMEDY = "queries that filter by it do not see them all; write them again by ap
 def open_it(given: str) -> ForeignTable:
     """Open an Iceberg table: its name as `TableName` has it without the kind, its folder, or a metadata file."""
     try:
-        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, ValidationError
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
     except ModuleNotFoundError as error:
         raise missing_package(error.name or "pyiceberg", "iceberg") from None
     try:
@@ -34,38 +41,42 @@ def open_it(given: str) -> ForeignTable:
         entries = [] if snapshot is None else list(_entries(table, snapshot))
     except (NoSuchTableError, NoSuchNamespaceError) as error:
         raise NoTableError(f"iceberg:{given}: {error}") from None
-    except (OSError, ValidationError) as error:
-        raise StorageError(given, "open", f"cannot be read as an Iceberg table: {error}") from error
     deletes = _Deletes(table, [entry for entry in entries if entry.data_file.content != 0])
     entries.sort(key=lambda entry: entry.sequence_number or 0)
     files = [_file(table, entry, deletes) for entry in entries if entry.data_file.content == 0]
     version = None if snapshot is None else f"snapshot {snapshot.snapshot_id}"
     name = given if os.path.exists(given) else ".".join(table.name())
-    ledger = table.properties.get(LEDGER)
-    is_latest = ledger is not None and Ledger.parse(ledger, name).latest
+    ledger = newest_ledger(table, name)
     schema = table.schema().as_arrow()
-    return ForeignTable(name, "iceberg", schema, tuple(files), tuple(deletes.findings), version, is_latest)
+    return ForeignTable(name, "iceberg", schema, tuple(files), tuple(deletes.findings), version, ledger)
 
 
 def _loaded(given: str) -> Any:
+    from pyiceberg.exceptions import NoSuchTableError
     from pyiceberg.table import StaticTable
 
     if given.endswith(".metadata.json"):
         return StaticTable.from_metadata(given)
     if os.path.isdir(given):
-        return StaticTable.from_metadata(_newest(given))
+        table = StaticTable.from_metadata(_newest(given))
+        check_below(table.location(), given, given)
+        return table
     name = TableName.parse(f"iceberg:{given}")
     from pyiceberg.catalog import load_catalog
 
     if name.place:
+        check_path(name)
         file, where = catalog_of_folder(name.place)
         if not os.path.isfile(file):
             raise NoTableError(f"{file}: no such catalog: an Iceberg table's folder may be named instead")
         with contextlib.closing(load_catalog(CATALOG_OF_FOLDER, **where, init_catalog_tables="false")) as catalog:
-            return catalog.load_table(name.name)
+            return load_in_folder(catalog, name.identifier, name.place, f"iceberg:{given}")
     try:
         with contextlib.closing(load_catalog(name.catalog)) as catalog:
-            return catalog.load_table(name.name)
+            try:
+                return catalog.load_table(name.identifier)
+            except NoSuchTableError:  # of a namespace of several levels, which `lake` does not write to
+                return catalog.load_table(name.name)
     except ValueError as error:
         raise RequestError(f"iceberg:{given}: {error} (catalogs are described in .pyiceberg.yaml)") from None
 

@@ -6,9 +6,8 @@ import contextlib
 import functools
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 from pyarrow import fs
@@ -31,7 +30,15 @@ from pyiceberg.typedef import Record
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse.layouts import FLAT, REDPANDA, STRUCT, leaf
 from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Ledger
-from pylogseg.lakehouse.names import CATALOG_OF_FOLDER, TableName, catalog_of_folder
+from pylogseg.lakehouse.library_errors import with_library_errors
+from pylogseg.lakehouse.names import TableName
+from pylogseg.lakehouse.opened_iceberg import (
+    CATALOG_OF_FOLDER,
+    SEQUENCE,
+    catalog_of_folder,
+    load_in_folder,
+    newest_ledger,
+)
 from pylogseg.lakehouse.sinks import (
     Changes,
     ConflictError,
@@ -45,7 +52,7 @@ from pylogseg.lakehouse.sinks import (
     offsets_of,
     widened,
 )
-from pylogseg.lakehouse.stores import LOCAL, FileStore, ObjectFiles, name_below
+from pylogseg.lakehouse.stores import LOCAL, FileStore, ObjectFiles, local_path, name_below
 
 #: By layout: the column that the table is partitioned by, how, and the name of that.
 _SPECS = {
@@ -53,7 +60,6 @@ _SPECS = {
     REDPANDA: (f"{STRUCT}.timestamp", HourTransform(), f"{STRUCT}.timestamp_hour"),
 }
 _MOMENT_SECONDS = 0.2
-_SEQUENCE = "pylogseg.sequence-number"
 #: The library's own retries put rows into a table that has changed: another commit may have the same ones.
 _PROPERTIES = {"commit.retry.num-retries": "0"}
 #: Of a table whose files have no statistics of these.
@@ -62,12 +68,22 @@ _UNMEASURED = {
 }
 
 
+@with_library_errors(
+    folder="read",
+    store="open",
+    load="read",
+    make="make",
+    open="open",
+    commit="commit to",
+    live="read",
+    offsets="read",
+    files="read",
+)
 class IcebergSink:
     """See `Sink`. A commit is a snapshot, which the catalog takes only if the table still has the one before it."""
 
     def __init__(self, table: TableName, catalog: str | None, properties: Mapping[str, str], layout: str) -> None:
-        namespace, _, name = table.name.partition(".")
-        self._identifier, self._name = (namespace, name), table.text
+        self._identifier, self._name, self._place = table.identifier, table.text, table.place
         self._layout, self._spec = layout, _SPECS[layout]
         self._catalog = load_catalog(catalog, **properties)
         self._table: Any = None
@@ -105,44 +121,21 @@ class IcebergSink:
     def store(self) -> FileStore:
         """See `Sink`."""
         location = self._table.location()
-        if urlsplit(location).scheme in ("", "file"):
+        if local_path(location)[1]:
             return LOCAL
         return ObjectFiles(self.name, functools.partial(_system, self._table.io, location))
 
     def load(self, partitions: Iterable[int]) -> Ledger | None:
         """See `Sink`."""
         try:
-            self._table = self._catalog.load_table(self._identifier)
+            if self._place:
+                self._table = load_in_folder(self._catalog, self._identifier, self._place, self.name)
+            else:
+                self._table = self._catalog.load_table(self._identifier)
         except NoTable:
             self._table = None
             return None
-        return self._newest()
-
-    def _newest(self) -> Ledger | None:
-        """The ledger of the newest snapshot that has one, along its ancestors: others' commits do not hide it."""
-        oldest = None
-        for snapshot in self._ancestors():
-            text = None if snapshot.summary is None else snapshot.summary.additional_properties.get(LEDGER)
-            if text is not None:
-                return Ledger.parse(text, self.name)
-            oldest = snapshot
-        # Snapshots may have expired, also that of the newest ledger, which the table's properties repeat.
-        text, number = (self._table.properties.get(key) for key in (LEDGER, _SEQUENCE))
-        if oldest is None or text is None:
-            return None
-        if number is not None and int(number) > (oldest.sequence_number or 0):
-            raise RequestError(
-                f"{self.name}: it was set back to a snapshot from before the newest ledger, and the snapshots that "
-                "have an older one were expired: nothing says which offsets it has; write another table"
-            )
-        return Ledger.parse(text, self.name)
-
-    def _ancestors(self) -> Iterator[Any]:
-        snapshot = self._table.current_snapshot()
-        while snapshot is not None:
-            yield snapshot
-            above = snapshot.parent_snapshot_id
-            snapshot = None if above is None else self._table.snapshot_by_id(above)
+        return newest_ledger(self._table, self.name)
 
     @property
     def is_there(self) -> bool:
@@ -202,7 +195,7 @@ class IcebergSink:
         if self._columns is not None and transaction.table_metadata.schema() != self._made:
             raise ConflictError(f"{self.name}: somebody has changed its columns")
         number = str(table.metadata.last_sequence_number + 1)
-        transaction.set_properties({**_PROPERTIES, LEDGER: ledger.text, _SEQUENCE: number})
+        transaction.set_properties({**_PROPERTIES, LEDGER: ledger.text, SEQUENCE: number})
         try:
             update = transaction.update_snapshot(snapshot_properties={LEDGER: ledger.text})
             with update.overwrite() if changes is not None and changes.gone else update.fast_append() as snapshot:
@@ -267,10 +260,8 @@ class IcebergSink:
 
 def _path(io: Any, location: str) -> str:
     """Return the path of a location as its store knows it."""
-    parts = urlsplit(location)
-    if parts.scheme in ("", "file"):
-        return unquote(parts.path) if parts.scheme else location
-    return str(PyArrowFileIO.parse_location(location, io.properties)[2])
+    path, is_local = local_path(location)
+    return path if is_local else str(PyArrowFileIO.parse_location(location, io.properties)[2])
 
 
 def _system(io: Any, location: str) -> Any:

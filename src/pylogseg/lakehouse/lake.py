@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
@@ -39,6 +38,7 @@ from pylogseg.lakehouse.latest import COMMIT_BYTES as LATEST_BYTES
 from pylogseg.lakehouse.latest import newest, newest_task, rewrite_task, written_rows
 from pylogseg.lakehouse.layouts import FLAT, LAYOUTS, Layout, leaf, nested, table_schema
 from pylogseg.lakehouse.ledger import Covered, Ledger
+from pylogseg.lakehouse.library_errors import library_errors
 from pylogseg.lakehouse.names import TableName
 from pylogseg.lakehouse.opening import sink_of
 from pylogseg.lakehouse.sinks import Changes, ConflictError, FilePlace, NewFile, Sink, offsets_of
@@ -306,11 +306,19 @@ def write_tables(
     topics = topics_on(chosen, to_end=options.to_end)
     if name.has_topic and not chosen.is_named:
         topics = [each for each in topics if not is_own(each.name)]
-    if not name.has_topic and len(topics) > 1:
-        some = ", ".join(each.name for each in topics[:3]) + (", ..." if len(topics) > 3 else "")
+    names = [each.name for each in topics if each.name]
+    if not name.has_topic and len(names) > 1:
+        some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         raise RequestError(f"{table}: a table has one topic, and there are {some}: name one, or write {{topic}} in it")
     for topic in topics:
-        yield _TableRun(whole, topic, name.of_topic(topic.name), options, executor, advance).done()
+        try:
+            if topic.error is not None:
+                raise topic.error
+            own = name.of_topic(topic.name) if name.has_topic else name
+        except PylogsegError as error:
+            yield LakeTable(topic.name, name.text, error=error)
+            continue
+        yield _TableRun(whole, topic, own, options, executor, advance).done()
 
 
 class _TableRun:
@@ -386,8 +394,7 @@ class _TableRun:
         self._is_passed = True
 
     def _load(self, sink: Sink) -> Ledger | None:
-        with _said(sink, "read"):
-            found = sink.load(self._numbers)
+        found = sink.load(self._numbers)
         latest = self._options.latest if sink is self._table else None
         self._topic.check(found, self._options.isolation_level, sink.name, latest=latest)
         return found
@@ -484,13 +491,12 @@ class _TableRun:
     def _open(self, sink: Sink, schema: pa.Schema, ledger: Ledger) -> FilePlace:
         layout = self._options.layout
         schema = table_schema(layout, schema)
-        with _said(sink, "open"):
-            if not sink.is_there:
-                sink.make(schema, ledger)
-                if self._load(sink) is not None:
-                    raise ConflictError(f"{sink.name}: another run has made it, and has written to it")
-            place = sink.open(schema, not ledger.partitions)
-            return place if layout == FLAT else replace(place, arranged=nested)
+        if not sink.is_there:
+            sink.make(schema, ledger)
+            if self._load(sink) is not None:
+                raise ConflictError(f"{sink.name}: another run has made it, and has written to it")
+        place = sink.open(schema, not ledger.partitions)
+        return place if layout == FLAT else replace(place, arranged=nested)
 
     def _check_ahead(self, letters: Sequence[NewFile], ahead: Mapping[int, tuple[int, int]], sink: Sink) -> None:
         """Refuse new dead letters among records that another run has decoded: it may write them as rows."""
@@ -498,7 +504,7 @@ class _TableRun:
             return
         columns = [leaf(self._options.layout, name) for name in ("partition", "offset")]
         for file in letters:
-            with pq.ParquetFile(sink.store.opened(file.path)) as opened:
+            with library_errors(file.path, "read"), pq.ParquetFile(sink.store.opened(file.path)) as opened:
                 found = offsets_of(opened.read(columns=columns))
             for number, offsets in found.items():
                 start, end = ahead.get(number, (0, 0))
@@ -527,9 +533,7 @@ class _TableRun:
             try:
                 sink.commit(files, after, changes)
                 return after
-            except PylogsegError as error:
-                reason: Exception = error
-            except Exception as error:  # of the library, or of what it talks to: it may have been made
+            except Exception as error:  # if it is not of a conflict, the commit may have been made
                 reason = error
             now = self._load(sink)
             commit = "" if now is None else now.commit
@@ -539,8 +543,8 @@ class _TableRun:
             if commit != before.commit or (certain and changes is not None):
                 raise ConflictError(f"{sink.name}: {reason}", certain=certain) from reason
             if not certain:
-                text = f"{type(reason).__name__}: {reason}"
-                raise StorageError(sink.name, "commit to", text) from reason
+                with library_errors(sink.name, "commit to"):
+                    raise reason
         raise ConflictError(f"{sink.name}: {reason}")
 
     def _count(self, done: Sequence[Written]) -> None:
@@ -573,17 +577,6 @@ class _TableRun:
             for path in orphans(sink.store, sink.folder, committed, sink.files()):
                 sink.store.remove(path)
                 self._found.removed.append(path)
-
-
-@contextlib.contextmanager
-def _said(sink: Sink, operation: str) -> Iterator[None]:
-    """Make errors of a library, or of what it talks to, an error that names the table."""
-    try:
-        yield
-    except PylogsegError:
-        raise
-    except Exception as error:
-        raise StorageError(sink.name, operation, f"{type(error).__name__}: {error}") from error
 
 
 def _commits(

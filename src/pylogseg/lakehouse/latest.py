@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from pylogseg.env.executor import Advance
 from pylogseg.lakehouse.files import COLUMNS, FileOptions, TimedFiles, Written, split_typed
+from pylogseg.lakehouse.library_errors import library_errors
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
@@ -72,7 +73,7 @@ def rewrite_task(work: tuple[str, str], advance: Advance, how: FileOptions, keys
     """Write what a file has of other keys to new files, if it has some of these."""
     name, path = work
     gone = _identities(keys)
-    with pq.ParquetFile(how.rows.store.opened(path)) as file:
+    with library_errors(path, "read or write again"), pq.ParquetFile(how.rows.store.opened(path)) as file:
         losses = [
             pc.is_in(_identities(file.read_row_group(i, columns=list(_IDENTITY))), gone)
             for i in range(file.num_row_groups)

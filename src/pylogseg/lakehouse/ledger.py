@@ -44,6 +44,7 @@ class Ledger:
     commit: str  #: Made up for each commit, so that it is found again when its outcome is not known.
     partitions: Mapping[int, Covered] = field(default_factory=dict)
     latest: bool = False  #: Whether the table has only the latest record of each key.
+    cluster_id: str | None = None  #: None where no file of the log says it, and in tables of older versions.
 
     def with_extents(self, extents: Mapping[int, Covered], commit: str) -> Ledger:
         """Return the ledger of the next commit."""
@@ -61,6 +62,7 @@ class Ledger:
                 "format": _FORMAT,
                 "topic": self.topic,
                 "topicId": self.topic_id,
+                **({} if self.cluster_id is None else {"clusterId": self.cluster_id}),
                 "isolation": self.isolation_level,
                 **({"latest": True} if self.latest else {}),
                 "commit": self.commit,
@@ -78,8 +80,9 @@ class Ledger:
                 raise RequestError(f"{where}: its ledger has format {found['format']}: a newer version wrote the table")
             extents = {int(number): _covered(*each) for number, each in found["partitions"].items()}
             latest = bool(found.get("latest", False))
-            return cls(found["topic"], found["topicId"], found["isolation"], found["commit"], extents, latest)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
+            cluster = found.get("clusterId")
+            return cls(found["topic"], found["topicId"], found["isolation"], found["commit"], extents, latest, cluster)
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
             if isinstance(error, RequestError):
                 raise
             raise RequestError(f"{where}: its ledger is damaged: {type(error).__name__}: {error}") from error

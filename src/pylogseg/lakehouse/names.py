@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+import re
 from typing import NamedTuple
 
 from pylogseg.errors import RequestError
+from pylogseg.format.names import check_topic
 
 #: Stands for the name of a topic in the name of a table.
 TOPIC = "{topic}"
@@ -16,8 +17,10 @@ KINDS = ("delta", "iceberg", "ducklake")
 EXPECTED = (
     "expected delta:FOLDER, iceberg:[CATALOG:]NAMESPACE.TABLE, iceberg:FOLDER/NAMESPACE.TABLE or ducklake:FILE/TABLE"
 )
-#: A table belongs to a catalog of SQLite by the catalog's name, too.
-CATALOG_OF_FOLDER = "pylogseg"
+
+
+#: No folder of a table has such a name.
+_NO_NAMES = ("", ".", "..")
 
 
 class NoTableError(RequestError):
@@ -44,12 +47,18 @@ class TableName(NamedTuple):
         if kind == "iceberg":
             catalog, _, name = ("", "", name) if slash else name.rpartition(":")
             namespace, _, table = name.partition(".")
-            if not namespace or not table:
+            if not {namespace, table}.isdisjoint(_NO_NAMES):
                 raise RequestError(f"{text}: {EXPECTED}")
             return cls(kind, place or slash, name, catalog or None)
-        if not place:
+        if not place or name in _NO_NAMES:
             raise RequestError(f"{text}: {EXPECTED}")
         return cls(kind, place, name)
+
+    @property
+    def identifier(self) -> tuple[str, str]:
+        """Namespace and name of a table of Iceberg: a dot ends the namespace, others belong to the table."""
+        namespace, _, table = self.name.partition(".")
+        return namespace, table
 
     @property
     def text(self) -> str:
@@ -59,7 +68,8 @@ class TableName(NamedTuple):
         return f"{self.kind}:{catalog}{place}{self.name}"
 
     def of_topic(self, topic: str) -> TableName:
-        """Return the name for a topic."""
+        """Return the name for a topic; RequestError for what is no topic's name, since it becomes a path."""
+        check_topic(topic)
         return self._replace(place=self.place.replace(TOPIC, topic), name=self.name.replace(TOPIC, topic))
 
     @property
@@ -73,11 +83,21 @@ class TableName(NamedTuple):
         return TOPIC in self.name or TOPIC in self.place
 
 
-def catalog_of_folder(folder: str) -> tuple[str, dict[str, str]]:
-    """Return the file and the properties of the catalog, in SQLite, of the Iceberg tables in a folder."""
-    folder = os.path.abspath(folder)
-    file = os.path.join(folder, "catalog.db")
-    return file, {"type": "sql", "uri": f"sqlite:///{file}", "warehouse": Path(folder).as_uri()}
+#: In a path of this machine, by format: marks that some library reads as another path.
+_ALWAYS, _ESCAPES = r"[\x00-\x1f\x7f\\]", r"%[0-9A-Fa-f]{2}"
+_MISREAD = {"delta": rf"{_ALWAYS}|{_ESCAPES}", "iceberg": rf"{_ALWAYS}|{_ESCAPES}|[?]", "ducklake": _ALWAYS}
+
+
+def check_path(table: TableName) -> None:
+    """Refuse a path that the libraries of a format take for another one: nobody would find all files of a table."""
+    path = table.name if table.kind == "delta" else table.place
+    whole = os.path.abspath(path)
+    mark = None if "://" in path or not path else re.search(_MISREAD[table.kind], whole.replace(os.sep, "/"))
+    if mark is not None:
+        raise RequestError(
+            f"{table.text}: the path {whole} has {mark[0]!r}, which libraries of {table.kind} read as "
+            "something else: give the folder another name"
+        )
 
 
 def missing_package(package: str, extra: str) -> RequestError:

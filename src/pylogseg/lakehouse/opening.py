@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pylogseg.errors import RequestError
+from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.layouts import FLAT
-from pylogseg.lakehouse.names import TableName, missing_package
+from pylogseg.lakehouse.library_errors import library_errors
+from pylogseg.lakehouse.names import TableName, check_path, missing_package
 from pylogseg.lakehouse.sinks import Sink
 
 
@@ -28,21 +29,24 @@ def sink_of(table: TableName, options: Mapping[str, str] | None = None, layout: 
         )
     if layout != FLAT and table.kind != "iceberg":
         raise RequestError(f"{table.text}: the layout {layout} is for tables of Iceberg")
+    check_path(table)
     try:
-        if table.kind == "delta":
-            from pylogseg.lakehouse.delta import DeltaSink
+        with library_errors(table.text, "open"):
+            if table.kind == "delta":
+                from pylogseg.lakehouse.delta import DeltaSink
 
-            return DeltaSink(table.name, given)
-        if table.kind == "iceberg":
-            from pylogseg.lakehouse.iceberg import IcebergSink
+                return DeltaSink(table.name, given)
+            if table.kind == "iceberg":
+                from pylogseg.lakehouse.iceberg import IcebergSink
 
-            if of_catalog:
-                return IcebergSink(table, table.catalog, given, layout)
-            return IcebergSink.in_folder(table, layout)
-        from pylogseg.lakehouse.ducklake import DuckLakeSink
+                if of_catalog:
+                    return IcebergSink(table, table.catalog, given, layout)
+                return IcebergSink.in_folder(table, layout)
+            from pylogseg.lakehouse.ducklake import DuckLakeSink
 
-        return DuckLakeSink(table.place, table.name)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("deltalake", "pyiceberg", "sqlalchemy", "duckdb"):
-            raise
-        raise missing_package(error.name or table.kind, table.kind) from None
+            return DuckLakeSink(table.place, table.name)
+    except StorageError as error:
+        lacks = error.__cause__.name if isinstance(error.__cause__, ModuleNotFoundError) else None
+        if (lacks or "").partition(".")[0] in ("deltalake", "pyiceberg", "sqlalchemy", "duckdb"):
+            raise missing_package(str(lacks), table.kind) from None
+        raise

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.folders import readable_leader_epochs, readable_topic_id
 from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
 from pylogseg.lakehouse.ledger import Covered, Ledger
@@ -55,6 +55,7 @@ class SourceTopic:
     name: str
     topic_id: str | None
     logs: tuple[SourceLog, ...]
+    error: PylogsegError | None = None  #: Why it cannot be read; the other topics can.
 
     def check(self, ledger: Ledger | None, isolation_level: str, table: str, *, latest: bool | None) -> None:
         """Refuse a table of another topic, or of another kind of rows; `latest` is None where both kinds will do."""
@@ -87,7 +88,7 @@ class SourceTopic:
 
 
 def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
-    """Return the topics of a disk by name; StorageError for a folder that cannot be listed.
+    """Return the topics of a disk by name, with the error of one that cannot be read.
 
     With `to_end`, high watermarks do not count.
     """
@@ -97,16 +98,26 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
     logs = {log.path: log for log in logs_of(Disk((), tuple(parts), is_named=True))} if parts else {}
     marks = _Watermarks()
     found: dict[str, list[SourceLog]] = {}
+    errors: dict[str, PylogsegError] = {}
     for part in parts:
         if part.error is not None:
-            raise StorageError(part.error.path, part.error.operation, part.error.reason, part.error.errno)
+            errors.setdefault(part.topic, part.error)
+            found.setdefault(part.topic, [])
+            continue
         if not part.topic:
             raise RequestError(f"{part.path}: the name of the folder is not that of a partition")
         if part.segments:
             mark = None if to_end else marks.of(part)
             epochs = readable_leader_epochs(part.files, part.path)
             found.setdefault(part.topic, []).append(SourceLog(logs[part.path], part, mark, epochs))
-    return [SourceTopic(name, _topic_id(name, its), tuple(its)) for name, its in sorted(found.items())]
+    return [_topic_of(name, logs, errors.get(name)) for name, logs in sorted(found.items())]
+
+
+def _topic_of(name: str, logs: Sequence[SourceLog], error: PylogsegError | None) -> SourceTopic:
+    try:
+        return SourceTopic(name, _topic_id(name, logs), tuple(logs), error)
+    except RequestError as other:
+        return SourceTopic(name, None, tuple(logs), error or other)
 
 
 def _topic_id(topic: str, logs: Iterable[SourceLog]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol
@@ -13,7 +14,7 @@ from pyarrow import fs
 from pylogseg.env.beside import create
 from pylogseg.env.file_errors import storage_error
 from pylogseg.env.shared import SharedFolder
-from pylogseg.errors import PylogsegError, StorageError
+from pylogseg.lakehouse.library_errors import library_errors
 
 
 class FileStore(Protocol):
@@ -107,15 +108,8 @@ class ObjectFiles:
             self._made = self._make()
         return self._made
 
-    @contextlib.contextmanager
-    def _told(self, path: str, operation: str) -> Iterator[None]:
-        """Make errors of the library, of whatever class, an error that names the object."""
-        try:
-            yield
-        except PylogsegError:
-            raise
-        except Exception as error:
-            raise StorageError(f"{self._name}: {path}", operation, f"{type(error).__name__}: {error}") from error
+    def _told(self, path: str, operation: str) -> contextlib.AbstractContextManager[None]:
+        return library_errors(f"{self._name}: {path}", operation)
 
     def create(self, path: str) -> IO[bytes]:
         """See `FileStore`."""
@@ -159,6 +153,14 @@ class ObjectFiles:
 
 
 LOCAL = FolderFiles()
+
+
+def local_path(location: str) -> tuple[str, bool]:
+    """Return the path of a file that a table lists, and whether it is one of this machine."""
+    path = re.sub(r"^file:(//)?(?=/)", "", location)
+    if os.name == "nt":
+        path = re.sub(r"^/(?=[A-Za-z]:)", "", path)
+    return path, "://" not in path
 
 
 def below(folder: str, name: str) -> str:

@@ -1,0 +1,57 @@
+"""Errors of the libraries that read and write tables, as errors of ours: the only place where they become that.
+
+Their metadata and files are somebody else's, and may be damaged in any way: pyiceberg, deltalake, duckdb, SQLAlchemy,
+pyarrow, fsspec, zlib, json and codecs raise errors of all classes then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from pylogseg.errors import PylogsegError, StorageError
+
+_Class = TypeVar("_Class")
+#: What Rust raises where it gives up; it is no `Exception`, and has no module to import it from.
+_PANIC = "PanicException"
+
+
+@contextlib.contextmanager
+def library_errors(path: str, operation: str) -> Iterator[None]:
+    """Raise a StorageError, which names the table or file and what was done, for any error of a library."""
+    try:
+        yield
+    except (PylogsegError, MemoryError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
+            raise
+        number = error.errno if isinstance(error, OSError) else None
+        raise StorageError(path, operation, f"{type(error).__name__}: {error}", number) from error
+
+
+def with_library_errors(**operations: str) -> Callable[[type[_Class]], type[_Class]]:
+    """Make a class of tables raise such errors from methods and properties, each with what it does."""
+
+    def add(sink: type[_Class]) -> type[_Class]:
+        for name, operation in operations.items():
+            there = sink.__dict__[name]
+            if isinstance(there, property):
+                assert there.fget is not None
+                setattr(sink, name, property(_guarded(there.fget, operation)))
+            else:
+                setattr(sink, name, _guarded(there, operation))
+        return sink
+
+    return add
+
+
+def _guarded(method: Callable[..., Any], operation: str) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def call(self: Any, *given: Any, **named: Any) -> Any:
+        with library_errors(self.name, operation):
+            return method(self, *given, **named)
+
+    return call
