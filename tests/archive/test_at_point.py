@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import pickle
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from archive.histories import SETTINGS, History, rows_of
+from helpers.process_memory import Growth
 from helpers.shell import pylogseg as shell
 from helpers.tiers import Key
 
@@ -300,3 +302,64 @@ def test_a_point_that_lacks_something(history: History, tmp_path: Path) -> None:
             assert (done.code, what in done.err) == (1, True)
             assert rows_of(target) == history.rows[point.id]
     assert shell("restore", archive, target, "state", "--point", str(time_ms)).code == 0
+
+
+def with_numbers(history: History, place: Path, *numbers: int) -> Path:
+    """An archive of one topic with a partition that has records, and empty ones of these numbers."""
+    archive = Path(shutil.copytree(history.archiver.root, place))
+    point = history.archiver.points[-1]
+    first = next(each for each in point.partitions if each.name == "orders-0")
+    empty = replace(first, segments=(), start_offset=0, end_offset=0, last_stable_offset=0, files={}, epochs=())
+    partitions = (first, *(replace(empty, partition=number) for number in numbers))
+    time_ms = point.time_ms + 1
+    write_point(archive_store(archive), replace(point, id=new_id(time_ms), time_ms=time_ms, partitions=partitions))
+    return archive
+
+
+COMMANDS_OF_POINTS: list[tuple[object, ...]] = [
+    ("archive", "show", "ARCHIVE"),
+    ("archive", "points", "ARCHIVE"),
+    ("archive", "diff", "ARCHIVE", "latest", "latest"),
+    ("archive", "prune", "ARCHIVE", "--keep-last", 1, "--dry-run"),
+    ("verify", "ARCHIVE"),
+    ("report", "URL", "-o", "NEW.html"),
+    ("ls", "URL"),
+    ("cat", "URL", "orders-0"),
+    ("stats", "URL"),
+    ("restore", "ARCHIVE", "NEW", "--point", "latest"),
+    ("restore", "ARCHIVE", "NEW", "--node-id", 1),
+    ("restore", "ARCHIVE", "NEW", "--node-id", 1, "orders-0"),
+    ("drill", "ARCHIVE"),
+]
+
+
+@pytest.mark.parametrize("number", [2**31 - 1, 2**31 - 2, 3_000_000])
+def test_a_partition_of_a_great_number(history: History, tmp_path: Path, number: int) -> None:
+    """Whatever number a point has, no command goes on without end, or takes memory by it."""
+    archive = with_numbers(history, tmp_path / "archive", number)
+    for place, command in enumerate(COMMANDS_OF_POINTS):
+        new = tmp_path / f"new-{place}"
+        new.mkdir()
+        texts = {"ARCHIVE": str(archive), "URL": f"aiven+file://{archive}#latest", "NEW": str(new)}
+        words = [texts.get(str(each), str(each).replace("NEW", str(new))) for each in command]
+        growth = Growth(1 << 30)
+        try:
+            done = shell(*words)
+        finally:
+            assert growth.peak() < 200 << 20, command
+        is_whole_cluster = "--node-id" in command[-2:] or command[0] == "drill"
+        assert done.code == (1 if is_whole_cluster else 0), (command, done.err)
+        assert not is_whole_cluster or f"orders-{number}" in done.err + done.text
+
+
+def test_lacking_partitions_are_one_line(history: History, tmp_path: Path) -> None:
+    """Of a topic whose other partitions lie on disks that nobody archived, in a time that grows with their number."""
+    archive = with_numbers(history, tmp_path / "archive", 2, 30_000)
+    began = time.process_time()
+    result = restore_point(archive, tmp_path / "new", node_id=1) if (tmp_path / "new").mkdir() is None else None
+    assert result is not None
+    assert time.process_time() - began < 5
+    lacking = [each for each in result if each.state == "skipped"]
+    assert [each.name for each in lacking] == ["orders-1", "__cluster_metadata-0"][: len(lacking)]
+    assert "nor 29,997 more of topic orders: they begin empty" in lacking[0].reason
+    assert result.exit_code == 1

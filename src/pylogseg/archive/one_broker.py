@@ -7,8 +7,8 @@ first state; `meta.properties` is written last, without which no broker starts o
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.tier.point import ArchivedPartition, Point
@@ -18,6 +18,7 @@ from pylogseg.format.files.properties import MetaProperties
 from pylogseg.format.files.status import encode_clean_shutdown
 from pylogseg.format.names import METADATA_TOPIC, FileKind, partition_folder_name
 from pylogseg.offline.restoring.adopting import HANDED_OUT
+from pylogseg.offline.result import PartitionResult
 from pylogseg.server.sasl import users_of
 from pylogseg.server.writing.acls import acls_of
 from pylogseg.server.writing.bootstrap_checkpoint import (
@@ -34,6 +35,8 @@ from pylogseg.values.internal.image import Image
 #: Producer ids that the new cluster leaves out: the controller may have handed some out after its metadata was read.
 _SPARE_IDS = 1_000_000
 _ID_BLOCK = 1000
+#: No cluster of Kafka has more partitions; each has a record in `bootstrap.checkpoint`.
+_MOST_PARTITIONS = 2_000_000
 #: Settings of tiered topics, which a broker without remote storage refuses.
 _TIERED = ("remote.storage.enable", "local.retention.ms", "local.retention.bytes", "remote.copy.disable",
            "remote.log.copy.disable", "remote.log.delete.on.disable")  # fmt: skip
@@ -51,25 +54,48 @@ def check_new(target: str, node_id: int) -> None:
         raise RequestError(f"node_id must be 0 or more, not {node_id}")
 
 
-def found_cluster(
-    disk: Disk, point: Point, target: str, node_id: int, names: Collection[str], instead: Mapping[str, str]
-) -> tuple[list[str], list[str], list[str]]:
-    """Make a log directory that of a broker which is a cluster by itself; `names` are the partitions that are in it.
+def check_counts(url: str, highest: Mapping[str, int]) -> None:
+    """Refuse more partitions than a cluster can have, by the highest numbers of topics; `url` names the source."""
+    if sum(highest.values()) + len(highest) > _MOST_PARTITIONS:
+        topic = max(highest, key=lambda each: highest[each])
+        reason = (
+            f"{partition_folder_name(topic, highest[topic])} is not a partition of a real cluster, which has at most "
+            f"{_MOST_PARTITIONS:,}: name the topics or partitions to restore without it"
+        )
+        raise CorruptionError(url, 0, reason)
 
-    `instead` has settings that all topics get. Returns notes, the partitions of these topics that are missing, and what
-    of the metadata at the point could not be taken over.
+
+class LackingPartitions(NamedTuple):
+    """Partitions of a topic that a restored cluster has, and the archive does not."""
+
+    first: str  #: The name of the first one.
+    count: int
+    topic: str
+
+
+def found_cluster(
+    disk: Disk, point: Point, target: str, node_id: int, result: Iterable[PartitionResult], instead: Mapping[str, str]
+) -> tuple[list[str], list[LackingPartitions], list[str]]:
+    """Make a log directory that of a broker which is a cluster by itself; `result` says which partitions are in it.
+
+    `instead` has settings that all topics get. Returns notes, the partitions of these topics of which nothing is in
+    `result`, and what of the metadata at the point could not be taken over.
     """
     image, notes, unread = _image(disk)
     contents = _contents(image, instead)
-    kept = {each.name: each for each in point.partitions if each.name in names}
-    for partition in kept.values():
-        _add(contents, partition, point, image, instead)
+    states = {each.name: each.state for each in result}
+    highest = _highest_numbers(image)
+    for partition in point.by_name.values():
+        if states.get(partition.name) in ("done", "unchanged"):
+            _add(contents, partition, point, image, instead, highest.get(partition.topic_id, -1))
+    check_counts(os.path.join(target, FILE), {topic.name: topic.count - 1 for topic in contents.topics.values()})
     lacking = []
     for topic in contents.topics.values():
-        for number in range(topic.count):
-            name = partition_folder_name(topic.name, number)
-            if name not in kept:
-                lacking.append(name)
+        there = sum(partition_folder_name(topic.name, number) in states for number in range(topic.count))
+        if there < topic.count:
+            names = (partition_folder_name(topic.name, number) for number in range(topic.count))
+            first = next(name for name in names if name not in states)
+            lacking.append(LackingPartitions(first, topic.count - there, topic.name))
         left = [name for name in _TIERED if topic.settings.pop(name, None) is not None]
         if left:
             notes.append(f"topic {topic.name}: settings of its tier are left out: {', '.join(left)}")
@@ -93,7 +119,8 @@ def _image(disk: Disk) -> tuple[Image | None, list[str], list[str]]:
     except (CorruptionError, StorageError) as error:
         return None, [], [f"{error}: {missing}"]
     unread = [f"{count} {what}" for what, count in image.unread().items()]
-    return image, [], [f"of the cluster's metadata: {each}: not restored" for each in (*image.damage, *unread)]
+    lost = [f"of the cluster's metadata: {each}: not restored" for each in (*image.damage, *unread)]
+    return image, [], [*image.notes, *lost]
 
 
 def _contents(image: Image | None, instead: Mapping[str, str]) -> BootstrapContents:
@@ -129,8 +156,9 @@ def _add(
     point: Point,
     image: Image | None,
     instead: Mapping[str, str],
+    highest: int,
 ) -> None:
-    """Add a partition to what the new cluster has of its topic."""
+    """Add a partition to what the new cluster has of its topic, of which `highest` is a number of a partition."""
     topic = contents.topics.get(partition.topic)
     if topic is None:
         settings = dict(point.settings.get(partition.topic_id, {}))
@@ -140,6 +168,13 @@ def _add(
         topic.settings = {**settings, **instead}
     number, known = partition.partition, {} if image is None else image.partitions
     fields = known.get((partition.topic_id, number), {})
-    counts = [key[1] + 1 for key in known if key[0] == partition.topic_id]
-    topic.count = max(topic.count, number + 1, *counts)
+    topic.count = max(topic.count, number + 1, highest + 1)
     topic.epochs[number] = max([0, fields.get("leaderEpoch", 0), *(epoch for epoch, _ in partition.epochs)])
+
+
+def _highest_numbers(image: Image | None) -> dict[str, int]:
+    """Return the highest number of a partition of each topic, by its id."""
+    highest: dict[str, int] = {}
+    for topic_id, number in () if image is None else image.partitions:
+        highest[topic_id] = max(number, highest.get(topic_id, -1))
+    return highest

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from pylogseg.archive.at_point import Moment, opened_point, point_url
-from pylogseg.archive.one_broker import check_new, found_cluster
+from pylogseg.archive.one_broker import check_counts, check_new, found_cluster
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC, partition_folder_name
 from pylogseg.offline.restoring.command import checked_target, restore
@@ -71,17 +72,24 @@ def restore_point(
     if node_id is not None:
         into = checked_target(target)
         check_new(into, node_id)
+        choice, highest = PartitionChoice.of(how.get("topic"), how.get("partition")), dict[str, int]()
+        for each in files.point.partitions:
+            if choice.takes(each.topic, each.partition):
+                highest[each.topic] = max(each.partition, highest.get(each.topic, 0))
+        check_counts(files.url, highest)
     result = restore(files.url, into, storage_options=storage_options, **how)
     if node_id is None or result.dry_run:
         return result
-    done = {each.name for each in result if each.state in ("done", "unchanged")}
-    notes, lacking, unread = found_cluster(disk, files.point, into, node_id, done, settings)
+    notes, lacking, unread = found_cluster(disk, files.point, into, node_id, result, settings)
     result.notes = [*disk.notes, *notes]  # those of `restore` say that no cluster is known here
     result.node_id, result.is_closed_clean = node_id, True
-    for name in sorted(set(lacking)):
-        if not any(each.name == name for each in result):
-            result.partitions.append(PartitionResult(name, ""))
-            result.partitions[-1].skip("the archive does not have it at this point: it begins empty", not_done=True)
+    for each in lacking:
+        more = f", nor {each.count - 1:,} more of topic {each.topic}: they begin empty"
+        result.partitions.append(PartitionResult(each.first, ""))
+        result.partitions[-1].skip(
+            f"the archive does not have it at this point{': it begins empty' if each.count == 1 else more}",
+            not_done=True,
+        )
     if unread:
         name = partition_folder_name(METADATA_TOPIC, 0)
         metadata = next((each for each in result if each.name == name), None)
