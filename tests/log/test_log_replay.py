@@ -167,6 +167,35 @@ def test_producers_after_retention_took_all_their_records(kafka, tmp_path):
     assert known == [0, 1, 2, 2, 2, 2, 2, 2, 0, 0, 2, 2, 2, 2, 2, 0, 0, 1, 1]
 
 
+def test_producers_whose_ids_share_a_bucket_of_a_map(kafka, tmp_path):
+    """Of one append, and of one segment that a load reads, Kafka lists the one that came later first."""
+
+    def batches(first, producers):
+        rows = [{"timestamp": 1_700_000_000_000, "key": "k", "value": "v"}]
+        return [
+            {"base_offset": first + at, "leader_epoch": 0, "producer_id": producer, "producer_epoch": 0,
+             "base_sequence": 0, "records": rows}
+            for at, producer in enumerate(producers)
+        ]  # fmt: skip
+
+    ids = [1, 17, 33, 49, 5, 21, 65, 4_294_967_297]
+    operations = [
+        {"op": "create"},
+        {"op": "append", "as": "follower", "batches": batches(0, ids)},
+        {"op": "snapshot"},
+        {"op": "capture"},
+        {"op": "append", "as": "follower", "batches": batches(8, [97, 81, *range(200, 240), 113])},
+        {"op": "close"},
+        {"op": "capture"},
+        *({"op": "file", "action": "delete", "name": f"{at:020}.snapshot"} for at in (8, 51)),
+        {"op": "open", "clean": False},
+        {"op": "capture", "keep": "final"},
+    ]
+    fuzz.on_kafka([("buckets", operations)], tmp_path)
+    fuzz.on_ours(tmp_path / "buckets")
+    assert fuzz.compared([tmp_path / "buckets"]) == {"buckets": []}
+
+
 def test_an_index_of_times_with_little_room(kafka, tmp_path):
     """It takes no entry where no time is later, so it has room for as many batches as the index of offsets."""
     rows = [{"timestamp": 1_700_000_000_000, "key": f"key-{i}", "value": "v" * 60} for i in range(5)]

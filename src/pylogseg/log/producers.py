@@ -25,6 +25,14 @@ from pylogseg.log.producer_state import (
 from pylogseg.log.transaction_markers import marker_of
 
 
+def _in_order(appends: dict[int, ProducerAppend]) -> list[ProducerAppend]:
+    """Return what batches did to their producers, as Kafka lists it: a snapshot on disk keeps the order.
+
+    Kafka collects them by ``HashMap.computeIfAbsent``, which puts a new key at the head of its bucket.
+    """
+    return list(reversed(appends.values()))
+
+
 class Producers:
     """The producers of one partition; the log's lock covers everything here."""
 
@@ -70,14 +78,14 @@ class Producers:
             if origin is Origin.CLIENT and state is not None:
                 found = state.find(batch.producer_epoch, batch.base_sequence, batch.last_sequence)
                 if found is not None:
-                    return Checked(found, list(appends.values()), completed)
+                    return Checked(found, _in_order(appends), completed)
             if batch.is_transactional and (origin is Origin.CLIENT or origin is Origin.COORDINATOR):
                 self._check_transaction(batch, state)
             where = position + batch.position if position >= 0 else -1
             done = self._add(batch, records, 0, appends, origin, segment_base, where, transaction_version)
             if done is not None:
                 completed.append(done)
-        return Checked(None, list(appends.values()), completed) if appends else NOTHING
+        return Checked(None, _in_order(appends), completed) if appends else NOTHING
 
     def _check_transaction(self, batch: Batch, state: ProducerState | None) -> None:
         """Refuse the first batch of a transaction if it has an old epoch."""
@@ -183,7 +191,7 @@ class Producers:
                 done = self._add(batch, buffer, file_position, appends, Origin.REPLICATION, transaction_version=0)
                 if done is not None:
                     completed.append(done)
-        for append in appends.values():
+        for append in _in_order(appends):
             self.update(append)
         for done in completed:
             self.complete(done)
