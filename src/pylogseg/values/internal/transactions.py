@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pylogseg.disk.disk import Disk
+from pylogseg.reading.partition import ReadOptions
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
 from pylogseg.values.internal.message_arrays import typed_records
 from pylogseg.values.internal.notes import Notes
 from pylogseg.values.internal.offsets import PartitionEnds, utc
 from pylogseg.values.internal.producers import ProducerRow, producers_of
+from pylogseg.values.internal.transaction_ends import STATES, CoordinatorLog, noted_transactions
 
 TOPIC = "__transaction_state"
-STATES = ("Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
-          "PrepareEpochFence")  # fmt: skip
 _WITH_PARTITIONS = (1, 2, 3, 7)
 #: The greatest timeout that a broker allows, unless it is told otherwise (``transaction.max.timeout.ms``).
 MAX_TIMEOUT_MS = 15 * 60 * 1000
@@ -75,6 +76,58 @@ def transaction_rows(disk: Disk, cut_off: CutOff, notes: Notes) -> list[_Row]:
         for record in typed.tables[0].to_pylist() if 0 in typed.tables else ():
             rows.append(_transaction(record))
     return sorted(rows, key=lambda row: row["transactionalId"])
+
+
+def coordinator_log(
+    disk: Disk, cut_off: CutOff, producer_ids: Collection[int], count: int | None = None
+) -> CoordinatorLog:
+    """Return what the coordinator's log has of each transactional id, and of some producers all transactions.
+
+    `count` is the number of the topic's partitions in the cluster, if it is known.
+    """
+    notes, result, histories = Notes(), CoordinatorLog(), dict[str, list[_Row]]()
+    logs = newest_replicas(disk, TOPIC, notes)
+    for log in logs:
+        keyed = KeyedLog(log, cut_off, notes)
+        for chunk in keyed.last_of_each_key():
+            typed = typed_records(TOPIC, [chunk])
+            notes.add_typed(log.name, typed)
+            columns = chunk.columns
+            versions = {
+                offset: int.from_bytes((columns.value(i) or b"")[:2], "big")
+                for i, offset in enumerate(columns.offset.tolist())
+            }
+            for record in typed.tables[0].to_pylist() if 0 in typed.tables else ():
+                record["valueVersion"] = versions[record["recordOffset"]]
+                result.current[record["transactionalId"]] = record
+        if not producer_ids:
+            continue
+        options = ReadOptions(on_corrupt="skip", skip_unreadable=True)
+        wanted = pa.array(sorted(producer_ids), pa.int64())
+        for chunk in keyed.read(options):
+            typed = typed_records(TOPIC, [chunk])
+            for table in typed.tables.values() if 0 in typed.tables else ():
+                ids = pc.or_(pc.is_in(table["producerId"], wanted), pc.is_in(table["previousProducerId"], wanted))
+                for record in table.filter(ids).to_pylist():
+                    histories.setdefault(record["transactionalId"], []).append(record)
+        keyed.note_gaps(options)
+    for records in histories.values():
+        for noted in noted_transactions(sorted(records, key=lambda record: record["recordOffset"])):
+            result.noted.setdefault(noted.producer_id, []).append(noted)
+    result.lacks = _lacks([int(log.name.rpartition("-")[2]) for log in logs], count, notes)
+    return result
+
+
+def _lacks(numbers: list[int], count: int | None, notes: Notes) -> str:
+    """Say why a producer that no transactional id has may have one nevertheless."""
+    if not numbers:
+        return f"{TOPIC} is not here"
+    missing = [number for number in range(count or max(numbers) + 1) if number not in numbers]
+    if missing:
+        return f"{TOPIC}-{missing[0]} is not here"
+    if notes.has_damage or notes.has_left_out:
+        return f"{TOPIC} cannot be read whole: {[*notes.damage, *notes][0]}"
+    return ""
 
 
 def _transaction(record: _Row) -> _Row:
