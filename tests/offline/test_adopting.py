@@ -178,7 +178,9 @@ def test_open_transactions_are_named_or_ended(tmp_path: Path) -> None:
     assert rows(target, "read_committed") == []
     arguments = ("restore", source, target, "--forget-producers", "--abort-open-transactions")
     done = pylogseg(*arguments)
-    assert "2 open transactions aborted: orders-3 from offset 0 on, orders-3 from offset 1 on" in done.text
+    for offset in (0, 1):
+        assert f"orders-3 from offset {offset} on: a transaction (producer " in done.text
+    assert done.text.count("is aborted: as was asked for") == 2
     assert [row[2] for row in rows(target, "read_committed")] == [2]
     assert pylogseg("verify", target, "--quiet").code == 0
     again = pylogseg(*arguments, "--json")

@@ -10,6 +10,7 @@ a leader where the epoch of what they have ended, and a leader forgets the epoch
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,31 +18,23 @@ import numpy.typing as npt
 
 from pylogseg import _codec
 from pylogseg._native import _append
-from pylogseg.config import LogConfig
-from pylogseg.disk.disk import open_dir
-from pylogseg.env.clock import SystemClock
-from pylogseg.env.environment import Environment
-from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError
-from pylogseg.format.control_batches import marker_batch
 from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs
 from pylogseg.format.files.snapshot import encode_snapshot, parse_snapshot
 from pylogseg.format.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.log.directory import partition_of
-from pylogseg.log.log import Log
-from pylogseg.log.producer_state import Origin
-from pylogseg.log.state import Start
+from pylogseg.offline.ending_transactions import transactional_producers
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.restoring.adopting_offsets import forget_cluster
 from pylogseg.offline.result import PartitionResult
-from pylogseg.reading.logs import logs_of
 from pylogseg.values.internal.groups import TOPIC as GROUPS
-from pylogseg.values.internal.producers import ProducerRow, producers_of
+from pylogseg.values.internal.producers import ProducerRow
 from pylogseg.values.internal.shares import TOPIC as SHARES
-from pylogseg.values.internal.transactions import abort_command
+from pylogseg.values.internal.transaction_ends import HELD
+from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 from pylogseg.walker.windows import Window, walk
 
 #: A cluster hands out ids from 0 on, and none gets as far as this.
@@ -50,6 +43,7 @@ HANDED_OUT = 1 << 40
 _DRAWN = 1 << 61
 #: Transactions that are named.
 _FEW = 20
+_ENDED = {"abortedTransaction": "aborted", "committedTransaction": "committed"}
 
 
 class Arrival(NamedTuple):
@@ -78,6 +72,12 @@ class Arrival(NamedTuple):
         return changed
 
 
+def renamed_back(row: ProducerRow) -> ProducerRow:
+    """Return a producer with the id that it had in the cluster that it comes from."""
+    number = row.producer_id
+    return replace(row, producer_id=number & (HANDED_OUT - 1)) if number >= _DRAWN else row
+
+
 def renamed(ids: npt.NDArray[np.int64], origin: str) -> npt.NDArray[np.int64]:
     """Return producer ids that no cluster hands out: the low 40 bits are the old id. Others stay."""
     base = _DRAWN | (_codec.crc32c(origin.encode()) & 0xFFFFF) << 40
@@ -88,35 +88,15 @@ def adopt(
     storage: Storage,
     folder: str,
     arrival: Arrival,
-    start: Start,
     result: PartitionResult,
     on_bytes: Callable[[int], None] = lambda size: None,
-) -> int:
-    """Make a log that was just written fit for where it comes to; return by how many offsets it grew.
+) -> None:
+    """Make a log that was just written fit for the cluster that it comes to.
 
-    The numbers of the result get ``producersRenamed``, ``transactionsAborted`` and ``transactionsOpen``, its rows the
-    open transactions.
+    The numbers of the result get ``producersRenamed``. Open transactions are ended when all logs are written.
     """
     if arrival.is_foreign:
         result.numbers["producersRenamed"] = _rename(storage, folder, arrival.origin, result, on_bytes)
-    found = open_transactions(folder)
-    if found and arrival.aborts:
-        _abort(storage, folder, found, start)
-    result.numbers["transactionsAborted" if arrival.aborts else "transactionsOpen"] = len(found)
-    result.rows += [_row(result.name, producer, arrival) for producer in found]
-    return len(found) if arrival.aborts else 0
-
-
-def _row(name: str, producer: ProducerRow, arrival: Arrival) -> dict[str, Any]:
-    topic, partition = partition_of(name)
-    return {
-        "type": "abortedTransaction" if arrival.aborts else "openTransaction",
-        "partition": name,
-        "producerId": producer.producer_id,
-        "producerEpoch": producer.epoch,
-        "startOffset": producer.first_txn_offset,
-        "abortCommand": None if arrival.aborts else abort_command(topic, partition, producer),
-    }
 
 
 # ---- producers and leaders ----
@@ -210,32 +190,7 @@ def _rename_in_snapshot(storage: Storage, path: str, origin: str) -> set[int]:
 
 def open_transactions(folder: str) -> list[ProducerRow]:
     """Return the producers with an open transaction at the end of a log, the oldest transaction first."""
-    for log in logs_of(open_dir(folder)):
-        found = producers_of(log, log.log_end_offset).values()
-        return sorted((p for p in found if p.first_txn_offset >= 0), key=lambda p: p.first_txn_offset)
-    return []
-
-
-def _abort(storage: Storage, folder: str, found: list[ProducerRow], start: Start) -> None:
-    """End transactions as a coordinator does that gives them up: by a marker each, which the engine appends."""
-    clock = SystemClock()
-    log = Log.open(Environment(storage, clock, CollectingScheduler()), folder, LogConfig.of(), start)
-    try:
-        epoch = max(log.epochs.latest_epoch, 0)
-        for producer in found:
-            marker = marker_batch(
-                "abort",
-                base_offset=0,
-                timestamp_ms=clock.now_ms(),
-                producer_id=producer.producer_id,
-                producer_epoch=producer.epoch,
-                coordinator_epoch=max(producer.coordinator_epoch, 0),
-            )
-            log.append_as_leader(marker, epoch, origin=Origin.COORDINATOR, in_place=True)
-        log.flush()
-    finally:
-        log.close()
-    storage.sync_folder(folder)
+    return [row for row in transactional_producers(folder) if row.first_txn_offset >= 0]
 
 
 # ---- what clients will see ----
@@ -258,21 +213,29 @@ def seen_by_clients(
             if is_foreign
             else f"{_count(len(those), 'partition')}: producers go on as they are ({why})"
         )
-    rows = [row for result in done for row in result.rows if row["type"] == "abortedTransaction"]
-    if rows:
-        more = f", and {len(rows) - _FEW:,} more" if len(rows) > _FEW else ""
-        places = ", ".join(f"{row['partition']} from offset {row['startOffset']} on" for row in rows[:_FEW])
-        yield f"{_count(len(rows), 'open transaction')} aborted: {places}{more}"
-    rows = [row for result in done for row in result.rows if row["type"] == "openTransaction"]
+    rows = [row for result in done for row in result.rows]
+    yield from _ended(rows)
+    rows = [row for row in rows if row["type"] == "openTransaction"]
     for row in rows[:_FEW]:
-        name, offset, arrival = row["partition"], row["startOffset"], arrivals[row["partition"]]
-        yield (
-            f"{name}: a transaction is open, which no coordinator will end, and consumers with read_committed stop at "
-            f"offset {offset}: restore again with --abort-open-transactions, or later: {row['abortCommand']}"
-            if arrival.is_foreign
-            else f"{name}: a transaction is open, and consumers with read_committed stop at offset {offset} until its "
-            f"coordinator ends it; if that does not know of it any more: {row['abortCommand']}"
-        )
+        place = f"{row['partition']}: {_named(row)} is open"
+        stop = f"consumers with read_committed stop at offset {row['startOffset']}"
+        if row["why"] == HELD and not arrivals[row["partition"]].is_foreign:
+            yield f"{place}, and {stop} until its coordinator ends it, which has it in the restored {TRANSACTIONS}"
+        elif row["why"] == HELD:
+            yield (
+                f"{place}, as it was, and no coordinator of this cluster will end it: {stop}: "
+                f"restore again with --abort-open-transactions, or later: {row['abortCommand']}"
+            )
+        elif arrivals[row["partition"]].is_foreign:
+            yield (
+                f"{place}, which no coordinator will end, and {stop}: "
+                f"restore again with --abort-open-transactions, or later: {row['abortCommand']}"
+            )
+        else:
+            yield (
+                f"{place}, and {stop} until its coordinator ends it ({row['why']}); "
+                f"if that does not know of it any more: {row['abortCommand']}"
+            )
     if len(rows) > _FEW:
         yield f"{len(rows) - _FEW:,} more transactions are open: --json has them all"
     missing = sorted({finding.path for finding in lacking})
@@ -290,6 +253,28 @@ def seen_by_clients(
             f"{SHARES} names topics by the ids of the old cluster; pylogseg groups SRC --offsets says where they "
             "stood, and kafka-share-groups.sh --reset-offsets sets them before their consumers start"
         )
+
+
+def _ended(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield a line for each transaction that was ended, and each record that the coordinator's log got."""
+    lines = [
+        f"{row['partition']} from offset {row['startOffset']} on: {_named(row)} is {_ENDED[row['type']]}: {row['why']}"
+        for row in rows
+        if row["type"] in _ENDED
+    ]
+    lines += [
+        f"{TRANSACTIONS}: {row['transactionalId']} gets a record of state {row['why']}"
+        for row in rows
+        if row["type"] == "transactionState"
+    ]
+    yield from lines[:_FEW]
+    if len(lines) > _FEW:
+        yield f"and {len(lines) - _FEW:,} more ends of transactions: --json has them all"
+
+
+def _named(row: Mapping[str, Any]) -> str:
+    name = "" if row["transactionalId"] is None else f"of {row['transactionalId']}, "
+    return f"a transaction ({name}producer {row['producerId']}, epoch {row['producerEpoch']})"
 
 
 def _count(number: int, what: str) -> str:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.disk import Partition, open_dir
+from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.target import Target, chosen_in, moving_picture
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.env.executor import INLINE, Executor, Threads, job_count
@@ -26,12 +26,14 @@ from pylogseg.log.directory import partition_of
 from pylogseg.log.identity import topic_id_of
 from pylogseg.log.state import Start
 from pylogseg.offline.copying.files import check_batches, copy_folder, finish_swap, first_difference, settle
+from pylogseg.offline.ending_transactions import transactional_producers
 from pylogseg.offline.moving import check_log_dir
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.restoring import spreading
-from pylogseg.offline.restoring.adopting import Arrival, adopt, open_transactions, seen_by_clients
+from pylogseg.offline.restoring.adopting import Arrival, adopt, seen_by_clients
 from pylogseg.offline.restoring.checkpoints import all_entries, all_within, note_entries, read_checkpoints
 from pylogseg.offline.restoring.contents import Content, content_of
+from pylogseg.offline.restoring.ending import OpenTransactions, is_added_by_restore
 from pylogseg.offline.restoring.from_table import FromTable
 from pylogseg.offline.restoring.partition import RestoreOptions, WrittenPart
 from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
@@ -44,6 +46,7 @@ from pylogseg.offline.running import reason_to_skip
 from pylogseg.reading.transaction_markers import windows_between
 from pylogseg.tables.export.notes import is_noted, lacking_of
 from pylogseg.values.internal.cluster import ClusterMetadata, cluster_id_of, find_metadata
+from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 
 #: Partitions of a log directory that are copied together.
@@ -239,7 +242,7 @@ class _FromLogs(RestoreSource):
     """Partitions of a log directory, byte for byte."""
 
     def __init__(self, path: str, choice: PartitionChoice, force: bool) -> None:
-        self._storage = LocalStorage()
+        self._storage, self._path = LocalStorage(), path
         self._places: dict[str, Target] = {}
         self.partitions: list[PartitionResult] = []
         self.asked = asked = not choice.is_all
@@ -309,6 +312,9 @@ class _FromLogs(RestoreSource):
             for name, (found,) in parts.items()
         }
 
+    def coordinators(self) -> tuple[Disk, CutOff] | None:
+        return open_dir(self._path), CutOff()
+
     def topic_id(self, name: str) -> str | None:
         return topic_id_of(LocalStorage(), self._folder(name))
 
@@ -360,10 +366,11 @@ class _FromLogs(RestoreSource):
             entries.get(kind.value, 0)
             for kind in (FileKind.LOG_STARTS, FileKind.RECOVERY_POINTS, FileKind.HIGH_WATERMARKS)
         ]
-        end += adopt(storage, copy, order.arrivals[name], Start(clean, *points), result, order.on_bytes)
+        adopt(storage, copy, order.arrivals[name], result, order.on_bytes)
         sizes = [e.size for e in storage.list_folder(copy) if e.name.endswith(".log")]
         start = max(start, entries.get(FileKind.LOG_STARTS.value, 0))
-        return WrittenPart(topic, number, copy, start, end, -1, len(sizes), sum(sizes), -1)
+        opening, producers = Start(clean, *points), tuple(transactional_producers(copy))
+        return WrittenPart(topic, number, copy, start, end, -1, len(sizes), sum(sizes), -1, opening, producers)
 
 
 def _index_aborted(copy: str, result: PartitionResult) -> None:
@@ -426,6 +433,7 @@ class Restoring:
             order = RestoreOrder(staging, names, self._topic_ids(names), self._arrivals, self._advance)
             done = spreading.write(given, order, self._executor)
             if done:
+                done = self._ends.end(done, self._result)
                 self._match_markers()
                 staging.commit(done, overwrite=True)
                 staging.forget()
@@ -448,6 +456,7 @@ class Restoring:
             self._note_id(result.name)
         if self._given.has_producers:
             self._arrivals = {each.name: self._arrival(each.name) for each in self._result if each.state == "done"}
+        self._ends = OpenTransactions(self._storage, self._given, self._arrivals, aborts=self._aborts)
         self._leave_transactions()
         parts: dict[str, Partition] = {}
         for result in self._result:
@@ -473,7 +482,17 @@ class Restoring:
                     f"{there.first_offset} to {there.end_offset - 1}); overwrite (--overwrite) replaces it"
                 )
             names.append(result.name)
-        return names
+        return names + self._coordinators_again(names)
+
+    def _coordinators_again(self, names: Sequence[str]) -> list[str]:
+        """Write the coordinators' log again beside others, as it has to agree with them."""
+        again = [] if not names else [
+            each for each in self._result
+            if each.state == "unchanged" and partition_of(each.name)[0] == TRANSACTIONS and each.name in self._arrivals
+        ]  # fmt: skip
+        for result in again:
+            result.state, result.notes = "done", result.notes[:-1]
+        return [result.name for result in again]
 
     def _arrival(self, name: str) -> Arrival:
         """Find out whether the new producers of the target's cluster are others than those that a log remembers."""
@@ -506,15 +525,19 @@ class Restoring:
                 )
 
     def _is_there(self, result: PartitionResult, there: Content, wanted: Content) -> bool:
-        """Check whether a log is as it would be written, with the markers of transactions that are to be aborted."""
-        if not self._aborts or result.name not in self._arrivals:
+        """Check whether a log is as it would be written, with the ends of transactions that were open."""
+        if result.name not in self._arrivals:
             return self._given.is_same(result.name, self._target, there, wanted)
         (part,) = open_dir(result.path).partitions
-        if there.end_offset < wanted.end_offset or content_of(part, below=wanted.end_offset) != wanted:
-            return False
-        windows = windows_between(part.segments, wanted.end_offset, there.end_offset, crc=True)
-        is_all = all((w.batches.is_control | (w.batches.base_offset < wanted.end_offset)).all() for w in windows)
-        return is_all and not open_transactions(result.path)
+        if not self._given.is_same(result.name, self._target, there, wanted):
+            if there.end_offset < wanted.end_offset or content_of(part, below=wanted.end_offset) != wanted:
+                return False
+            if partition_of(result.name)[0] == TRANSACTIONS:
+                return is_added_by_restore(part, wanted.end_offset)
+            windows = windows_between(part.segments, wanted.end_offset, there.end_offset, crc=True)
+            if not all((w.batches.is_control | (w.batches.base_offset < wanted.end_offset)).all() for w in windows):
+                return False
+        return not self._ends.is_pending(result.path, result.name)
 
     def _there(self, result: PartitionResult) -> Partition | None:
         """Return the partition that is in the target; None if it has no segment."""

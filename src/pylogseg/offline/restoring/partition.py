@@ -26,6 +26,7 @@ from pylogseg.log.log import Log
 from pylogseg.log.state import Start
 from pylogseg.reading.arrow.encode import encode
 from pylogseg.reading.arrow.inputs import timestamps_ms
+from pylogseg.values.internal.producers import ProducerRow
 
 #: Bytes of records that are encoded and appended at once.
 _PIECE_BYTES = 4 << 20
@@ -97,6 +98,8 @@ class WrittenPart(NamedTuple):
     segments: int
     size_bytes: int  #: Of the segments, without indexes.
     max_timestamp: int  #: Milliseconds; -1 if there is none.
+    start: Start = Start(True)  #: How the engine opens it.
+    producers: tuple[ProducerRow, ...] = ()  #: Those that have or had a transaction.
 
     @property
     def name(self) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pylogseg.disk.disk import Disk
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.offline.restoring.adopting import Arrival
 from pylogseg.offline.restoring.contents import Content
 from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.offline.result import PartitionResult
+from pylogseg.values.internal.cut_off import CutOff
 
 Arrivals = Mapping[str, Arrival]
 
@@ -63,6 +65,10 @@ class RestoreSource:
     def is_same(self, name: str, target: str, there: Content, wanted: Content) -> bool:
         """Check whether a partition in a log directory has what would be written."""
         return there == wanted
+
+    def coordinators(self) -> tuple[Disk, CutOff] | None:
+        """Return where the log of the coordinators of transactions can be read, and up to where; None if nowhere."""
+        return None
 
     def topic_id(self, name: str) -> str | None:
         """Return the id of a partition's topic; None if it is not known."""

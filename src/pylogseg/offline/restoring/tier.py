@@ -27,6 +27,7 @@ from pylogseg.inspect.verify.indexes import OffsetIndexCheck, TimeIndexCheck, Tr
 from pylogseg.inspect.verify.lacking import lacking, refuse
 from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.log.state import Start
+from pylogseg.offline.ending_transactions import transactional_producers
 from pylogseg.offline.reindexing import reindex
 from pylogseg.offline.restoring.adopting import Arrival, adopt
 from pylogseg.offline.restoring.checkpoints import note_entries
@@ -39,6 +40,7 @@ from pylogseg.reading.copies import Damage, Good, LogCopies
 from pylogseg.reading.logs import partitions_of
 from pylogseg.reading.seek import offset_of_time
 from pylogseg.values.internal.cluster import cluster_id_of
+from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.walker.gaps import offsets_text
 from pylogseg.walker.windows import Window
 
@@ -75,6 +77,7 @@ class FromTier(RestoreSource):
         parts = partitions_of(disk.select(*choice.arguments))
         self._parts = {part.name: part for part in parts if part.topic}
         self._until, self._skips = until, skips_damage
+        self._disk: Disk | None = disk
         self._storage = LocalStorage()
         self._results = {name: self._new_result(part) for name, part in sorted(self._parts.items())}
         self.partitions = list(self._results.values())
@@ -122,6 +125,7 @@ class FromTier(RestoreSource):
         some._parts = {name: self._parts[name] for name in names}
         some._results = {name: PartitionResult(name, "") for name in names}
         some.partitions, some.lacking, some.notes = list(some._results.values()), (), ()
+        some._disk = None
         return some
 
     def size(self, names: Iterable[str]) -> int:
@@ -129,6 +133,11 @@ class FromTier(RestoreSource):
 
     def contents(self, names: Iterable[str], arrivals: Mapping[str, Arrival]) -> dict[str, Content]:
         return {name: _content(self._parts[name], self._end_of(self._parts[name]), arrivals[name]) for name in names}
+
+    def coordinators(self) -> tuple[Disk, CutOff] | None:
+        if self._disk is None or self._until.offset is not None:
+            return None
+        return self._disk, CutOff(self._until.time_ms)
 
     def topic_id(self, name: str) -> str | None:
         part = self._parts[name]
@@ -181,12 +190,15 @@ class FromTier(RestoreSource):
             storage.write_synced(os.path.join(folder, FileKind.PARTITION_METADATA.value), data)
         start = max(part.log_start_offset, segments[0].base_offset)
         arrival = order.arrivals[part.name]
-        reached += adopt(storage, folder, arrival, Start(True, start, reached, reached), result, on_bytes)
+        adopt(storage, folder, arrival, result, on_bytes)
         said[part.name] = {FileKind.RECOVERY_POINTS.value: reached, FileKind.HIGH_WATERMARKS.value: reached}
         if start > segments[0].base_offset:
             said[part.name][FileKind.LOG_STARTS.value] = start
         count = sum(entry.name.endswith(FileKind.LOG.value) for entry in storage.list_folder(folder))
-        return WrittenPart(part.topic, part.partition, folder, start, reached, -1, count, size, -1)
+        opening, producers = Start(True, start, reached, reached), tuple(transactional_producers(folder))
+        return WrittenPart(
+            part.topic, part.partition, folder, start, reached, -1, count, size, -1, opening, producers
+        )  # fmt: skip
 
     def _end_of(self, part: Partition) -> int:
         end = _END if self._until.offset is None else self._until.offset

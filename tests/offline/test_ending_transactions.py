@@ -1,0 +1,69 @@
+"""Logs of different moments: after a restore nothing is shown that nobody committed, and the id goes on."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from helpers.shell import pylogseg
+from helpers.transaction_moments import PLACES, STATE, TransactionMoments, coordinator_starts
+
+import pylogseg as package
+from pylogseg import offline
+
+
+def shown(root: Path) -> set[bytes]:
+    found = package.read(root, "orders", isolation_level="read_committed")
+    return {bytes(record.value or b"") for record in found}
+
+
+def the_ends(chance: random.Random, moments: TransactionMoments) -> dict[str, int]:
+    """Each log has what came up to a moment of its own; now and then all have one."""
+    ends = {name: chance.randint(0 if name != STATE else 1, moments.count(name)) for name in (STATE, *PLACES)}
+    if chance.random() < 0.5:  # moments that are not far from each other, as those of disks are
+        middle = chance.randint(1, len(moments.steps))
+        near = {name: min(len(moments.steps), max(1, middle + chance.randint(-5, 5))) for name in ends}
+        ends = {name: sum(step.log == name for step in moments.steps[:stop]) for name, stop in near.items()}
+    ends[STATE] = max(ends[STATE], 1)
+    return ends
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("seed", range(12))
+def test_logs_of_any_moments(seed: int, version: int, tmp_path: Path) -> None:
+    chance = random.Random(seed * 10 + version)
+    moments = TransactionMoments(chance, version)
+    for number in range(4):
+        source, target = tmp_path / f"source-{number}", tmp_path / f"target-{number}"
+        ends = the_ends(chance, moments)
+        moments.write(source, ends, segment_bytes=chance.choice((200, 1 << 20)))
+        target.mkdir()
+        before = shown(source)
+        result = offline.restore(source, target, keep_producers=True)
+        assert not result.failed
+        restored = shown(target)
+        assert before <= restored <= moments.committed, (ends, result.clients)
+        assert pylogseg("verify", target, "--quiet").code == 0
+        again = offline.restore(source, target, keep_producers=True)
+        assert {each.state for each in again} == {"unchanged"}
+        refused = coordinator_starts(target, version)
+        assert refused == [], (ends, result.clients)
+        assert shown(target) - {b"next"} <= moments.committed, (ends, result.clients)
+        assert b"next" in shown(target)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_coordinator_that_knows_all_loses_nothing(version: int, tmp_path: Path) -> None:
+    """Partitions are of earlier moments than the coordinator: what it has committed of them is there."""
+    chance = random.Random(version)
+    for number in range(20):
+        moments = TransactionMoments(chance, version)
+        ends = {name: chance.randint(0, moments.count(name)) for name in PLACES}
+        ends[STATE] = moments.count(STATE)
+        source, target = tmp_path / f"source-{number}", tmp_path / f"target-{number}"
+        moments.write(source, ends)
+        target.mkdir()
+        offline.restore(source, target, keep_producers=True)
+        there = {bytes(record.value or b"") for record in package.read(source, "orders")}
+        assert shown(target) == there & moments.committed
