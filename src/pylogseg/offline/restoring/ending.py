@@ -10,6 +10,7 @@ import numpy as np
 
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.env.storage import Storage
+from pylogseg.format.names import FileKind
 from pylogseg.log.directory import partition_of
 from pylogseg.offline.ending_transactions import LogFolder, apply_ends, transactional_producers
 from pylogseg.offline.restoring.adopting import Arrival, renamed, renamed_back
@@ -62,9 +63,13 @@ class OpenTransactions:
                 row = {"type": "transactionState", "partition": results[place].name, "why": record.why}
                 results[place].rows.append({**row, "transactionalId": record.transactional_id})
         self._note_checkpoints([parts[place] for place in grown], grown)
-        return [
-            part._replace(end_offset=part.end_offset + grown.get((part.topic, part.partition), 0)) for part in written
-        ]
+        return [self._grown(part, grown.get((part.topic, part.partition), 0)) for part in written]
+
+    def _grown(self, part: WrittenPart, count: int) -> WrittenPart:
+        if not count:
+            return part
+        sizes = [each.size for each in self._storage.list_folder(part.folder) if each.name.endswith(FileKind.LOG.value)]
+        return part._replace(end_offset=part.end_offset + count, segments=len(sizes), size_bytes=sum(sizes))
 
     def is_pending(self, path: str, name: str) -> bool:
         """Check whether a log that is there has an open transaction that a restore would end."""
