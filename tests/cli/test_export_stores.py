@@ -27,6 +27,7 @@ from pylogseg.offline import compact
 from pylogseg.reading.logs import logs_of
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.reading.partition import ReadOptions
+from pylogseg.tables.export import notes
 from pylogseg.tables.export.file import Form
 from pylogseg.tables.export.notes import (
     NOTES,
@@ -234,6 +235,7 @@ def test_what_another_run_left_stays_unfinished(tmp_path: Path, monkeypatch: pyt
 
 def test_one_export_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also from two machines. A lock of a process that died is no lock."""
+    monkeypatch.setattr(notes, "_PATIENCE_SECONDS", 0.2)
     store = store_of(URL)
     with (
         locked(store),

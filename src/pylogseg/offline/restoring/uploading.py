@@ -40,7 +40,7 @@ class StoreUpload:
         """Keep others away; yield a folder of this machine with the small files of the log directory."""
         with contextlib.ExitStack() as stack:
             if not dry_run:
-                stack.enter_context(locked(self.store))
+                stack.enter_context(locked(self.store, "restore"))
                 self._clear()  # of restores that died
                 stack.callback(self._clear)
             root = stack.enter_context(self.store.scratch())

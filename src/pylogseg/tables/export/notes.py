@@ -7,6 +7,7 @@ that parts may be missing.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -22,7 +23,7 @@ from pylogseg.disk.stores import FolderStore, ObjectStore, store_of
 from pylogseg.env.beside import is_alive
 from pylogseg.env.file_errors import storage_error
 from pylogseg.env.storage import LocalStorage
-from pylogseg.errors import StorageError
+from pylogseg.errors import DirectoryLockedError, StorageError
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.inspect.verify.findings import Finding
 
@@ -32,6 +33,10 @@ _log = logging.getLogger(__name__)
 NOTES = "_pylogseg"
 _TABLE = f"{NOTES}/table.json"
 _LOCK = f"{NOTES}/lock-"
+#: The note of whose the lock of a folder is.
+_OWNER = "owner.json"
+#: How long a run waits for others that began at the same moment, and between two looks.
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 2.0, 0.1
 #: Locks that this process has now: of another one with its number, nobody is left.
 _held: set[str] = set()
 _FEW = 5
@@ -166,30 +171,55 @@ def _lost(store: ObjectStore, name: str, reason: str) -> Finding:
 
 
 @contextlib.contextmanager
-def locked(store: ObjectStore) -> Iterator[None]:
-    """Keep other runs away from a place; StorageError if one is there."""
-    if isinstance(store, FolderStore):
-        notes = store.root / NOTES
-        try:
-            notes.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise storage_error(notes, "make", error) from error
-        lock = LocalStorage().lock(str(notes))
-        try:
-            yield
-        finally:
-            lock.release()
-        return
+def locked(store: ObjectStore, command: str = "export") -> Iterator[None]:
+    """Keep other runs away from a place; StorageError if one is there. `command` is what this run does, for them."""
     since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    owner = {"command": command, "host": platform.node(), "process": os.getpid(), "since": since}
+    with _folder_locked(store, owner) if isinstance(store, FolderStore) else _store_locked(store, owner):
+        yield
+
+
+@contextlib.contextmanager
+def _folder_locked(store: FolderStore, owner: Mapping[str, Any]) -> Iterator[None]:
+    """Hold the lock of the folder of notes, with a note beside it that says whose it is."""
+    notes, name = store.root / NOTES, f"{NOTES}/{_OWNER}"
+    try:
+        notes.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_error(notes, "make", error) from error
+    try:
+        lock = LocalStorage().lock(str(notes))
+    except DirectoryLockedError as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno not in (errno.EACCES, errno.EAGAIN):
+            raise
+        holder = _owner_of(store.read(name))
+        reason = f"another run writes to {store.url}" if holder is None else _holding(store, holder)
+        raise DirectoryLockedError(str(notes), f"{reason}: wait until it ends") from error
+    try:
+        store.put(name, json.dumps(owner).encode())
+        yield
+    finally:
+        with contextlib.suppress(StorageError):
+            store.delete(name)
+        lock.release()
+
+
+@contextlib.contextmanager
+def _store_locked(store: ObjectStore, owner: Mapping[str, Any]) -> Iterator[None]:
+    """Hold the lock of a place without locks: an object for each run.
+
+    Each run first puts its own, then looks: of two at the same time at least one sees the other, and no store needs to
+    refuse anything. The run whose name is the lowest waits for the others of that moment, which give way.
+    """
     mine = f"{_LOCK}{uuid.uuid4().hex}.json"
-    # First said, then looked: of two at the same time at least one sees the other. No store needs to refuse anything.
-    said = json.dumps({"host": platform.node(), "process": os.getpid(), "since": since}).encode()
     _held.add(mine)
     try:
-        store.put(mine, said)
-        for name in store.list(NOTES):
-            if name.startswith(_LOCK) and name != mine:
-                _check_dead(store, name)
+        store.put(mine, json.dumps(owner).encode())
+        until = time.monotonic() + _PATIENCE_SECONDS
+        while (refusal := _other_lock(store, mine)) is not None:
+            if refusal.path < store.name(mine) or time.monotonic() > until:
+                raise refusal
+            time.sleep(_PAUSE_SECONDS)
         yield
     finally:
         _held.discard(mine)
@@ -199,22 +229,47 @@ def locked(store: ObjectStore) -> Iterator[None]:
             _log.warning("%s", error)
 
 
-def _check_dead(store: ObjectStore, name: str) -> None:
-    """Remove the lock of a process of this machine that ended; StorageError for another one.
+def _other_lock(store: ObjectStore, mine: str) -> DirectoryLockedError | None:
+    """Return why another run has the place: of several, the lock with the lowest name."""
+    others = sorted(name for name in store.list(NOTES) if name.startswith(_LOCK) and name != mine)
+    return next((refusal for name in others if (refusal := _refusal(store, name)) is not None), None)
+
+
+def _refusal(store: ObjectStore, name: str) -> DirectoryLockedError | None:
+    """Return the error of another run's lock; remove it, and return None, if it is of a process here that ended.
 
     This process may have left one itself, when its store did not let it go, and so may one that had its number: in a
     container that is started again, this is always the same.
     """
-    owner = noted(store, name.removeprefix(f"{NOTES}/"))
-    if owner is None:  # it has just ended
-        return
+    data = store.read(name)
+    if data is None:  # the run has just ended
+        return None
+    owner = _owner_of(data)
+    if owner is None:
+        reason = "no run wrote this lock: if none writes to this place, delete this object"
+        return DirectoryLockedError(store.name(name), reason)
     if owner["host"] == platform.node():
         is_here = name in _held if owner["process"] == os.getpid() else is_alive(owner["process"])
         if not is_here:
             store.delete(name)
-            return
-    reason = (
-        f"another run writes to {store.url}: process {owner['process']} on {owner['host']}, since "
-        f"{owner['since']}; if none runs, delete this object"
+            return None
+    return DirectoryLockedError(store.name(name), f"{_holding(store, owner)}; if none runs, delete this object")
+
+
+def _owner_of(data: bytes | None) -> dict[str, Any] | None:
+    """Read whose a lock is; None if the bytes do not say it."""
+    try:
+        owner = json.loads(data or b"")
+    except (ValueError, RecursionError):
+        return None
+    kinds = {"host": str, "process": int, "since": str}
+    is_whole = isinstance(owner, dict) and all(type(owner.get(name)) is kind for name, kind in kinds.items())
+    return owner if is_whole else None
+
+
+def _holding(store: ObjectStore, owner: Mapping[str, Any]) -> str:
+    """Say which run has a place."""
+    run = f"{owner['command']}, " if isinstance(owner.get("command"), str) else ""
+    return (
+        f"another run writes to {store.url}: {run}process {owner['process']} on {owner['host']}, since {owner['since']}"
     )
-    raise StorageError(store.name(name), "lock", reason)
