@@ -39,7 +39,7 @@ _REMEDY = (
 )
 _WRITTEN = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("folder", pa.string())]
-    + [(name, pa.int64()) for name in WrittenPart._fields[3:]]
+    + [(name, pa.int64()) for name in WrittenPart._fields[3 : WrittenPart._fields.index("start")]]
 )
 
 
