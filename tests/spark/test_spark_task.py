@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import pylogseg
 from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.reading.arrow.sizes import of_even_size
 from pylogseg.spark.batch_rows import plan_batches
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
-from pylogseg.spark.task import of_even_size
 
 ISOLATIONS = ["read_uncommitted", "read_committed"]
 
@@ -93,10 +93,16 @@ def test_columns(log):
 def test_batches_are_of_even_size():
     sizes = [1, 1, 99, 5, 250, 3, 1000]
     made = [pa.record_batch({"n": pa.array(range(size))}) for size in sizes]
-    found = list(of_even_size(iter(made), 100))
+    found = list(of_even_size(iter(made), 100, 1 << 20))
     assert [batch.num_rows for batch in found] == [101, 5, 125, 125, 3, *[100] * 10]
     whole = pa.Table.from_batches(found)
     assert whole == pa.Table.from_batches(made).cast(whole.schema)
+    # Merged up to a quarter of the bytes, cut at all of them; a row that is larger is alone.
+    lengths = [1, 1, 300, 2, 3900, 8, 10, 10]
+    made = [pa.record_batch({"b": pa.array([bytes(length)] * 10, pa.large_binary())}) for length in lengths]
+    found = list(of_even_size(iter(made), 1000, 4000))
+    assert [batch.num_rows for batch in found] == [20, 10, 10, *[1] * 10, 30]
+    assert pa.Table.from_batches(found) == pa.Table.from_batches(made)
 
 
 def test_what_retention_renamed_is_still_read(copy):

@@ -18,6 +18,7 @@ from pylogseg.disk.tier.keys import KEYS_OPTION, KEYS_VARIABLE
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.reading.arrow.sizes import BATCH_BYTES
 
 EARLIEST, LATEST = -2, -1
 TopicPartition = tuple[str, int]
@@ -50,8 +51,8 @@ _NAMES = (
     "startingOffsetsByTimestamp", "endingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy",
     "minPartitions", "maxRecordsPerPartition", *_ONLY_IN_STREAMS,
     "failOnDataLoss", "includeHeaders", "kafka.isolation.level", "isolationLevel", "endingAt",
-    "rangeBytes", "batchRows", "checkCrc", "maxDecompressedBytes", "onCorrupt", "columns", "includeMetadata",
-    "includeActive", "pushFilters", "storageOptions", "tier", "memoryMap", "decoding",
+    "rangeBytes", "batchRows", "batchBytes", "checkCrc", "maxDecompressedBytes", "onCorrupt", "columns",
+    "includeMetadata", "includeActive", "pushFilters", "storageOptions", "tier", "memoryMap", "decoding",
     "schema", "registry", "onUndecoded",
     "message", "showSecrets",
 )  # fmt: skip
@@ -102,6 +103,7 @@ class SourceOptions:
     at_high_watermark: bool = False
     range_bytes: int = RANGE_BYTES
     batch_rows: int = BATCH_ROWS
+    batch_bytes: int = BATCH_BYTES
     check_crc: bool = True
     max_decompressed_bytes: int = DECOMPRESSED_LIMIT_BYTES
     on_corrupt: Literal["raise", "stop", "skip"] = "raise"
@@ -175,6 +177,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
         at_high_watermark=values.word("endingAt", ("logEnd", "highWatermark")) == "highWatermark",
         range_bytes=values.read("rangeBytes", _size, RANGE_BYTES),
         batch_rows=values.read("batchRows", _positive, BATCH_ROWS),
+        batch_bytes=values.read("batchBytes", _size, BATCH_BYTES),
         check_crc=values.read("checkCrc", _boolean, True),
         max_decompressed_bytes=values.read("maxDecompressedBytes", _size, DECOMPRESSED_LIMIT_BYTES),
         on_corrupt=on_corrupt,  # type: ignore[arg-type]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -14,6 +13,7 @@ from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import StorageError
 from pylogseg.format.scratch import Scratch
 from pylogseg.reading.arrow import columns as arrow
+from pylogseg.reading.arrow.sizes import of_even_size
 from pylogseg.reading.partition import Chunk, ReadOptions
 from pylogseg.reading.ranges import PlannedLogs, Range, RangeReader
 from pylogseg.spark.logs import naming_option
@@ -27,20 +27,27 @@ _log = logging.getLogger("pylogseg.spark")
 def read_task(
     task: Iterable[Range], options: SourceOptions, columns: Sequence[str], typed: TypedBatches | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a task, whose ranges are ordered, in batches of about ``batchRows``, at most twice as many.
+    """Yield the rows of a task, whose ranges are ordered, in batches of about ``batchRows``.
 
-    Other columns are not decoded; `typed` decodes some of them, as the driver chose.
+    They have less than twice as many, and at most ``batchBytes``, but for a single record that is larger. Other
+    columns are not decoded; `typed` decodes some of them, as the driver chose.
     """
     typed = None if typed is None else typed.of(columns)
     names = columns if typed is None else typed.needed()
-    made = of_even_size(arrow.record_batches(chunks(task, options, names), arrow.schema(names)), options.batch_rows)
+    made = evened(arrow.record_batches(chunks(task, options, names), arrow.schema(names)), options)
     with naming_option():
         if typed is None:
             yield from made
             return
-        yield from (batch.select(list(columns)) for batch in typed.batches(made))
+        # What is decoded may be larger than the bytes that it was made of.
+        yield from evened((batch.select(list(columns)) for batch in typed.batches(made)), options)
     if typed.undecoded:
         _log.warning("%d payloads could not be decoded", typed.undecoded)
+
+
+def evened(batches: Iterable[pa.RecordBatch], options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """Yield rows in batches of the size that the options say: all rows of tasks leave them by this."""
+    return of_even_size(batches, options.batch_rows, options.batch_bytes)
 
 
 def chunks(task: Iterable[Range], options: SourceOptions, columns: Sequence[str]) -> Iterator[Chunk]:
@@ -88,30 +95,3 @@ def on_loss(options: SourceOptions) -> Callable[[Range, Gap], None]:
         _log.warning("%s: %s", part.path, message)
 
     return lost
-
-
-def of_even_size(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Merge small batches and split large ones, to about this many rows: each batch costs a message."""
-    waiting: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        if batch.num_rows >= rows:
-            yield from _merged(waiting)
-            parts = batch.num_rows // rows
-            bounds = [batch.num_rows * i // parts for i in range(parts + 1)]
-            yield from (batch.slice(first, end - first) for first, end in itertools.pairwise(bounds))
-            waiting, count = [], 0
-            continue
-        waiting.append(batch)
-        count += batch.num_rows
-        if count >= rows:
-            yield from _merged(waiting)
-            waiting, count = [], 0
-    yield from _merged(waiting)
-
-
-def _merged(waiting: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    if len(waiting) < 2:
-        return waiting
-    merged: list[pa.RecordBatch] = pa.Table.from_batches(waiting).combine_chunks().to_batches()
-    return merged

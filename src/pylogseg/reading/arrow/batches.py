@@ -21,14 +21,15 @@ from pylogseg.format.words import check_word
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.arrow.encode import encode
 from pylogseg.reading.arrow.functions import RaiseOrNull, Spans, bad_value
+from pylogseg.reading.arrow.sizes import BATCH_BYTES, no_larger
 from pylogseg.reading.partition import Chunk
 
 #: Columns of the records in a batch.
 RECORD_COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 _RECORDS = arrow.schema(RECORD_COLUMNS)
 RECORD = pa.struct(list(_RECORDS))
-#: Raw bytes that are decoded at once.
-_PIECE_BYTES = 16 << 20
+#: Raw bytes that are decoded at once, if no value has more: compressed, they may become a hundred times as many.
+_PIECE_BYTES = 1 << 20
 _ENCODED = pa.schema(
     [
         pa.field("batch", pa.binary()),
@@ -150,7 +151,8 @@ def _records_of(
     records = done.records
     for i, name in enumerate(keep):
         records = records.add_column(i, table.schema.field(name), table.column(name).take(rows))
-    yield from records.to_batches()
+    for batch in records.to_batches():
+        yield from no_larger(batch, BATCH_BYTES)
 
 
 def _decode(spans: Spans, on_undecoded: RaiseOrNull, limit_bytes: int) -> _Decoded:

@@ -17,7 +17,7 @@ from pylogseg.spark import _compat
 from pylogseg.spark.frames import map_tasks, read_options
 from pylogseg.spark.plan import plan
 from pylogseg.spark.schema import columns_of, spark_schema
-from pylogseg.spark.task import chunks, of_even_size
+from pylogseg.spark.task import chunks, evened
 
 
 def grep(
@@ -65,7 +65,7 @@ def grep(
 
     def work(task: Task) -> Iterator[pa.RecordBatch]:
         target = arrow.schema(names)
-        return of_even_size(_found(chunks(task, parsed, ()), needle, target), parsed.batch_rows)
+        return evened(_found(chunks(task, parsed, ()), needle, target), parsed)
 
     return map_tasks(spark, plan(paths, parsed, cores=_compat.cores_of(spark)), work, spark_schema(names))
 
