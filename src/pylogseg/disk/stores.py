@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import IO, Any, NamedTuple, Protocol
 from pylogseg.disk.tier.keys import KEYS_OPTION
 from pylogseg.env.beside import scratch_folder, temporary_folder, unfinished, whole
 from pylogseg.env.file_errors import storage_error
+from pylogseg.env.handles import open_descriptor
 from pylogseg.env.remote import remote_system, tag_of, told, without_login
 from pylogseg.env.shared import SharedFolder, check_written
 from pylogseg.errors import RequestError, StorageError
@@ -108,19 +110,19 @@ class FolderStore:
         self.root, self.url = root, str(root)
 
     def list(self, name: str = "") -> dict[str, Fingerprint]:
-        """See `ObjectStore`."""
+        """See `ObjectStore`; only files: a pipe or a device is no object."""
         top = self.root / name
-        found = [top] if top.is_file() else _files_below(top)
-        sized = {}
-        for path in found:
-            with contextlib.suppress(FileNotFoundError):
-                sized[path.relative_to(self.root).as_posix()] = Fingerprint(path.stat().st_size)
-        return sized
+        with contextlib.suppress(OSError):
+            status = top.stat()
+            if not stat.S_ISDIR(status.st_mode):
+                return {name: Fingerprint(status.st_size)} if stat.S_ISREG(status.st_mode) else {}
+        return dict(_files_below(str(top), name.rstrip("/")))
 
     def read(self, name: str) -> bytes | None:
         """See `ObjectStore`."""
         try:
-            return (self.root / name).read_bytes()
+            with open(open_descriptor(str(self.root / name), os.O_RDONLY), "rb") as file:
+                return file.read()
         except (FileNotFoundError, NotADirectoryError):  # the place is one file, which has nothing beside it
             return None
         except OSError as error:
@@ -193,14 +195,29 @@ def _failing(path: Path, operation: str) -> Iterator[None]:
         raise storage_error(path, operation, error) from error
 
 
-def _files_below(folder: Path) -> list[Path]:
-    """Return the files of a folder and of those in it; what cannot be listed is not taken for empty."""
+def _files_below(folder: str, name: str) -> Iterator[tuple[str, Fingerprint]]:
+    """Yield the files of a folder, and of those in it, with its name before theirs.
 
-    def on_error(error: OSError) -> None:
-        if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-            raise storage_error(error.filename, "list", error) from error
-
-    return [Path(at) / each for at, _, names in os.walk(folder, onerror=on_error) for each in names]
+    A folder that cannot be listed is not taken for an empty one, and one that is a link is left alone.
+    """
+    waiting = [(folder, name)]
+    while waiting:
+        path, name = waiting.pop()
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    inside = f"{name}/{entry.name}" if name else entry.name
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append((entry.path, inside))
+                        continue
+                    with contextlib.suppress(FileNotFoundError):
+                        status = entry.stat()
+                        if stat.S_ISREG(status.st_mode):
+                            yield inside, Fingerprint(status.st_size)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise storage_error(path, "list", error) from error
 
 
 class RemoteStore:

@@ -53,6 +53,20 @@ def unfinished(name: str = "") -> str:
     return f".{name}{'.' if name else ''}{os.getpid()}@{_host()}.tmp"
 
 
+def is_unfinished(name: str) -> bool:
+    """Check whether a name is one that `unfinished` gives, by whichever process and machine."""
+    return _NAME.fullmatch(name) is not None
+
+
+def was_left(path: Path) -> bool:
+    """Check whether something has a temporary name of a process of this machine that ended, or that had its number."""
+    match = _NAME.fullmatch(path.name)
+    if match is None or match["host"] != _host():
+        return False
+    process = int(match["process"])
+    return path not in _temporary if process == os.getpid() else not is_alive(process)
+
+
 def create(path: Path) -> IO[bytes]:
     """Open a new file; what has the name, also a link that leads elsewhere, is removed and never followed."""
     path.unlink(missing_ok=True)
