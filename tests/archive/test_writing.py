@@ -232,19 +232,23 @@ def test_cleaned_once_it_was_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_made_anew(tmp_path: Path) -> None:
-    """A topic that was deleted and made again stays apart from the one before it."""
+    """A topic that was deleted and made again stays apart from the one before it, which somebody lets go."""
     confluent_kafka = pytest.importorskip("confluent_kafka.admin") and sys.modules["confluent_kafka"]
     points = []
     for value in (b"old", b"new"):
         with pylogseg.Broker(tmp_path / "home") as broker:
             broker.create_topic("t", 1)
             broker.produce("t", value)
-        points.append(write(tmp_path / "home", tmp_path / "archive").point)
+        done = write(tmp_path / "home", tmp_path / "archive")
+        points.append(done.point)
         with pylogseg.Broker(tmp_path / "home") as broker:
             admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
             admin.delete_topics(["t"])["t"].result(30)
-    ids = [next(each.topic_id for each in point.partitions if each.topic == "t") for point in points]
-    assert ids[0] != ids[1]
+    assert any(fault.startswith("t-0: it is on none of the disks") for fault in done.faults)  # no metadata says it
+    ids = [{each.topic_id for each in point.partitions if each.topic == "t"} for point in points]
+    assert (len(ids[0]), len(ids[1]), ids[0] < ids[1]) == (1, 2, True)
+    last = write(tmp_path / "home", tmp_path / "archive", forget=["t"])
+    assert (last.point.partitions, last.faults) == ((), [])
     values = [[r.value for r in pylogseg.read(open_archive(tmp_path / "archive", point=p.id)["t"])] for p in points]
     assert values == [[b"old"], [b"new"]]
 
@@ -493,7 +497,7 @@ def test_a_store_that_fails(disks: tuple[list[Path], list[Batch]], monkeypatch: 
 def test_a_listing_that_lags(
     disks: tuple[list[Path], list[Batch]], monkeypatch: pytest.MonkeyPatch, lags: tuple[str, ...]
 ) -> None:
-    """A run that is not told of the newest point, or of its objects, uploads them again, and changes none of them."""
+    """A run that no listing tells of the newest point, or of its objects, changes none of them."""
     folders, batches = disks
     url = f"memory://lags-{len(lags)}"
     first = write(folders, url).point
@@ -511,7 +515,7 @@ def test_a_listing_that_lags(
     for before, after in zip(of(first).segments, of(second.point).segments, strict=True):
         assert after._replace(log=before.log) == before
         assert before.log.sha256.startswith(after.log.sha256)
-    assert second.segments + second.adopted == 3
+    assert second.segments + second.adopted == (3 if "t-" in lags else 0)  # the note of the last run has the point
     summary = ArchiveSummary(Level.INDEXES)
     assert [each for each in verify_archive(url, summary, read="all") if each.is_damage] == []
     assert summary.points == 2

@@ -8,17 +8,21 @@ bytes between two offsets have to be as many as before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from pylogseg.archive.seen import Key, SeenCluster, SeenCopy
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.lineage.authority import Choice, Known, Rule, choose, judge
 from pylogseg.disk.lineage.chains import Lineage, divergence
+from pylogseg.disk.small_files import FileState
 from pylogseg.disk.tier.point import ArchivedPartition, ArchivedSegment
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.reading.seek import end_of
 from pylogseg.values.internal.cluster import INTERNAL_TOPICS
+from pylogseg.walker.gaps import offsets_text
 
 
 @dataclass
@@ -35,9 +39,11 @@ class PartitionPlan:
     is_compacted: bool
     agreed: list[ArchivedSegment] = field(default_factory=list)  #: What was archived, as far as it is of this log.
     kept: list[ArchivedSegment] = field(default_factory=list)
+    lost: Mapping[str, ArchivedSegment] = field(default_factory=dict)  #: Archived, but the store lost objects of them.
     lacking: list[tuple[int, int]] = field(default_factory=list)  #: Half-open ranges of offsets to upload.
     notes: list[str] = field(default_factory=list)
     fault: str = ""
+    is_unmarked: bool = False  #: True if a running broker has not noted a high watermark of it yet.
 
     @property
     def name(self) -> str:
@@ -60,14 +66,23 @@ def _end(segment: Segment) -> int:
     return 2**63 - 1 if segment.next_base is None else segment.next_base
 
 
+class Past(NamedTuple):
+    """A partition as the newest point has it, if it does."""
+
+    partition: ArchivedPartition | None = None
+    path: str = ""  #: Of the disk that it came from, which is asked first while it has all.
+    lost: Mapping[str, ArchivedSegment] = MappingProxyType({})  #: Segments of which the store lost objects, by ids.
+
+
 def planned(
-    key: Key, copies: Sequence[SeenCopy], seen: SeenCluster, past: ArchivedPartition | None, last_path: str
+    key: Key, copies: Sequence[SeenCopy], seen: SeenCluster, before: Past, *, to_end: bool = False
 ) -> PartitionPlan:
     """Say what of a partition is in the archive by its newest point, and what is to come from where.
 
-    `last_path` is the disk that it came from, which is asked first while it has all.
+    With `to_end`, a log whose high watermark is not known is committed up to its end.
     """
-    _find_ends(key, copies, past)
+    past = before.partition
+    _find_ends(key, copies, past, seen)
     known = None if seen.metadata is None else seen.metadata.leaders.get(key[1:])
     choice = choose([copy.replica for copy in copies], known)
     verdict = judge([copy.replica for copy in copies], choice)
@@ -76,10 +91,14 @@ def planned(
     limits = [0 if each.epoch is None else each.offset for each in same]
     limits[choice.replica] = max(limits[choice.replica], chosen.end)
     start = chosen.part.log_start_offset
-    committed = max(start, min(verdict.committed, lineage.end))
+    # A record that a point has, in the same epoch, was committed before it.
+    committed = max(start, min(verdict.committed, lineage.end), _agreed(past, lineage))
     plan = PartitionPlan(key, [], [], lineage, start, committed, "watermark", _is_compacted(key, copies, seen))
-    if key[0] == METADATA_TOPIC or all(copy.mark is None for copy in copies):
-        plan.end, plan.ended_by = _end_without_mark(plan, copies, choice, known, seen), "log end"
+    is_unset = verdict.committed <= start < lineage.end and not _is_running(copies, seen)
+    if key[0] == METADATA_TOPIC:
+        plan.end, plan.ended_by = lineage.end, "log end"
+    elif is_unset or all(copy.mark is None for copy in copies):
+        _end_without_mark(plan, copies, choice, known, seen, to_end)
     elif (lost := max((each.end_offset for each in verdict.lost if each.is_committed), default=0)) > plan.end:
         plan.fault = f"offsets {plan.end} to {lost - 1} were committed, and no disk that was seen has them"
     if choice.absent and choice.rule not in (Rule.ISR, Rule.ELR) and all(copy.node_id is not None for copy in copies):
@@ -95,19 +114,39 @@ def planned(
     ]
 
     def order(number: int) -> tuple[bool, bool, bool, int]:
-        is_used = seen.disks[copies[number].disk].path == last_path and limits[number] >= plan.end
+        is_used = seen.disks[copies[number].disk].path == before.path and limits[number] >= plan.end
         return not is_used, number != choice.replica, number != verdict.extended_by, number
 
     numbers = sorted(range(len(copies)), key=order)
     plan.copies, plan.limits = [copies[each] for each in numbers], [limits[each] for each in numbers]
+    plan.lost = before.lost
     _find_lacking(plan, past)
     return plan
 
 
-def _find_ends(key: Key, copies: Sequence[SeenCopy], past: ArchivedPartition | None) -> None:
-    """Look up where each copy ends; its high watermark will do where all have the same, and the same leader epoch."""
+def _is_running(copies: Sequence[SeenCopy], seen: SeenCluster) -> bool:
+    return any(seen.disks[copy.disk].state == "running" for copy in copies)
+
+
+def _agreed(past: ArchivedPartition | None, lineage: Lineage) -> int:
+    """Return up to which offset a log is the one that a point has."""
+    if past is None:
+        return 0
+    same = divergence(Lineage.of(past.epochs, past.start_offset, past.end_offset), lineage)
+    is_same = same.epoch is not None or not (past.epochs or lineage.epochs)
+    return min(same.offset, lineage.end) if is_same else 0
+
+
+def _find_ends(key: Key, copies: Sequence[SeenCopy], past: ArchivedPartition | None, seen: SeenCluster) -> None:
+    """Look up where each copy ends; its high watermark will do where all have the same, and the same leader epoch.
+
+    It will not do below what a point has, nor at the start of a log of a stopped broker.
+    """
     alike = {(copy.mark, copy.lineage.last_epoch) for copy in copies}
-    if len(alike) == 1 and key[0] != METADATA_TOPIC and copies[0].mark is not None:
+    least = 0 if past is None else past.end_offset
+    if not _is_running(copies, seen):
+        least = max([least, *(copy.part.log_start_offset + 1 for copy in copies if copy.part.size)])
+    if len(alike) == 1 and key[0] != METADATA_TOPIC and copies[0].mark is not None and copies[0].mark >= least:
         for copy in copies:
             copy.end = max(copy.mark or 0, copy.part.log_start_offset)
         return
@@ -125,15 +164,34 @@ def _tiled(archived: Sequence[ArchivedSegment], segment: Segment) -> int:
 
 
 def _end_without_mark(
-    plan: PartitionPlan, copies: Sequence[SeenCopy], choice: Choice, known: Known | None, seen: SeenCluster
-) -> int:
-    if plan.key[0] == METADATA_TOPIC or all(seen.disks[copy.disk].state == "stopped" for copy in copies):
-        return plan.lineage.end
-    ends = {copy.node_id: copy.end for copy in copies}
-    if known is not None and known.isr and set(known.isr) <= set(ends):
-        return max(plan.start, min(plan.lineage.end, *(ends[node] for node in known.isr)))
-    plan.notes.append(f"{plan.name}: nothing of it is known to be committed yet: no file says its high watermark")
-    return plan.start
+    plan: PartitionPlan,
+    copies: Sequence[SeenCopy],
+    choice: Choice,
+    known: Known | None,
+    seen: SeenCluster,
+    to_end: bool,
+) -> None:
+    """Find the end of a log of which no file says a high watermark that counts, or say that nobody knows it."""
+    end, ends = plan.lineage.end, {copy.node_id: copy.end for copy in copies}
+    in_sync = () if known is None or choice.is_outdated else known.isr or known.elr
+    is_closed = all(seen.disks[copy.disk].state == "stopped" for copy in copies)
+    if to_end or (is_closed and all(copy.mark is None for copy in copies)):
+        committed = end
+        if not to_end and any(copy.mark_file.state is FileState.EMPTY for copy in copies):
+            plan.fault = f"nobody knows whether all of it was committed: {copies[0].unmarked}"
+    elif in_sync and set(in_sync) <= set(ends):  # also of the only replica
+        committed = min(end, *(ends[node] for node in in_sync))
+    else:
+        committed = 0
+    if committed > plan.end:
+        plan.end, plan.ended_by = committed, "log end"
+    if committed == 0 and end > plan.end:
+        plan.is_unmarked = _is_running(copies, seen)
+        remedy = "wait for the broker to note it" if plan.is_unmarked else "`pylogseg archive --to-end` archives them"
+        plan.fault = (
+            f"{end - plan.end:,} offsets, {offsets_text(plan.end, end)}, lie above what is known to be committed:"
+            f" {copies[0].unmarked}: {remedy}"
+        )
 
 
 def _is_compacted(key: Key, copies: Sequence[SeenCopy], seen: SeenCluster) -> bool:
@@ -145,11 +203,9 @@ def _is_compacted(key: Key, copies: Sequence[SeenCopy], seen: SeenCluster) -> bo
 def _find_lacking(plan: PartitionPlan, past: ArchivedPartition | None) -> None:
     agreed: list[ArchivedSegment] = []
     if past is not None:
-        same = divergence(Lineage.of(past.epochs, past.start_offset, past.end_offset), plan.lineage)
-        is_same = same.epoch is not None or not (past.epochs or plan.lineage.epochs)
-        limit = min(same.offset if is_same else 0, plan.end)
+        limit = min(_agreed(past, plan.lineage), plan.end)
         agreed = [each for each in past.segments if plan.start < each.end_offset <= limit]
-    plan.agreed = agreed
+    plan.agreed = agreed = [each for each in agreed if each.segment_id not in plan.lost]
     first = next((each.base_offset for each in plan.copies[0].part.segments if _end(each) > plan.start), plan.start)
     chain: list[ArchivedSegment] = []
     for each in agreed:  # what follows without a hole

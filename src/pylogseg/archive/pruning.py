@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pylogseg.archive.needs import read_needs
+from pylogseg.archive.newest import known_points, note_points
 from pylogseg.disk.stores import Fingerprint
-from pylogseg.disk.tier.point import FILES, Point, PointName
+from pylogseg.disk.tier.point import FILES, POINTS, Point, PointName
 from pylogseg.disk.tier.point_lists import LISTS
-from pylogseg.disk.tier.points import archive_store, find_point, list_points
-from pylogseg.errors import RequestError, StorageError, is_denied
+from pylogseg.disk.tier.points import archive_store, find_point
+from pylogseg.errors import CorruptionError, RequestError, StorageError, is_denied
 from pylogseg.format.moments import iso_text
 from pylogseg.tables.export.notes import locked
 
@@ -76,7 +77,7 @@ def prune(
     RequestError
         If nothing says what is kept, or nothing is there.
     CorruptionError
-        If a point that is kept cannot be read: what it needs is not known.
+        If a point that is kept cannot be read, or the newest one is gone: what it needs is not known.
     StorageError
         If the store fails, or an archive is being written.
     """
@@ -85,8 +86,16 @@ def prune(
         raise RequestError("nothing says which points are kept: give a number of the last, of hours or of days")
     store = archive_store(archive, storage_options)
     find_point(store)  # before there is a lock in the place
-    with locked(store):
-        names = list_points(store)
+    with locked(store, "archive prune"):
+        known = known_points(store)
+        if known.fault is not None:
+            raise known.fault
+        if known.lost is not None:
+            reason = (
+                "the newest point is gone from the store, and what it needs is not known: run `archive` again first"
+            )
+            raise CorruptionError(store.name(known.lost.key), 0, reason)
+        names = known.names
         if not names:
             raise RequestError(f"{store.url}: no point of an archive is here")
         chosen = {names[-1], *names[len(names) - keep_last :]} if keep_last else {names[-1]}
@@ -96,7 +105,8 @@ def prune(
         for error in (*needs.errors, *needs.conflicts):
             raise error
         needed = needs.objects.keys() | needs.lists
-        listed: dict[str, Fingerprint] = store.list()
+        # Where `points` is a link, only its own list has what is in it.
+        listed: dict[str, Fingerprint] = store.list() | store.list(POINTS)
         gone = [name.key for name in found.removed]
         gone += sorted((each for each in listed if _OURS.fullmatch(each) and each not in needed), key=_manifests_first)
         for name in gone:
@@ -108,7 +118,10 @@ def prune(
                     raise
                 found.not_yet.append(store.name(name))
                 continue
-            found.objects, found.size = found.objects + 1, found.size + listed[name].size
+            size = listed[name].size if name in listed else 0  # a point that no listing has yet
+            found.objects, found.size = found.objects + 1, found.size + size
+        if found.removed and not dry_run:
+            note_points(store, found.kept)
     return found
 
 

@@ -12,19 +12,22 @@ from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.folders import readable_leader_epochs, readable_topic_id
 from pylogseg.disk.lineage.authority import Replica
 from pylogseg.disk.lineage.chains import Lineage
-from pylogseg.disk.tier.point import NotSeen, SeenDisk
+from pylogseg.disk.small_files import FileState, SmallFile, read_meta_properties, read_offset_checkpoint
+from pylogseg.disk.tier.point import NotSeen, Point, SeenDisk
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.locks import check_unlocked
-from pylogseg.errors import CorruptionError, RequestError, StorageError
-from pylogseg.format.files.checkpoint import EpochEntry, parse_offset_checkpoint
-from pylogseg.format.files.properties import parse_properties
-from pylogseg.format.names import METADATA_TOPIC, FileKind
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.files.checkpoint import EpochEntry
+from pylogseg.format.files.properties import MetaProperties
+from pylogseg.format.names import METADATA_TOPIC, FileKind, check_topic
 from pylogseg.format.uuids import format_uuid
 from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of
 
 #: The topic's name, its id, and the number of the partition.
 Key = tuple[str, str, int]
-Marks = dict[tuple[str, int], int]
+#: A file of high watermarks.
+Marks = SmallFile[dict[tuple[str, int], int]]
+_INT32 = 2**31 - 1
 METADATA_TOPIC_ID = "A" * 21 + "Q"
 OFFSETS_TOPIC = "__consumer_offsets"
 #: What commits of groups and transactions are about was written before them, so the ends of these are looked up first.
@@ -40,6 +43,7 @@ class SeenCopy:
     node_id: int | None
     epochs: list[EpochEntry]
     mark: int | None  #: The high watermark; None if no checkpoint says it.
+    mark_file: Marks  #: Of its disk.
     is_cleaned: bool  #: Whether the cleaner was here.
     end: int = 0  #: Of its log, or what is known to be in it.
 
@@ -47,6 +51,13 @@ class SeenCopy:
     def lineage(self) -> Lineage:
         """Its history."""
         return Lineage.of(self.epochs, self.part.log_start_offset, self.end)
+
+    @property
+    def unmarked(self) -> str:
+        """Why nobody knows its high watermark, or cannot believe it."""
+        if self.mark is not None:
+            return f"{self.mark_file.path} has the high watermark {self.mark}, at which the log starts"
+        return self.mark_file.problem or f"{self.mark_file.path}: the file has no high watermark of it"
 
     @functools.cached_property
     def snapshots(self) -> dict[int, str]:
@@ -74,6 +85,8 @@ class SeenCluster:
     copies: dict[Key, list[SeenCopy]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     unreadable: list[StorageError] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)  #: Of files and folders that no partition of a point has.
+    past_ids: dict[str, str] = field(default_factory=dict)  #: Of topics in the newest point.
     first_marks: list[Marks] = field(default_factory=list)  #: Of the coordinators' topics, by log directory.
 
     @property
@@ -103,8 +116,8 @@ class SeenCluster:
         """
         paths = [log_dir.path for log_dir in self.disk.log_dirs]
         if also_first:
-            self.first_marks = [checkpointed(path, FileKind.HIGH_WATERMARKS) for path in paths]
-        marks = [checkpointed(path, FileKind.HIGH_WATERMARKS) for path in paths]
+            self.first_marks = [_marks_of(path) for path in paths]
+        marks = [_marks_of(path) for path in paths]
         if self.is_running:
             self.disk = open_dir(paths)
         self.take_copies(marks)
@@ -114,6 +127,9 @@ class SeenCluster:
         self.copies, self.unreadable = {}, []
         for number, log_dir in enumerate(self.disk.log_dirs):
             cleaned, node_id = checkpointed(log_dir.path, FileKind.CLEANER_OFFSETS), self.disks[number].node_id
+            file = marks[number]
+            if file.is_damaged:
+                self._add_fault(f"{file.problem}: high watermarks of this disk are not known")
             for part in log_dir.partitions:
                 epochs = readable_leader_epochs(part.files, part.path)
                 if self.is_running and not os.path.isdir(part.path):
@@ -122,11 +138,31 @@ class SeenCluster:
                     self.unreadable.append(part.error)
                 elif part.is_live and part.topic:
                     place = part.topic, part.partition
-                    mark = (self.first_marks if part.topic in COORDINATORS else marks)[number].get(place)
+                    if not _is_topic(part.topic):
+                        self._add_fault(
+                            f"{part.path!r}: the name of this folder has no name of a topic: it is left out"
+                        )
+                        continue
+                    file = (self.first_marks if part.topic in COORDINATORS else marks)[number]
+                    mark = (file.value or {}).get(place)
                     is_cleaned = cleaned.get(place, 0) > part.log_start_offset
-                    copy = SeenCopy(part, number, node_id if node_id >= 0 else None, epochs, mark, is_cleaned)
+                    node = node_id if node_id >= 0 else None
+                    copy = SeenCopy(part, number, node, epochs, mark, file, is_cleaned)
                     self.copies.setdefault((part.topic, _topic_id(part, self), part.partition), []).append(copy)
         self._leave_deleted()
+
+    def take_ids(self, point: Point) -> None:
+        """Take the ids that a point has of topics of which no file says one now: nobody takes them for others."""
+        ids: dict[str, set[str]] = {}
+        for each in point.partitions:
+            ids.setdefault(each.topic, set()).add(each.topic_id)
+        self.past_ids = {topic: next(iter(own)) for topic, own in ids.items() if len(own) == 1}
+        for key in [key for key in self.copies if key[1] == made_up_id(self.cluster_id, key[0])]:
+            copies = self.copies.pop(key)
+            self.copies.setdefault((key[0], self.past_ids.get(key[0], key[1]), key[2]), []).extend(copies)
+
+    def _add_fault(self, fault: str) -> None:
+        self.faults += [] if fault in self.faults else [fault]
 
     def _leave_deleted(self) -> None:
         """Leave folders of a topic that was deleted, where the cluster has another one of its name: a broker would."""
@@ -148,17 +184,23 @@ def look(paths: Sequence[str | os.PathLike[str]]) -> SeenCluster:
     if alone or not all(isinstance(log_dir.files, LocalFiles) for log_dir in disk.log_dirs):
         what = alone[0] if alone else disk.log_dirs[0].path
         raise RequestError(f"{what}: an archive is made of log directories of this machine: name these")
-    seen = SeenCluster(disk, [_disk(log_dir.path) for log_dir in disk.log_dirs], notes=list(disk.notes))
+    metas = [read_meta_properties(LocalFiles(), log_dir.path) for log_dir in disk.log_dirs]
+    disks = [_disk(log_dir.path, meta.value) for log_dir, meta in zip(disk.log_dirs, metas, strict=True)]
+    seen = SeenCluster(disk, disks, notes=list(disk.notes))
+    seen.faults += [
+        f"{m.problem}: whose disk this is, is not known"
+        for m in metas
+        if not m.is_read and m.state is not FileState.ABSENT
+    ]
     of = {each.cluster_id: each.path for each in seen.disks if each.cluster_id}
     if len(of) > 1:
         (one, first), (other, second) = list(of.items())[:2]
         raise RequestError(f"{first} is of cluster {one}, and {second} of cluster {other}: archive each by itself")
-    found, notes = clusters_of(disk)
-    seen.metadata, seen.notes = max(found.values(), key=lambda each: each.offset, default=None), seen.notes + notes
+    found, problems = clusters_of(disk)
+    seen.metadata = max(found.values(), key=lambda each: each.offset, default=None)
+    seen.faults += dict.fromkeys([*problems, *(note for each in found.values() for note in each.notes)])
     places = [os.path.abspath(log_dir.path) for log_dir in disk.log_dirs]
-    seen.first_marks = [
-        early[each] if each in early else checkpointed(each, FileKind.HIGH_WATERMARKS) for each in places
-    ]
+    seen.first_marks = [early[each] if each in early else _marks_of(each) for each in places]
     if all(each in late for each in places):
         seen.take_copies([late[each] for each in places])
     else:
@@ -166,16 +208,16 @@ def look(paths: Sequence[str | os.PathLike[str]]) -> SeenCluster:
     return seen
 
 
-def _marks_below(paths: Sequence[str | os.PathLike[str]]) -> dict[str, dict[tuple[str, int], int]]:
+def _marks_below(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Marks]:
     """Return the high watermarks of log directories, by their absolute paths, without a look at their partitions."""
-    kind, found = FileKind.HIGH_WATERMARKS, dict[str, dict[tuple[str, int], int]]()
+    kind, found = FileKind.HIGH_WATERMARKS, dict[str, Marks]()
     for path in (place for each in paths for place in LocalFiles().glob(os.fspath(each))):
         folders = [path]
         if not os.path.exists(os.path.join(path, kind.value)) and os.path.isdir(path):
             folders = [each.path for each in os.scandir(path)]
         for folder in folders:
             if os.path.exists(os.path.join(folder, kind.value)):
-                found[os.path.abspath(folder)] = checkpointed(folder, kind)
+                found[os.path.abspath(folder)] = _marks_of(folder)
     return found
 
 
@@ -188,19 +230,27 @@ def _topic_id(part: Partition, seen: SeenCluster) -> str:
     if found is None:
         note = f"{part.topic}: no file says its topic id: if it was made anew under its name, nobody can tell"
         seen.notes += [note] if note not in seen.notes else []
-        found = format_uuid(hashlib.sha256(f"{seen.cluster_id}/{part.topic}".encode()).digest()[:16])
+        found = seen.past_ids.get(part.topic) or made_up_id(seen.cluster_id, part.topic)
     return found
 
 
-def _disk(path: str) -> SeenDisk:
-    properties = _properties(os.path.join(path, FileKind.META_PROPERTIES.value))
-    node = properties.get("node.id", properties.get("broker.id", ""))
-    ids = properties.get("cluster.id", ""), properties.get("directory.id", "")
-    return SeenDisk(os.path.abspath(path), int(node) if node.isdecimal() else -1, *ids, _state(path))
+def made_up_id(cluster_id: str, topic: str) -> str:
+    """Return the id of a topic of which no file says one, made of its name."""
+    return format_uuid(hashlib.sha256(f"{cluster_id}/{topic}".encode()).digest()[:16])
 
 
-def _properties(path: str) -> dict[str, str]:
-    return dict(parse_properties(LocalFiles().read_all(path), path)) if os.path.exists(path) else {}
+def _is_topic(name: str) -> bool:
+    try:
+        check_topic(name)
+    except RequestError:
+        return False
+    return True
+
+
+def _disk(path: str, meta: MetaProperties | None) -> SeenDisk:
+    node = -1 if meta is None or meta.node_id is None else meta.node_id
+    ids = ("", "") if meta is None else (meta.cluster_id or "", meta.directory_id or "")
+    return SeenDisk(os.path.abspath(path), node if node <= _INT32 else -1, *ids, _state(path))
 
 
 def _state(path: str) -> str:
@@ -212,13 +262,13 @@ def _state(path: str) -> str:
     return "stopped" if os.path.exists(os.path.join(path, FileKind.CLEAN_SHUTDOWN.value)) else "crashed"
 
 
+def _marks_of(log_dir: str) -> Marks:
+    return read_offset_checkpoint(LocalFiles(), log_dir, FileKind.HIGH_WATERMARKS)
+
+
 def checkpointed(log_dir: str, kind: FileKind) -> dict[tuple[str, int], int]:
-    """Return the offsets of a checkpoint of a log directory; none if it cannot be read."""
-    path = os.path.join(log_dir, kind.value)
-    try:
-        return dict(parse_offset_checkpoint(LocalFiles().read_all(path), path)) if os.path.exists(path) else {}
-    except (CorruptionError, StorageError):  # verify reports it; what it says is not known
-        return {}
+    """Return the offsets of a checkpoint of a log directory; none if it cannot be read, which `verify` reports."""
+    return read_offset_checkpoint(LocalFiles(), log_dir, kind).value or {}
 
 
 def stamps(disks: Iterable[SeenDisk]) -> list[int]:

@@ -25,7 +25,7 @@ from pylogseg.config import LogConfig
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import ObjectStore
 from pylogseg.disk.tier.layouts import leaders_within
-from pylogseg.disk.tier.manifest import UploadedSegment, parse_manifest
+from pylogseg.disk.tier.manifest import MANIFEST_LIMIT_BYTES, UploadedSegment, parse_manifest
 from pylogseg.disk.tier.point import SUFFIXES, ArchivedFile, ArchivedSegment
 from pylogseg.disk.tier.writing import UploadForm, UploadWriter, digest_begin_of, segment_id_of
 from pylogseg.env.clock import Clock, SystemClock
@@ -74,6 +74,7 @@ class UploadJob:
     scratch: Path | None  #: None where each worker has its own.
     throttle: Throttle | None
     now_ms: int
+    times_ms: tuple[int, ...] = ()  #: Of the points that there are.
 
     def put(self, stem: str, log: Path, beside: tuple[bytes, bytes], there: Mapping[str, int]) -> None:
         """Upload the objects of a segment; the manifest is the last.
@@ -135,15 +136,18 @@ def upload(
             FileKind.LEADER_EPOCHS: encode_leader_epochs([e for e in epochs if e.start_offset < reached]),
         }
         # All that is in the objects is in the id, but for the time: what has the name already is the same.
+        # What is encrypted is never the same twice, and an id made of it would confirm a guess of its plain bytes.
         said = repr((reached, node, made.max_timestamp, leaders)).encode()
-        segment_id = segment_id_of(digest, b"".join((said, *small.values())))
+        beside_log = os.urandom(16) if job.form.key is not None else b"".join((said, *small.values()))
+        segment_id = segment_id_of(digest, beside_log)
         of = plan.key[0], plan.key[2], plan.key[1], segment_id, first, reached - 1, made.max_timestamp, node
         stem = f"{plan.folder}/{first:020d}-{segment_id}"
 
         def beside(time_ms: int) -> tuple[bytes, bytes]:
             return writer.beside(small, UploadedSegment(*of, time_ms, leaders))
 
-        body, manifest = _as_before(job, stem, beside) or beside(job.now_ms)
+        archived = plan.lost.get(segment_id)
+        body, manifest = _as_before(job, stem, archived, beside) or beside(job.now_ms)
         job.put(stem, path, (body, manifest), there)
         found = ArchivedSegment(
             first,
@@ -168,17 +172,24 @@ def upload(
             path.unlink()
 
 
-def _as_before(job: UploadJob, stem: str, beside: Callable[[int], tuple[bytes, bytes]]) -> tuple[bytes, bytes] | None:
-    """Return the small objects of a segment that has this name already: a point that is not listed yet may need it."""
+def _as_before(
+    job: UploadJob, stem: str, archived: ArchivedSegment | None, beside: Callable[[int], tuple[bytes, bytes]]
+) -> tuple[bytes, bytes] | None:
+    """Return the small objects of a segment that has this name already: a point needs them, also one not listed yet.
+
+    A manifest that the store lost has the time of the run that uploaded it, which is that of a point.
+    """
     name = stem + SUFFIXES[2]
     old = job.store.read(name)
-    if old is None:
-        return None
-    try:
-        found = beside(parse_manifest(old, job.store.name(name)).segment.event_timestamp_ms)
-    except CorruptionError:
-        return None
-    return found if found[1] == old else None
+    with contextlib.suppress(CorruptionError):
+        made = beside(parse_manifest(old or b"", job.store.name(name)).segment.event_timestamp_ms)
+        if made[1] == old:
+            return made
+    for time_ms in () if archived is None else reversed(job.times_ms):
+        made = beside(time_ms)
+        if archived is not None and archived.manifest.is_of(len(made[1]), hashlib.sha256(made[1]).hexdigest()):
+            return made
+    return None
 
 
 def left_by_killed(
@@ -194,8 +205,9 @@ def left_by_killed(
         if suffix != "rsm-manifest" or not name.startswith(f"{first:020d}-"):
             continue
         key = f"{plan.folder}/{stem}"
+        if there[name] > MANIFEST_LIMIT_BYTES:
+            continue
         data = job.store.read(f"{key}.rsm-manifest")
-        indexes = job.store.read(f"{key}.indexes")
         try:
             manifest = parse_manifest(data or b"", job.store.name(f"{key}.rsm-manifest"))
         except CorruptionError:
@@ -203,6 +215,7 @@ def left_by_killed(
         of = manifest.segment
         reached = of.end_offset + 1
         whole = max((at + size for at, size in manifest.indexes.values()), default=0)
+        indexes = job.store.read(f"{key}.indexes") if there.get(f"{stem}.indexes") == whole else None
         is_whole = indexes is not None and len(indexes) == whole
         is_whole = is_whole and there.get(f"{stem}.log") == manifest.chunks.object_size
         is_same = of.leader_epochs == leaders_within(plan.lineage.epochs, first, reached) or not plan.lineage.epochs

@@ -46,6 +46,13 @@ usage, or a disk or store error; 130 interrupted.
 _RUN = "run"
 
 
+def _parse_interval(text: str) -> float:
+    seconds = common.parse_duration(text)
+    if seconds < 1:
+        raise RequestError(f"invalid time {text!r}: expected 1s or more between two points")
+    return seconds
+
+
 class ArchiveCommands(click.Group):
     """A group of which the first word may be left out: what is no subcommand is a disk."""
 
@@ -66,8 +73,19 @@ def archive() -> None:
 @click.argument("url", metavar="URL", shell_complete=completion.files)
 @click.option(
     "--every",
-    callback=lambda ctx, param, text: None if text is None else common.parsed(common.parse_duration)(ctx, param, text),
+    callback=common.parsed(_parse_interval),
     help="Go on, and write a point so often, until interrupted.",
+)
+@click.option(
+    "--forget",
+    multiple=True,
+    metavar="TOPIC[-PARTITION]",
+    help="Leave out of the points what no disk has any more, and nobody deleted by the metadata. May be given again.",
+)
+@click.option(
+    "--to-end",
+    is_flag=True,
+    help="Archive a log to its end where no file says its high watermark: of a broker that does not come back.",
 )
 @click.option("--encrypt-to", metavar="PEM", help="Encrypt to a public RSA key; the name of the file is its id.")
 @click.option("--compress", type=click.Choice(["none", "zstd"]), default="none", show_default=True)
@@ -78,6 +96,8 @@ def run(
     disks: tuple[str, ...],
     url: str,
     every: float | None,
+    forget: tuple[str, ...],
+    to_end: bool,
     encrypt_to: str | None,
     compress: str,
     max_bytes_per_second: int | None,
@@ -85,13 +105,15 @@ def run(
     workers: Workers,
 ) -> None:
     """Upload what is not there yet, and write a point."""
+    if forget and every is not None:
+        raise click.UsageError("--forget is for one run: leave out --every")
     form = upload_form(encrypt_to, compress=compress == "zstd")
     throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
     with workers.executor() as executor:
         while True:
             began = time.monotonic()
             try:
-                done = _written(disks, url, form, executor, throttle)
+                done = _written(disks, url, form, executor, throttle, to_end, forget)
             except StorageError as error:
                 if every is None:
                     raise
@@ -105,7 +127,13 @@ def run(
 
 
 def _written(
-    disks: tuple[str, ...], url: str, form: UploadForm, executor: Executor, throttle: Throttle | None
+    disks: tuple[str, ...],
+    url: str,
+    form: UploadForm,
+    executor: Executor,
+    throttle: Throttle | None,
+    to_end: bool,
+    forget: tuple[str, ...],
 ) -> ArchiveResult:
     """Write a point, with a bar of what has to be read for it, which is known after a look at the disks."""
     with contextlib.ExitStack() as stack:
@@ -114,13 +142,24 @@ def _written(
         def begin(size: int) -> None:
             moved.append(stack.enter_context(common.progress(size, "archiving")))
 
-        return written(disks, url, form, executor, throttle, on_size=begin, on_bytes=lambda size: moved[0](size))
+        return written(
+            disks,
+            url,
+            form,
+            executor,
+            throttle,
+            on_size=begin,
+            on_bytes=lambda size: moved[0](size),
+            to_end=to_end,
+            forget=forget,
+        )
 
 
 def _report(done: ArchiveResult, as_json: bool) -> None:
     point = done.point
     for note in point.notes:
-        common.complain(f"note: {note}")
+        if note not in done.faults:
+            common.complain(f"note: {note}")
     if point.not_seen is None:
         common.complain("note: no disk has the metadata of the cluster: which partitions are not here, is not known")
     if point.not_seen:

@@ -92,7 +92,9 @@ def files_among(
     objects = shared.objects
     found = find_aiven(shared, [stored for key, stored in there.items() if key in wanted and _is_of_segment(key)])
     uploads = {_key(objects, _log_of(upload, objects)): upload for upload in found.uploads}
-    logs = [_log(partition, uploads, objects, manifests) for partition in point.partitions]
+    read = point.by_name
+    last = sorted(point.partitions, key=lambda each: each is read[each.name])  # of two of one name, the last is read
+    logs = [_log(partition, uploads, objects, manifests) for partition in last]
     return PointFiles(f"{url}{POINT_MARK}{point.id}", Tier(url, objects, found, logs), point, shared, there)
 
 
@@ -233,8 +235,9 @@ def _beside(point: Point) -> Iterator[tuple[str, TierFile]]:
     if point.cluster_id:
         data = encode_meta_properties(MetaProperties(0, point.cluster_id), iso_text(point.time_ms))
         yield _small(FileKind.META_PROPERTIES, data)
-    ends = {(each.topic, each.partition): each.end_offset for each in point.partitions}
-    starts = {(each.topic, each.partition): each.start_offset for each in point.partitions if each.start_offset}
+    partitions = point.by_name.values()
+    ends = {(each.topic, each.partition): each.end_offset for each in partitions}
+    starts = {(each.topic, each.partition): each.start_offset for each in partitions if each.start_offset}
     for kind, offsets in (
         (FileKind.RECOVERY_POINTS, ends),
         (FileKind.HIGH_WATERMARKS, ends),

@@ -252,8 +252,11 @@ class Point:
 
     @property
     def by_name(self) -> dict[str, ArchivedPartition]:
-        """What is read of each topic and partition; of several of one name and of other topic ids, the last."""
-        return {each.name: each for each in self.partitions}
+        """The partition that is read of each name: of several topics of one name the last, and one that a disk has."""
+        return {each.name: each for each in sorted(self.partitions, key=self._is_on_a_disk)}
+
+    def _is_on_a_disk(self, partition: ArchivedPartition) -> bool:
+        return self.disks[partition.disk].state != "absent"
 
     @property
     def is_whole(self) -> bool:

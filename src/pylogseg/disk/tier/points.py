@@ -85,8 +85,14 @@ def list_points(
     """
     keys = archive_store(archive, storage_options).list(POINTS)
     names = (key.removeprefix(f"{POINTS}/").removesuffix(".json") for key in keys if key.endswith(".json"))
-    found = [PointName(name, time_ms) for name in names if (time_ms := _time_of(name)) is not None]
+    found = [point for name in names if (point := point_name(name)) is not None]
     return sorted(found, key=lambda name: (name.time_ms, name.id))
+
+
+def point_name(text: str) -> PointName | None:
+    """Return the name of the point that has an id; None if a text is no such id."""
+    time_ms = _time_of(text)
+    return None if time_ms is None else PointName(text, time_ms)
 
 
 def _time_of(name: str) -> int | None:

@@ -23,6 +23,8 @@ def archive(
     *,
     encrypt_to: str | os.PathLike[str] | None = None,
     compress: bool = False,
+    to_end: bool = False,
+    forget: Sequence[str] = (),
     storage_options: Mapping[str, Any] | None = None,
     progress: bool | None = None,
 ) -> Any:
@@ -45,6 +47,8 @@ def archive(
         The PEM file of a public RSA key, which only the driver needs.
     compress : bool
         Compress objects by zstd.
+    to_end, forget
+        As for `pylogseg.archive.write`.
     storage_options : mapping, optional
         Options of fsspec.
     progress : bool, optional
@@ -62,5 +66,5 @@ def archive(
         As by `pylogseg.archive.write`.
     """
     form, work = upload_form(encrypt_to, compress=compress), SparkExecutor(spark, progress)
-    done = written(path, archive, form, work, storage_options=storage_options)
+    done = written(path, archive, form, work, storage_options=storage_options, to_end=to_end, forget=forget)
     return _compat.small_frame(spark, [done.as_row()], RESULT)

@@ -1,0 +1,124 @@
+"""What the newest point has, and disks have not any more: kept and a fault, until it is known to be deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from pylogseg.archive.place import lost_segments
+from pylogseg.archive.seen import Key, SeenCluster, made_up_id
+from pylogseg.disk.lineage.chains import Lineage, divergence
+from pylogseg.disk.stores import ObjectStore
+from pylogseg.disk.tier.point import ArchivedPartition, ArchivedSegment, Point
+from pylogseg.errors import RequestError
+from pylogseg.format.names import METADATA_TOPIC
+from pylogseg.walker.gaps import offsets_text
+
+_FEW = 3
+
+
+def key_of(partition: ArchivedPartition) -> Key:
+    """Return the topic, its id and the number of a partition."""
+    return partition.topic, partition.topic_id, partition.partition
+
+
+def absent_partitions(seen: SeenCluster, before: Point) -> list[ArchivedPartition]:
+    """Return the partitions of a point that no disk has, and that nobody deleted as far as the metadata says."""
+    return [
+        each for each in before.partitions if key_of(each) not in seen.copies and not _is_deleted(seen, each, before)
+    ]
+
+
+def _is_deleted(seen: SeenCluster, partition: ArchivedPartition, before: Point) -> bool:
+    """Check whether the cluster deleted a topic: at the point its metadata had the id, and it has it no more.
+
+    The metadata has to go on from the one that the point has: an older copy, or a new one, proves nothing.
+    """
+    metadata, topic_id = seen.metadata, partition.topic_id
+    if metadata is None or partition.topic == METADATA_TOPIC or topic_id in metadata.topic_ids.values():
+        return False
+    if topic_id not in before.settings or topic_id == made_up_id(before.cluster_id, partition.topic):
+        return False
+    old = next((each for each in before.partitions if each.topic == METADATA_TOPIC), None)
+    copies = [] if old is None else seen.copies.get(key_of(old), [])
+    if old is None or metadata.offset < old.end_offset:
+        return False
+    past = Lineage.of(old.epochs, old.start_offset, old.end_offset)
+    now = [Lineage.of(copy.epochs, copy.part.log_start_offset, metadata.offset) for copy in copies]
+    return any(divergence(past, each).offset >= old.end_offset for each in now)
+
+
+def forgotten_keys(names: Iterable[str], absent: Sequence[ArchivedPartition], before: Point | None) -> set[Key]:
+    """Return the absent partitions that somebody named, as topics or as partitions, to be left out of the next point.
+
+    RequestError for a name that is of none of them, or that has two meanings.
+    """
+    forgotten: set[Key] = set()
+    for name in names:
+        topics = [key_of(each) for each in absent if each.topic == name]
+        numbers = [key_of(each) for each in absent if each.name == name]
+        if topics and numbers:
+            raise RequestError(f"{name}: a topic and a partition have this name: name the partition of the topic")
+        if not topics and not numbers:
+            raise RequestError(f"{name}: {_why_not(name, absent, before)}")
+        forgotten.update(topics + numbers)
+    return forgotten
+
+
+def _why_not(name: str, absent: Collection[ArchivedPartition], before: Point | None) -> str:
+    if before is None:
+        return "the archive has no point that could forget it"
+    if any(name in (each.topic, each.name) for each in before.partitions):
+        return "a disk has it, or the cluster deleted it: there is nothing to forget"
+    names = ", ".join(each.name for each in list(absent)[:5])
+    others = f"; on no disk any more: {names}{' and others' * (len(absent) > 5)}" if absent else ""
+    return f"point {before.id} has no topic and no partition of this name{others}"
+
+
+def absence_fault(partition: ArchivedPartition, before: Point, seen: SeenCluster) -> str:
+    """Say that a point has a partition, and no disk any more; the words stay until a disk has it again."""
+    disk = before.disks[partition.disk]
+    if disk.state == "absent" and partition.fault:
+        return partition.fault
+    fault = f"it is on none of the disks, and point {before.id} has it, of {disk.path}: it stays as it was there"
+    if seen.metadata is None:
+        fault += "; no disk has metadata that says whether it was deleted"
+    return f"{fault}; if it may go, `pylogseg archive --forget {partition.name}`"
+
+
+def shortening_fault(now: ArchivedPartition, old: ArchivedPartition, before: Point) -> str:
+    """Say that a point has more of a log than the disks, as far as they are known; empty if it has not."""
+    if now.end_offset >= old.end_offset or now.fault or now.epochs[-1:] > old.epochs[-1:]:
+        return ""
+    offsets = offsets_text(now.end_offset, old.end_offset)
+    return f"{offsets} were committed by point {before.id}, and no disk that was seen is known to have them"
+
+
+def object_losses(
+    lost: Collection[str], before: Point, now: Mapping[Key, ArchivedPartition], store: ObjectStore
+) -> tuple[list[str], list[str]]:
+    """Return notes of what the store lost of a point and the disks gave again, and faults of what no disk has.
+
+    `now` has the partitions of the next point.
+    """
+    notes, faults = list[str](), list[str]()
+    for old in before.partitions if lost else ():
+        names, new = [name for name in old.objects if name in lost], now.get(key_of(old))
+        if not names or new is None:  # it was deleted, or forgotten
+            continue
+        few = ", ".join(map(store.name, names[:_FEW])) + f" and {len(names) - _FEW} more" * (len(names) > _FEW)
+        text = f"{old.name}: the store lost what point {before.id} needs, or has another size of it: {few}"
+        is_whole = all(_has(new, each) for each in lost_segments(old, lost).values())
+        if is_whole and (new.files or not any(old.file_key(name) in lost for name in old.files)):
+            notes.append(f"{text}; the run uploaded again what was in it")
+        else:
+            faults.append(f"{text}; no disk has what was in it")
+    return notes, faults
+
+
+def _has(partition: ArchivedPartition, segment: ArchivedSegment) -> bool:
+    """Check whether the segments of a partition cover another one, from the start of the log on."""
+    reached = max(segment.base_offset, partition.start_offset)
+    for each in partition.segments:
+        if each.base_offset <= reached < each.end_offset:
+            reached = each.end_offset
+    return reached >= segment.end_offset

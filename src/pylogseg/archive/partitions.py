@@ -1,0 +1,246 @@
+"""The upload of a partition: what its disks have of what the archive lacks, and the partition of the point."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from pylogseg.archive.planning import PartitionPlan
+from pylogseg.archive.seen import Key, checkpointed
+from pylogseg.archive.uploading import UploadJob, last_stable, left_by_killed, producers_at, upload
+from pylogseg.disk.disk import Segment
+from pylogseg.disk.stores import FolderStore, ObjectStore
+from pylogseg.disk.tier.point import FILES, SUFFIXES, ArchivedFile, ArchivedPartition, ArchivedSegment
+from pylogseg.disk.tier.sealed_file import seal_file
+from pylogseg.env.beside import flush
+from pylogseg.env.executor import Advance
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.format.names import METADATA_TOPIC, FileKind
+from pylogseg.walker.gaps import offsets_text
+
+#: Errors of a store that are about one name, or one folder, of it.
+_OF_ONE_NAME = {errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL}
+
+
+class PartitionItem(NamedTuple):
+    """A partition to upload."""
+
+    plan: PartitionPlan
+    past: ArchivedPartition | None  #: As it is in the newest point.
+    there: Mapping[str, int]  #: What is in its folder of the archive, with sizes.
+    files: Mapping[str, int]  #: And of its other files, by their whole names.
+    lost: frozenset[str] = frozenset()  #: The objects that it had, and that the store has not any more.
+
+
+@dataclass
+class WrittenPartition:
+    """What became of a partition."""
+
+    partition: ArchivedPartition
+    new: list[ArchivedSegment] = field(default_factory=list)
+    adopted: int = 0
+    notes: list[str] = field(default_factory=list)
+    damage: list[str] = field(default_factory=list)
+    is_overtaken: bool = False  #: Whether, while it was read, a broker has removed what the point should have.
+
+    def continued(self, later: WrittenPartition) -> WrittenPartition:
+        """Return it as it is after another look, which began with what was written."""
+        later.new, later.adopted = self.new + later.new, self.adopted + later.adopted
+        later.notes, later.damage = self.notes + later.notes, self.damage + later.damage
+        return later
+
+    @property
+    def key(self) -> Key:
+        return self.partition.topic, self.partition.topic_id, self.partition.partition
+
+
+def _cleaned_beyond(plan: PartitionPlan, end: int) -> str:
+    """Return why the last records of keys may be missing: later ones, behind the end, had a cleaner remove them."""
+    topic, _, number = plan.key
+    log_dir = os.path.dirname(plan.copies[0].part.path)
+    cleaned = checkpointed(log_dir, FileKind.CLEANER_OFFSETS).get((topic, number), 0)
+    if not plan.is_compacted or cleaned <= end:
+        return ""
+    return f"a cleaner went up to offset {cleaned} while it was read, and the log ends at {end}: the next run is whole"
+
+
+def write_partition(job: UploadJob, item: PartitionItem, advance: Advance) -> WrittenPartition:
+    """Upload what is lacking of a partition; what its disks cannot give is a fault of its own.
+
+    A worker of another process has a scratch folder of its own, and sees to it that its objects are on the disk.
+    """
+    if job.scratch is not None or not item.plan.lacking:
+        return _upload_partition(job, item, advance)
+    with job.store.scratch() as scratch:
+        found = _upload_partition(replace(job, scratch=scratch), item, advance)
+    if found.new:
+        flush_store(job.store)
+    return found
+
+
+def new_objects(written: Iterable[WrittenPartition]) -> dict[str, int]:
+    """Return the sizes of the objects that a run has uploaded, by their names."""
+    return {
+        each.partition.stem(segment) + suffix: stored.size
+        for each in written
+        for segment in each.new
+        for suffix, stored in zip(SUFFIXES, segment.objects, strict=True)
+    }
+
+
+def flush_store(store: ObjectStore) -> None:
+    if isinstance(store, FolderStore):
+        flush(store.root)
+
+
+def _is_of_one(error: StorageError, store: ObjectStore) -> bool:
+    """Check whether an error is of one partition: of its disk, or of its folder in the store."""
+    return not error.path.startswith(store.url) or error.errno in _OF_ONE_NAME
+
+
+def _upload_partition(job: UploadJob, item: PartitionItem, advance: Advance) -> WrittenPartition:
+    plan, last = item.plan, item.past
+    made = _Making(job, item, advance)
+    fault, stood_in, is_read, left = plan.fault, list[ArchivedSegment](), True, list(plan.lacking)
+    try:
+        while left:
+            (first, end), before = left[0], len(made.new)
+            if (why := made.fill(first, end)) is not None:
+                fault = fault or why
+                old = [each for each in plan.agreed if first <= each.base_offset and each.end_offset <= end]
+                if not _covers(old, first, end):
+                    break
+                made.new[before:], stood_in = [], stood_in + old  # what was archived before stands for it
+            left.pop(0)
+    except (CorruptionError, RequestError) as error:
+        fault, is_read = str(error), False
+    except StorageError as error:
+        if not _is_of_one(error, job.store):
+            raise
+        fault, is_read = str(error), False
+    reached = made.new[-1].end_offset if made.new else 0
+    stood_in += [  # what was archived above it stays
+        each
+        for first, end in left
+        for each in plan.agreed
+        if max(first, reached) <= each.base_offset and each.end_offset <= end
+    ]
+    segments = tuple(sorted({*plan.kept, *made.new, *stood_in}))
+    end = segments[-1].end_offset if segments else plan.start
+    known = {} if last is None else {n: file for n, file in last.files.items() if last.file_key(n) not in item.lost}
+    is_same = last is not None and last.end_offset == end and len(known) == len(last.files)
+    try:
+        files = dict(known) if is_same else made.files(end, known, is_empty=not segments)
+    except StorageError as error:
+        if not _is_of_one(error, job.store):
+            raise
+        files, fault = {}, fault or str(error)
+    if last is not None and segments and last.segments[-1:] == (segments[-1],):
+        stable = last.last_stable_offset
+    else:
+        is_last = made.stable is not None and bool(made.new) and made.new[-1:] == list(segments[-1:])
+        stable = made.stable if is_last and made.stable is not None else made.stable_at(end)
+    epochs = tuple((e.epoch, e.start_offset) for e in plan.lineage.epochs if e.start_offset < end)
+    topic, topic_id, number = plan.key
+    fault = fault or _cleaned_beyond(plan, end)
+    is_overtaken = is_read and bool(fault) and not (plan.fault or made.damage)
+    first = segments[0].base_offset if segments else plan.start  # a broker may have removed what lay before it
+    start, disk = min(max(plan.start, first), end), plan.copies[0].disk
+    ends = start, end, max(min(stable, end), 0), plan.ended_by
+    partition = ArchivedPartition(topic, topic_id, number, *ends, disk, epochs, segments, files, fault)
+    adopted, notes = len(made.new) - len(made.uploaded), plan.notes + made.notes
+    return WrittenPartition(partition, made.uploaded, adopted, notes, made.damage, is_overtaken)
+
+
+def _covers(segments: Sequence[ArchivedSegment], first: int, end: int) -> bool:
+    """Check whether segments have a range of offsets, one after the other."""
+    for each in segments:
+        if each.base_offset != first:
+            return False
+        first = each.end_offset
+    return first == end
+
+
+class _Making:
+    """The segments that are made of a partition's lacking ranges."""
+
+    def __init__(self, job: UploadJob, item: PartitionItem, advance: Advance) -> None:
+        self._job, self._item, self._plan, self._advance = job, item, item.plan, advance
+        self.new: list[ArchivedSegment] = []
+        self.uploaded: list[ArchivedSegment] = []
+        self.notes: list[str] = []
+        self.damage: list[str] = []  #: Of copies, whether another one stands in or not.
+        self.stable: int | None = None  #: At the end of the last one, as far as it is known.
+
+    def fill(self, first: int, end: int) -> str | None:
+        """Upload a range of offsets, of each copy what it has; return why that is not all."""
+        while first < end:
+            why = f"the log ends at offset {first}, and {end} was committed"
+            for copy, limit in zip(self._plan.copies, self._plan.limits, strict=True):
+                segment = _segment_at(copy.part.segments, first)
+                if segment is None or first >= limit or segment.base_offset > max(first, self._plan.start):
+                    continue
+                stop = min(end, limit, 2**63 - 1 if segment.next_base is None else segment.next_base)
+                there = self._item.there
+                done = left_by_killed(self._job, self._plan, there, segment, first, stop)
+                done = done or upload(self._job, self._plan, there, copy, segment, first, stop, self._advance)
+                if done.fault:
+                    self.damage.append(f"{self._plan.name}: {done.fault}")
+                    why = done.fault
+                if done.segment is not None:
+                    self.new.append(done.segment)
+                    self.stable = done.stable
+                    self.uploaded += [done.segment] if done.is_new else []
+                if done.hole is not None:
+                    what = offsets_text(*done.hole)
+                    self.notes.append(f"{self._plan.name}: {what} are in no batch of {segment.path}")
+                if done.is_all:
+                    return None
+                if done.end > first:
+                    first = done.end
+                    break
+            else:
+                return why
+        return None
+
+    def stable_at(self, end: int) -> int:
+        """Return the last stable offset of the log up to an offset."""
+        try:
+            return last_stable(producers_at(self._plan.copies[0], end), end)
+        except PylogsegError as error:
+            self.notes.append(f"{self._plan.name}: its open transactions are not known: {error}")
+            return end
+
+    def files(self, end: int, before: Mapping[str, ArchivedFile], *, is_empty: bool) -> dict[str, ArchivedFile]:
+        """Upload the newest checkpoint of the metadata, or of an empty log the snapshot of its producers.
+
+        Its name says the offset and the epoch, so one that the point before has is not uploaded again.
+        """
+        part = self._plan.copies[0].part
+        kind = FileKind.KRAFT_SNAPSHOT if self._plan.key[0] == METADATA_TOPIC else FileKind.PRODUCER_SNAPSHOT
+        there = {o.name.offset: o.path for o in part.others if o.name.kind is kind and o.name.is_live}
+        there |= {s.base_offset: s.companions[kind] for s in part.segments if kind in s.companions}
+        known = [at for at in there if at is not None and (at <= end if kind is FileKind.KRAFT_SNAPSHOT else at == end)]
+        if not known or (kind is FileKind.PRODUCER_SNAPSHOT and not is_empty):
+            return {}
+        path = there[max(known)]
+        name = os.path.basename(path)
+        if name in before:
+            return {name: before[name]}
+        data, key = bytes(LocalFiles().read_all(path)), self._job.form.key
+        data = data if key is None else seal_file(data, key)
+        digest = hashlib.sha256(data).hexdigest()
+        place = f"{FILES}/{self._plan.folder}/{digest[:16]}/{name}"
+        if self._item.files.get(place) != len(data):
+            self._job.store.put(place, data)
+        return {name: ArchivedFile(len(data), digest)}
+
+
+def _segment_at(segments: Sequence[Segment], offset: int) -> Segment | None:
+    """Return the segment that an offset belongs to by their names; the first one below it."""
+    return next((each for each in segments if each.next_base is None or offset < each.next_base), None)

@@ -1,0 +1,110 @@
+"""The place of an archive: whether there may be one, which objects are there, and which of a point are not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pylogseg.disk.folders import has_log_dir_files
+from pylogseg.disk.stores import FolderStore, ObjectStore
+from pylogseg.disk.tier.point import FILES, SUFFIXES, ArchivedPartition, ArchivedSegment
+from pylogseg.disk.tier.points import read_mark
+from pylogseg.env.beside import is_unfinished, remove, was_left
+from pylogseg.env.file_errors import storage_error
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.tables.export.notes import NOTES
+
+
+def check_place(store: ObjectStore) -> None:
+    """Refuse what is neither an archive nor empty, or lies in a log directory, where no broker starts beside it."""
+    if isinstance(store, FolderStore):
+        root = Path(os.path.abspath(store.root))
+        for folder in (root, *root.parents):
+            with contextlib.suppress(StorageError):
+                if has_log_dir_files(LocalFiles().list_folder(str(folder))):
+                    raise RequestError(
+                        f"{store.url}: {folder} is a log directory, and a broker does not start with an archive in it: "
+                        "name a place outside of it"
+                    )
+    if read_mark(store) is not None:
+        return
+    other = next((name for name in store.list() if not name.startswith(f"{NOTES}/") and not _temporary(name)), None)
+    if other is not None:
+        raise RequestError(f"{store.url}: this is not an archive, and not empty, it has {other!r}: name an empty place")
+
+
+def _temporary(name: str) -> str | None:
+    """Return the beginning of an object's name up to what a run made while it wrote; None if no run did."""
+    if not (name.startswith(".") or "/." in name):
+        return None
+    parts = name.split("/")
+    number = next((number for number, part in enumerate(parts) if is_unfinished(part)), None)
+    return None if number is None else "/".join(parts[: number + 1])
+
+
+@dataclass
+class Listing:
+    """The objects of an archive, with their sizes."""
+
+    sizes: dict[str, int] = field(default_factory=dict)
+    #: By the folder of a partition, the last part of each name.
+    segments: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: By the folder of a partition, the whole names of what is no segment.
+    files: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def add(self, name: str, size: int) -> None:
+        """Take an object."""
+        self.sizes[name] = size
+        folder, _, last = name.rpartition("/")
+        if name.startswith(f"{FILES}/"):
+            self.files.setdefault("/".join(name.split("/")[1:3]), {})[name] = size
+        else:
+            self.segments.setdefault(folder, {})[last] = size
+
+
+def list_objects(store: ObjectStore) -> Listing:
+    """List the objects of an archive, and remove what ended runs of this machine left unfinished."""
+    listing, unfinished = Listing(), set[str]()
+    for name, stored in store.list().items():
+        if (temporary := _temporary(name)) is not None:
+            unfinished.add(temporary)
+        else:
+            listing.add(name, stored.size)
+    if isinstance(store, FolderStore):
+        for path in map(store.root.joinpath, sorted(unfinished)):
+            if was_left(path):
+                try:
+                    remove(path)
+                except OSError as error:
+                    raise storage_error(path, "remove", error) from error
+    return listing
+
+
+def lost_objects(store: ObjectStore, listing: Listing, partitions: Iterable[ArchivedPartition]) -> set[str]:
+    """Return the objects of partitions that the store does not have, or with another size.
+
+    A listing may lag, so each of these is looked up by its name.
+    """
+    lost: set[str] = set()
+    for partition in partitions:
+        for name, stored in partition.objects.items():
+            if listing.sizes.get(name) != stored.size:
+                now = store.list(name).get(name)
+                if now is not None:
+                    listing.add(name, now.size)
+                if now is None or now.size != stored.size:
+                    lost.add(name)
+    return lost
+
+
+def lost_segments(partition: ArchivedPartition, lost: Collection[str]) -> dict[str, ArchivedSegment]:
+    """Return the segments of a partition of which objects are lost, by their ids."""
+    return {
+        each.segment_id: each
+        for each in (partition.segments if lost else ())
+        if any(partition.stem(each) + suffix in lost for suffix in SUFFIXES)
+    }
