@@ -40,7 +40,7 @@ def known_points(store: ObjectStore) -> KnownPoints:
     except CorruptionError as error:
         return KnownPoints(names, fault=error)
     unlisted = [each for each in noted if each not in names]
-    there = [each for each in unlisted if store.read(each.key) is not None]
+    there = [each for each in unlisted if store.size(each.key) is not None]
     lost = noted[-1] if is_written and noted[-1] in unlisted and noted[-1] not in there else None
     return KnownPoints(sorted([*names, *there], key=lambda each: (each.time_ms, each.id)), lost)
 

@@ -93,10 +93,10 @@ def lost_objects(store: ObjectStore, listing: Listing, partitions: Iterable[Arch
     for partition in partitions:
         for name, stored in partition.objects.items():
             if listing.sizes.get(name) != stored.size:
-                now = store.list(name).get(name)
-                if now is not None:
-                    listing.add(name, now.size)
-                if now is None or now.size != stored.size:
+                size = store.size(name)
+                if size is not None:
+                    listing.add(name, size)
+                if size != stored.size:
                     lost.add(name)
     return lost
 

@@ -35,7 +35,8 @@ from pylogseg.disk.tier.point import (
     Point,
     PointName,
 )
-from pylogseg.disk.tier.points import archive_store, mark_text, new_id, parse_point, read_mark, read_point, write_point
+from pylogseg.disk.tier.point_json import parse_point
+from pylogseg.disk.tier.points import archive_store, mark_text, new_id, read_mark, read_point, write_point
 from pylogseg.disk.tier.writing import UploadForm
 from pylogseg.env.executor import INLINE, Executor, Threads, Workload, job_count
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError

@@ -39,6 +39,8 @@ class ObjectStore(Protocol):
 
     ``list(name="")``
         The object of that name, or all below it.
+    ``size(name)``
+        Of one object, by its name: a listing may lag. None if there is none.
     ``read(name)``
         None if there is none.
     ``put(name, content)``
@@ -62,6 +64,7 @@ class ObjectStore(Protocol):
     def name(self, name: str) -> str: ...
 
     def list(self, name: str = "") -> dict[str, Fingerprint]: ...
+    def size(self, name: str) -> int | None: ...
     def read(self, name: str) -> bytes | None: ...
     def put(self, name: str, content: bytes | Path) -> Fingerprint: ...
     def create(self, name: str, content: bytes) -> None: ...
@@ -117,6 +120,16 @@ class FolderStore:
             if not stat.S_ISDIR(status.st_mode):
                 return {name: Fingerprint(status.st_size)} if stat.S_ISREG(status.st_mode) else {}
         return dict(_files_below(str(top), name.rstrip("/")))
+
+    def size(self, name: str) -> int | None:
+        """See `ObjectStore`."""
+        try:
+            status = os.stat(self.root / name)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise storage_error(self.root / name, "look up", error) from error
+        return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def read(self, name: str) -> bytes | None:
         """See `ObjectStore`."""
@@ -243,6 +256,16 @@ class RemoteStore:
             except FileNotFoundError:
                 return {}
 
+    def size(self, name: str) -> int | None:
+        """See `ObjectStore`."""
+        self._system.invalidate_cache()
+        with told(self.name(name), "look up"):
+            try:
+                info = self._system.info(self._path(name))
+            except FileNotFoundError:
+                return None
+        return None if info.get("type") == "directory" else int(info["size"] or 0)
+
     def read(self, name: str) -> bytes | None:
         """See `ObjectStore`."""
         with told(self.name(name), "read"):
@@ -322,13 +345,14 @@ class RemoteStore:
 
 def check_objects(store: ObjectStore, sizes: Mapping[str, int], outcome: str) -> None:
     """Raise StorageError unless objects are in a store with these sizes; `outcome` says what is left undone."""
-    if isinstance(store, FolderStore):  # by their names: a network file system may list a folder as it was
-        there = {name: found[name] for name in sizes if name in (found := store.list(name))}
-    else:
-        folders = dict.fromkeys(name.rpartition("/")[0] for name in sizes)
-        there = {name: found for folder in folders for name, found in store.list(folder).items()}
+    listed: dict[str, Fingerprint] = {}
+    if not isinstance(store, FolderStore):
+        for folder in dict.fromkeys(name.rpartition("/")[0] for name in sizes):
+            listed |= store.list(folder)
     for name, size in sizes.items():
-        check_written(store.name(name), size, there[name].size if name in there else None, outcome)
+        # By its name: a network file system may list a folder as it was, and so may a store.
+        now = listed[name].size if name in listed else store.size(name)
+        check_written(store.name(name), size, now, outcome)
 
 
 def _fingerprint(info: Mapping[str, Any]) -> Fingerprint:

@@ -215,10 +215,10 @@ def _ms_said(text: str) -> int | None:
 
 
 def _read(store: ObjectStore, name: PointName) -> Point:
-    at, size = store.name(name.key), store.list(name.key).get(name.key)
+    at, size = store.name(name.key), store.size(name.key)
     if size is None:
         raise RequestError(f"{at}: there is no such point")
-    _check_size(at, size.size)
+    _check_size(at, size)
     fields, opened = _opened(at, name, store.read(name.key) or b"")
     return read_listed(store, fields, opened.head) if opened.point is None else opened.point
 
