@@ -11,6 +11,8 @@ from helpers.transaction_moments import PLACES, STATE, TransactionMoments, coord
 
 import pylogseg as package
 from pylogseg import offline
+from pylogseg.env.storage import LocalStorage
+from pylogseg.reading.seek import end_offset
 
 
 def shown(root: Path) -> set[bytes]:
@@ -67,3 +69,48 @@ def test_a_coordinator_that_knows_all_loses_nothing(version: int, tmp_path: Path
         offline.restore(source, target, keep_producers=True)
         there = {bytes(record.value or b"") for record in package.read(source, "orders")}
         assert shown(target) == there & moments.committed
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("seed", range(6))
+def test_copies_of_a_running_broker(seed: int, version: int, tmp_path: Path) -> None:
+    """The lock is held, as by a broker, so logs of different moments are reconciled; of a stopped one they are left."""
+    chance = random.Random(seed * 10 + version)
+    moments = TransactionMoments(chance, version)
+    for number in range(3):
+        source, target = tmp_path / f"source-{number}", tmp_path / f"target-{number}"
+        moments.write(source, the_ends(chance, moments), segment_bytes=chance.choice((200, 1 << 20)))
+        left = offline.copy(source, tmp_path / f"stopped-{number}")
+        assert left.notes == []
+        lock = LocalStorage().lock(str(source))
+        try:
+            done = offline.copy(source, target)
+        finally:
+            lock.release()
+        assert [row.name for row in done] == sorted([STATE, *PLACES])
+        ends = {row.name: row.log_end for row in done}
+        assert ends == {part.name: end_offset(part.segments) for part in package.open_dir(target).partitions}
+        assert shown(source) <= shown(target) <= moments.committed, done.notes
+        assert pylogseg("verify", target, "--quiet").code == 0
+        assert coordinator_starts(target, version) == [], done.notes
+        assert shown(target) - {b"next"} <= moments.committed, done.notes
+
+
+def test_a_copy_of_several_log_directories(tmp_path: Path) -> None:
+    """The coordinators' log lies on one disk, and what it is about on the other."""
+    chance = random.Random(7)
+    moments = TransactionMoments(chance, 2, count=6)
+    above, aside = tmp_path / "disks", tmp_path / "aside"
+    moments.write(aside, {STATE: moments.count(STATE), PLACES[0]: 3, PLACES[1]: 3})
+    for disk, name in (("d0", STATE), ("d0", PLACES[1]), ("d1", PLACES[0])):
+        (above / disk).mkdir(parents=True, exist_ok=True)
+        (aside / name).rename(above / disk / name)
+        (above / disk / "meta.properties").write_text("version=1\ncluster.id=here\nnode.id=1\n")
+    lock = LocalStorage().lock(str(above / "d1"))
+    try:
+        done = offline.copy(above, tmp_path / "copy")
+    finally:
+        lock.release()
+    assert len(done.partitions) == 3
+    there = {bytes(record.value or b"") for record in package.read(above, "orders")}
+    assert shown(tmp_path / "copy") == there & moments.committed, done.notes

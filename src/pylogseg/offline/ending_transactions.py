@@ -66,6 +66,15 @@ def apply_ends(storage: Storage, folders: Mapping[Place, LogFolder], plan: EndPl
     return grown
 
 
+def end_line(name: str, producer: ProducerRow, end: OpenEnd) -> str:
+    """Return the line that says how an open transaction was ended."""
+    of = "" if end.transactional_id is None else f"of {end.transactional_id}, "
+    return (
+        f"{name} from offset {producer.first_txn_offset} on: a transaction ({of}producer {producer.producer_id}, "
+        f"epoch {producer.epoch}) is {'committed' if end.action == 'commit' else 'aborted'}: {end.why}"
+    )
+
+
 def _append(
     storage: Storage, to: LogFolder, ends: Sequence[tuple[ProducerRow, OpenEnd]], records: Sequence[StateRecord]
 ) -> None:

@@ -14,14 +14,18 @@ from pylogseg.disk.target import Target, chosen_in, sizes_in
 from pylogseg.env.beside import NewFolder, check_free
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
 from pylogseg.env.filesystem import is_within, refuse_inside
+from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, FileKind, parse_file_name, parse_partition_folder
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import Look, lacking_in
+from pylogseg.log.directory import partition_of
 from pylogseg.offline.copying.partition import Changed, PartitionCopier, PartitionCopy
+from pylogseg.offline.copying.transactions import UnfinishedCopy, end_transactions
 from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, within
+from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 
 _AS_THEY_ARE = (FileKind.META_PROPERTIES.value, BOOTSTRAP_SNAPSHOT)
 
@@ -95,8 +99,9 @@ def copy(
 
     No lock is taken and nothing is written to the source. Each partition is copied as it was at one moment: sealed
     segments whole, the active one up to its last whole batch, indexes, snapshots, leader epochs and checkpoints up to
-    there. Different partitions are copied at different moments. The copy gets its name when all of it is on the disk;
-    what an interrupted run left is removed by the next one. What checkpoints, indexes, leader epochs, snapshots and the
+    there. Different partitions are copied at different moments, `__transaction_state` last: of a running broker, what
+    is open at the end of a log is ended as that says. The copy gets its name when all of it is on the disk; what an
+    interrupted run left is removed by the next one. What checkpoints, indexes, leader epochs, snapshots and the
     metadata of the cluster show to be missing is named in the result, and the copy has the rest.
 
     Parameters
@@ -117,7 +122,7 @@ def copy(
     on_bytes : callable, optional
         Gets the bytes that were copied since the last call, from several threads.
     on_partition : callable, optional
-        Gets each partition when it is copied, in the order of names.
+        Gets each partition when it is copied, in the order of names, `__transaction_state` last.
     storage : Storage, optional
         Where both lie; the disks of this machine by default.
 
@@ -139,29 +144,88 @@ def copy(
     found = lacking_in(chosen, choice, jobs=count, how=Look.CARRIED) if isinstance(disk, LocalStorage) else []
     if len(places) == 1:
         job = _Copy(disk, *chosen[0], into, on_partition, found)
-        return job.plan() if dry_run else job.run(count, on_bytes)
+        if dry_run:
+            return job.plan()
+        for error in _run_all([job], count, on_bytes):
+            raise error
+        return job.result
     check_free(disk, into)
     if isinstance(disk, LocalStorage):
         refuse_inside(into, os.fspath(source), "copied")
     result, failed = Copied(os.fspath(source), into, dry_run=dry_run, is_marked_clean=True), list[PylogsegError]()
-    result.lacking = found
+    result.lacking, jobs_of_all = found, list[_Copy]()
     for place, names in chosen:
         try:
             if place.error is not None:
                 raise place.error
             of_place = [finding for finding in found if is_within(finding.path, place.parent)]
             job = _Copy(disk, place, names, disk.join(into, os.path.basename(place.parent)), on_partition, of_place)
-            done = job.plan() if dry_run else job.run(count, on_bytes)
+            jobs_of_all.append(job)
         except PylogsegError as error:
             failed.append(error)
-            continue
-        result.partitions += done.partitions
-        result.notes += [f"{place.parent}: {note}" for note in done.notes]
-        result.unread += done.unread
-        result.is_marked_clean &= done.is_marked_clean
+    if dry_run:
+        for job in jobs_of_all:
+            job.plan()
+    else:
+        failed += _run_all(jobs_of_all, count, on_bytes)
+    for job in jobs_of_all:
+        if job.is_done or dry_run:
+            done = job.result
+            result.partitions += done.partitions
+            result.notes += [f"{done.source}: {note}" for note in done.notes]
+            result.unread += done.unread
+            result.is_marked_clean &= done.is_marked_clean
     if failed:  # the others are copied, and this one has no place in the copy
         raise failed[0]
     return result
+
+
+def _run_all(jobs: Sequence[_Copy], threads: int, on_bytes: Callable[[int], None] | None) -> list[PylogsegError]:
+    """Copy log directories of one broker, and give the copies their names; return why some have none.
+
+    The coordinators' log of transactions is copied behind all else, and has how each transaction ended that was open.
+    """
+    failed: list[PylogsegError] = []
+    is_live = any(job.is_live() for job in jobs)
+    with contextlib.ExitStack() as locks:
+        going: Sequence[_Copy] = jobs
+        try:
+            for step in (
+                lambda job: (locks.enter_context(job.new.locked()), job.begin(threads, on_bytes)),
+                lambda job: job.copy_coordinators(threads, on_bytes),
+            ):
+                going = [job for job in going if _succeeds(job, step, failed)]
+            if is_live or any(job.is_live() for job in going):
+                end_in_copies(going)
+            going = [job for job in going if _succeeds(job, lambda job: job.write_rest(), failed)]
+        except BaseException:
+            for job in jobs:
+                job.discard()
+            raise
+    for job in going:
+        _succeeds(job, lambda job: job.finish(), failed)
+    return failed
+
+
+def _succeeds(job: _Copy, step: Callable[[_Copy], Any], failed: list[PylogsegError]) -> bool:
+    try:
+        step(job)
+    except PylogsegError as error:
+        job.discard()
+        failed.append(error)
+        return False
+    return True
+
+
+def end_in_copies(jobs: Sequence[_Copy]) -> None:
+    """End the transactions that are open in the copies of a running broker."""
+    storage = jobs[0].storage if jobs else None
+    if not isinstance(storage, LocalStorage):
+        return
+    copies = [copy for job in jobs for copy in job.unfinished()]
+    lines = end_transactions(storage, copies, [job.result.source for job in jobs])
+    for job in jobs[:1]:
+        job.result.notes += lines
 
 
 class _Copy:
@@ -174,16 +238,19 @@ class _Copy:
         on_partition: Callable[[PartitionCopy], None] | None,
         lacking: list[Finding],
     ) -> None:
-        self._storage, self._place, self._names, self._on_partition = storage, place, names, on_partition
-        self._result = Copied(place.parent, target, lacking=lacking)
+        self.storage, self._place, self._names, self._on_partition = storage, place, names, on_partition
+        self._clean: bytes | None = None
+        self._checkpoints: dict[FileKind, _Offsets] = {kind: {} for kind in CHECKPOINTS}
+        self.is_done = False
+        self.result = Copied(place.parent, target, lacking=lacking)
         self._errors: list[StorageError | CorruptionError] = []
-        self._new = NewFolder(storage, target)
+        self.new = NewFolder(storage, target)
         if isinstance(storage, LocalStorage) and place.log_dir:
             refuse_inside(target, place.log_dir, "copied")
 
     def plan(self) -> Copied:
         """Return what a copy would do."""
-        result, storage = self._result, self._storage
+        result, storage = self.result, self.storage
         result.dry_run = True
         for name in self._names:
             row = self._row(name)
@@ -194,35 +261,64 @@ class _Copy:
             self._done(row)
         return result
 
-    def run(self, jobs: int, on_bytes: Callable[[int], None] | None) -> Copied:
-        """Copy, and give the copy its name."""
+    def is_live(self) -> bool:
+        """Check whether a broker has the log directory open."""
+        if not isinstance(self.storage, LocalStorage) or self._place.log_dir is None:
+            return False
         try:
-            with self._new.locked():
-                self._copy_all(jobs, on_bytes)
-            self._new.finish()
-        except BaseException:
-            with contextlib.suppress(StorageError):
-                self._new.discard()
-            raise
-        return self._result
+            check_unlocked(self._place.log_dir)
+        except StorageError as error:
+            return error.__cause__ is None
+        return False
 
-    def _copy_all(self, jobs: int, on_bytes: Callable[[int], None] | None) -> None:
-        marker = self._marker()
+    def begin(self, jobs: int, on_bytes: Callable[[int], None] | None) -> None:
+        """Copy all but the coordinators' log."""
+        self._clean = self._marker()
         # What they say now is no more than what is copied later.
-        checkpoints = {kind: self._checkpoint(kind) for kind in CHECKPOINTS}
-        for row in Threads(jobs).map(self._copy, self._names, Workload(on_bytes=on_bytes)):
-            row.target = self._storage.join(self._result.target, row.name)
-            self._done(row)
+        self._checkpoints = {kind: self._checkpoint(kind) for kind in CHECKPOINTS}
+        self._copy_some([name for name in self._names if not _is_coordinators(name)], jobs, on_bytes)
+
+    def copy_coordinators(self, jobs: int, on_bytes: Callable[[int], None] | None) -> None:
+        """Copy the coordinators' log of transactions."""
+        self._copy_some([name for name in self._names if _is_coordinators(name)], jobs, on_bytes)
+        order = {name: number for number, name in enumerate(self._names)}
+        self.result.partitions.sort(key=lambda row: order[row.name])
         if self._errors and not any(self._copied()):
             raise self._errors[0]
-        for kind, offsets in checkpoints.items():
+
+    def _copy_some(self, names: Sequence[str], jobs: int, on_bytes: Callable[[int], None] | None) -> None:
+        for row in Threads(jobs).map(self._copy, names, Workload(on_bytes=on_bytes)):
+            row.target = self.storage.join(self.result.target, row.name)
+            self._done(row)
+
+    def unfinished(self) -> Iterator[UnfinishedCopy]:
+        """Yield the partitions that were copied, but damaged ones."""
+        starts = self._checkpoints[FileKind.LOG_STARTS]
+        for row in self._copied():
+            if not row.is_damaged and parse_partition_folder(row.name):
+                folder = self.storage.join(self.new.beside, row.name)
+                yield UnfinishedCopy(row, folder, starts.get(partition_of(row.name), 0))
+
+    def write_rest(self) -> None:
+        """Write checkpoints, and copy the small files."""
+        for kind, offsets in self._checkpoints.items():
             self._write_checkpoint(kind, offsets)
-        self._copy_small_files(marker)
-        self._storage.sync_folder(self._new.beside)
+        self._copy_small_files(self._clean)
+        self.storage.sync_folder(self.new.beside)
+
+    def finish(self) -> None:
+        """Give the copy its name."""
+        self.new.finish()
+        self.is_done = True
+
+    def discard(self) -> None:
+        """Remove what was copied."""
+        with contextlib.suppress(StorageError):
+            self.new.discard()
 
     def _row(self, name: str) -> PartitionCopy:
         row = PartitionCopy(
-            name, self._storage.join(self._place.parent, name), self._storage.join(self._result.target, name)
+            name, self.storage.join(self._place.parent, name), self.storage.join(self.result.target, name)
         )
         folder = parse_partition_folder(name)
         if folder is None and self._place.is_whole:
@@ -232,23 +328,23 @@ class _Copy:
         return row
 
     def _done(self, row: PartitionCopy) -> None:
-        self._result.partitions.append(row)
+        self.result.partitions.append(row)
         if self._on_partition is not None:
             self._on_partition(row)
 
     def _copy(self, name: str, advance: Advance) -> PartitionCopy:
         row = self._row(name)
         if row.state != "skipped":
-            target = self._storage.join(self._new.beside, name)
+            target = self.storage.join(self.new.beside, name)
             try:
-                row = PartitionCopier(self._storage, row.source, target, advance).run()
+                row = PartitionCopier(self.storage, row.source, target, advance).run()
             except (StorageError, CorruptionError) as error:
                 if not _is_of_source(error):
                     raise
                 self._errors.append(error)
                 row.state, row.reason = "failed", str(error)
             if row.state in ("gone", "failed"):
-                self._storage.remove_folder(target)
+                self.storage.remove_folder(target)
         return row
 
     # ---- what the log directory knows ----
@@ -256,12 +352,12 @@ class _Copy:
     def _checkpoint(self, kind: FileKind) -> _Offsets:
         if self._place.log_dir is None:
             return {}
-        path = self._storage.join(self._place.log_dir, kind.value)
+        path = self.storage.join(self._place.log_dir, kind.value)
         try:
             data = self._small_file(path)
             return {} if data is None else dict(parse_offset_checkpoint(data, path))
         except CorruptionError as error:
-            self._result.notes.append(f"{error}; the copy has none")
+            self.result.notes.append(f"{error}; the copy has none")
             return {}
 
     def _write_checkpoint(self, kind: FileKind, offsets: _Offsets) -> None:
@@ -280,42 +376,47 @@ class _Copy:
                 )
         if kept:
             ordered = {key: kept[key] for key in offsets if key in kept}
-            path = self._storage.join(self._new.beside, kind.value)
-            self._storage.write_synced(path, encode_offset_checkpoint(ordered))
+            path = self.storage.join(self.new.beside, kind.value)
+            self.storage.write_synced(path, encode_offset_checkpoint(ordered))
 
     def _copied(self) -> Iterable[PartitionCopy]:
-        return (row for row in self._result.partitions if row.state == "copied")
+        return (row for row in self.result.partitions if row.state == "copied")
 
     def _marker(self) -> bytes | None:
         """Return the clean shutdown marker, which a broker removes when it starts."""
         if self._place.log_dir is None:
             return None
-        path = self._storage.join(self._place.log_dir, FileKind.CLEAN_SHUTDOWN.value)
+        path = self.storage.join(self._place.log_dir, FileKind.CLEAN_SHUTDOWN.value)
         return self._small_file(path)
 
     def _small_file(self, path: str) -> bytes | None:
         """Read a file of the log directory; None if it is missing, or unreadable, which is noted."""
         try:
-            return bytes(self._storage.read_all(path)) if self._storage.exists(path) else None
+            return bytes(self.storage.read_all(path)) if self.storage.exists(path) else None
         except StorageError as error:
             if not _is_of_source(error):
                 raise
-            self._result.unread += [str(error)] if str(error) not in self._result.unread else []
+            self.result.unread += [str(error)] if str(error) not in self.result.unread else []
             return None
 
     def _copy_small_files(self, marker: bytes | None) -> None:
-        storage, log_dir = self._storage, self._place.log_dir
+        storage, log_dir = self.storage, self._place.log_dir
         if log_dir is None:
             return
         for name in _AS_THEY_ARE:
             data = self._small_file(storage.join(log_dir, name))
             if data is not None:
-                storage.write_synced(storage.join(self._new.beside, name), data)
-        result = self._result
+                storage.write_synced(storage.join(self.new.beside, name), data)
+        result = self.result
         is_whole = not (result.unread or result.lacking or any(row.cut_bytes or row.is_damaged for row in result))
         if marker is not None and self._marker() == marker and is_whole:
-            storage.write_synced(storage.join(self._new.beside, FileKind.CLEAN_SHUTDOWN.value), marker)
-            self._result.is_marked_clean = True
+            storage.write_synced(storage.join(self.new.beside, FileKind.CLEAN_SHUTDOWN.value), marker)
+            self.result.is_marked_clean = True
+
+
+def _is_coordinators(name: str) -> bool:
+    folder = parse_partition_folder(name)
+    return folder is not None and folder.topic == TRANSACTIONS
 
 
 _STATES = {

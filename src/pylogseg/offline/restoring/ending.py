@@ -19,7 +19,6 @@ from pylogseg.offline.restoring.partition import WrittenPart
 from pylogseg.offline.restoring.source import Arrivals, RestoreSource
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.reading.stream import read
-from pylogseg.values.internal.cluster import clusters_of
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.producers import ProducerRow
 from pylogseg.values.internal.transaction_ends import (
@@ -29,7 +28,7 @@ from pylogseg.values.internal.transaction_ends import (
     Place,
     planned_ends,
 )
-from pylogseg.values.internal.transactions import TOPIC, abort_command, coordinator_log
+from pylogseg.values.internal.transactions import TOPIC, abort_command, coordinator_count, coordinator_log
 
 
 class OpenTransactions:
@@ -106,11 +105,11 @@ class OpenTransactions:
         """Read the coordinators' log: as it is restored, or else in the source."""
         source = self._given.coordinators()
         if staged:
-            count = None if source is None else _count(source[0])
+            count = None if source is None else coordinator_count(source[0])
             return coordinator_log(open_dir(list(staged)), CutOff(), producer_ids, count)
         if source is None:
             return CoordinatorLog(lacks=f"{TOPIC} is not here")
-        return coordinator_log(*source, producer_ids, _count(source[0]))
+        return coordinator_log(*source, producer_ids, coordinator_count(source[0]))
 
     def _note_checkpoints(self, parts: Iterable[WrittenPart], grown: Mapping[Place, int]) -> None:
         """Raise what checkpoints say of the ends of logs that grew."""
@@ -140,16 +139,6 @@ def is_added_by_restore(part: Partition, below: int) -> bool:
         and old["transactionLastUpdateTimestampMs"] == row["transactionLastUpdateTimestampMs"] == row["recordTimestamp"]
         for old, row in changed
     )
-
-
-def _count(disk: Disk) -> int | None:
-    """Return the number of the topic's partitions in the cluster, if its metadata is here."""
-    for metadata in clusters_of(disk)[0].values():
-        topic_id = metadata.topic_ids.get(TOPIC)
-        numbers = [key[1] for key in metadata.replicas if key[0] == topic_id]
-        if numbers:
-            return max(numbers) + 1
-    return None
 
 
 def _note(result: PartitionResult, ends: Sequence[tuple[ProducerRow, OpenEnd]], arrival: Arrival) -> None:

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from pylogseg.disk.disk import Disk
 from pylogseg.reading.partition import ReadOptions
+from pylogseg.values.internal.cluster import clusters_of
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.keyed_log import KeyedLog, newest_replicas
 from pylogseg.values.internal.message_arrays import typed_records
@@ -116,6 +117,16 @@ def coordinator_log(
             result.noted.setdefault(noted.producer_id, []).append(noted)
     result.lacks = _lacks([int(log.name.rpartition("-")[2]) for log in logs], count, notes)
     return result
+
+
+def coordinator_count(disk: Disk) -> int | None:
+    """Return the number of the topic's partitions in a cluster, if its metadata is on the disk."""
+    for metadata in clusters_of(disk)[0].values():
+        topic_id = metadata.topic_ids.get(TOPIC)
+        numbers = [key[1] for key in metadata.replicas if key[0] == topic_id]
+        if numbers:
+            return max(numbers) + 1
+    return None
 
 
 def _lacks(numbers: list[int], count: int | None, notes: Notes) -> str:
