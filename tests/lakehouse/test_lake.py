@@ -187,13 +187,25 @@ def test_what_is_forced_is_said_in_the_ledger(tmp_path: Path) -> None:
     assert ledger["partitions"] == {"0": [0, 400, 0, [[300, 320]]]}
 
 
-def test_an_older_copy_of_the_log_has_nothing_to_write(tmp_path: Path, kind: str) -> None:
+def test_an_older_copy_of_the_log_is_refused(tmp_path: Path, kind: str) -> None:
+    """What it gets next has offsets that the table has of other records; an audit names it, too."""
     data, table = tmp_path / "data", name_of(kind, tmp_path / "out", "orders")
     write_log(data, 300)
     shutil.copytree(data, tmp_path / "older")
     write_log(data, 100)
     pylogseg.lake(data, table)
-    assert pylogseg.lake(tmp_path / "older", table)[0].commits == 0
+    for mark in (None, 300, 250):
+        if mark is not None:
+            set_watermark(tmp_path / "older", mark)
+        with pytest.raises(RequestError, match="ends at offset 400 of orders-0, and the log ends at 300"):
+            pylogseg.lake(tmp_path / "older", table)
+    found = pylogseg.audit(tmp_path / "older", table)
+    assert [(each.kind, each.is_wrong) for each in found.findings] == [("ledger", True)]
+    assert not found.is_right
+    with pylogseg.open_log(tmp_path / "older" / "orders-0") as log:
+        log.append([{"value": b"other"}] * 99)
+    with pytest.raises(RequestError, match="the log ends at 399"):
+        pylogseg.lake(tmp_path / "older", table, force=True)
 
 
 def test_tables_of_others_and_of_other_options_are_refused(tmp_path: Path, kind: str) -> None:

@@ -39,6 +39,7 @@ from pylogseg.lakehouse.audit_runs import NONE, RUN, FilePiece, Runs, Spilled, S
 from pylogseg.lakehouse.audit_times import SUMS, Summed, Summing, Sums, added, by_partition, compared
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, columns_in_file, open_table
 from pylogseg.lakehouse.names import DEAD, NoTableError
+from pylogseg.lakehouse.source import topics_on
 from pylogseg.reading.log_reader import LogReader, ReadScope, check_order
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle
@@ -172,6 +173,7 @@ def audit(
     result.findings += [finding for each in tables for finding in each.findings]
     result.findings += _twice(files)
     logs = {_key_of(log): log for log in logs_of(disk)} if disk.partitions or disk.loose else {}
+    result.findings += _unlike(tables[0], disk)
     if found.by_time and (quick or decoding is not None or offset != (None, None)):
         raise RequestError(f"{result.table} has no offsets: quick, decoding and a range of offsets mean nothing there")
     if quick:
@@ -218,6 +220,16 @@ def audit(
         result.partitions = [each for _, each in work.merge(comparison.run, items, names, _kept, merge, load)]
     result.partitions.sort(key=lambda each: _by_number(each.name))
     return result
+
+
+def _unlike(table: ForeignTable, disk: Disk) -> Iterator[TableFinding]:
+    """Yield why the log cannot be that of a table which `lake` has written; RequestError for another topic's."""
+    if table.ledger is None or disk.loose or not disk.partitions:
+        return
+    for topic in topics_on(disk, to_end=True):
+        if topic.name == table.ledger.topic and topic.error is None:
+            for text in topic.unlike(table.ledger, table.name):
+                yield TableFinding("ledger", text)
 
 
 def _unread(files: Sequence[DataFile], result: Audit) -> tuple[int, int]:

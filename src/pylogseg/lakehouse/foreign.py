@@ -36,9 +36,10 @@ class TableFinding(NamedTuple):
 
     Attributes
     ----------
-    kind : {"hidden", "unread", "bounds", "twice", "repeated", "note"}
+    kind : {"hidden", "unread", "bounds", "ledger", "twice", "repeated", "note"}
         Rows that queries with a filter do not see; a file, or rows of it, that were not looked at; bounds in the
-        metadata that a file's own contradict; a file listed twice; a commit that was made twice; nothing wrong.
+        metadata that a file's own contradict; a ledger that is of another log; a file listed twice; a commit that was
+        made twice; nothing wrong.
     text : str
         What, with the remedy.
     file : str or None
@@ -54,7 +55,7 @@ class TableFinding(NamedTuple):
     @property
     def is_wrong(self) -> bool:
         """True if it makes the table wrong by itself; doubles are counted with the rows."""
-        return self.kind in ("hidden", "bounds")
+        return self.kind in ("hidden", "bounds", "ledger")
 
     def as_row(self) -> dict[str, Any]:
         """Fields for a JSON line."""

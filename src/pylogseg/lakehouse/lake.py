@@ -375,16 +375,41 @@ class _TableRun:
         how = ReadOptions(self._options.isolation_level, self._options.on_corrupt)
         spans = self._topic.spans(ledger, how, self._table.name, force=self._options.force)
         self._found.gaps = list(how.gaps)
-        if not spans:
-            self._pass_over(())
-        else:
+        if spans:
             self._found.missing = self._lacking(spans)
-            options = self._options
-            new = Ledger(self._topic.name, self._topic.topic_id, options.isolation_level, "", {}, options.latest)
-            base = ledger or new
-            ledger = self._write(spans, base, dead)
+        elif ledger is None and self._knows_columns():  # a table without rows, so that queries find it
+            spans = self._topic.nothing()
+        if spans:
+            ledger = self._write(spans, self._with_source(ledger), dead)
+        else:
+            self._pass_over(())
+            self._check_columns(ledger, dead)
         self._found.offsets = {} if ledger is None else {n: each[:2] for n, each in ledger.partitions.items()}
         self._found.waiting = self._waiting(ledger)
+
+    def _with_source(self, ledger: Ledger | None) -> Ledger:
+        """Return the ledger to go on from; one of an older version gets the id of the cluster."""
+        topic, options = self._topic, self._options
+        if ledger is not None:
+            return replace(ledger, cluster_id=ledger.cluster_id or topic.cluster_id)
+        return Ledger(topic.name, topic.topic_id, options.isolation_level, "", {}, options.latest, topic.cluster_id)
+
+    def _knows_columns(self) -> bool:
+        """Whether the columns of a table are known, though the log has no record of which they would be."""
+        try:
+            self._typed_of(())
+        except RequestError as error:
+            _log.info("%s: no table yet: %s", self._table.name, error)
+            return False
+        return True
+
+    def _check_columns(self, ledger: Ledger | None, dead: Ledger | None) -> None:
+        """Refuse rows that the table does not take, also while there are none."""
+        if ledger is None or dead is not None:  # what has a table of dead letters, was decoded
+            return
+        typed = self._typed_of(())
+        schema = arrow.schema(COLUMNS) if typed is None else typed_schema(typed)
+        self._table.open(table_schema(self._options.layout, schema), False)
 
     def _pass_over(self, unread: Sequence[UncutRange]) -> None:
         """Count as read, once, what the table has already."""
@@ -428,6 +453,7 @@ class _TableRun:
         place = self._open(self._table, plain if typed is None else typed_schema(typed), ledger)
         how = FileOptions(read, place, self._topic.topic_id or "log", options.file_bytes, typed)
         dead_ledger, ahead = dead or replace(ledger, partitions={}, commit=""), {}
+        dead_ledger = replace(dead_ledger, cluster_id=ledger.cluster_id)
         if self._dead is not None:
             how = replace(how, dead=self._open(self._dead, dead_schema(plain), dead_ledger))
             ahead = _ahead(ledger, dead)
@@ -564,7 +590,8 @@ class _TableRun:
         decoding = self._options.decoding
         if decoding is not None and self._typed is None:
             decoding = replace(decoding, form=for_tables, on_undecoded="raw")
-            scope = ReadScope([each.source.log for each in spans], (0, OPEN_END), (None, None), None, ReadOptions())
+            logs = [each.source.log for each in spans] or [each.log for each in self._topic.logs]
+            scope = ReadScope(logs, (0, OPEN_END), (None, None), None, ReadOptions())
             self._typed = typed_batches(decoding, self._whole, [self._topic.name], COLUMNS, scope.chunks)
         return self._typed
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.folders import readable_leader_epochs, readable_topic_id
 from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
+from pylogseg.disk.small_files import read_meta_properties
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
@@ -16,6 +17,7 @@ from pylogseg.lakehouse.ledger import Covered, Ledger
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
 from pylogseg.reading.partition import ReadOptions
 from pylogseg.reading.scan import check_tail, consumer_end
+from pylogseg.reading.seek import end_of
 
 _UNDO = "to begin again, write another table; to keep this one, give the source that it was written from"
 
@@ -54,6 +56,7 @@ class SourceTopic:
 
     name: str
     topic_id: str | None
+    cluster_id: str | None  #: None where no file says it: of a partition's folder alone, of a tier.
     logs: tuple[SourceLog, ...]
     error: PylogsegError | None = None  #: Why it cannot be read; the other topics can.
 
@@ -65,11 +68,7 @@ class SourceTopic:
             raise RequestError(
                 f"{table}: it has the topic {ledger.topic}, not {self.name}: write {self.name} to another table"
             )
-        if None not in (ledger.topic_id, self.topic_id) and ledger.topic_id != self.topic_id:
-            raise RequestError(
-                f"{table}: it has the topic {self.name} with the id {ledger.topic_id}, and the log has the id "
-                f"{self.topic_id}: the topic was deleted and made again, or this is another cluster; {_UNDO}"
-            )
+        self.check_identity(ledger, table)
         if ledger.isolation_level != isolation_level:
             raise RequestError(
                 f"{table}: it was written with {ledger.isolation_level}, and {isolation_level} is asked for: use the "
@@ -78,6 +77,38 @@ class SourceTopic:
         if latest is not None and ledger.latest != latest:
             has, wants = ("the latest record of each key", "all records")[:: 1 if ledger.latest else -1]
             raise RequestError(f"{table}: it has {has}, and {wants} are asked for: write another table")
+
+    def check_identity(self, ledger: Ledger, table: str) -> None:
+        """Refuse a table of another topic of this name, or of another cluster."""
+        if None not in (ledger.topic_id, self.topic_id) and ledger.topic_id != self.topic_id:
+            raise RequestError(
+                f"{table}: it has the topic {self.name} with the id {ledger.topic_id}, and the log has the id "
+                f"{self.topic_id}: the topic was deleted and made again, or this is another cluster; {_UNDO}"
+            )
+        if None not in (ledger.cluster_id, self.cluster_id) and ledger.cluster_id != self.cluster_id:
+            raise RequestError(
+                f"{table}: it has the topic {self.name} of the cluster {ledger.cluster_id}, and the log is of the "
+                f"cluster {self.cluster_id}; {_UNDO}"
+            )
+
+    def unlike(self, ledger: Ledger, table: str) -> Iterator[str]:
+        """Yield why the log cannot be the one that a table was written from, though it has the topic's id."""
+        self.check_identity(ledger, table)
+        for source in self.logs:
+            had = ledger.partitions.get(source.partition.partition)
+            if had is None:
+                continue
+            how = ReadOptions(on_corrupt="skip", skip_unreadable=True)
+            try:
+                _check_end(source, had, how, table)
+                _check_lineage(source, had, source.log.log_end_offset, table)
+            except RequestError as error:
+                yield str(error)
+
+    def nothing(self) -> list[Unwritten]:
+        """Return the beginning of each log, and no offset of it: for a table without rows."""
+        starts = [(source, source.log.log_start_offset) for source in self.logs]
+        return [Unwritten(source, start, start, start, ()) for source, start in starts]
 
     def spans(self, ledger: Ledger | None, how: ReadOptions, table: str, *, force: bool) -> list[Unwritten]:
         """Return what lies between a ledger and the committed end; RequestError for a log that does not go on there.
@@ -115,15 +146,24 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
 
 def _topic_of(name: str, logs: Sequence[SourceLog], error: PylogsegError | None) -> SourceTopic:
     try:
-        return SourceTopic(name, _topic_id(name, logs), tuple(logs), error)
+        return SourceTopic(name, _topic_id(name, logs), _cluster_id(name, logs), tuple(logs), error)
     except RequestError as other:
-        return SourceTopic(name, None, tuple(logs), error or other)
+        return SourceTopic(name, None, None, tuple(logs), error or other)
 
 
 def _topic_id(topic: str, logs: Iterable[SourceLog]) -> str | None:
     ids = {readable_topic_id(each.partition.files, each.partition.path) for each in logs} - {None}
     if len(ids) > 1:
         raise RequestError(f"{topic}: its partitions have different topic ids, {' and '.join(sorted(map(str, ids)))}")
+    return ids.pop() if ids else None
+
+
+def _cluster_id(topic: str, logs: Iterable[SourceLog]) -> str | None:
+    above = {each.partition.files.split(each.partition.path)[0]: each.partition.files for each in logs}
+    labels = [read_meta_properties(files, folder).value for folder, files in above.items()]
+    ids = {label.cluster_id for label in labels if label is not None} - {None}
+    if len(ids) > 1:
+        raise RequestError(f"{topic}: its partitions are of different clusters, {' and '.join(sorted(map(str, ids)))}")
     return ids.pop() if ids else None
 
 
@@ -148,7 +188,9 @@ def _span(source: SourceLog, ledger: Ledger | None, how: ReadOptions, table: str
     log, mark = source.log, source.watermark
     start = log.log_start_offset
     had = None if ledger is None else ledger.partitions.get(source.partition.partition)
-    if mark is not None and had is not None and had.next_offset >= mark:  # nothing of the log is read
+    if mark is not None and had is not None and had.next_offset >= mark:  # no record of the log is read
+        if had.next_offset > mark:
+            _check_end(source, had, how, table)
         _check_lineage(source, had, max(mark, log.segments[-1].base_offset), table)
         return None
     found = consumer_end(log, how.isolation_level)
@@ -157,6 +199,8 @@ def _span(source: SourceLog, ledger: Ledger | None, how: ReadOptions, table: str
     end = found.offset if mark is None else min(found.offset, mark)
     if had is None:
         return Unwritten(source, start, end, start, ()) if start < end else None
+    if end < had.next_offset:
+        _check_end(source, had, how, table)
     _check_lineage(source, had, end, table)
     first, skipped = had.next_offset, had.skipped
     if first < start:
@@ -168,6 +212,18 @@ def _span(source: SourceLog, ledger: Ledger | None, how: ReadOptions, table: str
             )
         first, skipped = start, (*skipped, (first, start))
     return Unwritten(source, first, end, had.first_offset, skipped) if first < end else None
+
+
+def _check_end(source: SourceLog, had: Covered, how: ReadOptions, table: str) -> None:
+    """Refuse a log that ends below the table: what it gets next has offsets that the table has of other records."""
+    end = end_of(source.log.segments)
+    if end.offset >= had.next_offset:
+        return
+    check_tail(source.log, end, how)
+    raise RequestError(
+        f"{table}: it ends at offset {had.next_offset} of {source.name}, and the log ends at {end.offset}: this is an "
+        f"older copy of the log, or another one of its name, or the disk has lost records; {_UNDO}"
+    )
 
 
 def _check_lineage(source: SourceLog, had: Covered, end: int, table: str) -> None:
