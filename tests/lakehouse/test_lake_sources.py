@@ -81,9 +81,7 @@ def test_a_ledger_of_an_older_version_gets_the_id_of_the_cluster(tmp_path: Path,
 
 
 def test_a_ledger_as_text() -> None:
-    text = (
-        '{"format":1,"topic":"t","topicId":"i","isolation":"read_committed","commit":"","partitions":{"0":[0,9,4]}}'
-    )
+    text = '{"format":1,"topic":"t","topicId":"i","isolation":"read_committed","commit":"","partitions":{"0":[0,9,4]}}'
     ledger = Ledger.parse(text, "t")
     assert (ledger.cluster_id, json.loads(ledger.text)) == (None, json.loads(text))
     assert Ledger.parse(replace(ledger, cluster_id="x").text, "t").cluster_id == "x"

@@ -134,6 +134,7 @@ def audit(
     check_unused(which, given, "--value-as")
     tables = list(opened(named, dead_letters))  # before the log, which may go on
     chosen = common.select(paths, topic, partition)
+    _check_names(chosen, topic)
     size = chosen.size + sum(map(_size, tables))
     with workers.executor() as executor, common.progress(size, "auditing") as advance:
         found = compare(
@@ -153,6 +154,17 @@ def audit(
     is_whole = not common.is_damage_met() and found.is_whole
     _print(found, as_json, quiet)
     click.get_current_context().exit(1 if not found.is_right else 0 if is_whole else 2)
+
+
+def _check_names(chosen: common.Chosen, topics: tuple[str, ...]) -> None:
+    """Refuse a name that is a topic and a partition of another topic, unless it was given as a topic."""
+    for name in {*chosen.choice.names}.difference(topics).intersection(chosen.disk.topics):
+        for other in chosen.disk.partitions:
+            if other.name == name:
+                raise RequestError(
+                    f"{name} is a topic, and partition {other.partition} of the topic {other.topic}: write --topic "
+                    f"{name}, or --topic {other.topic} --partition {other.partition}"
+                )
 
 
 def _range_of(offsets: OffsetRange | None) -> tuple[int | None, int | None]:
@@ -191,7 +203,8 @@ def _print(found: Audit, as_json: bool, quiet: bool) -> None:
 
 
 def _lines(row: PartitionAudit, is_quick: bool) -> Iterator[str]:
-    yield f"{row.name}: {_verdict({**row.as_row(), 'quick': is_quick})} ({common.count_text(row.rows, 'row')})"
+    counts = _rows_text(row.rows, row.missing["deadLetters"])
+    yield f"{row.name}: {_verdict({**row.as_row(), 'quick': is_quick})} ({counts})"
     explained = [f"{count:,} {_WORDS[reason]}" for reason, count in row.missing.items() if count and reason != "lost"]
     if explained:
         yield f"  not in the table: {', '.join(explained)}"
@@ -226,6 +239,12 @@ _WORDS = {
 }
 
 
+def _rows_text(rows: int, letters: int) -> str:
+    return common.count_text(rows - letters, "row") + (
+        f" and {common.count_text(letters, 'dead letter')}" if letters else ""
+    )
+
+
 def _verdict(row: dict[str, Any]) -> str:
     foreign = sum(row["foreign"].values())
     wrong = {"double": row["double"], "changed": row["changed"], "lost": row["missing"]["lost"], "foreign": foreign}
@@ -257,7 +276,7 @@ def _summary(found: Audit) -> Iterator[str]:
     verdict = _verdict(row) + (f", {hidden:,} hidden" if hidden else "")
     yield (
         f"{found.table} ({found.format}{version}): {common.count_text(len(found.partitions), 'partition')}, "
-        f"{common.count_text(found.rows, 'row')} in {common.count_text(found.files, 'file')}: {verdict}"
+        f"{_rows_text(found.rows, found.dead_letters)} in {common.count_text(found.files, 'file')}: {verdict}"
     )
     if found.other_rows:
         yield f"{common.count_text(found.other_rows, 'row')} of other topics and partitions were left out"

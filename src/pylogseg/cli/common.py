@@ -91,7 +91,7 @@ topic_option = click.option(
     "-t",
     multiple=True,
     metavar="NAME",
-    help="A topic, partition or pattern; repeatable.",
+    help="A topic, or where there is none of this name a partition; or a pattern; repeatable.",
     shell_complete=completion.names,
 )
 partition_option = click.option(
@@ -182,7 +182,8 @@ def select(
     choice = PartitionChoice.of((*names, *topic) or None, partition or None)
     report_notes(disk, from_log_start)
     choice.check_numbers([p.partition for p in disk.partitions] + [segment.partition for segment in disk.loose])
-    return Chosen(disk.select(choice.names or None), choice, from_log_start)
+    chosen = disk.select(choice.names or None)
+    return Chosen(chosen.of_topics(topic) if topic and not names else chosen, choice, from_log_start)
 
 
 def paths_and_names(arguments: Sequence[str], *, several: bool = False) -> tuple[list[str], list[str]]:

@@ -51,9 +51,9 @@ the folder of the table under its name. A table of one kind of run is continued 
 the other.
 
 \b
-Refused: another topic id under the name, a log that begins above the end of the
-table, a leader epoch that is not in the log's history any more, and a log of
-which records are known to be missing.
+Refused: another topic id or cluster, a log that ends below the table or begins above
+its end, a leader epoch that is not in its history any more, a folder that was copied
+or moved (Iceberg), and a log of which records are known to be missing.
 Exit codes: 0 success; 1 damage, missing records or dead letters; 2 wrong usage,
 refused, or a disk error; 130 interrupted.
 """

@@ -38,7 +38,7 @@ from pylogseg.lakehouse.audit_result import Audit, AuditRange, DoubleFiles, Part
 from pylogseg.lakehouse.audit_runs import NONE, RUN, FilePiece, Runs, Spilled, Spilling
 from pylogseg.lakehouse.audit_times import SUMS, Summed, Summing, Sums, added, by_partition, compared
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, columns_in_file, open_table
-from pylogseg.lakehouse.names import DEAD, NoTableError
+from pylogseg.lakehouse.names import DEAD, NoTableError, in_order
 from pylogseg.lakehouse.source import topics_on
 from pylogseg.reading.log_reader import LogReader, ReadScope, check_order
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
@@ -96,7 +96,8 @@ def audit(
         A folder of Delta, Iceberg or Parquet, a metadata file of Iceberg, a catalog of DuckLake, or
         any name that `lake` writes to: ``iceberg:[CATALOG:]NAMESPACE.TABLE``,
         ``iceberg:FOLDER/NAMESPACE.TABLE``, ``ducklake:FILE/TABLE``. Also what has Arrow's stream
-        (``__arrow_c_stream__``), such as a frame of polars.
+        (``__arrow_c_stream__``), such as a frame of polars. Table and topic may be given in the order of the shell,
+        too: the topic first.
     topic : str or list of str, optional
         Topics, partitions or patterns; by default the topics that the table has. A table without a column for it needs
         the topic, unless the source has only one.
@@ -156,6 +157,7 @@ def audit(
     given = {"schema": schema, "registry": registry}
     if decoding is None and any(each is not None for each in given.values()):
         raise RequestError("schema= and registry= go with decoding='value'")
+    table, topic = in_order(table, topic)
     choice = PartitionChoice.of(topic, partition)
     work: Executor = Threads(job_count(jobs)) if executor is None else executor
     # The table first: what a log gets meanwhile may be missing in it, but not the other way round.
@@ -167,7 +169,8 @@ def audit(
         )
     found = _columns(tables, columns or {}, preset)
     whole_disk = as_disk(source)
-    disk = whole_disk.select(choice.names or None, choice.numbers or None)
+    disk = whole_disk.select(choice.names or None).of_topics(choice.names).select(partition=choice.numbers or None)
+    chosen = _TopicChoice(choice, frozenset(disk.topics).intersection(choice.names))
     files = [file for each in tables for file in each.files]
     result = Audit(tables[0].name, tables[0].format, tables[0].version, found, len(files))
     result.findings += [finding for each in tables for finding in each.findings]
@@ -177,7 +180,7 @@ def audit(
     if found.by_time and (quick or decoding is not None or offset != (None, None)):
         raise RequestError(f"{result.table} has no offsets: quick, decoding and a range of offsets mean nothing there")
     if quick:
-        return _quick(files, logs, disk, choice, complete, work, result)
+        return _quick(files, logs, disk, chosen, complete, work, result)
     options = ReadOptions(
         on_corrupt="skip",
         control=True,
@@ -190,7 +193,7 @@ def audit(
     if found.by_time:
         how = replace(options, control=False, isolation_level="read_committed")
         plan = _Plan((0, _END), complete, how, part_bytes, _cleaned(disk))
-        return _by_time(files, logs, disk, choice, plan, work, result, on_bytes)
+        return _by_time(files, logs, disk, chosen, plan, work, result, on_bytes)
     typed = None
     if decoding is not None:
         typed = _typed(Decoding.of(decoding, **given), whole_disk, logs)
@@ -205,7 +208,7 @@ def audit(
         load = Workload("pylogseg audit: the table", [piece.size for piece in pieces], on_bytes, shared)
         spilled = list(work.map(spilling.run, pieces, load))
         runs = _by_partition(spilled, [piece.file for piece in pieces], found, result)
-        scope = _scope(logs, runs, found, choice, result)
+        scope = _scope(logs, runs, found, chosen, result)
         dead = _dead(files)
         comparison = Comparison(folder, found, secret, dead, max_ranges, typed, _unread(files, result))
         until = _END if end is None else end
@@ -263,7 +266,7 @@ def _quick(
     files: Sequence[DataFile],
     logs: dict[Key, LogFiles],
     disk: Disk,
-    choice: PartitionChoice,
+    choice: _TopicChoice,
     is_complete: bool,
     work: Executor,
     result: Audit,
@@ -289,7 +292,7 @@ def _by_time(
     files: Sequence[DataFile],
     logs: dict[Key, LogFiles],
     disk: Disk,
-    choice: PartitionChoice,
+    choice: _TopicChoice,
     plan: _Plan,
     work: Executor,
     result: Audit,
@@ -313,7 +316,7 @@ def _by_time(
     has_partition = columns.get("partition") is not None
     known: dict[Key, LogExtent] = {}
     items: list[tuple[Key, LogReader]] = []
-    wanted = {key: log for key, log in logs.items() if only or choice.names or key[0] in there}
+    wanted = {key: log for key, log in logs.items() if only or choice.choice.names or key[0] in there}
     looked = work.map(plan.stable_parts, list(wanted.values()))
     for (topic, number), (extent, readers) in zip(wanted, looked, strict=True):
         key = topic, number if has_partition else NONE
@@ -475,6 +478,7 @@ def _by_partition(
             result.findings.append(TableFinding("unread", text, file.path, found.unnamed))
             result.rows += found.unnamed
         numbers = np.array([topics.setdefault(name, len(topics)) for name in found.topics] or [0], np.int32)
+        result.dead_letters += int(found.runs["count"].sum()) if file.is_dead else 0
         runs = found.runs.copy()
         runs["topic"] = numbers[runs["topic"]] if len(runs) else runs["topic"]
         every.append(runs)
@@ -505,13 +509,13 @@ def _topics(there: set[str], logs: Mapping[Key, LogFiles], result: Audit) -> set
 
 
 def _scope(
-    logs: dict[Key, LogFiles], runs: dict[Key, Runs], columns: TableColumns, choice: PartitionChoice, result: Audit
+    logs: dict[Key, LogFiles], runs: dict[Key, Runs], columns: TableColumns, choice: _TopicChoice, result: Audit
 ) -> list[tuple[str, LogFiles | None, Runs]]:
     """Return the partitions to compare: their names, logs and runs."""
     if columns.get("topic") is None:
         only = _only_topic(logs, result)
         runs = {(only, number): group for (_, number), group in runs.items()}
-    elif not choice.names:
+    elif not choice.choice.names:
         there = _topics({topic for topic, _ in runs}, logs, result)
         logs = {key: log for key, log in logs.items() if key[0] in there}
     if columns.get("partition") is None:
@@ -536,6 +540,18 @@ def _key_of(log: LogFiles) -> Key:
     if log.segments:
         return log.segments[0].topic, log.segments[0].partition
     return _by_number(log.name)
+
+
+class _TopicChoice(NamedTuple):
+    """The choice of partitions, also of those that the source does not have, where a topic's name means the topic."""
+
+    choice: PartitionChoice
+    topics: frozenset[str]  #: The names that are topics.
+
+    def takes(self, topic: str, number: int) -> bool:
+        """Whether a partition is among the chosen ones."""
+        is_others = f"{topic}-{number}" in self.topics and topic not in self.topics
+        return not is_others and self.choice.takes(topic, number)
 
 
 class _Plan(NamedTuple):

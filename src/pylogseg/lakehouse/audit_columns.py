@@ -183,7 +183,7 @@ def columns_of(schema: pa.Schema, table: str, given: Mapping[str, str], preset: 
         if column is None:
             continue
         path, kind = column
-        if role in ("partition", "offset") and not pa.types.is_integer(kind):
+        if role in ("partition", "offset") and not _may_be_whole(kind):
             raise RequestError(f"{table}: column {name}, for the {role}, has the type {kind}, not whole numbers")
         if role == "timestamp" and not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind)):
             raise RequestError(f"{table}: column {name}, for the timestamp, has the type {kind}, not times")
@@ -197,6 +197,15 @@ def columns_of(schema: pa.Schema, table: str, given: Mapping[str, str], preset: 
     if by_time and not any(column.role in ("key", "value") for column in columns):
         raise RequestError(f"{table} has neither offsets nor keys or values as bytes: there is nothing to compare")
     return TableColumns(chosen, tuple(columns), tuple(typed))
+
+
+def _may_be_whole(kind: pa.DataType) -> bool:
+    """Whether values may be whole numbers, exactly: each is looked at when it is read."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    is_decimal = pa.types.is_decimal(kind) and kind.scale == 0
+    return bool(pa.types.is_integer(kind) or pa.types.is_float64(kind) or is_decimal or is_text)
 
 
 def _field(column: tuple[tuple[str, ...], pa.DataType], name: str) -> tuple[tuple[str, ...], pa.DataType] | None:
@@ -216,14 +225,28 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _found(schema: pa.Schema, name: str) -> tuple[tuple[str, ...], pa.DataType] | None:
-    """Find a column by its name, which may have dots itself, else the field of a struct."""
-    if name in schema.names:
-        return (name,), schema.field(name).type
-    path = tuple(name.split("."))
-    fields: Any = schema
+    """Find a column by its name, which may have dots itself, else the field of a struct.
+
+    Where no name is the same, one counts that differs in capital letters, if it is the only one.
+    """
+    for is_same in (True, False):
+        for path in ((name,), tuple(name.split("."))):
+            if (place := _at(schema, path, is_same)) is not None:
+                return place
+    return None
+
+
+def _at(fields: Any, path: tuple[str, ...], is_same: bool) -> tuple[tuple[str, ...], pa.DataType] | None:
+    found = []
     for i, part in enumerate(path):
-        names = fields.names if i == 0 else [field.name for field in fields] if pa.types.is_struct(fields) else []
-        if names.count(part) != 1:
+        inner = fields if i == 0 or pa.types.is_struct(fields) else ()
+        names = [
+            field
+            for field in inner
+            if (field.name if is_same else field.name.lower()) == (part if is_same else part.lower())
+        ]
+        if len(names) != 1:
             return None
-        fields = fields.field(part).type
-    return path, fields
+        found.append(names[0].name)
+        fields = names[0].type
+    return tuple(found), fields

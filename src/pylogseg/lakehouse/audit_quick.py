@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,9 +100,21 @@ def _told(
         first, last = bounds.get(role, (0, 1))
         if first != last or (isinstance(first, str) and len(first) > _WHOLE_NAME):
             return None
-    if "offset" not in bounds:
+    if "offset" not in bounds or not all(_are_exact(*bounds[role]) for role in ("partition", "offset")):
         return None
     return (str(bounds["topic"][0]), int(bounds["partition"][0]), int(bounds["offset"][0]), int(bounds["offset"][1]))
+
+
+def _are_exact(least: Any, most: Any) -> bool:
+    """Check whether bounds are whole numbers: text is ordered by its letters, and tells no range but of one value."""
+    if isinstance(least, str):
+        return least == most and least.isdecimal() and len(least) < _WHOLE_NAME
+    return all(_is_exact(each) for each in (least, most))
+
+
+def _is_exact(value: Any) -> bool:
+    is_fraction = isinstance(value, float | Decimal)
+    return isinstance(value, int) or bool(is_fraction and value == value // 1 and abs(value) < 2**53)
 
 
 def _plain(value: Any) -> Any:

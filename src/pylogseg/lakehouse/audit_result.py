@@ -210,7 +210,9 @@ class Audit:
     columns : TableColumns
         Which columns were taken for what.
     files, rows : int
-        Data files and rows of the table, rows of other topics among them.
+        Data files and rows of the table, rows of other topics and dead letters among them.
+    dead_letters : int
+        Rows of the table of dead letters.
     other_rows : int
         Rows of topics or partitions that were not selected.
     partitions : list of PartitionAudit
@@ -228,6 +230,7 @@ class Audit:
     files: int = 0
     rows: int = 0
     other_rows: int = 0
+    dead_letters: int = 0
     partitions: list[PartitionAudit] = field(default_factory=list)
     findings: list[TableFinding] = field(default_factory=list)
     is_quick: bool = False
@@ -272,6 +275,7 @@ class Audit:
             "files": self.files,
             "rows": self.rows,
             "otherRows": self.other_rows,
+            "deadLetters": self.dead_letters,
             **{name: total[name] for name in ("present", "double", "changed")},
             "missing": missing,
             "foreign": foreign,

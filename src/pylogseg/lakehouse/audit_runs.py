@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylogseg.env.executor import Advance
-from pylogseg.errors import StorageError
+from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.audit_values import Hashes, Slots, hash_bytes, hash_values, in_type, row_hashes
 from pylogseg.lakehouse.foreign import Batch, DataFile, read_rows
@@ -33,6 +33,9 @@ RUN = np.dtype(
 
 #: The topic of a table without a column for it, and the partition likewise.
 NONE = -1
+
+#: From here on a float has no place for each whole number.
+_EXACT = 2.0**53
 
 Offsets = npt.NDArray[np.int64]
 Runs = npt.NDArray[Any]
@@ -90,6 +93,8 @@ class Spilling:
                     advance(0)
             except StorageError as failed:
                 error = str(failed)
+            except RequestError as refused:
+                raise RequestError(f"{piece.file.path}: {refused}") from refused
         os.replace(made, path)
         advance(piece.size)
         return Spilled(np.array(runs, RUN), [topic or "" for topic in topics], unnamed, error)
@@ -147,16 +152,36 @@ def _stretches(codes: _Codes) -> list[tuple[int, int]]:
 
 
 def numbers_of(given: Any, count: int, kind: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-    """Return a column of numbers, and which of them are there; one that is out of range is not."""
+    """Return a column of numbers, and which of them are there; one that is out of range is not.
+
+    Floats, decimals and text count if they are whole numbers exactly; RequestError for one that is not.
+    """
     if not isinstance(given, pa.Array):
-        is_there = given is not None
-        return np.full(count, int(given) if is_there else 0, kind), np.full(count, is_there)
+        return numbers_of(pa.repeat(pa.scalar(given), count) if given is not None else pa.nulls(count), count, kind)
+    given = _whole(given)
     values = pc.cast(given, pa.int64(), safe=False)
     there = np.ones(count, np.bool_) if not given.null_count else np.asarray(pc.is_valid(given))
     numbers = np.asarray(values.fill_null(0) if given.null_count else values)
     if kind is not np.int64:
         there = there & (numbers == numbers.astype(kind))
     return numbers.astype(kind, copy=False), there
+
+
+def _whole(given: pa.Array) -> pa.Array:
+    """Return floats, decimals and text as whole numbers; a float that is no number is a null, as pandas has it."""
+    if pa.types.is_dictionary(given.type):
+        given = given.dictionary_decode()
+    if pa.types.is_integer(given.type) or pa.types.is_null(given.type):
+        return given
+    if pa.types.is_floating(given.type):
+        given = pc.if_else(pc.is_nan(given), pa.scalar(None, given.type), given)
+        inexact = pc.filter(given, pc.greater_equal(pc.abs(given), _EXACT))
+        if len(inexact):
+            raise RequestError(f"the column has {inexact[0]}, and a float of this size may be another whole number")
+    try:
+        return pc.cast(given, pa.int64())
+    except pa.ArrowInvalid as error:
+        raise RequestError(f"the column has a value that is no whole number: {error}") from error
 
 
 def topics_of(given: Any, count: int, topics: dict[str | None, int]) -> npt.NDArray[np.int32]:

@@ -22,7 +22,20 @@ Secret = tuple[int, int]
 
 def hash_bytes(secret: Secret, given: Any, out: Hashes) -> None:
     """Mix the bytes of a column of keys or values into hashes; `given` is an array, or a constant."""
-    given = _array(given, len(out), pa.binary())
+    if isinstance(given, pa.DictionaryArray) and not given.dictionary.null_count and len(given.dictionary):
+        place, size, data = _spans(given.dictionary)
+        index = np.asarray(given.indices.fill_null(0))
+        place, size = place[index], size[index]
+    else:
+        given = _array(given, len(out), pa.binary())
+        place, size, data = _spans(given)
+    _set_nulls(given, size)
+    if len(given):
+        _keymap.hash_spans(secret, place, size, (data,), out)
+
+
+def _spans(given: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], Any]:
+    """Return where each of some bytes or texts begins, how long it is, and what they lie in."""
     kind = given.type
     if pa.types.is_fixed_size_binary(kind) or pa.types.is_null(kind):
         given = given.cast(pa.binary())
@@ -30,14 +43,11 @@ def hash_bytes(secret: Secret, given: Any, out: Hashes) -> None:
         given = given.cast(pa.large_binary())
     wide = pa.types.is_large_binary(given.type) or pa.types.is_large_string(given.type)
     _, offsets, data = given.buffers()
-    count = len(given)
-    if not count:
-        return
-    ends = np.frombuffer(offsets, np.int64 if wide else np.int32, count + 1 + given.offset)[given.offset :]
+    if not len(given):
+        return np.empty(0, np.int64), np.empty(0, np.int32), b""
+    ends = np.frombuffer(offsets, np.int64 if wide else np.int32, len(given) + 1 + given.offset)[given.offset :]
     place = np.ascontiguousarray(ends[:-1], np.int64)
-    size = np.diff(ends).astype(np.int32)
-    _set_nulls(given, size)
-    _keymap.hash_spans(secret, place, size, (b"" if data is None else np.frombuffer(data, np.uint8),), out)
+    return place, np.diff(ends).astype(np.int32), b"" if data is None else np.frombuffer(data, np.uint8)
 
 
 def hash_values(secret: Secret, given: Any, out: Hashes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -100,11 +101,11 @@ class DataFile:
         if self.check is not None:
             yield from self.check(footer, schema)
 
-    def parquet(self) -> pq.ParquetFile:
-        """Open the file; StorageError if it is missing or no Parquet."""
+    def parquet(self, **how: Any) -> pq.ParquetFile:
+        """Open the file, with arguments of pyarrow; StorageError if it is missing or no Parquet."""
         with library_errors(self.path, "read as Parquet"):
             try:
-                return pq.ParquetFile(self.path if self.open is None else self.open())
+                return pq.ParquetFile(self.path if self.open is None else self.open(), **how)
             except FileNotFoundError as error:
                 raise StorageError(self.path, "open", "the table lists this file, and it is not there") from error
 
@@ -142,9 +143,13 @@ def read_rows(file: DataFile, columns: TableColumns, groups: tuple[int, ...], fi
         for batch in file.batches(sorted({path[0] for path in paths.values()})):
             yield Batch(batch.num_rows, {role: _leaf(batch, path) for role, path in paths.items()})
         return
-    with library_errors(file.path, "read as Parquet"), file.parquet() as opened:
+    with library_errors(file.path, "read as Parquet"), contextlib.ExitStack() as stack:
+        opened = stack.enter_context(file.parquet())
         names, constants = columns_in_file(file, columns, opened.schema_arrow)
         wanted = [".".join(path) for path in names.values()]
+        repeated = _repeated(opened.metadata, groups, [names[role][0] for role in ("key", "value") if role in names])
+        if repeated:
+            opened = stack.enter_context(file.parquet(read_dictionary=repeated))
         size = batch_rows(opened.metadata, groups, wanted)
         at = first_row
         for batch in opened.iter_batches(size, row_groups=list(groups), columns=wanted, use_threads=False):
@@ -231,6 +236,13 @@ def _kept(deleted: Positions, at: int, rows: int) -> pa.Array:
     return pa.array(mask)
 
 
+def _repeated(metadata: pq.FileMetaData, groups: tuple[int, ...], names: Iterable[str]) -> list[str]:
+    """Return the columns of bytes whose values lie in a dictionary: as rows they may be a thousand times larger."""
+    chunks = [metadata.row_group(number).column(i) for number in groups for i in range(metadata.num_columns)]
+    of_bytes = (each for each in chunks if each.physical_type == "BYTE_ARRAY" and each.has_dictionary_page)
+    return sorted({each.path_in_schema for each in of_bytes}.intersection(names))
+
+
 def batch_rows(metadata: pq.FileMetaData, groups: tuple[int, ...], names: list[str]) -> int:
     """Return how many rows to read at a time, so that their columns take about `_BATCH_BYTES`."""
     rows = total = 0
@@ -241,7 +253,7 @@ def batch_rows(metadata: pq.FileMetaData, groups: tuple[int, ...], names: list[s
             column = group.column(i)
             if any(column.path_in_schema == name or column.path_in_schema.startswith(f"{name}.") for name in names):
                 total += column.total_uncompressed_size
-    return max(1024, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(total, 1)))
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(total, 1)))
 
 
 # ---- which format a path is ----

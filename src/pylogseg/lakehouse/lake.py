@@ -15,6 +15,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.executor import Executor, Threads, Workload, job_count
 from pylogseg.errors import PylogsegError, RequestError, StorageError
@@ -39,7 +40,7 @@ from pylogseg.lakehouse.latest import newest, newest_task, rewrite_task, written
 from pylogseg.lakehouse.layouts import FLAT, LAYOUTS, Layout, leaf, nested, table_schema
 from pylogseg.lakehouse.ledger import Covered, Ledger
 from pylogseg.lakehouse.library_errors import library_errors
-from pylogseg.lakehouse.names import TableName
+from pylogseg.lakehouse.names import TableName, in_order
 from pylogseg.lakehouse.opening import sink_of
 from pylogseg.lakehouse.sinks import Changes, ConflictError, FilePlace, NewFile, Sink, offsets_of
 from pylogseg.lakehouse.source import SourceLog, SourceTopic, Unwritten, topics_on
@@ -204,7 +205,7 @@ def lake(
         ``delta:FOLDER`` (which may be a URL), ``iceberg:NAMESPACE.TABLE`` of a catalog,
         ``iceberg:FOLDER/NAMESPACE.TABLE`` of one in the folder (SQLite), or ``ducklake:FILE/TABLE``. With
         ``{topic}`` in it each topic has its own table; those that Kafka writes for itself are then left out unless they
-        are named.
+        are named. Table and topic may be given in the order of the shell, too: the topic first.
     isolation_level : {"read_committed", "read_uncommitted"}
         The first leaves out aborted transactions, and ends before an open one.
     decoding : {"value", "key"}, sequence of them, or Decoding, optional
@@ -259,6 +260,7 @@ def lake(
         table_options=table_options, file_bytes=file_bytes, commit_bytes=commit_bytes,
     )  # fmt: skip
     whole = as_disk(path)
+    table, topic = in_order(table, topic)
     return written(whole, table, (topic, partition), options, Threads(job_count(jobs)))
 
 
@@ -282,7 +284,8 @@ def written(
     whole: Disk, table: str, names: tuple[Any, Any], options: LakeOptions, executor: Executor
 ) -> list[LakeTable]:
     """Write topics, chosen by names and numbers of partitions, and raise the first error of one at the end."""
-    chosen = whole.select(names[0]).select(partition=names[1])
+    choice = PartitionChoice.of(*names)
+    chosen = whole.select(names[0]).of_topics(choice.names).select(partition=names[1])
     done = list(write_tables(whole, chosen, table, options, executor))
     for each in done:
         if each.error is not None:

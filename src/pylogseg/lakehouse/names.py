@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from pylogseg.errors import RequestError
 from pylogseg.format.names import check_topic
@@ -81,6 +81,19 @@ class TableName(NamedTuple):
     def has_topic(self) -> bool:
         """Whether each topic has another table."""
         return TOPIC in self.name or TOPIC in self.place
+
+
+def in_order(table: Any, topic: Any) -> tuple[Any, Any]:
+    """Return table and topic; a caller may give the topic first, as the shell has it: its name is no path."""
+    is_topic_first = isinstance(table, str) and _is_topic(table) and topic is not None
+    several = topic if isinstance(topic, list | tuple) else [topic]
+    if is_topic_first and not all(isinstance(each, str) and _is_topic(each) for each in several):
+        return topic, table
+    return table, topic
+
+
+def _is_topic(name: str) -> bool:
+    return not (":" in name or "/" in name or os.sep in name or os.path.exists(name))
 
 
 #: In a path of this machine, by format: marks that some library reads as another path.
