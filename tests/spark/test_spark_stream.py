@@ -15,7 +15,7 @@ from pylogseg.errors import RequestError
 from pylogseg.spark import lag
 from pylogseg.spark._compat import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from pylogseg.spark.options import parse
-from pylogseg.spark.schema import RECORD_COLUMNS
+from pylogseg.spark.schema import RECORD_COLUMNS, spark_schema, with_options
 
 stream = pytest.importorskip("pylogseg.spark.stream", reason=NO_SOURCES)
 
@@ -61,6 +61,20 @@ def test_offsets_begin_and_end_as_asked(root):
     assert source.reportLatestOffset() == offsets(1000, 0, 300)
     with pytest.raises(RequestError, match=r"must name every partition.*not name orders-2"):
         reader(root, startingOffsets='{"orders":{"0":7,"10":-1}}').initialOffset()
+
+
+@pytest.mark.parametrize("table", [{}, {"startingOffsets": "earliest"}], ids=["unsaid", "said by the table"])
+@pytest.mark.parametrize("query", [{}, {"startingOffsets": "latest"}, {"path": ""}], ids=["", "said", "with a path"])
+def test_a_stream_of_a_table_says_where_it_begins(root, caplog, table, query):
+    """A table with rows that gives a stream without any would look empty."""
+    from pylogseg.spark.source import PylogsegSource
+
+    schema = with_options(spark_schema(COLUMNS), {"path": str(root), **table})
+    given = {**query, "path": str(root)} if "path" in query else query
+    made = PylogsegSource(given).streamReader(schema)
+    made.initialOffset()
+    expected = int(not table and not query)
+    assert caplog.text.count("a stream of a table begins at the end of the logs") == expected
 
 
 def test_offsets_are_text_in_one_order(root):

@@ -63,12 +63,18 @@ class PylogsegSource(DataSource):
         paths, options = paths_of(given), parse(given, streaming=True)
         typed = typed_source(paths, parse(_of_both(given)))
         columns = columns_in(schema, None if typed is None else typed.schema())
-        return SegmentStreamReader(paths, options, columns, typed)
+        is_unsaid = not self._has_path and not any(name.startswith("starting") for name in given)
+        return SegmentStreamReader(paths, options, columns, typed, warns=is_unsaid)
+
+    @property
+    def _has_path(self) -> bool:
+        """Whether the query names a path; else it reads a table."""
+        return any(name.lower() in ("path", "paths") for name in self.options)
 
     def _given(self, schema: StructType) -> dict[str, str]:
         """Return the options of the query, and of its table; a query with its own path reads no table."""
         query = {name.lower(): value for name, value in self.options.items()}
-        if "path" in query or "paths" in query:
+        if self._has_path:
             return query
         table = options_in(schema)
         if not table:

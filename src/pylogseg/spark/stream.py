@@ -30,11 +30,21 @@ _log = logging.getLogger("pylogseg.spark")
 
 
 class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads appended records. One process holds it while the query runs; its copies in executors read."""
+    """Reads appended records. One process holds it while the query runs; its copies in executors read.
+
+    `warns`: a new query says that it begins at the end of the logs, which a table does not let expect.
+    """
 
     def __init__(
-        self, paths: list[str], options: SourceOptions, columns: tuple[str, ...], typed: TypedBatches | None = None
+        self,
+        paths: list[str],
+        options: SourceOptions,
+        columns: tuple[str, ...],
+        typed: TypedBatches | None = None,
+        *,
+        warns: bool = False,
     ) -> None:
+        self._warns = warns
         self._paths, self._options, self._columns, self._typed = paths, options, columns, typed
         self._latest: dict[TopicPartition, tuple[Any, int]] = {}
         #: The end of the query with Trigger.AvailableNow.
@@ -48,6 +58,12 @@ class SegmentStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_named(self._options.starting, [(log.topic, log.partition) for log in logs], "starting")
         found = {(log.topic, log.partition): LogEnds(log, self._options).start(self._options.starting) for log in logs}
         self._reached = found
+        if self._warns:
+            _log.warning(
+                "%s: a stream of a table begins at the end of the logs, as one of Kafka's source does; to read what "
+                "there is, name the option startingOffsets='earliest' in the query or in the table",
+                ", ".join(self._paths),
+            )
         return as_offsets(found)
 
     def latestOffset(self, start: Offsets | None = None, limit: Any = None) -> Offsets:
