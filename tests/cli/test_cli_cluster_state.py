@@ -300,7 +300,15 @@ def test_what_a_decoder_does_not_know(folder: Path, tmp_path: Path) -> None:
 
 def test_open_transactions(folder: Path) -> None:
     done = pylogseg("transactions", folder, "--open", "--json")
-    assert {row["topic"] for row in map(json.loads, done.text.splitlines())} == {"hang", "out", "__consumer_offsets"}
+    rows = [json.loads(line) for line in done.text.splitlines()]
+    assert {row["topic"] for row in rows} == {"hang", "out", "__consumer_offsets"}
+    assert {(row["topic"], row["coordinatorState"], row["isHeld"]) for row in rows} == {
+        ("hang", "Empty", False),
+        ("out", "Ongoing", True),
+        ("__consumer_offsets", "Ongoing", True),
+    }
+    lines = pylogseg("transactions", folder, "--open").text.splitlines()
+    assert [line.endswith("Empty, not of this one") for line in lines if line.startswith("hang")] == [True]
 
 
 def test_texts_made_many_at_a_time(tmp_path: Path) -> None:

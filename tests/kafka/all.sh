@@ -28,6 +28,7 @@ takes-over       env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/k
 acls             env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/acls.py
 fetch-sessions   $python tests/kafka/broker/fetch_sessions.py
 archives         $python tests/kafka/broker/archives.py
+restored-transactions  $python tests/kafka/broker/restored_transactions.py
 tiers            $python tests/kafka/broker/tiers.py $golden
 tier-histories   $python tests/kafka/broker/tier_histories.py
 merges           $python tests/kafka/broker/merges.py

@@ -30,8 +30,9 @@ Marks = SmallFile[dict[tuple[str, int], int]]
 _INT32 = 2**31 - 1
 METADATA_TOPIC_ID = "A" * 21 + "Q"
 OFFSETS_TOPIC = "__consumer_offsets"
-#: What commits of groups and transactions are about was written before them, so the ends of these are looked up first.
-COORDINATORS = (OFFSETS_TOPIC, "__transaction_state")
+#: Offsets that groups commit are of records that were there before, so the ends of their partitions are looked up
+#: first. `__transaction_state` is looked up with the partitions that its transactions are in.
+MARKED_FIRST = (OFFSETS_TOPIC,)
 
 
 @dataclass
@@ -87,7 +88,7 @@ class SeenCluster:
     unreadable: list[StorageError] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  #: Of files and folders that no partition of a point has.
     past_ids: dict[str, str] = field(default_factory=dict)  #: Of topics in the newest point.
-    first_marks: list[Marks] = field(default_factory=list)  #: Of the coordinators' topics, by log directory.
+    first_marks: list[Marks] = field(default_factory=list)  #: Of the topics in `MARKED_FIRST`, by log directory.
 
     @property
     def cluster_id(self) -> str:
@@ -109,7 +110,7 @@ class SeenCluster:
         return tuple(NotSeen(*each) for each in lacking)
 
     def look_at_marks(self, *, also_first: bool) -> None:
-        """Look up high watermarks, those of the coordinators' topics first or as they were, then list what there is.
+        """Look up high watermarks, those of the offsets of groups first or as they were, then list what there is.
 
         Logs are listed after that: what was committed may lie in a segment that a running broker has begun meanwhile,
         and a folder may be gone, or be on another disk.
@@ -143,7 +144,7 @@ class SeenCluster:
                             f"{part.path!r}: the name of this folder has no name of a topic: it is left out"
                         )
                         continue
-                    file = (self.first_marks if part.topic in COORDINATORS else marks)[number]
+                    file = (self.first_marks if part.topic in MARKED_FIRST else marks)[number]
                     mark = (file.value or {}).get(place)
                     is_cleaned = cleaned.get(place, 0) > part.log_start_offset
                     node = node_id if node_id >= 0 else None

@@ -24,7 +24,7 @@ from pylogseg.archive.newest import known_points, note_points
 from pylogseg.archive.partitions import PartitionItem, WrittenPartition, flush_store, new_objects, write_partition
 from pylogseg.archive.place import check_place, list_objects, lost_objects, lost_segments
 from pylogseg.archive.planning import PartitionPlan, Past, planned
-from pylogseg.archive.seen import COORDINATORS, OFFSETS_TOPIC, Key, SeenCluster, look, stamps
+from pylogseg.archive.seen import MARKED_FIRST, OFFSETS_TOPIC, Key, SeenCluster, look, stamps
 from pylogseg.archive.uploading import UploadJob
 from pylogseg.disk.stores import ObjectStore, check_objects
 from pylogseg.disk.tier.keys import PublicKey
@@ -272,7 +272,7 @@ class _Archiving:
                 break
             times = stamps(seen.disks)
             overtaken = {key[0] for key in again if written[key].is_overtaken}
-            seen.look_at_marks(also_first=not (overtaken | {key[0] for key in unmarked}).isdisjoint(COORDINATORS))
+            seen.look_at_marks(also_first=not (overtaken | {key[0] for key in unmarked}).isdisjoint(MARKED_FIRST))
             again = sorted(key for key in again if key in seen.copies)
             for key in again:
                 partition = written[key].partition

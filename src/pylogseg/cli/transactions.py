@@ -21,6 +21,8 @@ Examples:
 \b
 A transaction hangs if its producer wrote nothing for 15 minutes and no
 coordinator knows of it. Consumers with read_committed, and compaction, stop at it.
+COORDINATOR is the state of the transaction in __transaction_state: "no entry" if no
+transactional id has the producer, "not of this one" if its transaction is another.
 --hanging prints the command of Kafka's tools that aborts it.
 Ages are relative to --as-of, or to now.
 
@@ -54,6 +56,11 @@ _OPEN: Columns = {
     "Duration(min)": lambda row: row["ageMs"] // 60_000,
     "TransactionalId": "transactionalId",
     "Hanging": lambda row: "yes" if row["hanging"] else "no",
+    "Coordinator": lambda row: (
+        "no entry"
+        if row["coordinatorState"] is None
+        else row["coordinatorState"] + ("" if row["isHeld"] else ", not of this one")
+    ),
 }
 _PRODUCERS: Columns = {
     "Topic": "topic",
@@ -89,7 +96,7 @@ def transactions(
     rows = rows_of(state, table, names, "transactionalId")
     rows = [row for row in rows if row["hanging"]] if hanging else rows
     numbers = [name for name in columns if name not in ("Topic", "TransactionalId", "TransactionState", "StartTime",
-                                                        "TopicPartitions", "Hanging")]  # fmt: skip
+                                                        "TopicPartitions", "Hanging", "Coordinator")]  # fmt: skip
     print_rows(rows, columns, as_json, numbers)
     for row in rows if hanging and not as_json else ():
         click.echo(row["abortCommand"])

@@ -63,6 +63,8 @@ OPEN = pa.schema(
         pa.field("transactionalId", pa.string()),
         pa.field("hanging", pa.bool_()),
         pa.field("abortCommand", pa.string()),
+        pa.field("coordinatorState", pa.string()),
+        pa.field("isHeld", pa.bool_()),
     ]
 )
 _Row = dict[str, Any]
@@ -237,7 +239,15 @@ def open_row(
         "transactionalId": None if transaction is None else transaction["transactionalId"],
         "hanging": hangs,
         "abortCommand": abort_command(topic, partition, producer) if hangs else None,
+        "coordinatorState": None if transaction is None else transaction["state"],
+        "isHeld": is_held and transaction is not None and producer.epoch in _epochs_of(transaction),
     }
+
+
+def _epochs_of(transaction: _Row) -> tuple[int, ...]:
+    """Return the epochs that the batches of a transaction may have: its end may have raised it."""
+    epoch = transaction["producerEpoch"]
+    return (epoch,) if transaction["state"] == "Ongoing" else (epoch, epoch - 1)
 
 
 def abort_command(topic: str, partition: int, producer: ProducerRow) -> str:
