@@ -94,11 +94,15 @@ def shortening_fault(now: ArchivedPartition, old: ArchivedPartition, before: Poi
 
 
 def object_losses(
-    lost: Collection[str], before: Point, now: Mapping[Key, ArchivedPartition], store: ObjectStore
+    lost: Collection[str],
+    before: Point,
+    now: Mapping[Key, ArchivedPartition],
+    absent: Collection[Key],
+    store: ObjectStore,
 ) -> tuple[list[str], list[str]]:
     """Return notes of what the store lost of a point and the disks gave again, and faults of what no disk has.
 
-    `now` has the partitions of the next point.
+    `now` has the partitions of the next point, and `absent` names those of them that are on no disk.
     """
     notes, faults = list[str](), list[str]()
     for old in before.partitions if lost else ():
@@ -107,7 +111,7 @@ def object_losses(
             continue
         few = ", ".join(map(store.name, names[:_FEW])) + f" and {len(names) - _FEW} more" * (len(names) > _FEW)
         text = f"{old.name}: the store lost what point {before.id} needs, or has another size of it: {few}"
-        is_whole = all(_has(new, each) for each in lost_segments(old, lost).values())
+        is_whole = key_of(old) not in absent and all(_has(new, each) for each in lost_segments(old, lost).values())
         if is_whole and (new.files or not any(old.file_key(name) in lost for name in old.files)):
             notes.append(f"{text}; the run uploaded again what was in it")
         else:
@@ -116,8 +120,11 @@ def object_losses(
 
 
 def _has(partition: ArchivedPartition, segment: ArchivedSegment) -> bool:
-    """Check whether the segments of a partition cover another one, from the start of the log on."""
-    reached = max(segment.base_offset, partition.start_offset)
+    """Check whether the segments of a partition cover another one, from the start of the log on.
+
+    With a fault, the start may be that of what could be archived.
+    """
+    reached = max(segment.base_offset, 0 if partition.fault else partition.start_offset)
     for each in partition.segments:
         if each.base_offset <= reached < each.end_offset:
             reached = each.end_offset

@@ -24,7 +24,16 @@ from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.walker.gaps import offsets_text
 
 #: Errors of a store that are about one name, or one folder, of it.
-_OF_ONE_NAME = {errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.EINVAL}
+_OF_ONE_NAME = {
+    errno.ENAMETOOLONG,
+    errno.EACCES,
+    errno.EPERM,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.EINVAL,
+}
 
 
 class PartitionItem(NamedTuple):
@@ -103,6 +112,12 @@ def _is_of_one(error: StorageError, store: ObjectStore) -> bool:
     return not error.path.startswith(store.url) or error.errno in _OF_ONE_NAME
 
 
+def _fault_of(error: StorageError) -> str:
+    if error.errno != errno.ENAMETOOLONG:
+        return str(error)
+    return f"{error}: archive this topic into a store such as S3, which takes names of this length"
+
+
 def _upload_partition(job: UploadJob, item: PartitionItem, advance: Advance) -> WrittenPartition:
     plan, last = item.plan, item.past
     made = _Making(job, item, advance)
@@ -122,7 +137,7 @@ def _upload_partition(job: UploadJob, item: PartitionItem, advance: Advance) -> 
     except StorageError as error:
         if not _is_of_one(error, job.store):
             raise
-        fault, is_read = str(error), False
+        fault, is_read = _fault_of(error), False
     reached = made.new[-1].end_offset if made.new else 0
     stood_in += [  # what was archived above it stays
         each
@@ -139,7 +154,7 @@ def _upload_partition(job: UploadJob, item: PartitionItem, advance: Advance) -> 
     except StorageError as error:
         if not _is_of_one(error, job.store):
             raise
-        files, fault = {}, fault or str(error)
+        files, fault = {}, fault or _fault_of(error)
     if last is not None and segments and last.segments[-1:] == (segments[-1],):
         stable = last.last_stable_offset
     else:

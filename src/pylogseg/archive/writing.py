@@ -398,16 +398,18 @@ class _Archiving:
             if (now := written.get(key_of(each))) is not None:
                 fault = now.partition.fault or shortening_fault(now.partition, each, before)
                 now.partition = replace(now.partition, fault=fault)
+        kept = set[Key]()
         for each in absent_partitions(seen, before):
             if (key := key_of(each)) in forgotten or key in written:
                 continue
+            kept.add(key)
             absent = before.disks[each.disk]._replace(state="absent")
             if absent not in seen.disks:
                 seen.disks.append(absent)
             fault = absence_fault(each, before, seen)
             written[key] = WrittenPartition(replace(each, fault=fault, disk=seen.disks.index(absent)))
         now_there = {key: each.partition for key, each in written.items()}
-        notes, faults = object_losses(lost, before, now_there, self._store)
+        notes, faults = object_losses(lost, before, now_there, kept, self._store)
         seen.notes += notes
         self._faults += faults
 

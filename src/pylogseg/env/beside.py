@@ -21,6 +21,7 @@ import stat
 import tempfile
 import time
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
@@ -39,6 +40,8 @@ except ImportError:  # Windows
 
 #: Readers of datasets skip names that begin with a dot.
 _NAME = re.compile(r"\.(?:.+\.)?(?P<process>\d+)@(?P<host>[^/]+)\.tmp")
+#: Of a name on a disk, and of the part of a long one that a temporary name has.
+_MOST_BYTES, _SHORT = 255, 40
 #: A temporary folder is held much sooner than that.
 _YOUNG_S = 3600.0
 #: What is temporary, and the process that made it: one that was forked from it leaves it alone.
@@ -50,7 +53,10 @@ _temporary: dict[Path, int] = {}
 
 def unfinished(name: str = "") -> str:
     """Return a temporary name for a file or folder while this process writes it; `name` is the final name, if any."""
-    return f".{name}{'.' if name else ''}{os.getpid()}@{_host()}.tmp"
+    end = f"{'.' if name else ''}{os.getpid()}@{_host()}.tmp"
+    if len(os.fsencode(name)) + len(end) >= _MOST_BYTES:  # no file system takes it
+        name = f"{name[:_SHORT]}~{zlib.crc32(os.fsencode(name)):08x}"
+    return f".{name}{end}"
 
 
 def is_unfinished(name: str) -> bool:

@@ -40,6 +40,8 @@ _PATIENCE_SECONDS, _PAUSE_SECONDS = 2.0, 0.1
 #: Locks that this process has now: of another one with its number, nobody is left.
 _held: set[str] = set()
 _FEW = 5
+#: Of a name of a note with more letters, so many are the name of a folder with this end, which no topic's name has.
+_MOST_NAME, _HEAD, _PARTED = 240, 200, "~"
 #: Name of the note of a part.
 NOTE = re.compile(r"(?P<topic>.+)-(?P<partition>-?\d+)-(?P<base>\d{20})\.json", re.DOTALL)
 
@@ -52,9 +54,14 @@ def note_name(key: tuple[str, int], base: int) -> str:
     return f"{key[0]}-{key[1]}-{base:020d}.json"
 
 
+def note_key(name: str) -> str:
+    """Return the name of the object with a note; a long one is parted, since a file system takes 255 bytes."""
+    return f"{NOTES}/{name}" if len(name) <= _MOST_NAME else f"{NOTES}/{name[:_HEAD]}{_PARTED}/{name[_HEAD:]}"
+
+
 def noted(store: ObjectStore, name: str) -> dict[str, Any] | None:
     """Read a note; None if there is none, or something died while it wrote it: it is done again."""
-    data = store.read(f"{NOTES}/{name}")
+    data = store.read(note_key(name))
     try:
         found: dict[str, Any] | None = None if data is None else json.loads(data)
     except ValueError:
@@ -64,7 +71,7 @@ def noted(store: ObjectStore, name: str) -> dict[str, Any] | None:
 
 def write_note(store: ObjectStore, name: str, content: Mapping[str, Any]) -> None:
     """Put a note in place as a whole."""
-    store.put(f"{NOTES}/{name}", json.dumps(content).encode())
+    store.put(note_key(name), json.dumps(content).encode())
 
 
 def note_log(
@@ -76,7 +83,7 @@ def note_log(
 
 def note_names(store: ObjectStore, kind: re.Pattern[str] = NOTE) -> list[re.Match[str]]:
     """Return the names of the notes of parts, or of another kind, as matches, sorted."""
-    names = (name.removeprefix(f"{NOTES}/") for name in store.list(NOTES))
+    names = (name.removeprefix(f"{NOTES}/").replace(f"{_PARTED}/", "", 1) for name in store.list(NOTES))
     return [match for name in sorted(names) if (match := kind.fullmatch(name)) is not None]
 
 
@@ -143,7 +150,7 @@ def lacking_of(
             continue
         note = noted(store, match.string) or {}
         if note.get("problem"):
-            found.append(_lost(store, f"{NOTES}/{match.string}", f"not all could be exported: {note['problem']}"))
+            found.append(_lost(store, note_key(match.string), f"not all could be exported: {note['problem']}"))
         there = store.list() if there is None else there
         for name, records, *_ in note.get("files", ()):
             if name not in there:

@@ -37,6 +37,7 @@ from pylogseg.tables.export.notes import (
     NOTES,
     files_of,
     locked,
+    note_key,
     note_name,
     note_names,
     noted,
@@ -391,7 +392,7 @@ def _export_part(part: ExportPart, table: TableExport, advance: Callable[[int], 
         tags = [store.put(name, files.apart(name)).tag for name, _, _ in written]
     _delete(store, stale)
     for name in part.superseded:
-        store.delete(f"{NOTES}/{name}")
+        store.delete(note_key(name))
     note["files"] = [[*each, tag] for each, tag in zip(written, tags, strict=True)]
     write_note(store, part.note, note)
     return _result(part, "written", written, problem)
@@ -424,7 +425,7 @@ def _withdraw(store: ObjectStore, names: Iterable[str]) -> None:
     """Remove what notes name, and them."""
     for name in names:
         _delete(store, files_of(noted(store, name)))
-        store.delete(f"{NOTES}/{name}")
+        store.delete(note_key(name))
 
 
 def _delete(store: ObjectStore, paths: Iterable[str]) -> None:
