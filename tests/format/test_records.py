@@ -76,7 +76,8 @@ def test_what_the_decoder_counts(lists, deltas, damage):
     assert len(bad) == damage
     slower = [record for records in lists for record in records]
     offsets = [slow.wrapped_long(record.offset) for record in slower + wild]
-    assert columns.counted == Tally(
+    assert columns.counted is not None
+    assert columns.counted[:-1] == (
         min(offsets),
         max(offsets),
         sum(record.key is None for record in slower) + len(wild),
@@ -85,7 +86,7 @@ def test_what_the_decoder_counts(lists, deltas, damage):
     )
     again = columns.take(slice(None))
     assert again.counted is None
-    assert again.tally() == again.counted == columns.tally()
+    assert again.tally() == again.counted == columns.tally()._replace(outside=0)
     assert columns.take(slice(0, 0)).tally() == Tally(top, -top - 1, 0, 0, 0)
 
 

@@ -53,7 +53,7 @@ def batches(rng: Random) -> None:
     buffer = exact(data)
     table = scanned(buffer, rng)
     columns, damage = decode_exactly(table, buffer) if rng.random() < 0.5 else decoded(table, buffer)
-    assert columns.tally() == columns.take(slice(None)).tally()
+    assert columns.tally()[:-1] == columns.take(slice(None)).tally()[:-1]  # but for what only the decoder counts
     gathered(columns, rng)
     in_one_pass(table, buffer)
     if not heavy and rng.random() < 0.3:

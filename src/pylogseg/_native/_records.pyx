@@ -182,7 +182,7 @@ cdef inline bint has_room(const record.pls_payloads *to, int64_t n, int64_t size
 
 
 cdef tuple tally_of(const record.Tally *t):
-    return t.lowest_offset, t.highest_offset, t.null_keys, t.null_values, t.headers
+    return t.lowest_offset, t.highest_offset, t.null_keys, t.null_values, t.headers, t.outside
 
 
 def decode(
@@ -209,8 +209,8 @@ def decode(
     n : int
         Slots filled.
     tally : tuple of int
-        Counts of the added records: lowest and highest offset, null keys, null values, headers. Without records the
-        offsets are the highest and the lowest possible.
+        Counts of the added records: lowest and highest offset, null keys, null values, headers, and batches of magic 2
+        with a record outside of their own offsets. Without records the offsets are the highest and the lowest possible.
     status : int
         0, or what is wrong (`format.records.REASONS`).
     place : int
@@ -226,7 +226,7 @@ def decode(
     cdef int status = record.RECORD_OK
     cdef record.Columns columns
     cdef record.Walk walk
-    cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0]
+    cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0, 0]
     if len(bodies) != count or not 0 <= first_row <= count:
         raise ValueError("rows and bodies differ in length, or the first row is out of range")
     if in_parts and (count != 1 or first_row or crc or at < 0):
@@ -288,7 +288,7 @@ def decode(
                 if status != record.RECORD_OK:
                     break
                 n += 1
-            record.tally(&tally, &columns, begin, n)
+            record.tally(&tally, &row, &columns, begin, n)
         else:
             i = count
     if status == record.RECORD_OK:
@@ -357,7 +357,7 @@ def read_and_decode(
     cdef Reading reading
     cdef record.Columns columns, sized
     cdef record.Walk walk
-    cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0]
+    cdef record.Tally tally = [HIGHEST_OFFSET, -HIGHEST_OFFSET - 1, 0, 0, 0, 0]
     cdef Span source = None, target = None
     if piece_bytes < 1:
         raise ValueError(f"pieces of {piece_bytes} bytes")
@@ -400,13 +400,13 @@ def read_and_decode(
                 if is_plain and record.decode_plain(&walk, &row, &columns, begin, row.count):
                     plain = n
                     null_keys, null_values = tally.null_keys, tally.null_values
-                    record.tally(&tally, &sized, begin, n)
+                    record.tally(&tally, &row, &sized, begin, n)
                     is_kept = ((columns.keys.ends == NULL and tally.null_keys - null_keys < row.count)
                                or (columns.values.ends == NULL and tally.null_values - null_values < row.count))
                 elif (record.decode_v2(&walk, &row, <int32_t>(count - before), &columns, begin, row.count) == record.RECORD_OK
                         and walk.p == walk.end):
                     is_kept, is_plain = not refer_to_copies(&columns, begin, n), False
-                    record.tally(&tally, &columns, begin, n)
+                    record.tally(&tally, &row, &columns, begin, n)
                 else:
                     n = begin
                     break

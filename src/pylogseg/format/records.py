@@ -76,6 +76,8 @@ class Tally(NamedTuple):
         How many are null.
     headers : int
         Headers of all records together.
+    outside : int
+        How many batches of magic 2 have a record outside of their own offsets, as far as the decoder counted.
     """
 
     lowest_offset: int
@@ -83,6 +85,7 @@ class Tally(NamedTuple):
     null_keys: int
     null_values: int
     headers: int
+    outside: int = 0
 
     def with_more(self, other: Tally) -> Tally:
         """Combine with the properties of other records."""
@@ -386,13 +389,14 @@ def read_and_decode(
         view.fileno() if whole is None else -1, position, memory, _PIECE_BYTES, first, last, rows,
         _output(arrays, besides), unpacker, arena,
     )  # fmt: skip
-    if filled < 0 or count == before or (codec and tally[-1] > _most_headers(limit_bytes)):
+    counted = Tally(*tally)
+    if filled < 0 or count == before or counted.outside or (codec and counted.headers > _most_headers(limit_bytes)):
         return None
     scratch.density = Density.of(count, records, unpacked, done).at_least(per_byte, 1 / _MORE)
     table = BatchTable(rows[:count])
     of = table[before:] if before else table
     memory = memory[:filled]
-    columns = _moved(arrays, besides, records, of, (memory, *sources[1:]), scratch, Tally(*tally), plain)
+    columns = _moved(arrays, besides, records, of, (memory, *sources[1:]), scratch, counted, plain)
     return ReadAhead(table, columns, before, memory, done)
 
 
@@ -461,6 +465,25 @@ class Slice(NamedTuple):
     damage: list[BatchDamage]  #: Rows are those of the `batches` of the columns.
     continues: bool = False  #: Whether the slice before this one had records of the first batch.
     ends: bool = True  #: Whether no other slice has records of the last batch.
+
+
+def without_outside(part: Slice) -> Slice:
+    """Leave out, as damage, batches of magic 2 with a record that is outside of the batch's own offsets.
+
+    Who reads a range would take or leave such a record by where the range ends, and a consumer skips what is below it.
+    """
+    columns = part.columns
+    if not columns.tally().outside:
+        return part
+    rows = columns.batches.rows[columns.batch]
+    is_outside = (columns.offset < rows["base_offset"]) | (columns.offset > rows["last_offset"])
+    bad, first = np.unique(columns.batch[is_outside & (rows["magic"] == 2)], return_index=True)
+    offsets = columns.offset[is_outside & (rows["magic"] == 2)][first]
+    damage = [*part.damage]
+    for row, offset in zip(bad.tolist(), offsets.tolist(), strict=True):
+        of = columns.batches.rows[row]
+        damage.append(BatchDamage(row, f"offset {offset} in a batch of {of['base_offset']} to {of['last_offset']}"))
+    return part._replace(columns=columns.take(~np.isin(columns.batch, bad)), damage=sorted(damage))
 
 
 def decode_slices(

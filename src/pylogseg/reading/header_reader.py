@@ -140,8 +140,15 @@ def plain_batches(segment: Segment, view: FileView, first: int, end: int) -> Bat
         if found[-1]["last_offset"][-1] >= last:
             break
     rows = np.concatenate(found) if found else np.empty(0, BATCH_DTYPE)
-    is_whole = position == view.size if last == _TO_THE_END else len(rows) > 0 and rows["last_offset"][-1] >= last
+    is_whole = position == view.size
+    if last < _TO_THE_END:
+        is_whole = len(rows) > 0 and rows["last_offset"][-1] >= last and (is_whole or _goes_on(view, position, rows))
     return BatchTable(rows[rows["last_offset"] >= first]) if is_whole and are_plain(rows, segment) else None
+
+
+def _goes_on(view: FileView, position: int, rows: npt.NDArray[Any]) -> bool:
+    """Check that the base offset of the batch behind some does not contradict the last of them."""
+    return int.from_bytes(bytes(view.read(position, 8)), "big", signed=True) > int(rows["last_offset"][-1])
 
 
 def end_before(segment: Segment, first_offset: int, until_ms: int) -> tuple[int, int] | None:

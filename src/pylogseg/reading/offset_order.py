@@ -20,7 +20,7 @@ from pylogseg.env.filesystem import Readable
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.layout import BATCH_HEADER_BYTES
-from pylogseg.walker.base_offsets import Span, is_too_high
+from pylogseg.walker.base_offsets import Span, is_too_high, spans_of
 from pylogseg.walker.batch_search import BatchSearch
 from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.unreadable import Patched
@@ -59,11 +59,14 @@ def are_overfull(rows: BatchTable) -> npt.NDArray[np.bool_]:
 def _span(head: bytes) -> Span:
     """Return the offsets in the header of a batch; of magic 0 and 1 it has only the last one."""
     base = int.from_bytes(head[:8], "big", signed=True)
-    return Span(base, base + int.from_bytes(head[23:27], "big", signed=True) if head[16] == 2 else base)
+    if head[16] < 2:
+        return Span(base, base, 1)
+    last, count = (int.from_bytes(head[at : at + 4], "big", signed=True) for at in (23, 57))
+    return Span(base, base + last, max(count, 1))
 
 
-def _claimed(bases: list[int], lasts: list[int], row: int) -> _Following:
-    return Span(bases[row], lasts[row]), bases[row + 1]
+def _claimed(spans: list[Span], row: int) -> _Following:
+    return spans[row], spans[row + 1].base
 
 
 class Order:
@@ -93,17 +96,20 @@ class Order:
             and not found.is_overfull
         ):
             before = self._expected if found.offset_before_last is None else found.offset_before_last + 1
-            if before == found.last_base_offset or before > last or not self._is_too_high(rows, before):
+            if before > last or not self._is_too_high(rows, before):
                 self._expected, self._is_first, self._trusts = found.last_offset + 1, False, False
                 return InOrder(rows, [], found.last_offset >= last)
         return self._one_by_one(rows, last)
 
     def _is_too_high(self, rows: BatchTable, expected: int) -> bool:
         """Check whether the batch after the window shows that the window's last offset is too high."""
+        found = rows.summary()
+        span = Span(found.last_base_offset, found.last_offset, max(1, int(rows.rows["count"][-1])))
         if self._trusts and len(rows) == 1:
+            expected = span.base
+        if span.base == expected and span.is_full:
             return False
-        span = Span(int(rows.base_offset[-1]), int(rows.last_offset[-1]))
-        return is_too_high(span, expected, *self._following(rows.summary().end_position, expected, span.last))
+        return is_too_high(span, expected, *self._following(found.end_position, expected, span.last))
 
     def _following(self, position: int, expected: int, last: int) -> _Following:
         """Return what the batch after a window claims whose last batch ends with `last` and not as expected.
@@ -131,19 +137,20 @@ class Order:
             return None, None
 
     def _one_by_one(self, rows: BatchTable, last: int) -> InOrder:
-        bases, lasts = np.where(rows.magic < 2, rows.last_offset, rows.base_offset).tolist(), rows.last_offset.tolist()
+        spans = spans_of(rows)
         positions, sizes = rows.position.tolist(), rows.size.tolist()
         overfull = are_overfull(rows).tolist()
         gaps: list[Gap] = []
         good: list[int] = []
-        for row, (base, end) in enumerate(zip(bases, lasts, strict=True)):
-            if row + 2 < len(bases):
-                following = functools.partial(_claimed, bases, lasts, row + 1)
-            elif row + 1 < len(bases):
+        for row, span in enumerate(spans):
+            base, end = span.base, span.last
+            if row + 2 < len(spans):
+                following = functools.partial(_claimed, spans, row + 1)
+            elif row + 1 < len(spans):
                 following = functools.partial(self._following, positions[row + 1], self._expected, end)
             else:
                 following = functools.partial(self._following, rows.summary().end_position, self._expected, end)
-            reason = self._reason(base, end, following)
+            reason = self._reason(span, following)
             if reason is None and overfull[row]:
                 reason = f"{rows.count[row]} records declared for {end - base + 1} offsets"
             if reason is None:
@@ -168,9 +175,10 @@ class Order:
             self._open = self._open._replace(end_position=positions[row] + sizes[row])
         return InOrder(rows[good], gaps, False)
 
-    def _reason(self, base: int, end: int, following_of: Callable[[], _Following]) -> str | None:
+    def _reason(self, span: Span, following_of: Callable[[], _Following]) -> str | None:
         """Return why a batch is misplaced; None if it is not."""
         trusts, self._trusts = self._trusts, False
+        base, end = span.base, span.last
         if base < self._expected:
             before = "the segment's base offset" if self._is_first else "the offset after the batch before it"
             return f"base offset {base} is below {self._expected}, {before}"
@@ -180,20 +188,26 @@ class Order:
             return (
                 f"base offset {base} is too high: the batch ends at {end}, and the next segment begins at {self._limit}"
             )
-        if base == self._expected or trusts:
+        expected = base if trusts else self._expected
+        if base == expected and span.is_full:
             return None
-        if end >= self._uploaded:
+        if base > expected and end >= self._uploaded:
             return f"base offset {base} is too high: the batch ends at {end}, and its upload at {self._uploaded - 1}"
         following, after = following_of()
-        if following is not None and is_too_high(Span(base, end), self._expected, following, after):
-            return f"base offset {base} is too high: {following.base} follows"
-        return None
+        if following is None or not is_too_high(span, expected, following, after):
+            return None
+        which = f"last offset {end}" if base == expected else f"base offset {base}"
+        return f"{which} is too high: {following.base} follows"
 
     def _ends_there(self) -> bool:
         """Check whether the next segment still exists: a cleaning may have merged it, or a truncation deleted it."""
         if not has_next(self._segment):
             self._limit = _NONE
         return self._limit != _NONE
+
+    def finish_above(self, offset: int) -> list[Gap]:
+        """Return the open gap, if any, unless it may end before an offset: the next good batch tells."""
+        return [] if self._open is None or self._open.first_offset < offset else self.finish()
 
     def finish(self, next_offset: int | None = None) -> list[Gap]:
         """Return the open gap, if any; `next_offset` is that of the good batch after it, None at the end."""

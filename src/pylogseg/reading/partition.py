@@ -26,6 +26,7 @@ from pylogseg.format.records import (
     check_and_decode,
     decode_slices,
     read_and_decode,
+    without_outside,
 )
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.words import check_word
@@ -255,6 +256,7 @@ class PartitionReader:
 
     The options' `gaps` get the gaps. For ``read_committed``: `snapshots` are paths by offset, `transactions` is given
     if more of the log is known than these segments, and `tail` is the end of the log as known from an earlier reading.
+    With `to_end`, a segment is looked at to the end of its bytes, for damage behind the last offset.
     """
 
     def __init__(
@@ -266,7 +268,10 @@ class PartitionReader:
         snapshots: Mapping[int, str] | None = None,
         transactions: TxnIndexView | None = None,
         tail: Tail | None = None,
+        *,
+        to_end: bool = False,
     ) -> None:
+        self._to_end = to_end
         self._segments = [
             segment
             for i, segment in enumerate(segments)
@@ -330,9 +335,9 @@ class PartitionReader:
                         return
                     continue
                 done, dropped = self._account(view, item, done, dropped)
-                rows, gaps, is_done = order.check(item.batches, self._last)
+                rows, gaps, is_done = order.check(item.batches, OPEN_END - 1 if self._to_end else self._last)
                 if options.on_corrupt != "skip":
-                    gaps = gaps or order.finish()
+                    gaps = gaps or order.finish_above(self._first)
                 breach = next((gap for gap in gaps if self._concerns(gap)), None)
                 if breach is not None and options.on_corrupt != "skip":  # records before it are returned first
                     rows = rows[rows.position < breach.position]
@@ -344,6 +349,8 @@ class PartitionReader:
                 if not len(rows):
                     continue
                 if rows.summary().first_base_offset > self._last and rows.magic[0] == 2:
+                    if self._to_end:
+                        continue
                     yield None
                     return
                 rows, undecided = self._selected(rows, segment)
@@ -406,7 +413,8 @@ class PartitionReader:
 
     def _decode(self, segment: Segment, rows: BatchTable, window: Window) -> Iterator[Chunk | None]:
         options = self._options
-        for decoded, damage, *_ in self._one_pass.decode(rows, window.buffer, window.file_position):
+        for part in self._one_pass.decode(rows, window.buffer, window.file_position):
+            decoded, damage, *_ = without_outside(part)
             columns, below = of_segment(segment, decoded)
             self._ends_at_any(below)
             for bad in damage:
@@ -446,7 +454,8 @@ class PartitionReader:
         """
         if self._options.continues:
             return gap.first_offset >= self._first
-        return self._is_from_segment_start or gap.next_offset is None or gap.next_offset > self._first
+        is_within = gap.next_offset is None or max(gap.first_offset + 1, gap.next_offset) > self._first
+        return self._is_from_segment_start or is_within
 
     def _ends_at_any(self, gaps: list[Gap]) -> bool:
         return any(self._ends_at(gap) for gap in gaps)
@@ -455,11 +464,22 @@ class PartitionReader:
         """Report a gap; return True if the reading ends at it."""
         if not self._concerns(gap):
             return False
-        is_skipped = self._options.skip_unreadable and gap.kind is GapKind.UNREADABLE
-        if gap.is_damage and self._options.on_corrupt == "raise" and not is_skipped:
+        if _is_raised(gap, self._options):
             raise told_of_copies(gap, self._at).as_error()
         note(gap, self._options)
         return gap.is_damage and self._options.on_corrupt == "stop"
+
+
+def _is_raised(gap: Gap, options: ReadOptions) -> bool:
+    is_skipped = options.skip_unreadable and gap.kind is GapKind.UNREADABLE
+    return gap.is_damage and options.on_corrupt == "raise" and not is_skipped
+
+
+def report(gap: Gap, options: ReadOptions) -> None:
+    """Raise the error of a gap, or note it, as the options have it."""
+    if _is_raised(gap, options):
+        raise gap.as_error()
+    note(gap, options)
 
 
 def note(gap: Gap, options: ReadOptions) -> None:

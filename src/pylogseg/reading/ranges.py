@@ -325,34 +325,29 @@ class RangeReader:
 
     def __iter__(self) -> Iterator[Chunk]:
         part, how, logs = self._part, self._how, self._logs
+        if part.first_offset >= part.end_offset:
+            self._check_damage()
+            return
         seen, transactions, before = part.first_offset, logs.transactions(part), len(how.gaps)
-        for chunk in PartitionReader(
-            logs.segments(part), part.first_offset, part.end_offset, how, transactions=transactions
-        ):
+        reader = PartitionReader(
+            logs.segments(part), part.first_offset, part.end_offset, how, transactions=transactions,
+            to_end=part.end_offset == part.next_offset,
+        )  # fmt: skip
+        for chunk in reader:
             if len(chunk.columns):
                 seen = int(chunk.columns.offset[-1]) + 1
             yield chunk
         if any(gap.kind is GapKind.REMOVED for gap in how.gaps[before:]):
             return
-        is_last_of_segment = part.end_offset == part.next_offset or part.first_offset >= part.end_offset
-        if is_last_of_segment and how.on_corrupt != "skip":
-            self._check_tail()
         if seen < part.end_offset and not any(gap.is_damage for gap in how.gaps):
             self._check_end()
 
-    def _check_tail(self) -> None:
-        """Check for damage between the last offset of a segment and the end of its file, like a reader of the log."""
-        how = replace(
-            self._how, isolation_level="read_uncommitted", on_corrupt="skip", gaps=[], scratch=None, batches=_no_batch
-        )
-        # From the last offset on: a batch with a wrong offset counts as before the next segment's first one.
+    def _check_damage(self) -> None:
+        """Report the damage of a log's last segment that begins at its end, like a reader of the log."""
+        how = replace(self._how, isolation_level="read_uncommitted", scratch=None, batches=_no_batch)
         segments = self._logs.segments(self._part._replace(entry_offset=-1))
         for _ in PartitionReader(segments, self._part.end_offset - 1, OPEN_END, how):
             pass
-        for gap in how.gaps:
-            if gap.is_damage and self._how.on_corrupt == "raise":
-                raise gap.as_error()
-        self._how.gaps += how.gaps
 
     def _check_end(self) -> None:
         """Check for a truncation by a follower, if a log had fewer records than planned."""

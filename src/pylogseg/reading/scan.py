@@ -198,7 +198,7 @@ class LogScan:
         # Guarantees are about these. They come last: a filter may name columns by number.
         more = arrow.schema([name for name in _GUARANTEED if name not in self.schema.names])
         self._all = pa.schema([*self.schema, *more])
-        self._ends: dict[str, int] = {}
+        self._ends: dict[str, LogEnd] = {}
         self._lock = threading.Lock()
         self._segments: dict[str, Segment] = {}
 
@@ -244,23 +244,24 @@ class LogScan:
     def _extent(self, log: LogFiles, bounds: Bounds) -> Extent | None:
         if not log.segments:
             return None
-        end = self._end(log)
         is_stop = self._options.on_corrupt == "stop"
         first, stop = range_of(log, self._scope.offsets, self._scope.times)
         first = first if is_stop else max(first, bounds.first_offset)
-        end = min(end, stop, bounds.end_offset)
+        end = self._end(log, min(stop, bounds.end_offset))
         return Extent(log, first, end) if first < end or is_all_damage(log.segments, end) else None
 
-    def _end(self, log: LogFiles) -> int:
-        """Return the end offset of a log when it was first asked for."""
-        found = self._ends.get(log.path)
-        if found is None:
+    def _end(self, log: LogFiles, stop: int) -> int:
+        """Return an end, or that of a log when it was first asked for, behind which then is looked for damage."""
+        end = self._ends.get(log.path)
+        if end is None:
             end = consumer_end(log, self._options.isolation_level, skips=self._options.on_corrupt == "skip")
-            how = replace(self._options, gaps=[])
-            check_tail(log, end, how)
-            self._add_gaps(how.gaps)
-            found = self._ends.setdefault(log.path, end.offset)
-        return found
+            end = self._ends.setdefault(log.path, end)
+        if stop <= end.offset:
+            return stop
+        how = replace(self._options, gaps=[])
+        check_tail(log, end, how)
+        self._add_gaps(how.gaps)
+        return end.offset
 
     def _unreadable(self, error: StorageError) -> None:
         how = replace(self._options, gaps=[])
@@ -442,7 +443,7 @@ def _is_folder(log: LogFiles) -> bool:
     return bool(log.segments) and log.path != log.segments[0].path
 
 
-def _unpickled(made: Any, ends: dict[str, int]) -> LogScan:
+def _unpickled(made: Any, ends: dict[str, LogEnd]) -> LogScan:
     found = LogScan(*made)
     found._ends.update(ends)
     return found

@@ -13,8 +13,10 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.files.index import TimeIndex, TimestampOffset
 from pylogseg.format.names import FileKind
 from pylogseg.format.records import decode
+from pylogseg.reading.offset_order import Order
 from pylogseg.reading.positions import position_of_offset
 from pylogseg.reading.removed_segments import open_unless_removed
+from pylogseg.walker.gaps import Gap, GapKind
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES, Window, walk
 
 
@@ -220,13 +222,67 @@ def _end_of(segment: Segment, opened: FileView) -> LogEnd:
     with opened as view:
         # The batch of the last index entry may be torn: then the end is before it.
         for start in dict.fromkeys((position_of_offset(segment, view, 2**63 - 1), 0)):
-            end, position, is_highest = segment.base_offset, start, True
-            for item in walk(view, start=start, lowest_offset=segment.base_offset, crc=False):
-                if isinstance(item, Window):
-                    summary = item.batches.summary()
-                    after = int(item.batches.last_offset[-1]) + 1
-                    end, is_highest = max(end, after), after >= end
-                    position = summary.end_position
+            end, position, is_damaged = _walked(segment, view, start, crc=False)
+            if is_damaged:  # then a header alone is not trusted, as to where the next batch begins
+                end, position, _ = _walked(segment, view, start, crc=True)
             if position > start:
                 break
-        return LogEnd(end, is_highest and position >= view.size)
+        return LogEnd(end, position >= view.size)
+
+
+def _walked(segment: Segment, view: FileView, start: int, *, crc: bool) -> tuple[int, int, bool]:
+    """Return the offset and the position behind the last good batch, and whether there is damage."""
+    end, position, is_damaged = segment.base_offset, start, False
+    order = Order(segment, view, starts_inside=start > 0)
+    for item in walk(view, start=start, lowest_offset=segment.base_offset, is_last=segment.is_last, crc=crc):
+        if isinstance(item, Gap):
+            is_damaged |= item.is_damage
+            order.finish(item.next_offset)
+            continue
+        rows, gaps, _ = order.check(item.batches)
+        is_damaged |= bool(gaps)
+        if len(rows):
+            end, position = int(rows.last_offset[-1]) + 1, rows.summary().end_position
+    return end, position, is_damaged or bool(order.finish())
+
+
+def leap_over(segments: Sequence[Segment], committed: int) -> Gap | None:
+    """Return, as damage, a batch of a log's last segment that leaps over the offset up to which the log is committed.
+
+    A log is committed up to where a batch begins or ends, and nobody cleans its last segment. So a batch above the
+    expected offset that has that offset before it or in its middle has a false base offset.
+    """
+    if not segments or committed <= segments[-1].base_offset:
+        return None
+    segment = segments[-1]
+    try:
+        opened = open_unless_removed(segment)
+    except StorageError:  # reading from there raises the error
+        return None
+    if opened is None:
+        return None
+    with opened as view:
+        start = position_of_offset(segment, view, committed - 1)
+        order = Order(segment, view, starts_inside=start > 0)
+        expected = segment.base_offset if start == 0 else committed  # a batch of the index is where it belongs
+        for item in walk(view, start=start, lowest_offset=segment.base_offset, crc=False):
+            if isinstance(item, Gap):
+                order.finish(item.next_offset)
+                expected = committed  # offsets are missing before the next batch
+                continue
+            rows = order.check(item.batches).rows
+            is_behind = rows.last_offset >= committed - 1
+            if is_behind.any():
+                at = int(is_behind.argmax())
+                return _leap(segment, rows, at, int(rows.last_offset[at - 1]) + 1 if at else expected, committed)
+            expected = int(rows.last_offset[-1]) + 1 if len(rows) else expected
+    return None
+
+
+def _leap(segment: Segment, rows: BatchTable, at: int, expected: int, committed: int) -> Gap | None:
+    base, last, position = int(rows.base_offset[at]), int(rows.last_offset[at]), int(rows.position[at])
+    if base <= expected or committed in (expected, base, last + 1) or rows.magic[at] < 2:
+        return None
+    reason = f"base offset {base} is too high: the high watermark is {committed}, and no batch ends before it"
+    place = (segment.path, GapKind.ORDER, position, position + int(rows.size[at]))
+    return Gap(*place, expected, committed, reason, True)

@@ -2,7 +2,7 @@
 
 A batch may claim an offset that is too high for what follows it, or one that is too low for what comes before it. The
 batch after both decides: offsets go on without a gap in most logs. Where they do not, a single flipped bit may explain
-one of the two alone.
+one of the two alone. Likewise a batch whose base offset is right, and which claims more offsets than it has records.
 """
 
 from __future__ import annotations
@@ -22,15 +22,25 @@ class Span(NamedTuple):
 
     base: int
     last: int
+    records: int = 1 << 31  #: More than there can be, if it is not known.
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it has a record for each offset: then its records prove the last one."""
+        return self.records > self.last - self.base
 
 
 def is_too_high(batch: Span, expected: int, following: Span | None, after: int | None) -> bool:
-    """Check whether a batch above the expected offset is wrong, by the batch after it and the base offset after both.
+    """Check whether a batch from the expected offset on is wrong, by the batch after it and the base offset after both.
 
-    False if it fits, if the batch after it is wrong instead, or if nothing follows. Where nothing tells, it is.
+    False if it fits, if the batch after it is wrong instead, or if nothing follows. Where nothing tells, one above the
+    expected offset is.
     """
     if following is None or not expected <= following.base <= batch.last:
         return False
+    if batch.base == expected:  # then its last offset may be; only what follows both speaks for it
+        goes_on = following.base == batch.base + batch.records
+        return not batch.is_full and following != batch and (goes_on or after is None or after <= batch.last)
     width = batch.last - batch.base + 1
     fits_below = following.base == expected + width
     if following == batch:  # written twice, or lifted
@@ -57,6 +67,14 @@ class Judged(NamedTuple):
         return np.asarray(self.too_high | self.too_low)
 
 
+def spans_of(rows: BatchTable) -> list[Span]:
+    """Return what batches claim; a header of magic 0 or 1 has only the last offset."""
+    bases = np.where(rows.magic < 2, rows.last_offset, rows.base_offset).tolist()
+    return [
+        Span(*each) for each in zip(bases, rows.last_offset.tolist(), np.maximum(rows.count, 1).tolist(), strict=True)
+    ]
+
+
 def judge(rows: BatchTable, expected: int, limit: int | None = None) -> Judged:
     """Judge the base offsets of batches that follow each other, from an expected one on.
 
@@ -68,11 +86,11 @@ def judge(rows: BatchTable, expected: int, limit: int | None = None) -> Judged:
     too_high, too_low = np.zeros(len(rows), np.bool_), bases < before
     if not too_low.any():
         return Judged(before, too_high, too_low)
-    spans = [Span(*each) for each in zip(bases.tolist(), lasts.tolist(), strict=True)]
+    spans = spans_of(rows)
     for row, span in enumerate(spans):
         before[row] = expected
         too_low[row] = span.base < expected
-        if span.base > expected:
+        if span.base >= expected and not (span.base == expected and span.is_full):
             following = spans[row + 1] if row + 1 < len(spans) else None
             after = spans[row + 2].base if row + 2 < len(spans) else limit
             too_high[row] = is_too_high(span, expected, following, after)

@@ -54,7 +54,9 @@ class _Reached(NamedTuple):
     """The end of the offsets of the good batches so far."""
 
     offset: int  #: The offset that can follow the last batch.
-    sure: int  #: Without the last batch if its offset leaps: no checksum covers it, so lower offsets may follow.
+    #: Without the last batch if its offset leaps: no checksum covers it, so lower offsets may follow. And of that only
+    #: the offsets for which it has records.
+    sure: int
 
     def after(self, rows: BatchTable) -> _Reached:
         """Return the state after more batches."""
@@ -63,7 +65,8 @@ class _Reached(NamedTuple):
         offset = first if self.sure <= first < self.offset else self.offset
         before = offset if found.offset_before_last is None else _next_offset(found.offset_before_last)
         offset = max(offset, _next_offset(found.last_offset))
-        return _Reached(offset, offset if base <= before else min(before, offset))
+        recorded = max(before, base + max(1, int(rows.rows["count"][-1])))
+        return _Reached(offset, min(offset, recorded if base <= before else before))
 
     def up_to(self, next_offset: int | None) -> int:
         """Return the first offset that may be missing before a batch that begins with `next_offset`."""

@@ -105,6 +105,7 @@ cdef struct Tally:         # counts of decoded records
     int64_t null_keys
     int64_t null_values
     int64_t headers
+    int64_t outside    # batches that have a record outside of their own offsets
 
 cdef struct Walk:
     const uint8_t *p       # where the walk is, or where it failed
@@ -113,13 +114,13 @@ cdef struct Walk:
     int64_t source         # number of the source, shifted
 
 
-cdef inline void tally(Tally *to, const Columns *c, int64_t first, int64_t end) noexcept nogil:
+cdef inline void tally(Tally *to, const header.BatchRow *row, const Columns *c, int64_t first, int64_t end) noexcept nogil:
     """Count the records of a batch while their columns are in the cache: later it costs several times as much."""
     cdef const int64_t *offset = c.offset
     cdef const int32_t *key_size = c.key_size
     cdef const int32_t *value_size = c.value_size
     cdef const int32_t *header_count = c.header_count
-    cdef int64_t i
+    cdef int64_t i, lowest, highest
     cdef uint64_t signs = 0
     cdef uint32_t null_keys = 0, null_values = 0, headers = 0    # each at most the bytes of a batch
     if first == end:
@@ -135,12 +136,13 @@ cdef inline void tally(Tally *to, const Columns *c, int64_t first, int64_t end) 
     to.null_keys += null_keys
     to.null_values += null_values
     to.headers += headers
-    to.lowest_offset = min(to.lowest_offset, offset[first])
-    to.highest_offset = max(to.highest_offset, offset[end - 1])
-    if signs >> 63 or offset[first] < 0:    # a negative offset, or one below the previous
+    lowest, highest = offset[first], offset[end - 1]
+    if signs >> 63 or lowest < 0:    # a negative offset, or one below the previous
         for i in range(first, end):
-            to.lowest_offset = min(to.lowest_offset, offset[i])
-            to.highest_offset = max(to.highest_offset, offset[i])
+            lowest, highest = min(lowest, offset[i]), max(highest, offset[i])
+    to.lowest_offset, to.highest_offset = min(to.lowest_offset, lowest), max(to.highest_offset, highest)
+    # The header of a wrapper of magic 0 or 1 has no base offset.
+    to.outside += row.magic == 2 and (lowest < row.base_offset or highest > row.last_offset)
 
 
 cdef inline int read_span(Walk *w, const uint8_t *end, int64_t *place, int32_t *size) noexcept nogil:

@@ -231,8 +231,12 @@ class SegmentCheck(Visitor):
             base = int(rows.base_offset[row])
             if judged.too_high[row]:
                 after = rows.base_offset[row + 1]
-                reason = f"base offset {base} is above that of the batch after it, {after}; {before[row]} would fit"
-                self._finding("order", rows, row, f"{reason} between")
+                reason = (
+                    f"base offset {base} is above that of the batch after it, {after}; {before[row]} would fit between"
+                )
+                if base == before[row]:
+                    reason = f"last offset {rows.last_offset[row]} is too high: {after} follows"
+                self._finding("order", rows, row, reason)
                 continue
             first = row == 0 and not self._begun
             limit = "the segment's base offset" if first else "the offset after the batch before it"
