@@ -23,6 +23,8 @@ from pylogseg.env.shared import SharedFolder, check_written
 from pylogseg.errors import RequestError, StorageError
 
 _PIECE_BYTES = 8 << 20
+#: No object that is read at once is as large: a point has 256 MiB at most.
+_MOST_BYTES = 512 << 20
 #: Threads that read objects of a store that is far away, and how many objects wait at most.
 _READERS, _TOGETHER = 16, 32
 
@@ -133,13 +135,19 @@ class FolderStore:
 
     def read(self, name: str) -> bytes | None:
         """See `ObjectStore`."""
+        path = str(self.root / name)
         try:
-            with open(open_descriptor(str(self.root / name), os.O_RDONLY), "rb") as file:
+            with open(open_descriptor(path, os.O_RDONLY), "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size > _MOST_BYTES:
+                    raise StorageError(path, "read", f"the file has {size:,} bytes, and is not what is read at once")
                 return file.read()
         except (FileNotFoundError, NotADirectoryError):  # the place is one file, which has nothing beside it
             return None
+        except StorageError:
+            raise
         except OSError as error:
-            raise storage_error(self.root / name, "read", error) from error
+            raise storage_error(path, "read", error) from error
 
     def put(self, name: str, content: bytes | Path) -> Fingerprint:
         """See `ObjectStore`."""

@@ -156,6 +156,12 @@ def _checked(
             f"{known.start_offset} to {known.end_offset} there"
         )
         return BrokenUpload(known, archived.size, -1, name, CorruptionError(upload.manifest_name, 0, reason))
+    if isinstance(upload, AivenUpload) and sha256 is not None and upload.indexes is not None:
+        size, was = upload.indexes.size, archived.indexes.size
+        if size > was:  # it may be a hole of a terabyte, which takes hours to hash
+            path = upload.shared.objects.name(upload.indexes.path)
+            error = CorruptionError(path, was, f"the object has {size:,} bytes, and had {was:,} when it was archived")
+            return BrokenUpload(known, archived.size, -1, name, error)
     what = "" if sha256 is None else difference(sha256, archived.manifest.sha256)
     if isinstance(upload, AivenUpload) and what:
         return BrokenUpload(known, archived.size, -1, name, CorruptionError(upload.manifest_name, 0, what))
