@@ -36,6 +36,7 @@ from pylogseg.offline.restoring.contents import Content, content_of
 from pylogseg.offline.restoring.ending import OpenTransactions, is_added_by_restore
 from pylogseg.offline.restoring.from_table import FromTable
 from pylogseg.offline.restoring.partition import RestoreOptions, WrittenPart
+from pylogseg.offline.restoring.siblings import refuse_second_copies
 from pylogseg.offline.restoring.source import RestoreOrder, RestoreSource
 from pylogseg.offline.restoring.staging import Staging, finish_commits
 from pylogseg.offline.restoring.tables import Tables, is_table
@@ -254,6 +255,7 @@ class _FromLogs(RestoreSource):
                 self._places[name] = place
                 self.partitions.append(self._new_result(place, name, asked))
         self.partitions.sort(key=lambda result: result.name)
+        self.folders = [place.parent for place, _ in chosen]
         left = {result.name for result in self.partitions if result.state == "skipped"}
         kept = [(place, [name for name in names if name not in left]) for place, names in chosen]
         found = lacking_in(kept, choice, how=Look.CARRIED)
@@ -452,6 +454,8 @@ class Restoring:
     def _chosen(self, overwrite: bool) -> list[str]:
         """Return the names of the partitions to write."""
         self._result.partitions += self._given.partitions
+        arriving = [each.name for each in self._result if each.state == "done"]
+        refuse_second_copies(self._target, arriving, self._given.folders)
         for result in self._result:
             self._note_id(result.name)
         if self._given.has_producers:

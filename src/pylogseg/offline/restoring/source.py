@@ -35,6 +35,7 @@ class RestoreSource:
     asked = True  #: Whether partitions were named.
     notes: Sequence[str] = ()
     lacking: Sequence[Finding] = ()  #: What is known to be missing.
+    folders: Sequence[str] = ()  #: Log directories that are read.
     partitions: list[PartitionResult]
 
     @property
