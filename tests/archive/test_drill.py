@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from archive.histories import ISOLATIONS, History
@@ -18,6 +20,8 @@ from pylogseg.archive.kafka_home import StartedKafka
 from pylogseg.archive.record_digest import RecordDigest
 from pylogseg.disk.tier.point import SUFFIXES
 from pylogseg.disk.tier.points import archive_store, new_id, write_point
+from pylogseg.env.file_errors import storage_error
+from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
 
 
@@ -95,7 +99,7 @@ def test_what_is_missing(history: History, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert all("orders-1" in text or ".log" in text for text in result.all_problems)
     page = write_evidence(result, tmp_path / "evidence")[1].read_text()
-    assert "differences" in page
+    assert "differences" in page, (result.all_problems, result.not_run)
 
 
 def test_incomplete_points(history: History, tmp_path: Path) -> None:
@@ -145,3 +149,55 @@ def test_what_a_kafka_complains_of(tmp_path: Path) -> None:
     for later, is_one in ((loaded.format(1, 4), False), (loaded.format(1, 1), True), (loaded.format(10, 4), True)):
         log.write_text(f"{not_loaded}\n{later}\n")
         assert StartedKafka("", str(log)).complaints(names) == ([not_loaded] if is_one else [])
+
+
+def a_full_disk(tmp_path: Path, patch: pytest.MonkeyPatch) -> dict[str, Any]:
+    full = OSError(errno.ENOSPC, "No space left on device")
+
+    def write_whole(self: LocalStorage, path: str, data: bytes) -> None:
+        raise storage_error(path, "write", full) from full
+
+    patch.setattr(LocalStorage, "write_whole", write_whole)
+    return {}
+
+
+def a_folder_that_cannot_be_written(tmp_path: Path, patch: pytest.MonkeyPatch) -> dict[str, Any]:
+    (tmp_path / "file").touch()
+    return {"folder": tmp_path / "file"}
+
+
+def no_java(tmp_path: Path, patch: pytest.MonkeyPatch) -> dict[str, Any]:
+    (tmp_path / "kafka" / "libs").mkdir(parents=True)
+    (tmp_path / "kafka" / "libs" / "kafka-clients-4.3.0.jar").touch()
+    (tmp_path / "kafka" / "bin").mkdir()
+    (tmp_path / "kafka" / "bin" / "kafka-server-start.sh").touch(mode=0o755)
+    patch.setenv("PATH", "/nowhere")
+    patch.delenv("JAVA_HOME", raising=False)
+    return {"kafka_home": tmp_path / "kafka"}
+
+
+@pytest.mark.parametrize("trouble", [a_full_disk, a_folder_that_cannot_be_written, no_java])
+def test_a_drill_that_could_not_be_run(
+    history: History, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: Any
+) -> None:
+    """The trouble of this machine is no difference: the exit code is 2, and the evidence says why it was not run."""
+    with monkeypatch.context() as patch:
+        how = trouble(tmp_path, patch)
+        result = drill(history.url, topic="orders", **how)
+    assert (result.exit_code, result.all_problems) == (2, [])
+    assert len(result.not_run) == 1
+    assert "not run" in result.verdict
+    write_evidence(result, tmp_path / "evidence")
+    found = json.loads((tmp_path / "evidence" / "evidence.json").read_text())
+    assert (found["exitCode"], found["problems"], found["notRun"]) == (2, [], result.not_run)
+    assert "Not run" in (tmp_path / "evidence" / "evidence.html").read_text()
+
+
+def test_rows_of_json(history: History) -> None:
+    """`--json` prints lines, the first of which has the verdict."""
+    done = shell("drill", history.url, "orders", "--json")
+    rows = [json.loads(line) for line in done.text.splitlines()]
+    assert rows[0]["type"] == "drill"
+    assert rows[0]["exitCode"] == done.code
+    assert {row["type"] for row in rows[1:]} == {"broker", "partition"}
+    assert {row["of"] for row in rows if row["type"] == "partition"} == {"archive", "pylogseg serve"}

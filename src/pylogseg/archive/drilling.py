@@ -6,6 +6,7 @@ and a SHA-256 over them. Each broker gets a restored copy of its own.
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
@@ -19,7 +20,7 @@ from typing import Any, get_args
 from pylogseg._version import __version__
 from pylogseg.archive.at_point import Moment, opened_point, point_url
 from pylogseg.archive.consuming import DrillClient, Isolation
-from pylogseg.archive.kafka_home import kafka_over, version_of
+from pylogseg.archive.kafka_home import START, kafka_over, version_of
 from pylogseg.archive.record_digest import RecordDigest
 from pylogseg.archive.restoring import restore_point
 from pylogseg.disk.choice import PartitionChoice
@@ -29,8 +30,9 @@ from pylogseg.disk.tier.point import ArchivedPartition, Point
 from pylogseg.disk.tier.points import archive_store
 from pylogseg.env.beside import temporary_folder
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
+from pylogseg.env.file_errors import storage_error
 from pylogseg.env.remote import without_login
-from pylogseg.errors import MissingKeyError, PylogsegError
+from pylogseg.errors import MissingKeyError, PylogsegError, RequestError, StorageError
 from pylogseg.format.moments import iso_text
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.format.uuids import format_uuid
@@ -69,7 +71,8 @@ class ConsumedPartition:
 class BrokerEvidence:
     """What one broker did with a restored copy.
 
-    `broker` is how it was opened, `groups` the number of committed offsets that were compared.
+    `broker` is how it was opened, `groups` the number of committed offsets that were compared. `not_run` says why the
+    broker was not tried, or not to the end: for a reason of this machine or of the store, not of the archive.
     """
 
     broker: str
@@ -80,6 +83,7 @@ class BrokerEvidence:
     partitions: list[ConsumedPartition] = field(default_factory=list)
     group_offsets: int = 0
     problems: list[str] = field(default_factory=list)
+    not_run: str = ""
 
 
 @dataclass
@@ -125,7 +129,12 @@ class DrillResult:
     @property
     def exit_code(self) -> int:
         """0 if all is as it was at the point, 1 if something differs, 2 if not all could be looked at."""
-        return 1 if self.all_problems else 2 if self.is_incomplete else 0
+        return 1 if self.all_problems else 2 if self.is_incomplete or self.not_run else 0
+
+    @property
+    def not_run(self) -> list[str]:
+        """Which brokers were not tried to the end, and why."""
+        return [f"{each.broker} {each.version}: {each.not_run}" for each in self.brokers if each.not_run]
 
     @property
     def verdict(self) -> str:
@@ -134,12 +143,20 @@ class DrillResult:
             count = len(self.all_problems)
             return f"{count:,} {'difference' if count == 1 else 'differences'}"
         if not any(each.partitions for each in self.brokers):
-            return "nothing could be compared"
+            return "not run" if self.not_run else "nothing could be compared"
+        if self.not_run:
+            return "all that was compared is as it was at the point; a broker was not run"
         return "all is as it was at the point" + (", as far as the point has it" if self.is_incomplete else "")
 
     def as_row(self) -> dict[str, Any]:
         """Return fields for JSON."""
-        return {"verdict": self.verdict, "exit_code": self.exit_code, **asdict(self), "problems": self.all_problems}
+        return {
+            "verdict": self.verdict,
+            "exit_code": self.exit_code,
+            "not_run": self.not_run,
+            **asdict(self),
+            "problems": self.all_problems,
+        }
 
 
 def drill(
@@ -253,7 +270,7 @@ def _read_archive(
     ):
         row = _row(archived)
         result.expected.append(row)
-        if isinstance(error, MissingKeyError):
+        if error is not None and (isinstance(error, MissingKeyError) or not _is_of_data(error)):
             result.not_checked.append(f"{archived.name}: {error}")
             result.is_incomplete = True
             continue
@@ -304,32 +321,46 @@ def _restored(
     program, _, version = name.rpartition(" ")
     broker = BrokerEvidence(program, version)
     result.brokers.append(broker)
-    with temporary_folder("pylogseg-drill-", folder) as above:
-        target, beside = os.path.join(above, "data"), os.path.join(above, "broker")
-        for made in (target, beside):
-            os.mkdir(made)
-        started = time.monotonic()
-        try:
-            restored = restore_point(url, target, node_id=_NODE, settings=_KEPT, **how)
-            broker.restore_s = round(time.monotonic() - started, 3)
-            lacking = _compare_restored(broker, restored, wanted, target)
-            result.not_checked += [each for each in lacking if each not in result.not_checked]
-            result.is_incomplete |= bool(lacking)
+    try:
+        with temporary_folder("pylogseg-drill-", folder) as above:
+            target, beside = os.path.join(above, "data"), os.path.join(above, "broker")
+            for made in (target, beside):
+                os.mkdir(made)
             started = time.monotonic()
+            try:
+                restored = restore_point(url, target, node_id=_NODE, settings=_KEPT, **how)
+                broker.restore_s = round(time.monotonic() - started, 3)
+                lacking = _compare_restored(broker, restored, wanted, target)
+                result.not_checked += [each for each in lacking if each not in result.not_checked]
+                result.is_incomplete |= bool(lacking)
+                started = time.monotonic()
 
-            def consume(client: DrillClient, start_s: float) -> None:
-                broker.start_s = round(start_s - started, 3)
-                _compare(broker, client, wanted, {row.name: row for row in result.expected}, offsets)
-                broker.consume_s = round(time.monotonic() - start_s, 3)
+                def consume(client: DrillClient, start_s: float) -> None:
+                    broker.start_s = round(start_s - started, 3)
+                    _compare(broker, client, wanted, {row.name: row for row in result.expected}, offsets)
+                    broker.consume_s = round(time.monotonic() - start_s, 3)
 
-            check(broker, target, beside, consume)
-        except MissingKeyError as error:
-            result.not_checked.append(f"{name}: {error}")
-            result.is_incomplete = True
-        except PylogsegError as error:
+                check(broker, target, beside, consume)
+            finally:
+                shutil.rmtree(target, ignore_errors=True)
+    except MissingKeyError as error:
+        result.not_checked.append(f"{name}: {error}")
+        result.is_incomplete = True
+    except PylogsegError as error:
+        if _is_of_data(error):
             broker.problems.append(str(error))
-        finally:
-            shutil.rmtree(target, ignore_errors=True)
+        else:
+            broker.not_run = str(error)
+    except OSError as error:
+        broker.not_run = str(storage_error(folder or "the temporary folder", "write", error))
+
+
+def _is_of_data(error: PylogsegError) -> bool:
+    """Check whether an error is about what the archive has: damage, an object that is gone, a broker that ends."""
+    if isinstance(error, StorageError):
+        number = error.errno or getattr(error.__cause__, "errno", None)
+        return number in (None, errno.ENOENT, errno.ENXIO) or error.operation == START
+    return not isinstance(error, RequestError)
 
 
 def _ours(broker: BrokerEvidence, target: str, beside: str, consume: Callable[[DrillClient, float], None]) -> None:

@@ -78,6 +78,18 @@ def evidence_json(result: DrillResult) -> str:
     return json.dumps(_named(result.as_row()), indent=1) + "\n"
 
 
+def evidence_rows(result: DrillResult) -> list[dict[str, Any]]:
+    """Return the evidence as rows of JSON: a line for the drill, then one for each partition of each broker."""
+    row = _named(result.as_row())
+    expected, brokers = row.pop("expected"), row.pop("brokers")
+    rows = [{"type": "drill", **row}, *({"type": "partition", "of": "archive", **each} for each in expected)]
+    for broker in brokers:
+        partitions = broker.pop("partitions")
+        rows.append({"type": "broker", **broker})
+        rows += [{"type": "partition", "of": broker["broker"], **each} for each in partitions]
+    return rows
+
+
 def _named(value: Any) -> Any:
     """Return fields with the names that JSON has; isolations and versions keep theirs."""
     if isinstance(value, dict):
@@ -95,13 +107,12 @@ def evidence_page(result: DrillResult) -> str:
         ("Begun, ended", f"{result.started}, {result.ended}"),
         *((f"Version: {name}", version) for name, version in result.versions.items()),
     ]
-    problems = result.all_problems
     return _PAGE.format(
         point=_text(result.point),
         verdict=_text(result.verdict),
         facts=_table((), facts),
         steps=_items(_steps(result)),
-        problems=f"<h2>Differences</h2><ul>{_items(problems)}</ul>" if problems else "",
+        problems=_section("Not run", result.not_run) + _section("Differences", result.all_problems),
         partitions=_table(
             ("Partition", "Topic id", "Start", "End", "Stable up to", *(f"Records, {each}" for each in ISOLATIONS),
              *(f"SHA-256, {each}" for each in ISOLATIONS)),
@@ -116,12 +127,19 @@ def evidence_page(result: DrillResult) -> str:
     )  # fmt: skip
 
 
+def _section(title: str, texts: Sequence[str]) -> str:
+    return f"<h2>{title}</h2><ul>{_items(texts)}</ul>" if texts else ""
+
+
 def _steps(result: DrillResult) -> Iterable[str]:
     yield (
         f"All records of {len(result.expected):,} partitions were read from the archive, with both isolations, and no "
         "broker between."
     )
     for broker in result.brokers:
+        if broker.not_run:
+            yield f"{broker.broker} {broker.version} was not run: {broker.not_run}"
+            continue
         yield (
             f"The point was restored into an empty folder, which {broker.broker} {broker.version} opened. "
             "Settings that delete or compact were off. Each partition was consumed over Kafka's protocol with both "

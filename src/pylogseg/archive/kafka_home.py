@@ -36,6 +36,8 @@ transaction.state.log.min.isr=1
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 """
+#: The operation that an error names if a broker does not start.
+START = "start Kafka"
 _START_S = 180.0
 _STOP_S = 60.0
 #: What a broker says of a log that was not closed in order, or is not what it should be.
@@ -110,12 +112,12 @@ def kafka_over(home: str, log_dir: str, folder: str, node_id: int) -> Iterator[S
 
 
 def _command(home: str, properties: str) -> list[str]:
+    java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else shutil.which("java")
+    if java is None or shutil.which(java) is None:
+        raise RequestError("a drill with Kafka needs Java: set JAVA_HOME, or put java on the path")
     script = os.path.join(home, "bin", "kafka-server-start.sh")
     if os.path.exists(script):
         return [script, properties]
-    java = os.path.join(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else shutil.which("java")
-    if java is None:
-        raise RequestError("a drill with Kafka needs Java: set JAVA_HOME, or put java on the path")
     options = os.environ.get("KAFKA_OPTS", "").split()
     return [java, "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *options, "-cp", ":".join(_jars(home)),
             "kafka.Kafka", properties]  # fmt: skip
@@ -140,4 +142,4 @@ def _wait(process: subprocess.Popen[bytes], port: int, log: str) -> None:
         last = [line for line in file.read().splitlines() if line.strip()][-3:]
     code = process.returncode
     how = f"not in {_START_S:.0f} s" if code is None else f"it ended with exit code {code}"
-    raise StorageError(log, "start Kafka", f"{how}: {' | '.join(last) or 'it said nothing'}")
+    raise StorageError(log, START, f"{how}: {' | '.join(last) or 'it said nothing'}")

@@ -69,7 +69,7 @@ class LackingPartitions(NamedTuple):
     """Partitions of a topic that a restored cluster has, and the archive does not."""
 
     first: str  #: The name of the first one.
-    count: int
+    partitions: int
     topic: str
 
 

@@ -73,9 +73,9 @@ def restore_point(
         into = checked_target(target)
         check_new(into, node_id)
         choice, highest = PartitionChoice.of(how.get("topic"), how.get("partition")), dict[str, int]()
-        for each in files.point.partitions:
-            if choice.takes(each.topic, each.partition):
-                highest[each.topic] = max(each.partition, highest.get(each.topic, 0))
+        for part in files.point.partitions:
+            if choice.takes(part.topic, part.partition):
+                highest[part.topic] = max(part.partition, highest.get(part.topic, 0))
         check_counts(files.url, highest)
     result = restore(files.url, into, storage_options=storage_options, **how)
     if node_id is None or result.dry_run:
@@ -83,11 +83,11 @@ def restore_point(
     notes, lacking, unread = found_cluster(disk, files.point, into, node_id, result, settings)
     result.notes = [*disk.notes, *notes]  # those of `restore` say that no cluster is known here
     result.node_id, result.is_closed_clean = node_id, True
-    for each in lacking:
-        more = f", nor {each.count - 1:,} more of topic {each.topic}: they begin empty"
-        result.partitions.append(PartitionResult(each.first, ""))
+    for topic in lacking:
+        more = f", nor {topic.partitions - 1:,} more of topic {topic.topic}: they begin empty"
+        result.partitions.append(PartitionResult(topic.first, ""))
         result.partitions[-1].skip(
-            f"the archive does not have it at this point{': it begins empty' if each.count == 1 else more}",
+            f"the archive does not have it at this point{': it begins empty' if topic.partitions == 1 else more}",
             not_done=True,
         )
     if unread:

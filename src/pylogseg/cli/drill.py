@@ -8,8 +8,8 @@ import click
 
 from pylogseg.archive.drilling import DrillResult
 from pylogseg.archive.drilling import drill as try_restore
-from pylogseg.archive.evidence import evidence_json, write_evidence
-from pylogseg.cli.common import count_text, jobs_option, json_option, names_options, progress, try_print
+from pylogseg.archive.evidence import evidence_rows, write_evidence
+from pylogseg.cli.common import count_text, jobs_option, json_option, names_options, print_json, progress, try_print
 from pylogseg.cli.points import at_point, point_options
 from pylogseg.cli.tiers import keys_option
 from pylogseg.format.codec_error import in_shell
@@ -29,8 +29,9 @@ groups are compared with the point, and with what the archive has.
 
 \b
 Exit codes: 0 all is as it was at the point; 1 something differs; 2 wrong usage,
-a store or disk error, no key for a part, or the point does not have all that the
-cluster had; 130 interrupted.
+a store or disk error, a broker that could not be tried (a full disk, no Java), no
+key for a part, or the point does not have all that the cluster had; 130
+interrupted.
 """
 
 
@@ -74,7 +75,8 @@ def drill(
         result = try_restore(archive, kafka_home=kafka_home, folder=folder, jobs=jobs, on_bytes=advance, **chosen)
     made = [] if evidence is None else write_evidence(result, evidence)
     if as_json:
-        try_print(click.echo, evidence_json(result).rstrip())
+        for row in evidence_rows(result):
+            try_print(print_json, row)
     else:
         try_print(_print, result)
         for path in made:
@@ -86,6 +88,8 @@ def drill(
 def _print(result: DrillResult) -> None:
     for text in result.all_problems:
         click.echo(f"DIFFERS  {in_shell(text)}")
+    for text in result.not_run:
+        click.echo(f"NOT RUN  {in_shell(text)}")
     click.echo(f"point {result.point}, of {result.point_time}: {result.verdict}")
     for broker in result.brokers:
         records = sum(row.records.get("read_uncommitted", 0) for row in broker.partitions)

@@ -160,8 +160,8 @@ def _checked(
         size, was = upload.indexes.size, archived.indexes.size
         if size > was:  # it may be a hole of a terabyte, which takes hours to hash
             path = upload.shared.objects.name(upload.indexes.path)
-            error = CorruptionError(path, was, f"the object has {size:,} bytes, and had {was:,} when it was archived")
-            return BrokenUpload(known, archived.size, -1, name, error)
+            reason = f"the object has {size:,} bytes, and had {was:,} when it was archived"
+            return BrokenUpload(known, archived.size, -1, name, CorruptionError(path, was, reason))
     what = "" if sha256 is None else difference(sha256, archived.manifest.sha256)
     if isinstance(upload, AivenUpload) and what:
         return BrokenUpload(known, archived.size, -1, name, CorruptionError(upload.manifest_name, 0, what))
