@@ -11,6 +11,7 @@ from pathlib import Path
 
 import fsspec
 import pytest
+from helpers.internal_logs import write_log
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -20,6 +21,7 @@ from pylogseg.disk.stores import store_of
 from pylogseg.disk.tier.points import archive_store, new_id, write_point
 from pylogseg.env.beside import unfinished
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.messages.framing import encode_framed
 from pylogseg.tables.export import notes
 from pylogseg.tables.export.notes import locked
 
@@ -304,3 +306,41 @@ def test_prune_where_points_is_a_link(home: Path, tmp_path: Path) -> None:
     (archive / "points").rename(tmp_path / "elsewhere")
     (archive / "points").symlink_to(tmp_path / "elsewhere")
     assert shell("archive", "prune", archive, "--keep-last", 1, "--dry-run").code == 0
+
+
+# ---- deletions ----
+
+
+def test_the_removal_of_a_topic_is_the_proof(tmp_path: Path) -> None:
+    """The metadata of a later moment explains an absent partition; an older one, or none, does not."""
+    home, archive, topic_id = tmp_path / "home", tmp_path / "archive", "A" * 20 + "BQ"
+    home.mkdir()
+    (home / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=3Db5QLSqSZieL3rJBUUegA\n")
+    with pylogseg.open_log(home / "t-0") as log:
+        log.append([(0, None, b"v")])
+    (home / "t-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic_id}")
+    made = [
+        ("TopicRecord", {"name": "t", "topicId": topic_id}),
+        ("PartitionRecord", {"partitionId": 0, "topicId": topic_id, "replicas": [1], "isr": [1], "leader": 1}),
+    ]
+
+    def metadata(*records: tuple[str, dict[str, object]]) -> None:
+        shutil.rmtree(home / "__cluster_metadata-0", ignore_errors=True)
+        write_log(home / "__cluster_metadata-0", [(None, encode_framed(kind, 0, of)) for kind, of in records])
+
+    metadata(*made)
+    assert write(home, archive).faults == []
+    other = Path(shutil.copytree(archive, tmp_path / "other"))
+    shutil.rmtree(home / "t-0")
+    for records in (made, made[:1]):
+        metadata(*records)
+        assert any(fault.startswith("t-0: ") for fault in write(home, archive).faults)
+    shutil.rmtree(home / "__cluster_metadata-0")
+    assert any(fault.startswith("t-0: ") for fault in write(home, archive).faults)
+    metadata(*made, ("RemoveTopicRecord", {"topicId": topic_id}))
+    done = write(home, archive)
+    assert {each.topic for each in done.point.partitions} == {"__cluster_metadata"}
+    assert [fault for fault in done.faults if fault.startswith("t-0: ")] == []
+    for records in ([("NoOpRecord", {})], [("NoOpRecord", {})], [("NoOpRecord", {})] * 9):
+        metadata(*records)
+        assert any(fault.startswith("t-0: ") for fault in write(home, other).faults)

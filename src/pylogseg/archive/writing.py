@@ -453,10 +453,12 @@ class _Archiving:
     ) -> Point:
         # Settings of each topic that the metadata has, also of one without any: so the next run knows a deletion.
         ids = {key[1]: key[0] for key in written}
-        settings = {} if before is None else {tid: own for tid, own in before.settings.items() if tid in ids}
-        if seen.metadata is not None:
+        # An older copy of the metadata that does not have a topic yet never becomes the proof that it was deleted.
+        if seen.metadata is None:
+            settings = {} if before is None else {tid: own for tid, own in before.settings.items() if tid in ids}
+        else:
             there = set(seen.metadata.topic_ids.values())
-            settings |= {tid: dict(seen.metadata.of_topic(topic)) for tid, topic in ids.items() if tid in there}
+            settings = {tid: dict(seen.metadata.of_topic(topic)) for tid, topic in ids.items() if tid in there}
         notes = [
             *seen.notes,
             *seen.faults,
