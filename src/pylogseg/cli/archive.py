@@ -209,7 +209,9 @@ def points(url: str, as_json: bool) -> None:
         for row in rows:
             common.print_json(dict(zip(columns, row, strict=True)))
     else:
-        common.print_table([each.upper() for each in columns], rows, ["PARTITIONS", "BYTES", "NOTSEEN", "FAULTS"])
+        cells = [(*row[:3], common.size_text(row[3]), "unknown" if row[4] is None else row[4], row[5]) for row in rows]
+        headings = ["POINT", "TIME", "PARTITIONS", "SIZE", "NOT SEEN", "FAULTS"]
+        common.print_table(headings, cells, headings[2:])
     for each in damaged:
         common.complain(str(each))
     common.end_with(bool(damaged))
@@ -279,9 +281,23 @@ def _ends(side: dict[str, int] | None) -> str:
 @click.option("--keep-hourly", type=click.IntRange(min=0), default=0, metavar="N", help="The last of each of N hours.")
 @click.option("--keep-daily", type=click.IntRange(min=0), default=0, metavar="N", help="The last of each of N days.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-def prune_command(url: str, keep_last: int, keep_hourly: int, keep_daily: int, dry_run: bool) -> None:
+@common.json_option
+def prune_command(url: str, keep_last: int, keep_hourly: int, keep_daily: int, dry_run: bool, as_json: bool) -> None:
     """Remove points, and what no kept point needs; the newest one is always kept."""
     found = prune(url, keep_last=keep_last, keep_hourly=keep_hourly, keep_daily=keep_daily, dry_run=dry_run)
+    if as_json:
+        common.print_json(
+            {
+                "type": "prune",
+                "dryRun": dry_run,
+                "kept": [name.id for name in found.kept],
+                "removed": [name.id for name in found.removed],
+                "objects": found.objects,
+                "bytes": found.size,
+                "notYet": found.not_yet,
+            }
+        )
+        return
     for name in found.removed:
         click.echo(name.id)
     verb = "would be removed" if dry_run else "removed"

@@ -127,7 +127,7 @@ def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
     type=click.Choice(["raise", "skip"]),
     default="raise",
     show_default=True,
-    help="From a tier: at damage restore nothing, or all but what is damaged or missing.",
+    help="From a tier or an archive: at damage restore nothing, or all but what is damaged or missing.",
 )
 @json_option
 @functools.partial(workers_option, jobs=parts_option)

@@ -24,6 +24,7 @@ from pylogseg.disk.folders import (
     is_of_partition,
     look,
     not_here,
+    refuse_archive,
     refuse_unfinished,
 )
 from pylogseg.disk.later import Later, Names, Once
@@ -541,6 +542,8 @@ def _look(
         partitions.append(_partition(files, path, settled(files, path, entries), log_start(files, path, notes)))
         return
     if not contents.is_log_dir and not contents.log_dirs:
+        if isinstance(files, LocalFiles):
+            refuse_archive(path, [each.name for each in entries])
         raise RequestError(
             f"{path}: no Kafka log directory, partition folder or segment here "
             "(a log directory holds folders named <topic>-<partition>, and those files named <20 digits>.log)"

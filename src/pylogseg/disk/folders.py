@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import fnmatch
 import json
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -230,3 +231,10 @@ def _similar(asked: str, topics: Sequence[str]) -> list[str]:
 def _few(names: Sequence[str], most: int = _MANY) -> str:
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return (", ".join(names[:most]) or "none") + more
+
+
+def refuse_archive(path: str, names: Iterable[str]) -> None:
+    """Raise RequestError for a folder with these names if it is an archive: it says which URL reads it."""
+    if {"archive.json", "points"} <= set(names):
+        url = f"aiven+file://{os.path.abspath(path)}#latest"
+        raise RequestError(f"{path}: this is an archive: name a point of it, such as '{url}' (in quotes)")

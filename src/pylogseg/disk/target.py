@@ -14,6 +14,7 @@ from pylogseg.disk.folders import (
     is_log_dir_inside,
     look,
     not_here,
+    refuse_archive,
     refuse_unfinished,
 )
 from pylogseg.env.filesystem import Entry
@@ -78,6 +79,7 @@ class Target:
             )
         inside = [place for folder in found.log_dirs for place in cls.find_all(storage, storage.join(path, folder))]
         if not inside:
+            refuse_archive(path, [each.name for each in entries])
             raise RequestError(
                 f"{path}: neither a log directory nor the folder of a partition: "
                 "there are no files named <20 digits>.log and no folders named <topic>-<partition> here"

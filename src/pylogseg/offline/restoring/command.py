@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.folders import refuse_archive
 from pylogseg.disk.target import Target, chosen_in, moving_picture
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.env.executor import INLINE, Executor, Threads, job_count
@@ -233,6 +234,7 @@ def checked_target(target: str | os.PathLike[str]) -> str:
 def comes_from_table(path: str) -> bool:
     """Check whether a source of `restore` is an exported table, and not a log directory or a partition's folder."""
     if os.path.isdir(path):
+        refuse_archive(path, os.listdir(path))
         with contextlib.suppress(RequestError):
             Target.find_all(LocalStorage(), path)
             return False
