@@ -59,10 +59,10 @@ def test_whole_numbers_of_other_types(
         (2.0**53, pa.float64(), "may be another whole number"),
         (-(2.0**60), pa.float64(), "may be another whole number"),
         (float("inf"), pa.float64(), "may be another whole number"),
-        (1.5, pa.float64(), "no whole number"),
-        ("7a", pa.string(), "no whole number"),
-        ("", pa.string(), "no whole number"),
-        (Decimal(2**70), pa.decimal128(30, 0), "no whole number"),
+        (1.5, pa.float64(), "not a whole number"),
+        ("7a", pa.string(), "not a whole number"),
+        ("", pa.string(), "not a whole number"),
+        (Decimal(2**70), pa.decimal128(30, 0), "not a whole number"),
     ],
 )
 def test_what_is_no_whole_number_is_refused(

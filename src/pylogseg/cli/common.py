@@ -20,7 +20,7 @@ import click
 from pylogseg.cli import completion
 from pylogseg.cli.streams import Shown, bare, forget_output
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
-from pylogseg.disk.choice import PartitionChoice
+from pylogseg.disk.choice import PartitionChoice, of_topics
 from pylogseg.disk.disk import Disk, Partition, open_dir, open_later
 from pylogseg.disk.tier.opening import check_layout
 from pylogseg.env.executor import processors
@@ -183,7 +183,7 @@ def select(
     report_notes(disk, from_log_start)
     choice.check_numbers([p.partition for p in disk.partitions] + [segment.partition for segment in disk.loose])
     chosen = disk.select(choice.names or None)
-    return Chosen(chosen.of_topics(topic) if topic and not names else chosen, choice, from_log_start)
+    return Chosen(of_topics(chosen, topic) if topic and not names else chosen, choice, from_log_start)
 
 
 def paths_and_names(arguments: Sequence[str], *, several: bool = False) -> tuple[list[str], list[str]]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import fnmatch
 import operator
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 from pylogseg.errors import RequestError
+
+_Disk = TypeVar("_Disk", bound=Any)
 
 
 class PartitionChoice(NamedTuple):
@@ -85,3 +88,13 @@ def whole_number(number: Any, name: str) -> int:
         return operator.index(number)
     except TypeError:
         raise RequestError(f"{name} must be a whole number, not {number!r}") from None
+
+
+def of_topics(disk: _Disk, names: Sequence[str]) -> _Disk:
+    """Return what names select of a disk if one that is a topic's means the topic: no partition of another topic."""
+    topics = {partition.topic for partition in disk.partitions}.intersection(names)
+    others = [name for name in names if name not in topics]
+    named = disk.select(others).partitions if topics and others else ()
+    kept = tuple(each for each in disk.partitions if each.topic in topics or each in named)
+    made: _Disk = replace(disk, partitions=kept) if topics else disk
+    return made

@@ -350,26 +350,12 @@ class Disk:
             loose.update((segment.path, segment) for segment in files)
         return replace(self, partitions=tuple(chosen.values()), loose=tuple(loose.values()), is_named=True)
 
-    def of_topics(self, names: Iterable[str]) -> Disk:
-        """Return what names select if one that is a topic's means the topic: no partition of another topic."""
-        topics = {p.topic for p in self.partitions}.intersection(names)
-        others = [name for name in names if name not in topics]
-        if not topics:
-            return self
-        kept = [p for p in self.partitions if p.topic in topics or any(_is_named(p, name) for name in others)]
-        return replace(self, partitions=tuple(kept))
-
     def has(self, name: str) -> bool:
         """Check whether a name or pattern matches something; see `select`."""
         return bool(self._asked(name)) or any(_is_of(segment, name) for segment in self.loose)
 
     def _asked(self, name: str) -> list[Partition]:
-        return [p for p in self.partitions if _is_named(p, name)]
-
-
-def _is_named(partition: Partition, name: str) -> bool:
-    """Check whether a name selects a partition."""
-    return is_asked(partition.name, parse_partition_folder(partition.name), name)
+        return [p for p in self.partitions if is_asked(p.name, parse_partition_folder(p.name), name)]
 
 
 def _is_of(segment: Segment, name: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pylogseg.disk.choice import PartitionChoice
+from pylogseg.disk.choice import PartitionChoice, of_topics
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.executor import Advance, Executor, Threads, Workload, job_count
 from pylogseg.env.shared import SharedFolder
@@ -169,7 +169,7 @@ def audit(
         )
     found = _columns(tables, columns or {}, preset)
     whole_disk = as_disk(source)
-    disk = whole_disk.select(choice.names or None).of_topics(choice.names).select(partition=choice.numbers or None)
+    disk = of_topics(whole_disk.select(choice.names or None), choice.names).select(partition=choice.numbers or None)
     chosen = _TopicChoice(choice, frozenset(disk.topics).intersection(choice.names))
     files = [file for each in tables for file in each.files]
     result = Audit(tables[0].name, tables[0].format, tables[0].version, found, len(files))

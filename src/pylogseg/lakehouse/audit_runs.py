@@ -181,7 +181,7 @@ def _whole(given: pa.Array) -> pa.Array:
     try:
         return pc.cast(given, pa.int64())
     except pa.ArrowInvalid as error:
-        raise RequestError(f"the column has a value that is no whole number: {error}") from error
+        raise RequestError(f"the column has a value that is not a whole number: {error}") from error
 
 
 def topics_of(given: Any, count: int, topics: dict[str | None, int]) -> npt.NDArray[np.int32]:

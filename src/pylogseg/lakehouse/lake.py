@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pylogseg.disk.choice import PartitionChoice
+from pylogseg.disk.choice import PartitionChoice, of_topics
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.executor import Executor, Threads, Workload, job_count
 from pylogseg.errors import PylogsegError, RequestError, StorageError
@@ -285,7 +285,7 @@ def written(
 ) -> list[LakeTable]:
     """Write topics, chosen by names and numbers of partitions, and raise the first error of one at the end."""
     choice = PartitionChoice.of(*names)
-    chosen = whole.select(names[0]).of_topics(choice.names).select(partition=names[1])
+    chosen = of_topics(whole.select(names[0]), choice.names).select(partition=names[1])
     done = list(write_tables(whole, chosen, table, options, executor))
     for each in done:
         if each.error is not None:
