@@ -163,6 +163,8 @@ def restore(
     source, into = os.fspath(path), os.fspath(target)
     is_remote = "://" in into
     into = into if is_remote else checked_target(into)
+    if os.path.isdir(source):
+        refuse_archive(source, os.listdir(source))
     options, choice = RestoreOptions(**table), PartitionChoice.of(topic, partition)
     given: RestoreSource
     if tier is not None or is_tier(source):
@@ -234,7 +236,6 @@ def checked_target(target: str | os.PathLike[str]) -> str:
 def comes_from_table(path: str) -> bool:
     """Check whether a source of `restore` is an exported table, and not a log directory or a partition's folder."""
     if os.path.isdir(path):
-        refuse_archive(path, os.listdir(path))
         with contextlib.suppress(RequestError):
             Target.find_all(LocalStorage(), path)
             return False
