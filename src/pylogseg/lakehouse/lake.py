@@ -378,9 +378,8 @@ class _TableRun:
         how = ReadOptions(self._options.isolation_level, self._options.on_corrupt)
         spans = self._topic.spans(ledger, how, self._table.name, force=self._options.force)
         self._found.gaps = list(how.gaps)
-        if spans:
-            self._found.missing = self._lacking(spans)
-        elif ledger is None and self._knows_columns():  # a table without rows, so that queries find it
+        self._found.missing = self._lacking(spans, ledger)
+        if not spans and ledger is None and self._knows_columns():  # a table without rows, so that queries find it
             spans = self._topic.nothing()
         if spans:
             ledger = self._write(spans, self._with_source(ledger), dead)
@@ -427,13 +426,26 @@ class _TableRun:
         self._topic.check(found, self._options.isolation_level, sink.name, latest=latest)
         return found
 
-    def _lacking(self, spans: Sequence[Unwritten]) -> list[Finding]:
-        """Return what is known to be missing of what is to be written; IncompleteError unless it is forced."""
-        by_path = {each.source.partition.path: each for each in spans}
+    def _lacking(self, spans: Sequence[Unwritten], ledger: Ledger | None) -> list[Finding]:
+        """Return what is known to be missing of what is to be written; IncompleteError unless it is forced.
+
+        That is up to the high watermark, also where the log ends before it.
+        """
+        wanted = {
+            each.source.partition.path: (each.source.partition, each.first_offset, each.end_offset) for each in spans
+        }
+        for source in self._topic.logs:
+            had = None if ledger is None else ledger.partitions.get(source.partition.partition)
+            start = source.log.log_start_offset if had is None else had.next_offset
+            _, first, end = wanted.get(source.partition.path, (None, start, start))
+            if (source.watermark or 0) > end:
+                wanted[source.partition.path] = (source.partition, first, source.watermark or 0)
         found = []
-        for finding in lacking(self._whole, [each.source.partition for each in spans], how=Look.OUTLINE):
-            span = by_path.get(finding.path) or by_path.get(os.path.split(finding.path)[0])
-            if span is not None and (finding.offset is None or finding.is_about(span.first_offset, span.end_offset)):
+        for finding in (
+            lacking(self._whole, [part for part, _, _ in wanted.values()], how=Look.OUTLINE) if wanted else ()
+        ):
+            span = wanted.get(finding.path) or wanted.get(os.path.split(finding.path)[0])
+            if span is not None and (finding.offset is None or finding.is_about(*span[1:])):
                 found.append(finding)
         if not self._options.force:
             refuse(found)

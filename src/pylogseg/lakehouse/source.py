@@ -15,9 +15,9 @@ from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
 from pylogseg.lakehouse.ledger import Covered, Ledger
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.partition import ReadOptions, report
 from pylogseg.reading.scan import check_tail, consumer_end
-from pylogseg.reading.seek import end_of
+from pylogseg.reading.seek import end_of, leap_over
 
 _UNDO = "to begin again, write another table; to keep this one, give the source that it was written from"
 
@@ -197,6 +197,10 @@ def _span(source: SourceLog, ledger: Ledger | None, how: ReadOptions, table: str
     if mark is None or found.offset < mark:
         check_tail(log, found, how)
     end = found.offset if mark is None else min(found.offset, mark)
+    leap = None if mark is None else leap_over(log.segments, mark)
+    if leap is not None:
+        report(leap, how)
+        end = min(end, leap.first_offset)
     if had is None:
         return Unwritten(source, start, end, start, ()) if start < end else None
     if end < had.next_offset:
