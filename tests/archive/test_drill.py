@@ -18,11 +18,15 @@ from pylogseg.archive import drill, write, write_evidence
 from pylogseg.archive.consuming import DrillClient
 from pylogseg.archive.kafka_home import StartedKafka
 from pylogseg.archive.record_digest import RecordDigest
+from pylogseg.archive.trying_transactions import TransactionClient
 from pylogseg.disk.tier.point import SUFFIXES
 from pylogseg.disk.tier.points import archive_store, new_id, write_point
 from pylogseg.env.file_errors import storage_error
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.reading.logs import logs_of
+from pylogseg.reading.seek import end_offset
+from pylogseg.values.internal.producers import producers_of
 
 
 @pytest.fixture(scope="module")
@@ -201,3 +205,36 @@ def test_rows_of_json(history: History) -> None:
     assert rows[0]["exitCode"] == done.code
     assert {row["type"] for row in rows[1:]} == {"broker", "partition"}
     assert {row["of"] for row in rows if row["type"] == "partition"} == {"archive", "pylogseg serve"}
+
+
+@pytest.mark.parametrize("is_ended", [True, False], ids=["restored", "not-ended"])
+def test_a_transaction_of_each_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_ended: bool) -> None:
+    """The coordinator's log of the point ends before a transaction that is open in a topic, and was never committed.
+
+    A restore that leaves it open is found by the next transaction of the id.
+    """
+    home = tmp_path / "home"
+    with pylogseg.Broker(home) as broker:
+        broker.create_topic("tx", 1)
+        with TransactionClient(broker.bootstrap_servers) as client:
+            client.commit_one("app", [("tx", 0)])
+    (state,) = (part for part in pylogseg.open_dir(home).select("__transaction_state") if part.size)
+    with pylogseg.open_log(home / "tx-0") as log:
+        ((producer, row),) = producers_of(logs_of(pylogseg.open_dir(home / "tx-0"))[0], 99).items()
+        epoch = row.epoch
+        data = pylogseg.encode([(1, None, b"never committed")], base_offset=0, producer_id=producer,
+                               producer_epoch=epoch, base_sequence=1, transactional=True)  # fmt: skip
+        log.engine.append_as_leader(data, 0)
+    assert end_offset(state.segments) > 2
+    write(home, tmp_path / "archive")
+    if not is_ended:
+        monkeypatch.setattr("pylogseg.offline.restoring.ending.apply_ends", lambda *given: {})
+    result = drill(tmp_path / "archive", folder=tmp_path)
+    assert result.brokers[0].transactional_ids == 1
+    if is_ended:
+        assert (result.all_problems, result.exit_code) == ([], 2)  # no metadata says which partitions there are
+    else:
+        assert result.exit_code == 1
+        (problem,) = result.all_problems
+        assert "tx-0: after a transaction of each id read_committed gives 2 records" in problem
+        assert "1 are committed" in problem

@@ -23,6 +23,7 @@ from pylogseg.archive.consuming import DrillClient, Isolation
 from pylogseg.archive.kafka_home import START, kafka_over, version_of
 from pylogseg.archive.record_digest import RecordDigest
 from pylogseg.archive.restoring import restore_point
+from pylogseg.archive.trying_transactions import TransactionTrial
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.tier.at_point import UNSEALED, lacks_of
@@ -43,6 +44,7 @@ from pylogseg.server.group_offsets import group_offsets, has_groups
 from pylogseg.server.opening import serve
 from pylogseg.server.server import Server
 from pylogseg.server.writing.bootstrap_checkpoint import FILE, read_kept
+from pylogseg.server.writing.broker import Broker
 
 ISOLATIONS: tuple[Isolation, ...] = get_args(Isolation)
 _NODE = 1
@@ -71,8 +73,9 @@ class ConsumedPartition:
 class BrokerEvidence:
     """What one broker did with a restored copy.
 
-    `broker` is how it was opened, `groups` the number of committed offsets that were compared. `not_run` says why the
-    broker was not tried, or not to the end: for a reason of this machine or of the store, not of the archive.
+    `broker` is how it was opened, `group_offsets` the number of committed offsets that were compared,
+    `transactional_ids` that of the ids that committed a transaction. `not_run` says why the broker was not tried, or
+    not to the end: for a reason of this machine or of the store, not of the archive.
     """
 
     broker: str
@@ -82,6 +85,7 @@ class BrokerEvidence:
     consume_s: float = 0.0
     partitions: list[ConsumedPartition] = field(default_factory=list)
     group_offsets: int = 0
+    transactional_ids: int = 0
     problems: list[str] = field(default_factory=list)
     not_run: str = ""
 
@@ -313,7 +317,7 @@ def _restored(
     url: str,
     offsets: Offsets,
     folder: str | os.PathLike[str] | None,
-    check: Callable[[BrokerEvidence, str, str, Callable[[DrillClient, float], None]], None],
+    check: Callable[[BrokerEvidence, str, str, Callable[[DrillClient, float], None], TransactionTrial], None],
     name: str,
     **how: Any,
 ) -> None:
@@ -333,14 +337,15 @@ def _restored(
                 lacking = _compare_restored(broker, restored, wanted, target)
                 result.not_checked += [each for each in lacking if each not in result.not_checked]
                 result.is_incomplete |= bool(lacking)
-                started = time.monotonic()
+                trial = TransactionTrial.read(target, [(each.topic, each.partition) for each in wanted])
+                broker.transactional_ids, started = len(trial.places), time.monotonic()
 
                 def consume(client: DrillClient, start_s: float) -> None:
                     broker.start_s = round(start_s - started, 3)
                     _compare(broker, client, wanted, {row.name: row for row in result.expected}, offsets)
                     broker.consume_s = round(time.monotonic() - start_s, 3)
 
-                check(broker, target, beside, consume)
+                check(broker, target, beside, consume, trial)
             finally:
                 shutil.rmtree(target, ignore_errors=True)
     except MissingKeyError as error:
@@ -363,11 +368,20 @@ def _is_of_data(error: PylogsegError) -> bool:
     return not isinstance(error, RequestError)
 
 
-def _ours(broker: BrokerEvidence, target: str, beside: str, consume: Callable[[DrillClient, float], None]) -> None:
+def _ours(
+    broker: BrokerEvidence,
+    target: str,
+    beside: str,
+    consume: Callable[[DrillClient, float], None],
+    trial: TransactionTrial,
+) -> None:
     with serve(target, group_offsets=has_groups(open_dir(target))) as server:
         with DrillClient(server.bootstrap_servers) as client:
             consume(client, time.monotonic())
         broker.problems += list(_recovered(server))
+    if trial.places:
+        with Broker(target, node_id=_NODE) as writing:
+            broker.problems += list(trial.problems(writing.bootstrap_servers))
 
 
 def _recovered(server: Server) -> Iterator[str]:
@@ -378,13 +392,19 @@ def _recovered(server: Server) -> Iterator[str]:
 
 
 def _kafkas(
-    home: str, broker: BrokerEvidence, target: str, beside: str, consume: Callable[[DrillClient, float], None]
+    home: str,
+    broker: BrokerEvidence,
+    target: str,
+    beside: str,
+    consume: Callable[[DrillClient, float], None],
+    trial: TransactionTrial,
 ) -> None:
     with kafka_over(home, target, beside, _NODE) as kafka:
         with DrillClient(kafka.address) as client:
             consume(client, time.monotonic())
         names = [row.name for row in broker.partitions]
         broker.problems += [f"it says: {line}" for line in kafka.complaints(names)]
+        broker.problems += list(trial.problems(kafka.address))
 
 
 def _compare_restored(

