@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pylogseg.archive.drilling import ISOLATIONS, BrokerEvidence, ConsumedPartition, DrillResult
+from pylogseg.disk.outside import check_outside
 from pylogseg.env.beside import whole
 from pylogseg.format.words import camel_case
 
@@ -63,6 +64,7 @@ def write_evidence(result: DrillResult, folder: str | os.PathLike[str]) -> list[
     list of Path
         Those of ``evidence.json`` and ``evidence.html``.
     """
+    check_outside(folder)
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     made = []

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from pylogseg.disk.folders import has_log_dir_files
+from pylogseg.disk.outside import check_outside
 from pylogseg.disk.stores import FolderStore, ObjectStore
 from pylogseg.disk.tier.point import FILES, SUFFIXES, ArchivedPartition, ArchivedSegment
 from pylogseg.disk.tier.points import read_mark
 from pylogseg.env.beside import is_unfinished, remove, was_left
 from pylogseg.env.file_errors import storage_error
-from pylogseg.env.filesystem import LocalFiles
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import RequestError
 from pylogseg.tables.export.notes import NOTES
 
 
 def check_place(store: ObjectStore) -> None:
     """Refuse what is neither an archive nor empty, or lies in a log directory, where no broker starts beside it."""
     if isinstance(store, FolderStore):
-        root = Path(os.path.abspath(store.root))
-        for folder in (root, *root.parents):
-            with contextlib.suppress(StorageError):
-                if has_log_dir_files(LocalFiles().list_folder(str(folder))):
-                    raise RequestError(
-                        f"{store.url}: {folder} is a log directory, and a broker does not start with an archive in it: "
-                        "name a place outside of it"
-                    )
+        check_outside(store.root)
     if read_mark(store) is not None:
         return
     other = next((name for name in store.list() if not name.startswith(f"{NOTES}/") and not _temporary(name)), None)

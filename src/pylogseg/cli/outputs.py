@@ -8,12 +8,14 @@ from pathlib import Path
 
 from pylogseg.disk.disk import Disk
 from pylogseg.disk.folders import has_log_dir_files
+from pylogseg.disk.outside import check_outside
 from pylogseg.env.filesystem import FileSystem, LocalFiles
 from pylogseg.errors import RequestError, StorageError
 
 
 def check_output(out: Path, disk: Disk) -> None:
-    """Refuse to write into a log directory or a partition that is read: a broker would not start with what is there."""
+    """Refuse to write into a log directory or a partition, or over a segment that is read."""
+    check_outside(out)
     real = Path(os.path.realpath(out))
     for place in dict.fromkeys(_places(disk)):
         if real.is_relative_to(os.path.realpath(place)):

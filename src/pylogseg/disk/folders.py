@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 #: Folders in or around a log directory that are no partitions; only root can read the last one.
 OTHER_FOLDERS = frozenset(["remote-log-index-cache", "lost+found"])
-_OF_LOG_DIR = frozenset(
+#: Files that only log directories have.
+LOG_DIR_FILES = frozenset(
     kind.value
     for kind in FileKind
     if kind.is_offset_checkpoint or kind in (FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN)
@@ -119,7 +120,7 @@ def refuse_unfinished(folders: Folders, log_dir: str) -> None:
 
 def has_log_dir_files(entries: Sequence[Entry]) -> bool:
     """Check whether a folder has a file that only log directories have."""
-    found = _OF_LOG_DIR.intersection([entry.name for entry in entries])  # of very many names, as a rule none
+    found = LOG_DIR_FILES.intersection([entry.name for entry in entries])  # of very many names, as a rule none
     return bool(found) and any(entry.name in found and not entry.is_dir for entry in entries)
 
 
@@ -159,7 +160,7 @@ def files_of_partition(entries: Iterable[Entry]) -> str:
 
 def ambiguous(path: str, entries: Iterable[Entry]) -> RequestError:
     """Return the error for a folder that may be a log directory or a partition's folder."""
-    own = _few([entry.name for entry in entries if entry.name in _OF_LOG_DIR and not entry.is_dir], 3)
+    own = _few([entry.name for entry in entries if entry.name in LOG_DIR_FILES and not entry.is_dir], 3)
     return RequestError(
         f"{path}: a log directory ({own}) or the folder of a partition ({files_of_partition(entries)})? "
         "Move the files that do not belong there"

@@ -6,6 +6,7 @@ import os
 import re
 from typing import Any, NamedTuple
 
+from pylogseg.disk.outside import check_outside
 from pylogseg.errors import RequestError
 from pylogseg.format.names import check_topic
 
@@ -111,6 +112,8 @@ def check_path(table: TableName) -> None:
             f"{table.text}: the path {whole} has {mark[0]!r}, which libraries of {table.kind} read as "
             "something else: give the folder another name"
         )
+    if "://" not in path and path:
+        check_outside(path)
 
 
 def missing_package(package: str, extra: str) -> RequestError:

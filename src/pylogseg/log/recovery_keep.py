@@ -14,6 +14,7 @@ import json
 import os
 from typing import Protocol
 
+from pylogseg.disk.outside import check_outside
 from pylogseg.env.beside import synced
 from pylogseg.env.filesystem import Readable
 from pylogseg.env.storage import Storage, make_folder
@@ -34,6 +35,7 @@ def check_keep_folder(keep: str, parent: str, alone: str | None = None) -> None:
     place = top if alone is None else os.path.join(top, alone)
     if real == top or f"{real}{os.sep}".startswith(f"{place}{os.sep}"):
         raise RequestError(f"{keep}: copies cannot be kept in {place}, which a broker reads: choose another folder")
+    check_outside(keep)
 
 
 class KeepError(StorageError):

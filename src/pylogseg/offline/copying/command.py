@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pylogseg.disk.choice import PartitionChoice
+from pylogseg.disk.outside import check_outside
 from pylogseg.disk.target import Target, chosen_in, sizes_in
 from pylogseg.env.beside import NewFolder, check_free
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
@@ -245,6 +246,8 @@ class _Copy:
         self.result = Copied(place.parent, target, lacking=lacking)
         self._errors: list[StorageError | CorruptionError] = []
         self.new = NewFolder(storage, target)
+        if isinstance(storage, LocalStorage):
+            check_outside(target)
         if isinstance(storage, LocalStorage) and place.log_dir:
             refuse_inside(target, place.log_dir, "copied")
 

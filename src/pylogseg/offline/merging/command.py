@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pylogseg.config import LogConfig
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.lineage.authority import Known
+from pylogseg.disk.outside import check_outside
 from pylogseg.disk.target import Target, refuse_if_locked
 from pylogseg.env.beside import NewFolder
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
@@ -274,6 +275,8 @@ class _Merge:
         result.sources = [disk.path for disk in self._disks]
         for disk in self._disks:
             refuse_inside(target.path, disk.path, "merged")
+        if isinstance(self._storage, LocalStorage):
+            check_outside(target.path)
         if dry_run:
             self._take_all(lambda name, advance: self._one(name, advance, None, target), jobs, on_bytes)
             return result

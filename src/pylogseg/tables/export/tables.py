@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from pylogseg.disk.disk import Segment
+from pylogseg.disk.outside import check_outside
 from pylogseg.disk.stores import Fingerprint, FolderStore, ObjectStore, store_of
 from pylogseg.env.beside import scratch_folder, sweep
 from pylogseg.env.executor import Advance, Executor, Workload
@@ -131,6 +132,8 @@ class TableExport:
         if form.name not in ("parquet", "arrow"):
             raise RequestError(f"files by date are parquet or arrow, not {form.name}")
         self.store = store_of(out, storage_options)
+        if isinstance(self.store, FolderStore):
+            check_outside(self.store.root)
         self.form, self.dry_run = replace(form, isolation_level=isolation_level), dry_run
         self._shape = {"form": form.name, "columns": list(form.columns), "isolation_level": isolation_level}
         self._overwrite = overwrite

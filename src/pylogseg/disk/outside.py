@@ -1,0 +1,45 @@
+"""Places that commands may write to: outside of log directories, in which no broker starts beside other things."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pylogseg.disk.folders import LOG_DIR_FILES, is_of_partition
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.names import parse_partition_folder
+
+
+def check_outside(place: str | os.PathLike[str]) -> None:
+    """Refuse to write in a log directory, or in the folder of a partition.
+
+    Parameters
+    ----------
+    place : path
+        A path of this machine; it need not exist.
+
+    Raises
+    ------
+    RequestError
+        If the path, or a folder above it, is a log directory or the folder of a partition.
+    """
+    real = Path(os.path.realpath(place))
+    for folder in (real, *real.parents):
+        if any((folder / name).is_file() for name in LOG_DIR_FILES):
+            what = "a log directory"
+        elif parse_partition_folder(folder.name) is not None and _has_partition_files(folder):
+            what = "the folder of a partition"
+        else:
+            continue
+        raise RequestError(
+            f"{os.fspath(place)}: {folder} is {what}, and no broker starts with other things in it: name a place "
+            "outside of it"
+        )
+
+
+def _has_partition_files(folder: Path) -> bool:
+    try:
+        return any(map(is_of_partition, LocalFiles().list_folder(str(folder))))
+    except StorageError:  # it does not exist, as a rule
+        return False
