@@ -12,17 +12,9 @@ from pylogseg.format.names import parse_partition_folder
 
 
 def check_outside(place: str | os.PathLike[str]) -> None:
-    """Refuse to write in a log directory, or in the folder of a partition.
+    """Raise RequestError for a path of this machine in a log directory, or in the folder of a partition.
 
-    Parameters
-    ----------
-    place : path
-        A path of this machine; it need not exist.
-
-    Raises
-    ------
-    RequestError
-        If the path, or a folder above it, is a log directory or the folder of a partition.
+    It need not exist.
     """
     real = Path(os.path.realpath(place))
     for folder in (real, *real.parents):

@@ -178,8 +178,8 @@ REMEDIES = {
     "overlap": "take the partition from another replica: two segments claim the same offsets",
     "leader-epoch": "while the broker is stopped, `pylogseg reindex DIR NAME --only epochs` makes it anew from the "
     "batches; where a batch is wrong, take the partition from another replica",
-    "leader-epoch-file": "while the broker is stopped, `pylogseg reindex DIR NAME --only epochs` makes it anew from the "
-    "batches; of a log that was not closed in order, `pylogseg repair DIR NAME`",
+    "leader-epoch-file": "while the broker is stopped, `pylogseg reindex DIR NAME --only epochs` makes it anew from "
+    "the batches; of a log that was not closed in order, `pylogseg repair DIR NAME`",
     "offset-index": _REBUILT,
     "time-index": _REBUILT,
     "transaction-index": "delete .txnindex and .index of the segment while the broker is stopped: they are rebuilt",
