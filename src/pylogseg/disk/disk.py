@@ -24,7 +24,7 @@ from pylogseg.disk.folders import (
     is_of_partition,
     look,
     not_here,
-    refuse_archive,
+    nothing_here,
     refuse_unfinished,
 )
 from pylogseg.disk.later import Later, Names, Once
@@ -528,12 +528,7 @@ def _look(
         partitions.append(_partition(files, path, settled(files, path, entries), log_start(files, path, notes)))
         return
     if not contents.is_log_dir and not contents.log_dirs:
-        if isinstance(files, LocalFiles):
-            refuse_archive(path, [each.name for each in entries])
-        raise RequestError(
-            f"{path}: no Kafka log directory, partition folder or segment here "
-            "(a log directory holds folders named <topic>-<partition>, and those files named <20 digits>.log)"
-        )
+        raise nothing_here(path, entries, is_local=isinstance(files, LocalFiles))
     if contents.is_log_dir:
         log_dirs.append(_log_dir(files, path, entries, contents, notes, names))
     for name in contents.log_dirs:

@@ -234,6 +234,16 @@ def _few(names: Sequence[str], most: int = _MANY) -> str:
     return (", ".join(names[:most]) or "none") + more
 
 
+def nothing_here(path: str, entries: Iterable[Entry], *, is_local: bool) -> RequestError:
+    """Return the error for a folder without a log; that of an archive names the URL that reads it."""
+    if is_local:
+        refuse_archive(path, [entry.name for entry in entries])
+    return RequestError(
+        f"{path}: no Kafka log directory, partition folder or segment here "
+        "(a log directory holds folders named <topic>-<partition>, and those files named <20 digits>.log)"
+    )
+
+
 def refuse_archive(path: str, names: Iterable[str]) -> None:
     """Raise RequestError for a folder with these names if it is an archive: it says which URL reads it."""
     if {"archive.json", "points"} <= set(names):
