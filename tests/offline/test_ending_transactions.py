@@ -114,3 +114,17 @@ def test_a_copy_of_several_log_directories(tmp_path: Path) -> None:
     assert len(done.partitions) == 3
     there = {bytes(record.value or b"") for record in package.read(above, "orders")}
     assert shown(tmp_path / "copy") == there & moments.committed, done.notes
+
+
+def test_the_same_log_is_left_to_the_coordinator_that_is_there(tmp_path: Path) -> None:
+    """Of the same cluster, and without the coordinators' log: what is there already stays as it is."""
+    moments = TransactionMoments(random.Random(3), 2)
+    source, target = tmp_path / "source", tmp_path / "target"
+    moments.write(source, {STATE: 1, PLACES[0]: 1, PLACES[1]: 0})
+    moments.write(target, {STATE: moments.count(STATE), PLACES[0]: 1, PLACES[1]: 0})
+    before = (target / PLACES[0] / f"{0:020d}.log").read_bytes()
+    result = offline.restore(source, target, topic="orders", keep_producers=True)
+    assert {each.state for each in result if each.name == PLACES[0]} == {"unchanged"}
+    assert (target / PLACES[0] / f"{0:020d}.log").read_bytes() == before
+    aborted = offline.restore(source, target, topic="orders", keep_producers=True, abort_open_transactions=True)
+    assert [row["type"] for each in aborted for row in each.rows] == ["abortedTransaction"]
