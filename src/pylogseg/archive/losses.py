@@ -1,4 +1,4 @@
-"""What the newest point has, and disks have not any more: kept and a fault, until it is known to be deleted."""
+"""Partitions and objects of the newest point that disks have lost: kept, with a fault, until a deletion is proved."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class PartitionItem(NamedTuple):
 
 @dataclass
 class WrittenPartition:
-    """What became of a partition."""
+    """The result of one partition."""
 
     partition: ArchivedPartition
     new: list[ArchivedSegment] = field(default_factory=list)

@@ -36,7 +36,7 @@ _LATER = frozenset(("CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS", "
 
 @dataclass
 class TransactionTrial:
-    """What a restored copy has of transactions, read before any broker opens it."""
+    """The transactions of a restored copy, read before any broker opens it."""
 
     places: dict[str, list[Place]] = field(default_factory=dict)  #: Where each transactional id gets a record.
     expected: dict[Place, tuple[int, int, str]] = field(default_factory=dict)  #: End, records, their SHA-256.

@@ -136,7 +136,7 @@ def upload(
             FileKind.LEADER_EPOCHS: encode_leader_epochs([e for e in epochs if e.start_offset < reached]),
         }
         # All that is in the objects is in the id, but for the time: what has the name already is the same.
-        # What is encrypted is never the same twice, and an id made of it would confirm a guess of its plain bytes.
+        # An encrypted object is never the same twice, and an id made of its plain bytes would confirm a guess of them.
         said = repr((reached, node, made.max_timestamp, leaders)).encode()
         beside_log = os.urandom(16) if job.form.key is not None else b"".join((said, *small.values()))
         segment_id = segment_id_of(digest, beside_log)

@@ -42,7 +42,7 @@ class ObjectStore(Protocol):
     ``list(name="")``
         The object of that name, or all below it.
     ``size(name)``
-        Of one object, by its name: a listing may lag. None if there is none.
+        The size of one object, asked by its name, since a listing may lag. None if there is none.
     ``read(name)``
         None if there is none.
     ``put(name, content)``
@@ -56,7 +56,7 @@ class ObjectStore(Protocol):
     ``scratch()``
         A folder of this machine, for files until they are put.
     ``folders``
-        Of the machine, which workers have to share with the driver; none of a store that has a URL.
+        Folders of the machine that workers have to share with the driver; none for a store that has a URL.
     """
 
     url: str  #: As people name the place.

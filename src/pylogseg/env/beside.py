@@ -40,7 +40,7 @@ except ImportError:  # Windows
 
 #: Readers of datasets skip names that begin with a dot.
 _NAME = re.compile(r"\.(?:.+\.)?(?P<process>\d+)@(?P<host>[^/]+)\.tmp")
-#: Of a name on a disk, and of the part of a long one that a temporary name has.
+#: Letters of a name on a disk, and of the part of a long name that a temporary name has.
 _MOST_BYTES, _SHORT = 255, 40
 #: A temporary folder is held much sooner than that.
 _YOUNG_S = 3600.0

@@ -470,7 +470,7 @@ class Slice(NamedTuple):
 def without_outside(part: Slice) -> Slice:
     """Leave out, as damage, batches of magic 2 with a record that is outside of the batch's own offsets.
 
-    Who reads a range would take or leave such a record by where the range ends, and a consumer skips what is below it.
+    A reader of a range would take or leave such a record by the range's end, and a consumer skips a lower offset.
     """
     columns = part.columns
     if not columns.tally().outside:

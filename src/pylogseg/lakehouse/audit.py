@@ -549,7 +549,7 @@ class _TopicChoice(NamedTuple):
     topics: frozenset[str]  #: The names that are topics.
 
     def takes(self, topic: str, number: int) -> bool:
-        """Whether a partition is among the chosen ones."""
+        """Check whether a partition is among the chosen ones."""
         is_others = f"{topic}-{number}" in self.topics and topic not in self.topics
         return not is_others and self.choice.takes(topic, number)
 

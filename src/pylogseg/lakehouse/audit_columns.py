@@ -200,7 +200,7 @@ def columns_of(schema: pa.Schema, table: str, given: Mapping[str, str], preset: 
 
 
 def _may_be_whole(kind: pa.DataType) -> bool:
-    """Whether values may be whole numbers, exactly: each is looked at when it is read."""
+    """Check whether values of a type may be exact whole numbers: the reader looks at each value."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)

@@ -397,7 +397,7 @@ class _TableRun:
         return Ledger(topic.name, topic.topic_id, options.isolation_level, "", {}, options.latest, topic.cluster_id)
 
     def _knows_columns(self) -> bool:
-        """Whether the columns of a table are known, though the log has no record of which they would be."""
+        """Check whether a table's columns are known although the log has no record."""
         try:
             self._typed_of(())
         except RequestError as error:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pylogseg.errors import PylogsegError, StorageError
 
 _Class = TypeVar("_Class")
-#: What Rust raises where it gives up; it is no `Exception`, and has no module to import it from.
+#: The exception of a panic in Rust; it is not an `Exception`, and no module exports it.
 _PANIC = "PanicException"
 
 

@@ -21,7 +21,7 @@ class Commit(NamedTuple):
 
     @property
     def about(self) -> dict[str, Any]:
-        """What its writer says of it."""
+        """The writer's own facts about it."""
         return next((action["commitInfo"] for action in self.actions if "commitInfo" in action), {})
 
 

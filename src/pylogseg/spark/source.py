@@ -68,7 +68,7 @@ class PylogsegSource(DataSource):
 
     @property
     def _has_path(self) -> bool:
-        """Whether the query names a path; else it reads a table."""
+        """True if the query names a path; else it reads a table."""
         return any(name.lower() in ("path", "paths") for name in self.options)
 
     def _given(self, schema: StructType) -> dict[str, str]:

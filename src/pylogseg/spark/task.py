@@ -39,7 +39,7 @@ def read_task(
         if typed is None:
             yield from made
             return
-        # What is decoded may be larger than the bytes that it was made of.
+        # Decoded values may be larger than their bytes.
         yield from evened((batch.select(list(columns)) for batch in typed.batches(made)), options)
     if typed.undecoded:
         _log.warning("%d payloads could not be decoded", typed.undecoded)

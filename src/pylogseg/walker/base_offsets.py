@@ -26,7 +26,7 @@ class Span(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether it has a record for each offset: then its records prove the last one."""
+        """True if it has a record for each offset: then its records prove the last one."""
         return self.records > self.last - self.base
 
 

@@ -164,7 +164,7 @@ class PointName(NamedTuple):
 
 
 class PointHead(NamedTuple):
-    """What a point says of itself, without its lists: numbers of partitions, bytes of objects, and so on."""
+    """The head of a point, without its lists: numbers of partitions, bytes of objects, and so on."""
 
     id: str
     time_ms: int
@@ -206,7 +206,7 @@ class Point:
     notes : tuple of str
         Where replicas disagree, and what else a restore should know.
     is_sealed : bool
-        Whether it has a checksum of its own, which those of format 1 have not: nobody can tell if they were changed.
+        True if it has a checksum of its own. Points of format 1 have none: nobody can tell if they were changed.
     lists : frozenset of str
         The names of the lists that it was read from; empty if it is one object.
     """
@@ -236,7 +236,7 @@ class Point:
 
     @property
     def head(self) -> PointHead:
-        """What a list of points shows of it."""
+        """Its row in a list of points."""
         stored = [each for part in self.partitions for segment in part.segments for each in segment.objects]
         stored += [each for part in self.partitions for each in part.files.values()]
         return PointHead(
@@ -260,7 +260,7 @@ class Point:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all partitions of the cluster are known to be in it, up to what was committed."""
+        """True if all partitions of the cluster are known to be in it, with all committed records."""
         return self.not_seen == () and not any(partition.fault for partition in self.partitions)
 
     @property

@@ -40,7 +40,7 @@ _PATIENCE_SECONDS, _PAUSE_SECONDS = 2.0, 0.1
 #: Locks that this process has now: of another one with its number, nobody is left.
 _held: set[str] = set()
 _FEW = 5
-#: Of a name of a note with more letters, so many are the name of a folder with this end, which no topic's name has.
+#: A longer name of a note is cut: so many letters name a folder with this end, which no topic's name has.
 _MOST_NAME, _HEAD, _PARTED = 240, 200, "~"
 #: Name of the note of a part.
 NOTE = re.compile(r"(?P<topic>.+)-(?P<partition>-?\d+)-(?P<base>\d{20})\.json", re.DOTALL)

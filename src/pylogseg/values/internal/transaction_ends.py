@@ -51,7 +51,7 @@ class NotedTransaction:
 
     @property
     def commits(self) -> bool:
-        """Whether its end is a commit."""
+        """True if it ends with a commit."""
         return self.status in (_PREPARE_COMMIT, _COMPLETE_COMMIT)
 
     def has(self, place: Place) -> bool:
@@ -60,7 +60,7 @@ class NotedTransaction:
 
 
 class OpenEnd(NamedTuple):
-    """What becomes of a transaction that is open at the end of a log."""
+    """The end of a transaction that is open at the end of a log."""
 
     action: Literal["leave", "commit", "abort"]
     epoch: int  #: Of the marker.
@@ -190,7 +190,7 @@ def _is_over(noted: NotedTransaction, producer: ProducerRow) -> bool:
 
 @dataclass
 class CoordinatorLog:
-    """What `__transaction_state` has."""
+    """The transactions in `__transaction_state`."""
 
     current: dict[str, Row] = field(default_factory=dict)  #: The last record of each transactional id.
     noted: dict[int, list[NotedTransaction]] = field(default_factory=dict)  #: Of the producers that were asked for.
@@ -202,7 +202,7 @@ Facts = Mapping[Place, Sequence[ProducerRow]]
 
 @dataclass
 class EndPlan:
-    """What the partitions of a log directory get, and `__transaction_state`."""
+    """The records to append to the partitions of a log directory, and to `__transaction_state`."""
 
     ends: dict[Place, list[tuple[ProducerRow, OpenEnd]]] = field(default_factory=dict)
     records: list[StateRecord] = field(default_factory=list)
@@ -263,7 +263,7 @@ def _has_ended(
     places = {(each["topic"], n) for each in row["transactionPartitions"] or () for n in each["partitionIds"]}
     mine = [(place, each) for place, rows in facts.items() for each in rows if each.producer_id == producer]
     raises = row["clientTransactionVersion"] >= _RAISES_EPOCH
-    # Of version 1 the last marker may be that of a later transaction, so it shows that this one ended, and not how.
+    # In version 1 the last marker may end a later transaction: it shows that this one ended, and not how.
     ends = [
         each.marker.time_ms
         for place, each in mine
