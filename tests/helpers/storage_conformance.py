@@ -8,7 +8,7 @@ import socket
 import pytest
 
 from pylogseg.env.storage import Storage
-from pylogseg.errors import ClosedError, DirectoryLockedError, RequestError, StorageError
+from pylogseg.errors import ClosedError, DirectoryLockedError, RequestError, StorageError, is_missing
 
 
 class StorageConformance:
@@ -204,6 +204,26 @@ class StorageConformance:
                 call()
             assert caught.value.path.startswith(missing)
             assert caught.value.operation in (operation, "create")
+
+    def test_errors_say_that_nothing_is_there(self, storage: Storage, folder: str) -> None:
+        """Who reads a file tells one that is absent from one that cannot be read."""
+        file = storage.join(folder, "missing")
+        for call in (
+            lambda: storage.read_all(file),
+            lambda: storage.stat(file),
+            lambda: storage.list_folder(file),
+            lambda: storage.rename(file, storage.join(folder, "other")),
+            lambda: storage.open_log(file, create=False),
+            lambda: storage.open_index(file),
+        ):
+            with pytest.raises(StorageError) as caught:
+                call()
+            assert is_missing(caught.value), caught.value
+        storage.write_plain(storage.join(folder, "there"), b"")
+        for call in (lambda: storage.read_all(folder), lambda: storage.list_folder(storage.join(folder, "there"))):
+            with pytest.raises(StorageError) as caught:
+                call()
+            assert not is_missing(caught.value), caught.value
 
     def test_rename_of_an_open_file(self, storage: Storage, path: str) -> None:
         file = storage.open_log(path)

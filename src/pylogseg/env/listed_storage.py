@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pylogseg.env.filesystem import Entry
 from pylogseg.env.remote import RemoteFiles
 from pylogseg.env.window_cache import Remote, WindowCache
-from pylogseg.errors import StorageError
+from pylogseg.errors import missing_error
 
 
 def rooted(path: str) -> str:
@@ -43,7 +43,7 @@ class ListedStorage:
         """Open a file to read it."""
         entry = self._entries.get(self.split(path)[1])
         if entry is None:  # none is made
-            raise StorageError(self._files.real(path), "open", "there is no such file")
+            raise missing_error(self._files.real(path), "open")
         place = self._files.join(self._path, entry.name)
         remote = Remote(self._files.real(place), entry.size, lambda: self._files.open_sized(place, entry.size))
         return ListedFile(remote, self._cache)

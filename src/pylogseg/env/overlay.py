@@ -17,7 +17,7 @@ from pylogseg.env.handles import DEFAULT_LIMIT, LINKED, NO_FILE, Handles
 from pylogseg.env.locks import LOCK_NAME, ObjectLock
 from pylogseg.env.overlay_files import COPIED_BYTES, File, OverlayAppendFile, OverlayMappedFile, Read, read_disk
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile
-from pylogseg.errors import StorageError
+from pylogseg.errors import StorageError, missing_error
 
 
 class FileChange(NamedTuple):
@@ -90,7 +90,7 @@ class OverlayStorage:
         found = self._writable(path, "open")
         if found is None:
             if not create:
-                raise StorageError(path, "open", "there is no such file")
+                raise missing_error(path, "open")
             found = self._create(path)
             found.resize(preallocate_bytes)
             return OverlayAppendFile(path, found, 0, self.rename, self._handles)
@@ -101,7 +101,7 @@ class OverlayStorage:
         found = self._writable(path, "open")
         if found is None:
             if size is None:
-                raise StorageError(path, "open", "there is no such file")
+                raise missing_error(path, "open")
             file = self._create(path)
             file.resize(size)
             return OverlayMappedFile(path, file, self.rename, created=True)
@@ -147,7 +147,7 @@ class OverlayStorage:
     def stat(self, path: str) -> Entry:
         node = self._find(path)
         if node is None:
-            raise StorageError(path, "stat", "there is no such file")
+            raise missing_error(path, "stat")
         return _entry(self.split(path)[1], node)
 
     def exists(self, path: str) -> bool:
@@ -157,7 +157,7 @@ class OverlayStorage:
         operation = f"rename to {new_path}"
         node = self._find(path)
         if node is None:
-            raise StorageError(path, operation, "there is no such file")
+            raise missing_error(path, operation)
         replaced = self._find(new_path)
         if replaced is not None and (isinstance(replaced, _Folder) or isinstance(node, _Folder)):
             raise StorageError(path, operation, "a folder is in the way")
@@ -284,13 +284,15 @@ class OverlayStorage:
 
     def _folder(self, path: str, operation: str) -> _Folder:
         node = self._find(path)
+        if node is None:
+            raise missing_error(path, operation, "folder")
         if not isinstance(node, _Folder):
-            raise StorageError(path, operation, "there is no such folder")
+            raise StorageError(path, operation, "it is a file")
         return node
 
     def _as_file(self, node: File | _Folder | None, path: str, operation: str) -> File:
         if node is None:
-            raise StorageError(path, operation, "there is no such file")
+            raise missing_error(path, operation)
         if isinstance(node, _Folder) or (self._is_local and node.base is not None and _is_no_file(node.base)):
             raise StorageError(path, operation, NO_FILE)
         return node
@@ -299,7 +301,7 @@ class OverlayStorage:
         folder, name = self.split(path)
         node = self._find(folder)
         if not isinstance(node, _Folder):
-            raise StorageError(path, operation, "there is no such folder")
+            raise missing_error(path, operation, "folder")
         return node, name
 
     def _create(self, path: str, data: Data = b"", operation: str = "create") -> File:

@@ -21,7 +21,7 @@ from pylogseg.env.handles import DEFAULT_LIMIT, LINKED, NO_FILE, Handles, open_d
 from pylogseg.env.locks import FolderLock
 from pylogseg.env.mapped_file import LocalMappedFile
 from pylogseg.env.positions import Data, write_at
-from pylogseg.errors import StorageError
+from pylogseg.errors import StorageError, missing_error
 
 __all__ = [
     "AppendFile",
@@ -222,7 +222,7 @@ class LocalStorage:
     ) -> AppendFile:
         if size is None and (size := _size_of(path)) is None:
             if not create:
-                raise StorageError(path, "open", "there is no such file")
+                raise missing_error(path, "open")
             self._create(path, preallocate_bytes)
             size = 0
         return LocalAppendFile(path, size, self.handles)
@@ -231,7 +231,7 @@ class LocalStorage:
         found = _size_of(path)
         if found is None:
             if size is None:
-                raise StorageError(path, "open", "there is no such file")
+                raise missing_error(path, "open")
             self._create(path, size)
             return LocalMappedFile(path, size, self.handles, created=True)
         return LocalMappedFile(path, found, self.handles, created=False)

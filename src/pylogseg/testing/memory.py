@@ -12,7 +12,7 @@ from pylogseg.env.filesystem import Entry
 from pylogseg.env.locks import LOCK_NAME, ObjectLock
 from pylogseg.env.overlay_files import OpenFile
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile
-from pylogseg.errors import StorageError
+from pylogseg.errors import StorageError, missing_error
 from pylogseg.testing.state import ROOT, DiskState, NameChange, Operation, Trace
 
 
@@ -63,7 +63,7 @@ class MemoryStorage:
             node = self._find(path)
             if node is None:
                 if not create:
-                    raise StorageError(path, "open", "there is no such file")
+                    raise missing_error(path, "open")
                 return MemoryAppendFile(self, path, self._create(path, preallocate_bytes), 0)
             return MemoryAppendFile(self, path, node, len(self._file(path, "open")))
 
@@ -73,7 +73,7 @@ class MemoryStorage:
             node = self._find(path)
             if node is None:
                 if size is None:
-                    raise StorageError(path, "open", "there is no such file")
+                    raise missing_error(path, "open")
                 return MemoryMappedFile(self, path, self._create(path, size), size, created=True)
             return MemoryMappedFile(self, path, node, len(self._file(path, "open")), created=False)
 
@@ -88,7 +88,7 @@ class MemoryStorage:
         with self.mutex:
             node = self._find(path)
             if node is None:
-                raise StorageError(path, "stat", "there is no such file")
+                raise missing_error(path, "stat")
             return self._entry(self.split(path)[1], node)
 
     def _entry(self, name: str, node: int) -> Entry:
@@ -106,7 +106,7 @@ class MemoryStorage:
         with self.mutex:
             node = self._find(path)
             if node is None:
-                raise StorageError(path, operation, "there is no such file")
+                raise missing_error(path, operation)
             replaced = self._find(new_path)
             if replaced is not None and (replaced in self.state.folders or node in self.state.folders):
                 raise StorageError(path, operation, "a folder is in the way")
@@ -227,15 +227,19 @@ class MemoryStorage:
         return node
 
     def _file(self, path: str, operation: str) -> bytearray:
-        data = self.state.files.get(-1 if (node := self._find(path)) is None else node)
-        if data is None:
-            raise StorageError(path, operation, "there is no such file")
-        return data
+        node = self._find(path)
+        if node is None:
+            raise missing_error(path, operation)
+        if node in self.state.folders:
+            raise StorageError(path, operation, "it is a folder")
+        return self.state.files[node]
 
     def _folder(self, path: str, operation: str) -> int:
         node = self._find(path)
-        if node is None or node not in self.state.folders:
-            raise StorageError(path, operation, "there is no such folder")
+        if node is None:
+            raise missing_error(path, operation, "folder")
+        if node not in self.state.folders:
+            raise StorageError(path, operation, "it is a file")
         return node
 
     def _place(self, path: str, operation: str) -> tuple[int, str]:

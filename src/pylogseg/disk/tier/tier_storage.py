@@ -10,7 +10,7 @@ from pylogseg.disk.tier.files import INSIDE, TierFiles
 from pylogseg.disk.tier.joined import DiskWithTier
 from pylogseg.env.filesystem import Entry, FileSystem, FileView
 from pylogseg.env.storage import Storage
-from pylogseg.errors import StorageError
+from pylogseg.errors import StorageError, missing_error
 
 
 def mount_point(files: TierFiles) -> str:
@@ -91,7 +91,7 @@ class _Mounted:
             return self._files.stat(inside)
         if self._is_above(path):
             return Entry(os.path.basename(path), True, 0, -1)
-        raise StorageError(path, "stat", "there is no such file")
+        raise missing_error(path, "stat")
 
     def list_folder(self, path: str) -> list[Entry]:
         """Return the entries of a folder."""
