@@ -138,13 +138,6 @@ class StorageError(PylogsegError, OSError):
         return (type(self), (self.path, self.operation, self.reason, self.errno))
 
 
-def missing_error(path: str, operation: str, kind: str = "file") -> StorageError:
-    """Return the error of a file or folder that is not there, for which `is_missing` is true."""
-    error = StorageError(path, operation, f"there is no such {kind}")
-    error.__cause__ = FileNotFoundError(path)
-    return error
-
-
 def is_missing(error: BaseException) -> bool:
     """Check whether an error says that a file or folder is not there (any more)."""
     return isinstance(error.__cause__, FileNotFoundError)

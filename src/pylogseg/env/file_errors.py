@@ -7,6 +7,13 @@ import os
 from pylogseg.errors import ClosedError, RequestError, StorageError
 
 
+def missing_error(path: str, operation: str, kind: str = "file") -> StorageError:
+    """Return the error of a file or folder that is not there, for which `is_missing` is true."""
+    error = StorageError(path, operation, f"there is no such {kind}")
+    error.__cause__ = FileNotFoundError(path)
+    return error
+
+
 def storage_error(path: str | os.PathLike[str], operation: str, error: OSError) -> StorageError:
     """Turn the system's error into a `StorageError` with the file and the operation."""
     return StorageError(path, operation, error.strerror or str(error), error.errno)

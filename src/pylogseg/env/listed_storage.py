@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from pylogseg.env.file_errors import missing_error
 from pylogseg.env.filesystem import Entry
 from pylogseg.env.remote import RemoteFiles
 from pylogseg.env.window_cache import Remote, WindowCache
-from pylogseg.errors import missing_error
 
 
 def rooted(path: str) -> str:

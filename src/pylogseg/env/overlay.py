@@ -12,12 +12,13 @@ import time
 from collections.abc import Callable, Hashable, Iterator
 from typing import NamedTuple, Protocol
 
+from pylogseg.env.file_errors import missing_error
 from pylogseg.env.filesystem import Entry, LocalFiles, check_small
 from pylogseg.env.handles import DEFAULT_LIMIT, LINKED, NO_FILE, Handles
 from pylogseg.env.locks import LOCK_NAME, ObjectLock
 from pylogseg.env.overlay_files import COPIED_BYTES, File, OverlayAppendFile, OverlayMappedFile, Read, read_disk
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile
-from pylogseg.errors import StorageError, missing_error
+from pylogseg.errors import StorageError
 
 
 class FileChange(NamedTuple):

@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from pylogseg.env.append_file import LocalAppendFile
-from pylogseg.env.file_errors import storage_error
+from pylogseg.env.file_errors import missing_error, storage_error
 from pylogseg.env.filesystem import Entry, LocalFiles
 from pylogseg.env.handles import DEFAULT_LIMIT, LINKED, NO_FILE, Handles, open_descriptor, open_folder
 from pylogseg.env.locks import FolderLock
 from pylogseg.env.mapped_file import LocalMappedFile
 from pylogseg.env.positions import Data, write_at
-from pylogseg.errors import StorageError, missing_error
+from pylogseg.errors import StorageError
 
 __all__ = [
     "AppendFile",

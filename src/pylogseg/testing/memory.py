@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Hashable, Sequence
 
 from pylogseg.env.clock import Clock, SystemClock
-from pylogseg.env.file_errors import check_put, check_resize, check_truncate
+from pylogseg.env.file_errors import check_put, check_resize, check_truncate, missing_error
 from pylogseg.env.filesystem import Entry
 from pylogseg.env.locks import LOCK_NAME, ObjectLock
 from pylogseg.env.overlay_files import OpenFile
 from pylogseg.env.storage import AppendFile, Data, Lock, MappedFile
-from pylogseg.errors import StorageError, missing_error
+from pylogseg.errors import StorageError
 from pylogseg.testing.state import ROOT, DiskState, NameChange, Operation, Trace
 
 

@@ -8,9 +8,10 @@ from typing import Any, cast
 
 from pylogseg.disk.tier.files import INSIDE, TierFiles
 from pylogseg.disk.tier.joined import DiskWithTier
+from pylogseg.env.file_errors import missing_error
 from pylogseg.env.filesystem import Entry, FileSystem, FileView
 from pylogseg.env.storage import Storage
-from pylogseg.errors import StorageError, missing_error
+from pylogseg.errors import StorageError
 
 
 def mount_point(files: TierFiles) -> str:
