@@ -25,6 +25,10 @@ class PylogsegError(Exception):
     kind: ClassVar[str] = "request"
 
 
+class NullTimestampWarning(UserWarning):
+    """A record's timestamp is null in the result, because the column cannot hold it."""
+
+
 class RequestError(PylogsegError, ValueError):
     """The request is invalid; nothing was changed."""
 

@@ -28,7 +28,7 @@ from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.escape import json_line, printable
 from pylogseg.format.moments import first_ms, iso_text, ms_of, unit_note
-from pylogseg.walker.gaps import Gap, GapKind, add_gaps
+from pylogseg.walker.gaps import Gap, GapKind, add_gaps, joined_times
 
 if TYPE_CHECKING:
     from pylogseg.env.overlay import FileChange
@@ -41,6 +41,7 @@ _UNREADABLE = "pylogseg.unreadable"
 DAMAGE = "pylogseg.damage"
 #: Key of the gaps that `report_gaps` has not printed yet.
 _WAITING = "pylogseg.gaps"
+_LABELS = {GapKind.LOCKED: "not looked at", GapKind.TIME: "no timestamp"}
 #: In a context's meta: files are mapped.
 _MAPPED = "pylogseg.mapped"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -605,7 +606,8 @@ def complain(text: object) -> None:
 def report_gaps(gaps: Iterable[Gap], *, waits: bool = True) -> bool:
     """Report gaps on stderr, one line each; return whether records are lost by one of them (exit code 1).
 
-    Of a file that is gone, or cannot be opened, each part has a gap: their line `waits` for the end of the command.
+    Of a file that is gone, or cannot be opened, each part has a gap: their line `waits` for the end of the command, as
+    does the one line for all timestamps that a column cannot hold.
     """
     is_loss, context = False, click.get_current_context()
     if _WAITING not in context.meta:
@@ -619,7 +621,7 @@ def report_gaps(gaps: Iterable[Gap], *, waits: bool = True) -> bool:
             context.meta[_UNREADABLE] = True
         if gap.is_loss:
             context.meta[DAMAGE] = True
-        if gap.is_of_file and waits:
+        if (gap.is_of_file or gap.kind is GapKind.TIME) and waits:
             add_gaps(waiting, [gap])
         else:
             _print_gaps([gap])
@@ -627,8 +629,8 @@ def report_gaps(gaps: Iterable[Gap], *, waits: bool = True) -> bool:
 
 
 def _print_gaps(gaps: Iterable[Gap]) -> None:
-    for gap in gaps:
-        label = "not looked at" if gap.kind is GapKind.LOCKED else "damage" if gap.is_damage else "note"
+    for gap in joined_times(gaps):
+        label = _LABELS.get(gap.kind, "damage" if gap.is_damage else "note")
         complain(f"{label}: {in_shell(str(gap))}")
 
 

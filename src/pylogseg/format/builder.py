@@ -34,7 +34,7 @@ REASONS = (
     "",
     "its key, value or headers lie outside of their buffer",
     "a header has no name, or its headers are malformed",
-    "its timestamp is negative and not -1",
+    "",
     "its offset is negative, or not above that of the record before it",
     "its offset is too far from the base offset of its batch, or above the last offset",
     "it makes a batch larger than 2^31 - 1 bytes",
@@ -104,7 +104,7 @@ def shared_row(
         "producer_id": (producer_id, -1),
         "producer_epoch": (producer_epoch, -1),
         "base_sequence": (base_sequence, -1),
-        "max_timestamp": (-1 if append_time_ms is None else append_time_ms, -1 if append_time_ms is None else 0),
+        "max_timestamp": (-1 if append_time_ms is None else append_time_ms, -(2**63)),
         "base_timestamp": (0 if delete_horizon_ms is None else delete_horizon_ms, 0),
     }
     for name, (value, least) in fields.items():

@@ -68,8 +68,13 @@ def warned_of_unit(number: int) -> int:
     """Return milliseconds that a program gives; a warning names its line if another unit is likely meant."""
     note = unit_note(number)
     if note is not None:
-        frame, level = sys._getframe(1), 2
-        while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "pylogseg":
-            frame, level = frame.f_back, level + 1
-        warnings.warn(note, stacklevel=level)
+        warn_caller(note)
     return number
+
+
+def warn_caller(note: str, category: type[Warning] = UserWarning) -> None:
+    """Warn of a line of the program that called this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "pylogseg":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(note, category, stacklevel=level)

@@ -42,6 +42,8 @@ def columns_from_records(
         try:
             offset, timestamp, key, value, pairs = _fields(record)
             timestamps.append(timestamp_default_ms if timestamp is None else _milliseconds(timestamp))
+            if timestamps[-1] < -1 and type(record) is tuple:  # what was read from a log has the times that it has
+                raise ValueError("its timestamp is negative and not -1")
             offsets.append(offset)
             for payload in (key, value):
                 data = payload if type(payload) is bytes else _payload(payload)

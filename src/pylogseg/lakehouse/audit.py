@@ -303,12 +303,13 @@ def _by_time(
     summing = Summing(columns, (secrets.randbits(64), secrets.randbits(64)))
     only = "" if columns.get("topic") is not None else _only_topic(logs, result)
     table: dict[Key, list[Sums]] = {}
-    pieces = _pieces(files, columns, work, result)
+    pieces, is_nameless = _pieces(files, columns, work, result), False
     load = Workload("pylogseg audit: the table", [piece.size for piece in pieces], on_bytes)
     for piece, found in zip(pieces, work.map(summing.of_table, pieces, load), strict=True):
         if found.error is not None or found.unnamed:
             text = found.error or "rows without a time or a partition: whether they are in the log is not known"
             result.findings.append(TableFinding("unread", text, piece.file.path, found.unnamed or None))
+        is_nameless |= found.unnamed > 0
         result.rows += int(found.sums["count"].sum()) + found.unnamed
         for code, number, sums in by_partition(found.sums):
             table.setdefault((only or found.topics[code], number), []).append(sums)
@@ -329,7 +330,7 @@ def _by_time(
     load = Workload("pylogseg audit: the log", [part.size for _, part in items], on_bytes)
     for (key, _), summed in zip(items, work.map(summing.of_log, [part for _, part in items], load), strict=True):
         records.setdefault(key, []).append(summed)
-    is_unread = _unread(files, result) != (0, 0)
+    is_unread = is_nameless or _unread(files, result) != (0, 0)
     for key in sorted({*chosen, *known}):
         name = f"{key[0]}-{key[1]}" if has_partition else key[0]
         log_parts = records.get(key, [])

@@ -20,7 +20,7 @@ from pylogseg.env.file_errors import storage_error
 from pylogseg.env.shared import check_written
 from pylogseg.errors import StorageError
 from pylogseg.lakehouse.contents import CONTENTS, Contents, add_contents, contents_text
-from pylogseg.lakehouse.sinks import UNMEASURED, FilePlace, NewFile, Offsets, is_plain
+from pylogseg.lakehouse.sinks import NO_PERIOD, UNMEASURED, FilePlace, NewFile, Offsets, in_calendar, is_plain
 from pylogseg.lakehouse.stores import FileStore, below
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
@@ -76,7 +76,7 @@ def write_task(work: tuple[int, Task, tuple[LogFiles, ...]], advance: Advance, h
     scan = LogScan(ReadScope(logs, (0, OPEN_END), (None, None), None, options), COLUMNS)
     name = new_name(how, task[0].partition, task[0].first_offset, number)
     written = split_typed(scan.batches(task, COLUMNS, scan.memory(COLUMNS), None), how, name)
-    return replace(written, gaps=scan.gaps)
+    return replace(written, gaps=[*scan.gaps, *written.gaps])
 
 
 def new_name(how: FileOptions, partition: int, first_offset: int, number: int) -> str:
@@ -86,16 +86,19 @@ def new_name(how: FileOptions, partition: int, first_offset: int, number: int) -
 
 def split_typed(batches: Iterable[pa.RecordBatch], how: FileOptions, name: str) -> Written:
     """Write rows to files of the table, and what does not decode to those of dead letters."""
+    gaps: list[Gap] = []
+    if how.rows.has_calendar:
+        batches = (in_calendar(batch, gaps) for batch in batches)
     with TimedFiles(how.rows, name, how.file_bytes) as rows:
         if how.typed is None or how.dead is None:
             rows.write_all(batches)
-            return Written(rows.finish(), [], [])
+            return Written(rows.finish(), [], gaps)
         with TimedFiles(how.dead, name, how.file_bytes) as dead:
             for batch in batches:
                 for good, bad in _told_apart(batch, how.typed):
                     rows.write(_without(good, how.dead_offsets))
                     dead.write(_without(bad, how.dead_offsets))
-            return Written(rows.finish(), dead.finish(), [])
+            return Written(rows.finish(), dead.finish(), gaps)
 
 
 def dead_schema(schema: pa.Schema) -> pa.Schema:
@@ -169,7 +172,10 @@ class TimedFiles:
         """Write the rows of a batch."""
         if not batch.num_rows:
             return
-        periods = batch.column("timestamp").cast(pa.int64()).to_numpy() // self._place.period.micros
+        times = batch.column("timestamp").cast(pa.int64())
+        periods = times.fill_null(0).to_numpy() // self._place.period.micros
+        if times.null_count:
+            periods[times.is_null().to_numpy(zero_copy_only=False)] = NO_PERIOD
         if periods.min() == periods.max():
             self._write(int(periods[0]), batch)
         else:

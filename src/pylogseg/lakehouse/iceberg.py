@@ -158,7 +158,8 @@ class IcebergSink:
         self._made = self._transaction().table_metadata.schema()  # its ids are those that the commit will give
         with_ids = _with_ids(files, schema_to_pyarrow(self._made, include_field_ids=True))
         period = Period(f"{name}=", is_hour=self._layout == REDPANDA)
-        return FilePlace(self.folder, with_ids, period, self.store)
+        # The library describes a file by its first and last time, as Python has them.
+        return FilePlace(self.folder, with_ids, period, self.store, has_calendar=True)
 
     def _transaction(self) -> Any:
         """Begin a transaction, which adds the columns that rows have and the table has not."""
@@ -219,7 +220,7 @@ class IcebergSink:
             content=DataFileContent.DATA,
             file_path=f"{self._table.location()}/data/{name_below(file.path, self.folder)}",
             file_format=FileFormat.PARQUET,
-            partition=Record(file.period),
+            partition=Record(Period.value_of(file.period)),
             file_size_in_bytes=file.size,
             sort_order_id=None,
             spec_id=meta.default_spec_id,

@@ -54,7 +54,7 @@ from pylogseg.values.decoding import Decoding, SchemaChoice, TypedBatches, typed
 from pylogseg.values.forms import for_tables
 from pylogseg.values.internal.own_topics import is_own
 from pylogseg.values.schemas.store import Schemas
-from pylogseg.walker.gaps import Gap
+from pylogseg.walker.gaps import Gap, joined_times
 
 _log = logging.getLogger(__name__)
 
@@ -142,8 +142,8 @@ class LakeTable:
 
     @property
     def problems(self) -> list[str]:
-        """What was not written though it was asked for: damage that was skipped, and what is missing from the log."""
-        return [*(str(gap) for gap in self.gaps if gap.is_loss), *texts_of(self.missing)]
+        """What was not written: damage that was skipped, what the log lacks, and timestamps that became null."""
+        return [*(str(gap) for gap in joined_times(self.gaps) if gap.is_loss), *texts_of(self.missing)]
 
     def as_row(self) -> dict[str, Any]:
         """The run as a row of JSON."""
@@ -519,7 +519,8 @@ class _TableRun:
         # By this name it is known that the files are of no run that is going on, once the ledger is past it.
         first = work[0][1][0]
         name = functools.partial(new_name, how, first.partition, first.first_offset)
-        done = replace(written_rows(rows, how, name(work[0][0])), gaps=[gap for _, gaps in found for gap in gaps])
+        done = written_rows(rows, how, name(work[0][0]))
+        done = replace(done, gaps=[*(gap for _, gaps in found for gap in gaps), *done.gaps])
         keys = rows.select(["partition", "key"])
         live = self._table.live(keys)
         if isinstance(live, int):

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pylogseg.errors import PylogsegError, RequestError
 from pylogseg.lakehouse.ledger import Ledger
 from pylogseg.lakehouse.stores import LOCAL, FileStore
+from pylogseg.walker.gaps import Gap, GapKind
 
 #: Columns of bytes, of which neither a dictionary nor the least and greatest are of use, and both copy each of them.
 UNMEASURED = ("value", "headers")
@@ -22,6 +24,8 @@ _NO_DAY = "__HIVE_DEFAULT_PARTITION__"
 _DAY_US, _HOUR_US = 86_400_000_000, 3_600_000_000
 _FIRST_DAY = (datetime.date.min - datetime.date(1970, 1, 1)).days
 _LAST_DAY = (datetime.date.max - datetime.date(1970, 1, 1)).days
+#: The period of rows whose timestamp is null.
+NO_PERIOD = -(2**62)
 #: Offsets by partition, ascending.
 Offsets = dict[int, npt.NDArray[np.int64]]
 
@@ -51,7 +55,12 @@ class Period:
 
     def folder_of(self, number: int) -> str:
         """Return the name of the folder of one."""
-        return f"{self.folder}{(date_of(number) or _NO_DAY) if self.is_date else number}"
+        return f"{self.folder}{date_of(number) or _NO_DAY}" if self.is_date else f"{self.folder}{self.value_of(number)}"
+
+    @staticmethod
+    def value_of(number: int) -> int | None:
+        """Return the value in a table that counts periods; None for rows without a timestamp."""
+        return None if number == NO_PERIOD else number
 
 
 @dataclass(frozen=True)
@@ -62,6 +71,7 @@ class FilePlace:
     schema: pa.Schema  #: Of the files.
     period: Period
     store: FileStore = LOCAL
+    has_calendar: bool = False  #: Only times of the years 1 to 9999 can be in the table.
     arranged: Callable[[pa.RecordBatch], pa.RecordBatch] | None = None  #: Makes rows of the files of flat ones.
 
 
@@ -141,6 +151,25 @@ class Sink(Protocol):
 def date_of(day: int) -> datetime.date | None:
     """Return the date of a day, counted from 1970 on; None if no calendar has it."""
     return datetime.date(1970, 1, 1) + datetime.timedelta(day) if _FIRST_DAY <= day <= _LAST_DAY else None
+
+
+def in_calendar(batch: pa.RecordBatch, gaps: list[Gap]) -> pa.RecordBatch:
+    """Return rows whose timestamps are null outside of the years 1 to 9999; `gaps` get those."""
+    number = batch.schema.get_field_index("timestamp")
+    times = batch.column(number).cast(pa.int64())
+    unfit = pc.fill_null(
+        pc.or_(pc.less(times, _FIRST_DAY * _DAY_US), pc.greater_equal(times, (_LAST_DAY + 1) * _DAY_US)), False
+    )
+    rows = pc.sum(unfit).as_py() or 0
+    if not rows:
+        return batch
+    some = batch.filter(unfit)
+    name = f"{some.column('topic')[0]}-{some.column('partition')[0]}"
+    first, last = some.column("offset")[0].as_py(), some.column("offset")[-1].as_py()
+    ms = times.filter(unfit)[0].as_py() // 1000
+    reason = f"its timestamp, {ms} ms, is of no year from 1 to 9999, as the table needs it: null there"
+    gaps.append(Gap(name, GapKind.TIME, 0, 0, first, last + 1, reason, False, rows))
+    return batch.set_column(number, batch.schema.field(number), pc.if_else(unfit, None, batch.column(number)))
 
 
 def is_plain(schema: pa.Schema) -> bool:

@@ -108,13 +108,15 @@ def bounds_of(filter: Any, schema: pa.Schema, known: Any = None) -> Bounds | Non
                 hints,
             )
             found = Bounds(first, end)
-    times = list(_times_in(str(filter))) if "timestamp" in used else []
-    if "timestamp" in used and not may_match([time <= time_scalar(_FIRST_MS)])[0]:
+    if "timestamp" not in used or may_match([time.is_null()])[0]:  # of a time that no column holds nothing is known
+        return found
+    times = list(_times_in(str(filter)))
+    if not may_match([time <= time_scalar(_FIRST_MS)])[0]:
         since = _first_true(
             _FIRST_MS, _LAST_MS, lambda values: may_match([time < time_scalar(value + 1) for value in values]), times
         )
         found = found._replace(since_ms=since)
-    if "timestamp" in used and not may_match([time >= time_scalar(_LAST_MS)])[0]:
+    if not may_match([time >= time_scalar(_LAST_MS)])[0]:
         behind = _first_true(
             _FIRST_MS,
             _LAST_MS,
@@ -194,9 +196,12 @@ def guarantee_of(parts: Sequence[Range]) -> Any:
     return of_range(parts[0]._replace(end_offset=max(parts[0].first_offset + 1, parts[-1].end_offset)))
 
 
-def up_to(timestamp_ms: int) -> Any:
-    """Return what is true of records that are no later than a time."""
-    return pc.field("timestamp") <= time_scalar(timestamp_ms)
+def up_to(timestamp_ms: int, column: str = "timestamp") -> Any:
+    """Return what is true of a column of times none of which is later than one; those that it cannot hold are null."""
+    if timestamp_ms > arrow.MOST_MS:
+        return pc.scalar(True)
+    time = pc.field(column)
+    return (time <= time_scalar(max(timestamp_ms, -arrow.MOST_MS))) | time.is_null()
 
 
 def known_of(log: LogFiles) -> Any:

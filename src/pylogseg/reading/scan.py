@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import functools
-import operator
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol, cast
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pylogseg.disk.disk import Segment
 from pylogseg.env.executor import Threads
 from pylogseg.env.filesystem import FileSystem
-from pylogseg.errors import StorageError
+from pylogseg.errors import NullTimestampWarning, StorageError
+from pylogseg.format.moments import warn_caller
 from pylogseg.format.scratch import Besides, Scratch
 from pylogseg.reading import header_reader
 from pylogseg.reading.arrow import columns as arrow
-from pylogseg.reading.bounds import Bounds, bounded, guarantee_of, matching, ranges_of, time_scalar, up_to
+from pylogseg.reading.bounds import Bounds, bounded, guarantee_of, matching, ranges_of, up_to
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 from pylogseg.reading.filters import Columns, Selection, check_filter, fields_of, filtered
-from pylogseg.reading.log_reader import ReadScope, range_of
+from pylogseg.reading.log_reader import ReadScope, range_of, wanted_of
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, ReadOptions
 from pylogseg.reading.ranges import Extent, PlannedLogs, Range, RangeReader, Task, is_all_damage, packed, pieces, url_of
 from pylogseg.reading.seek import LogEnd, end_of, largest_timestamp
 from pylogseg.reading.stable_offset import last_stable_offset
-from pylogseg.walker.gaps import Gap, add_gaps
+from pylogseg.walker.gaps import Gap, GapKind, add_gaps, joined_times
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES
 
 #: A task of several jobs is about so many bytes, one window: what they read ahead is kept until its turn, and has
@@ -177,8 +176,8 @@ class ColumnDecoding(Protocol):
 class LogScan:
     """The table of the records of logs as they were listed, up to where they ended when they were first asked for.
 
-    Of a scope, times only say where to begin. Its options' `gaps` get those of all scans, each once. `names` are the
-    columns; `typed` decodes some of them.
+    Its rows are those of the scope's times, whatever a column can hold. The options' `gaps` get those of all scans,
+    each once. `names` are the columns; `typed` decodes some of them.
     """
 
     def __init__(
@@ -237,9 +236,17 @@ class LogScan:
             if self._options.on_corrupt == "stop":  # what is read ends where damage begins: before that all is read
                 yield tuple(piece.range for piece in pieces(extent))
                 continue
-            found = list(pieces(extent, bounds.since_ms, bounds.until_ms))
+            found = list(pieces(extent, *self._times(bounds)))
             self._segments.update((piece.range.path, piece.segment) for piece in found)
             yield from packed(ranges_of(found, filter, self._all, target_bytes), target_bytes)
+
+    def _times(self, bounds: Bounds) -> tuple[int | None, int | None]:
+        """Return the times that rows have, both included: those of the scope and of a filter."""
+        since, before = self._scope.times
+        until = None if before is None else before - 1
+        starts = [each for each in (since, bounds.since_ms) if each is not None]
+        ends = [each for each in (until, bounds.until_ms) if each is not None]
+        return max(starts, default=None), min(ends, default=None)
 
     def _extent(self, log: LogFiles, bounds: Bounds) -> Extent | None:
         if not log.segments:
@@ -289,7 +296,7 @@ class LogScan:
         typed = None if self._typed is None else self._typed.of(columns)
         names = columns if typed is None else typed.needed()
         # A record batch has a length only if it has a column.
-        found = arrow.record_batches(self._chunks(task, how, names), arrow.schema(names or ["partition"]))
+        found = arrow.record_batches(self._chunks(task, how, names), arrow.schema(names or ["partition"]), how.gaps)
         try:
             if typed is not None:
                 yield from self._decoded(typed, found, columns, filter)
@@ -313,11 +320,12 @@ class LogScan:
     def _chunks(self, task: Task, how: ReadOptions, columns: Sequence[str]) -> Iterator[Chunk]:
         known = self._known if how.isolation_level == "read_committed" else None
         logs = PlannedLogs(how.isolation_level, self._place, known, skips=how.on_corrupt == "skip")
-        is_told = self._are_told(columns)
+        is_told, times = self._are_told(columns), self._scope.times
         for part in task:
             told = self._by_headers(part, how, logs, columns) if is_told else None
             self.is_unchecked |= told is not None and how.check_crc
-            yield from (chunk for chunk in told or RangeReader(part, how, logs) if len(chunk.columns))
+            chunks = (wanted_of(chunk, times, None) for chunk in told or RangeReader(part, how, logs))
+            yield from (chunk for chunk in chunks if len(chunk.columns))
             if how.on_corrupt == "stop" and any(gap.is_damage for gap in how.gaps):
                 return
 
@@ -332,7 +340,8 @@ class LogScan:
     def _are_told(self, columns: Sequence[str]) -> bool:
         """Check whether headers are enough for columns."""
         known = header_reader.COUNTED if self._options.check_crc else header_reader.COLUMNS
-        return self._options.on_corrupt == "raise" and known.issuperset(columns)
+        is_all = self._scope.times == (None, None)
+        return is_all and self._options.on_corrupt == "raise" and known.issuperset(columns)
 
     def _place(self, part: Range) -> tuple[FileSystem, str]:
         segment = self._segment(part)
@@ -393,36 +402,35 @@ def record_stream(
     views: bool = False,
 ) -> pa.RecordBatchReader:
     """Return the records of a scope as a stream: in one go, or by tasks if a filter or jobs are worth a plan."""
-    target = arrow.schema(columns, views=views)
+    target, gaps = arrow.schema(columns, views=views), scope.options.gaps
     typed = None if typed is None else typed.with_names(target.names)
     made = target if typed is None else typed.schema()
     if scope.latest is None and (filter is not None or scope.options.jobs > 1):
         found = _by_tasks(LogScan(scope, _ALL_COLUMNS, typed), scope, made.names, filter)
-        return pa.RecordBatchReader.from_batches(made, found)
+        return pa.RecordBatchReader.from_batches(made, warned(found, gaps))
     read = target if typed is None else arrow.schema(typed.needed())
     besides: Besides = "views" if views else arrow.copies_for(read.names)
     # Columns are copied out of the decoder's memory: it can be the same for every chunk. Views point at payloads.
     scratch = functools.partial(Scratch, with_arena=not views, besides=besides, allocate=arrow.lend)
     chunks = scope._replace(options=replace(scope.options, scratch=scratch)).chunks()
-    found = arrow.record_batches(chunks, read)
-    return pa.RecordBatchReader.from_batches(made, found if typed is None else typed.batches(found))
+    found = arrow.record_batches(chunks, read, gaps)
+    return pa.RecordBatchReader.from_batches(made, warned(found if typed is None else typed.batches(found), gaps))
+
+
+def warned(batches: Iterable[pa.RecordBatch], gaps: list[Gap]) -> Generator[pa.RecordBatch]:
+    """Yield what a program reads; at the end warn once of the timestamps that are null there."""
+    try:
+        yield from batches
+    finally:
+        for gap in joined_times(gap for gap in gaps if gap.kind is GapKind.TIME):
+            warn_caller(str(gap), NullTimestampWarning)
 
 
 def _by_tasks(table: LogScan, scope: ReadScope, columns: Sequence[str], filter: Any) -> Iterator[pa.RecordBatch]:
     if filter is not None:
         check_filter(filter, table.schema)
-    whole = _in_time(filter, scope.times)
-    found = rows_of(table, columns, whole, jobs=scope.options.jobs)
+    found = rows_of(table, columns, filter, jobs=scope.options.jobs)
     return found if scope.limit is None else _limited(found, scope.limit)
-
-
-def _in_time(filter: Any, times: tuple[int | None, int | None]) -> Any:
-    since, until = times
-    time = pc.field("timestamp")
-    found = [] if filter is None else [filter]
-    found += [] if since is None else [time >= time_scalar(since)]
-    found += [] if until is None else [time < time_scalar(until)]
-    return functools.reduce(operator.and_, found) if found else None
 
 
 def _limited(found: Iterator[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:

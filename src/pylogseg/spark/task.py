@@ -19,7 +19,7 @@ from pylogseg.reading.ranges import PlannedLogs, Range, RangeReader
 from pylogseg.spark.logs import naming_option
 from pylogseg.spark.options import SourceOptions
 from pylogseg.values.decoding import TypedBatches
-from pylogseg.walker.gaps import Gap, offsets_text
+from pylogseg.walker.gaps import Gap, joined_times, offsets_text
 
 _log = logging.getLogger("pylogseg.spark")
 
@@ -34,14 +34,15 @@ def read_task(
     """
     typed = None if typed is None else typed.of(columns)
     names = columns if typed is None else typed.needed()
-    made = evened(arrow.record_batches(chunks(task, options, names), arrow.schema(names)), options)
+    times: list[Gap] = []
+    made = evened(arrow.record_batches(chunks(task, options, names), arrow.schema(names), times), options)
     with naming_option():
-        if typed is None:
-            yield from made
-            return
         # Decoded values may be larger than their bytes.
-        yield from evened((batch.select(list(columns)) for batch in typed.batches(made)), options)
-    if typed.undecoded:
+        decoded = None if typed is None else (batch.select(list(columns)) for batch in typed.batches(made))
+        yield from made if decoded is None else evened(decoded, options)
+    for gap in joined_times(times):
+        _log.warning("%s", gap)
+    if typed is not None and typed.undecoded:
         _log.warning("%d payloads could not be decoded", typed.undecoded)
 
 

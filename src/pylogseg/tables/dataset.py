@@ -12,7 +12,7 @@ import pyarrow.dataset as pads
 from pylogseg.env.executor import processors
 from pylogseg.errors import RequestError
 from pylogseg.reading.filters import Columns, Selection
-from pylogseg.reading.scan import ALONE_BYTES, FRAGMENT_BYTES, TASK_BYTES, Planned, Table, planned, scan
+from pylogseg.reading.scan import ALONE_BYTES, FRAGMENT_BYTES, TASK_BYTES, Planned, Table, planned, scan, warned
 
 
 class TableScanner(pads.Scanner):
@@ -34,7 +34,10 @@ class TableScanner(pads.Scanner):
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as record batches, in order."""
-        return scan(self._table, self._tasks, self._selection, self._batch_rows, self._jobs)
+        return self._rows(self._jobs)
+
+    def _rows(self, jobs: int) -> Iterator[pa.RecordBatch]:
+        return warned(scan(self._table, self._tasks, self._selection, self._batch_rows, jobs), self._table.gaps)
 
     def scan_batches(self) -> Iterator[Any]:
         """Refuse: rows do not say which fragment they come from.
@@ -57,7 +60,7 @@ class TableScanner(pads.Scanner):
         """Return the first rows; no more is read than they need."""
         found: list[pa.RecordBatch] = []
         left = num_rows
-        for batch in scan(self._table, self._tasks, self._selection, self._batch_rows, 1) if left > 0 else ():
+        for batch in self._rows(1) if left > 0 else ():
             found.append(batch.slice(0, left))
             left -= len(found[-1])
             if left <= 0:

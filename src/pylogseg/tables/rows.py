@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from pylogseg.disk.columns import ColumnType, TableColumn
+from pylogseg.reading.arrow.columns import are_held
 
 #: Timestamps, as in the columns of records.
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -24,8 +25,6 @@ _TYPES: dict[ColumnType, pa.DataType] = {
     "list<int64>": pa.list_(pa.int64()),
     "list<string>": pa.list_(pa.string()),
 }
-#: The last millisecond that a timestamp in microseconds can hold.
-_LAST_MS = (2**63 - 1) // 1000
 
 
 def arrow_schema(columns: Iterable[TableColumn]) -> pa.Schema:
@@ -58,10 +57,14 @@ def _array(column: Any, kind: pa.DataType) -> pa.Array:
 
 
 def timestamps(ms: Sequence[int | None] | npt.NDArray[np.int64]) -> pa.Array:
-    """Return timestamps from milliseconds since 1970; null for None and -1, which mean that there is none."""
+    """Return timestamps from milliseconds since 1970.
+
+    Null for None and -1, which mean that there is none, and for one that microseconds of 64 bits cannot hold.
+    """
     if not isinstance(ms, np.ndarray):
         ms = np.array([-1 if each is None else each for each in ms], np.int64)
-    return pa.array(np.clip(ms, -1, _LAST_MS).astype(np.int64) * 1000, mask=np.asarray(ms < 0)).cast(TIMESTAMP)
+    none = (ms == -1) | ~are_held(ms)
+    return pa.array(np.where(none, 0, ms).astype(np.int64) * 1000, mask=none).cast(TIMESTAMP)
 
 
 def chosen(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

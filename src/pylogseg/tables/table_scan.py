@@ -16,7 +16,7 @@ from pylogseg.env.executor import processors
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.escape import readable
 from pylogseg.inspect.stats.listing import shown_path
-from pylogseg.reading.bounds import matching, of_log, time_scalar
+from pylogseg.reading.bounds import matching, of_log, up_to
 from pylogseg.reading.filters import fields_of
 from pylogseg.reading.logs import partitions_of
 from pylogseg.reading.partition import OPEN_END
@@ -222,8 +222,8 @@ def _of_offsets(first: int, end: int) -> Any:
 
 def _of_times(place: Place) -> Any:
     """Return what is true of the times of batches of a segment, as far as its time index is sure of it."""
-    latest, time = largest_timestamp(place.listed), pc.field("maxTimestamp")
-    return pc.scalar(True) if latest is None else (time <= time_scalar(latest)) | time.is_null()
+    latest = largest_timestamp(place.listed)
+    return pc.scalar(True) if latest is None else up_to(latest, "maxTimestamp")
 
 
 def _of_part(place: Place) -> Any:

@@ -374,7 +374,7 @@ def typed_batches(
     """Choose the reader's schemas for records of topics; `read` begins to read them, if nothing else says which."""
 
     def peek(which: str) -> Iterator[pa.RecordBatch]:
-        return itertools.islice(record_batches(read(), schema([which, "headers"])), _PEEKED)
+        return itertools.islice(record_batches(read(), schema([which, "headers"]), []), _PEEKED)
 
     own = _own_columns(decoding, topics, names, peek)
     if own:

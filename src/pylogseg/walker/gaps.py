@@ -28,13 +28,14 @@ class GapKind(enum.Enum):
     UNREADABLE = "unreadable"
     LOCKED = "locked"  #: Encrypted, and there is no key: not looked at. Readers stop at it as at damage.
     REMOVED = "removed"
+    TIME = "time"  #: No gap in the file: records whose timestamp a column cannot hold. It is null there.
     TORN = "torn"
     ZEROS = "zeros"
 
     @property
     def is_damage(self) -> bool:
-        """True for corruption; torn and zero-filled tails and deletion by retention are only notices."""
-        return self not in (GapKind.TORN, GapKind.ZEROS, GapKind.REMOVED)
+        """True for corruption; torn and zero-filled tails, deletion by retention and times are only notices."""
+        return self not in (GapKind.TORN, GapKind.ZEROS, GapKind.REMOVED, GapKind.TIME)
 
 
 def kind_of(error: StorageError) -> GapKind:
@@ -59,6 +60,8 @@ class Gap(NamedTuple):
         What is wrong, with the value found.
     is_damage : bool
         Whether this is corruption. A torn or zero-filled tail is not, unless a later segment follows.
+    records : int
+        How many records have a timestamp that the column cannot hold; 0 for all other kinds.
     """
 
     path: str
@@ -69,11 +72,12 @@ class Gap(NamedTuple):
     next_offset: int | None
     reason: str
     is_damage: bool
+    records: int = 0
 
     @property
     def is_loss(self) -> bool:
-        """Whether records that were listed were not read: damage, or a broker removed them meanwhile."""
-        return self.is_damage or self.kind is GapKind.REMOVED
+        """Whether the result lacks something: records (damage, or a broker removed them meanwhile), or timestamps."""
+        return self.is_damage or self.kind in (GapKind.REMOVED, GapKind.TIME)
 
     @property
     def is_of_file(self) -> bool:
@@ -82,6 +86,9 @@ class Gap(NamedTuple):
 
     def joined(self, other: Gap) -> Gap | None:
         """Return one gap for two that readers of parts of a file found in its place; None if they are not of one."""
+        if self.kind is other.kind is GapKind.TIME:
+            wide, narrow = sorted((self, other), key=lambda gap: -gap.records)
+            return wide if wide.path == narrow.path and _covers(wide, narrow) else None
         ends = [gap.next_offset for gap in (self, other)]
         follows = ends[0] is None or other.first_offset <= ends[0]
         precedes = ends[1] is None or self.first_offset <= ends[1]
@@ -107,6 +114,9 @@ class Gap(NamedTuple):
         }
 
     def __str__(self) -> str:
+        if self.kind is GapKind.TIME:
+            others = f"; {self.records} records in all have such a timestamp" if self.records > 1 else ""
+            return f"{self.path}: offset {self.first_offset}: {self.reason}{others}"
         if self.next_offset is None:
             missing = f"offsets from {self.first_offset} on"
         elif self.next_offset > self.first_offset:
@@ -130,6 +140,25 @@ class Gap(NamedTuple):
             f'{self.reason} (on_corrupt="skip" goes on after the damage, "stop" ends before it)',
             self.first_offset,
         )
+
+
+def joined_times(gaps: Iterable[Gap]) -> list[Gap]:
+    """Return gaps with one for all timestamps that a column cannot hold, at the place of the first."""
+    others, first = list[Gap](), None
+    for gap in gaps:
+        if gap.kind is not GapKind.TIME:
+            others.append(gap)
+        elif first is None:
+            first = gap
+            others.append(gap)
+        else:
+            others[others.index(first)] = first = first._replace(records=first.records + gap.records)
+    return others
+
+
+def _covers(wide: Gap, narrow: Gap) -> bool:
+    ends = wide.next_offset, narrow.next_offset
+    return None not in ends and wide.first_offset <= narrow.first_offset and (ends[0] or 0) >= (ends[1] or 0)
 
 
 def add_gaps(noted: list[Gap], more: Iterable[Gap]) -> None:

@@ -27,7 +27,6 @@ cdef enum WriteStatus:     # the texts are in format/builder.py
     WRITE_OK = 0
     WRITE_SPAN = 1
     WRITE_HEADERS = 2
-    WRITE_TIMESTAMP = 3
     WRITE_ORDER = 4
     WRITE_DELTA = 5
     WRITE_SIZE = 6
@@ -308,9 +307,6 @@ cdef inline int write_batch(
             break
         if r.offset - b.base_offset > highest:
             status = WRITE_OK if cut else WRITE_DELTA
-            break
-        if r.timestamp < -1:
-            status = WRITE_TIMESTAMP
             break
         if r.header_count and not v2:
             status = WRITE_LEGACY_HEADERS

@@ -246,12 +246,13 @@ def has_append_time(table: pa.Table, times: npt.NDArray[np.int64], kind: str) ->
 
     A broker's time that is not known counts as no timestamp.
     """
+    has_time: npt.NDArray[np.bool_] = times != -1
     if kind == "append":
-        return times >= 0
+        return has_time
     if kind == "create" or "timestampType" not in table.schema.names:
         return np.zeros(table.num_rows, np.bool_)
     mask: npt.NDArray[np.bool_] = table.column("timestampType").fill_null(0).to_numpy() == _APPEND_TIME
-    return mask & (times >= 0)
+    return mask & has_time
 
 
 def _pieces(rows: BatchTable, most_bytes: int) -> list[tuple[int, int]]:

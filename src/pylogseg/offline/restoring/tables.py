@@ -18,6 +18,8 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import partition_folder_name
 from pylogseg.offline.restoring.rows import COLUMNS
 from pylogseg.reading.arrow.columns import ISOLATION_KEY
+from pylogseg.reading.arrow.inputs import timestamps_ms
+from pylogseg.tables.export.file import EXACT
 
 _FORMS = {".parquet": "parquet", ".arrow": "ipc"}
 _TEXTS = (".csv", ".jsonl")
@@ -91,6 +93,10 @@ class Tables:
         except (pa.ArrowInvalid, OSError) as error:
             raise StorageError(path, "read", str(error)) from error
         self._path, self.schema = path, self._data.schema
+        if EXACT.name not in self.schema.names and any(
+            EXACT.name in each.physical_schema.names for each in self._data.get_fragments()
+        ):
+            self.schema = self.schema.append(EXACT)
         self.size_bytes = sum(os.path.getsize(name) for name in files)
         self._check_columns()
         self._files = [_File(each.path, each, self._ranges(each)) for each in self._data.get_fragments()]
@@ -199,8 +205,11 @@ class Tables:
     def read(
         self, names: Collection[str], on_bytes: Callable[[int], None], *, without_transactions: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the records of some partitions, in the order of their offsets."""
-        columns = [name for name in COLUMNS if name in self.schema.names]
+        """Yield the records of some partitions, in the order of their offsets.
+
+        RequestError for a timestamp that is null: no export writes one without the column `EXACT`.
+        """
+        columns = [name for name in (*COLUMNS, EXACT.name) if name in self.schema.names]
         selected = pa.array(sorted(names), pa.string())
         for file in self._files:
             if not any(found_range.name in names for found_range in file.ranges):
@@ -212,8 +221,28 @@ class Tables:
                     batch = batch.filter(pc.is_in(pc.binary_join_element_wise(*texts), value_set=selected))
                 if without_transactions:
                     batch = batch.filter(pc.invert(batch.column("isTransactional"))).drop_columns(extra)
-                yield batch
+                yield _with_times(batch, file.path)
             on_bytes(os.path.getsize(file.path))
+
+
+def _with_times(batch: pa.RecordBatch, path: str) -> pa.RecordBatch:
+    """Return rows with all timestamps, in ms where the column of timestamps could not hold some."""
+    if "timestamp" not in batch.schema.names:
+        return batch
+    none = batch.column("timestamp").is_null()
+    if EXACT.name in batch.schema.names:
+        exact = batch.column(EXACT.name)
+        times = pc.coalesce(exact, pa.array(timestamps_ms(pa.Table.from_batches([batch]))))
+        batch = batch.set_column(batch.schema.get_field_index("timestamp"), "timestamp", times)
+        batch, none = batch.drop_columns([EXACT.name]), pc.and_(none, exact.is_null())
+    if pc.any(none).as_py():
+        row = batch.filter(none).slice(0, 1).to_pylist()[0]
+        raise RequestError(
+            f"{path}: {row['topic']}-{row['partition']}, offset {row['offset']}: its timestamp is null. If it did not "
+            f"fit the column, export the log again: the file then has a column {EXACT.name}. For a record without a "
+            "timestamp, write -1 ms"
+        )
+    return batch
 
 
 def is_committed(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:

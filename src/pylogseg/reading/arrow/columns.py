@@ -17,6 +17,7 @@ from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import COPY_SLACK_BYTES, Besides, Copies
 from pylogseg.reading.column_names import DEFAULT_COLUMNS, check_columns
 from pylogseg.reading.partition import Chunk
+from pylogseg.walker.gaps import Gap, GapKind
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _TYPES: dict[str, pa.DataType] = {
@@ -45,6 +46,9 @@ _MAX_SEQUENCE = 2**31 - 1
 #: Bytes of a topic, or of the name of a segment, that a record batch repeats: its offsets are of 32 bits, and small
 #: records may be many.
 _REPEATED_BYTES = 32 << 20
+#: The last timestamp whose microseconds have 64 bits, in the year 294247. What is beyond it, or below its opposite, is
+#: null in a column.
+MOST_MS = (2**63 - 1) // 1000
 #: Of repeated values that are kept for the next time.
 _KEPT_BYTES = 4 << 20
 
@@ -93,12 +97,40 @@ def record_batch(chunk: Chunk, target: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([_MAKERS[field.name](chunk, field.type) for field in target], schema=target)
 
 
-def record_batches(chunks: Iterable[Chunk], target: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """`record_batch` of each of many chunks; of parts of a chunk, where its topic would be repeated too often."""
+def record_batches(chunks: Iterable[Chunk], target: pa.Schema, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+    """`record_batch` of each of many chunks; of parts of a chunk, where its topic would be repeated too often.
+
+    `gaps` get the timestamps that the column cannot hold.
+    """
     makers = [(_MAKERS[field.name], field.type) for field in target]  # to ask a schema takes as long as to make a batch
+    time = target.get_field_index("timestamp")
     for chunk in chunks:
         for part in _parts(chunk):
-            yield pa.RecordBatch.from_arrays([make(part, kind) for make, kind in makers], schema=target)
+            batch = pa.RecordBatch.from_arrays([make(part, kind) for make, kind in makers], schema=target)
+            if time >= 0 and batch.column(time).null_count:
+                note_times(part, gaps)
+            yield batch
+
+
+def note_times(chunk: Chunk, gaps: list[Gap]) -> None:
+    """Add the timestamps of a chunk that no column can hold to some gaps: one gap for those of a file in a row."""
+    unfit = np.flatnonzero(~are_held(chunk.columns.timestamp))
+    if not len(unfit):
+        return
+    first, last = (int(chunk.columns.offset[row]) for row in unfit[[0, -1]])
+    reason = f"its timestamp, {chunk.columns.timestamp[unfit[0]]} ms, does not fit the column of timestamps: null there"
+    gap = Gap(chunk.segment.path, GapKind.TIME, 0, 0, first, last + 1, reason, False, len(unfit))
+    before = gaps[-1] if gaps else None
+    if before is not None and before[:2] == gap[:2] and (before.next_offset or 0) <= first:
+        gaps[-1] = before._replace(next_offset=gap.next_offset, records=before.records + gap.records)
+    else:
+        gaps.append(gap)
+
+
+def are_held(timestamps_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which times a column of timestamps can hold."""
+    fits: npt.NDArray[np.bool_] = (timestamps_ms >= -MOST_MS) & (timestamps_ms <= MOST_MS)
+    return fits
 
 
 def _parts(chunk: Chunk) -> Iterable[Chunk]:
@@ -245,9 +277,13 @@ def _offset(chunk: Chunk, kind: pa.DataType) -> pa.Array:
 
 def _timestamp(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     buffer, out = _filled(8 * len(chunk.columns), np.int64)
-    # Timestamps beyond the year 294247 do not fit microseconds: they are taken to that limit.
-    _gather.microseconds(np.ascontiguousarray(chunk.columns.timestamp), out)
-    return pa.Array.from_buffers(kind, len(out), [None, buffer], 0)
+    times = np.ascontiguousarray(chunk.columns.timestamp)
+    _gather.microseconds(times, out)
+    if times.max(initial=0) <= MOST_MS and times.min(initial=0) >= -MOST_MS:
+        return pa.Array.from_buffers(kind, len(out), [None, buffer], 0)
+    fits = are_held(times)
+    validity = pa.py_buffer(np.packbits(fits, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(out), [validity, buffer], len(out) - int(fits.sum()))
 
 
 def _of_batch(value: Callable[[RecordColumns], npt.NDArray[Any]]) -> Callable[[Chunk, pa.DataType], pa.Array]:

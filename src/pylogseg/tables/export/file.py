@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -37,9 +37,15 @@ FORMS = {"parquet": ".parquet", "arrow": ".arrow", "csv": ".csv", "jsonl": ".jso
 DEFAULT_COLUMNS = tuple(name for name in column_names.DEFAULT_COLUMNS if name not in ("topic", "partition"))
 #: Folder name of a value that there is not.
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+#: The milliseconds of a timestamp that is null because its column cannot hold it.
+EXACT = pa.field("timestampMs", pa.int64())
 _EXPORTED = re.compile(rf"\d{{20}}(?:{'|'.join(map(re.escape, FORMS.values()))})")
 _ROW_GROUP_BYTES = 64 << 20
 _ROW_GROUP_ROWS = 1 << 20
+
+
+class UnfitTimeError(Exception):
+    """The file is to be written again, with a column of exact timestamps."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,8 @@ class Form:
     typed: TypedBatches | None = None
     #: Decodes those of CSV and JSON lines.
     typed_text: PayloadText | None = None
+    #: A column `EXACT` has the timestamps that the column of timestamps cannot hold; a file has it only if it has such.
+    has_exact_times: bool = False
 
     @property
     def is_table(self) -> bool:
@@ -86,6 +94,8 @@ class Form:
         found = as_strings(arrow.schema(self._read), self._strings)
         if self.typed is not None:
             found = self.typed.schema(found)
+        if self.has_exact_times:
+            found = found.append(EXACT)
         return found.with_metadata({arrow.ISOLATION_KEY: self.isolation_level.encode()})
 
     @property
@@ -101,7 +111,18 @@ class Form:
         """The records of a chunk with `schema`."""
         batch = arrow.record_batch(chunk, arrow.schema(self._read))
         batch = with_strings(batch, chunk, self._strings, self.not_utf8) if self._strings else batch
+        if self.has_exact_times:
+            times = chunk.columns.timestamp
+            exact = pa.array(times, EXACT.type, mask=arrow.are_held(times))
+            batch = pa.RecordBatch.from_arrays([*batch.columns, exact], schema=batch.schema.append(EXACT))
         yield from [batch] if self.typed is None else self.typed.batches([batch])
+
+    def check_times(self, chunk: Chunk, gaps: list[Gap]) -> None:
+        """Note the timestamps of a chunk that the column cannot hold; UnfitTimeError if the file needs one more."""
+        if self.is_table and "timestamp" in self.columns and not arrow.are_held(chunk.columns.timestamp).all():
+            if self.typed is None and not self.has_exact_times:
+                raise UnfitTimeError
+            arrow.note_times(chunk, gaps)
 
     def program(self, topic: str, partition: int, segment: str) -> text.TextProgram:
         """Return the program of the text kernel for the records of a segment."""
@@ -156,7 +177,10 @@ def export_part(reader: LogReader, out: Path, form: Form, advance: Callable[[int
     first = next(chunks, None)
     if first is None:
         return Exported(None, 0, 0, part.gaps)
-    records = _written(itertools.chain([first], chunks), target, form)
+    try:
+        records = _written(itertools.chain([first], chunks), target, form, part.gaps)
+    except UnfitTimeError:
+        return export_part(reader, out, replace(form, has_exact_times=True), advance)
     return Exported(str(target), records, target.stat().st_size, part.gaps)
 
 
@@ -176,6 +200,7 @@ def export_together(
 
     If it `replaces` another one, nothing is written where not all could be read.
     """
+    parts = list(parts)
     apart = [part.apart(advance) for part in parts]
 
     def chunks() -> Iterator[Chunk]:
@@ -184,20 +209,24 @@ def export_together(
         if replaces and any(gap.kind is GapKind.UNREADABLE for part in apart for gap in part.gaps):
             raise _NotAllReadError
 
-    gaps = [part.gaps for part in apart]
+    times: list[Gap] = []
     try:
-        records = _written(chunks(), target, form)
+        records = _written(chunks(), target, form, times)
+    except UnfitTimeError:
+        return export_together(parts, target, replace(form, has_exact_times=True), advance, replaces=replaces)
     except _NotAllReadError:
-        return Exported(None, 0, 0, list(itertools.chain.from_iterable(gaps)))
-    return Exported(str(target), records, target.stat().st_size, list(itertools.chain.from_iterable(gaps)))
+        return Exported(None, 0, 0, [gap for part in apart for gap in part.gaps])
+    gaps = [*itertools.chain.from_iterable(part.gaps for part in apart), *times]
+    return Exported(str(target), records, target.stat().st_size, gaps)
 
 
-def _written(chunks: Iterator[Chunk], target: Path, form: Form) -> int:
+def _written(chunks: Iterator[Chunk], target: Path, form: Form, gaps: list[Gap]) -> int:
     """Write a file, which appears under its name when it is whole; how many records it has."""
     target.parent.mkdir(parents=True, exist_ok=True)
     records = 0
     with whole(target) as file, SINKS[form.name](file, form) as sink:
         for chunk in chunks:
+            form.check_times(chunk, gaps)
             records += sink.write(chunk)
     return records
 

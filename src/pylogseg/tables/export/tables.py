@@ -33,7 +33,7 @@ from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.stable_offset import last_stable_offset
 from pylogseg.reading.transactions import Transactions
-from pylogseg.tables.export.file import DEFAULT_COLUMNS, FORMS, NO_VALUE, SINKS, Form
+from pylogseg.tables.export.file import DEFAULT_COLUMNS, FORMS, NO_VALUE, SINKS, Form, UnfitTimeError
 from pylogseg.tables.export.notes import (
     NOTES,
     files_of,
@@ -47,7 +47,7 @@ from pylogseg.tables.export.notes import (
     write_note,
     writing,
 )
-from pylogseg.walker.gaps import GapKind
+from pylogseg.walker.gaps import GapKind, joined_times
 
 #: The topic is in the name of a folder; the partition is not, so it is a column.
 COLUMNS = ("partition", *DEFAULT_COLUMNS)
@@ -364,7 +364,7 @@ def _export_part(part: ExportPart, table: TableExport, advance: Callable[[int], 
         span = span if found is None or "span" not in found else span.joined(PartSpan(*found["span"]))
     span = replace(span, first=max(span.first, part.lowest), end=min(span.end, part.highest))
     if before is not None and not part.superseded and _is_same(before, span, part, store):
-        return _result(part, "unchanged", _noted_files(before), before["problem"])
+        return _result(part, "unchanged", _noted_files(before), before["problem"] or before.get("times"))
     if table.dry_run:
         return _result(part, "to do")
     source = mark_of(part.segment)
@@ -373,20 +373,28 @@ def _export_part(part: ExportPart, table: TableExport, advance: Callable[[int], 
     end = OPEN_END if span.end == part.segment.next_base else span.end
     reader = LogReader(part.log, span.first, end, span.since, span.until, None, options)
     with table.scratch() as folder:
-        files = _Files(folder, table.form, f"{part.segment.partition}-{part.segment.base_offset:020d}")
-        written = _write(reader, files, store)
+        name = f"{part.segment.partition}-{part.segment.base_offset:020d}"
+        files = _Files(folder, table.form, name)
+        try:
+            written = _write(reader, files, store)
+        except UnfitTimeError:
+            options.gaps.clear()
+            files = _Files(folder, replace(table.form, has_exact_times=True), name)
+            written = _write(reader, files, store)
         if any(gap.kind is GapKind.REMOVED for gap in options.gaps):
             # What the table has of it is all that there will be.
             files.discard()
             kept = [] if before is None else _noted_files(before)
             return _result(part, "gone", kept, "; ".join(map(str, options.gaps)))
         problem = "; ".join(str(gap) for gap in options.gaps if gap.is_damage) or None
+        times = "; ".join(str(gap) for gap in joined_times(options.gaps) if gap.kind is GapKind.TIME) or None
         note = {
             "span": [span.first, span.end, span.since, span.until],
             "covered": files.covered if span.end == OPEN_END else span.end,
             "source": source,
             "on_corrupt": part.options.on_corrupt,
             "problem": problem,
+            "times": times,  # All records are there: no reader of the notes has to hear of it.
         }
         stale = {path for found in (before, *others) for path in files_of(found)} - {each[0] for each in written}
         # Said before it is done: who comes after a crash in the middle knows all names that may be there.
@@ -398,7 +406,7 @@ def _export_part(part: ExportPart, table: TableExport, advance: Callable[[int], 
         store.delete(note_key(name))
     note["files"] = [[*each, tag] for each, tag in zip(written, tags, strict=True)]
     write_note(store, part.note, note)
-    return _result(part, "written", written, problem)
+    return _result(part, "written", written, problem or times)
 
 
 def _result(
@@ -445,6 +453,7 @@ def _words(value: Any) -> str:
 def _write(part: LogReader, files: _Files, store: ObjectStore) -> list[tuple[str, int, int]]:
     try:
         for chunk in part.chunks():
+            files.form.check_times(chunk, part.gaps)
             for date, records in _by_date(chunk):
                 files.write(date, records)
         return files.finish()
@@ -472,7 +481,7 @@ class _Files:
     """The files of one part: a few open ones, and those that are finished; all lie in a folder for unfinished ones."""
 
     def __init__(self, folder: Path, form: Form, name: str) -> None:
-        self._folder, self._form, self._name = folder, form, name
+        self._folder, self.form, self._name = folder, form, name
         self._open: dict[str, tuple[str, contextlib.ExitStack, Any]] = {}
         self._records: dict[str, int] = {}
         self._numbers: dict[str, int] = {}
@@ -493,10 +502,10 @@ class _Files:
     def _begin(self, date: str, chunk: Chunk) -> None:
         number = self._numbers[date] = self._numbers.get(date, -1) + 1
         folder = f"topic={chunk.topic or NO_VALUE}/date={date}"
-        name = f"{folder}/{self._name}-{number:04d}{FORMS[self._form.name]}"
+        name = f"{folder}/{self._name}-{number:04d}{FORMS[self.form.name]}"
         stack = contextlib.ExitStack()
         file = stack.enter_context(self.apart(name).open("wb"))
-        sink = stack.enter_context(SINKS[self._form.name](file, self._form))
+        sink = stack.enter_context(SINKS[self.form.name](file, self.form))
         self._open[date], self._records[name] = (name, stack, sink), 0
 
     def apart(self, name: str) -> Path:
