@@ -153,7 +153,7 @@ def test_whose_producers_go_on(case: Case, a_backup: Path, tmp_path: Path) -> No
         if topic is not None:
             (folder / "orders-0" / "partition.metadata").write_text(f"version: 0\ntopic_id: {topic}\n")
     for keeps in (None, True, False):
-        to = Path(shutil.copytree(target, tmp_path / f"to-{keeps}"))
+        to = Path(shutil.copytree(target, tmp_path / f"broker-{keeps}" / "disk"))  # beside no other disk of it
         result = offline.restore(source, to, keep_producers=keeps)
         ids = [batches(folder / "orders-0")["producer_id"].tolist() for folder in (source, to)]
         assert (ids[0] == ids[1]) == (case.is_home if keeps is None else keeps), result.clients
