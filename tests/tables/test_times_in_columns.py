@@ -126,3 +126,11 @@ def test_the_tables_about_a_disk_have_negative_times_and_no_other_for_far_ones(l
     assert times == [None if time == -1 else held(time) for time in TIMES]
     early = pa.scalar(datetime.datetime(1, 1, 1, tzinfo=datetime.timezone.utc), pa.timestamp("us", "UTC"))
     assert batches.count_rows(filter=pc.field("maxTimestamp") == early) == 1
+
+
+def test_counts_by_hour_take_all_records_and_name_those_without_an_hour(log):
+    """A time near the lower end of the range ended the command with an error of Arrow."""
+    done = shell("stats", log, "--by", "hour", "--json")
+    assert sum(row["records"] for row in done.rows if row.get("records")) == len(TIMES)
+    assert done.code == 1
+    assert "offset 0: its timestamp, -9223372036854775808 ms" in done.err

@@ -176,14 +176,17 @@ def hash_spans(
 
 
 def microseconds(const int64_t[::1] milliseconds not None, int64_t[::1] out not None):
-    """Write times in microseconds to another array; one that does not fit becomes the nearest whole millisecond."""
+    """Write times in microseconds to another array, and return whether some may not fit.
+
+    One that does not fit becomes the nearest whole millisecond that does.
+    """
     cdef Py_ssize_t i, count = milliseconds.shape[0]
     cdef int64_t most = 0x7FFFFFFFFFFFFFFF // 1000
     cdef uint64_t time, beyond = 0
     if out.shape[0] < count:
         raise ValueError("columns and outputs differ in length")
     if count == 0:
-        return
+        return False
     # Plain pointers and shifts, so that the compiler vectorizes: not every processor multiplies vectors of 64 bits.
     cdef const int64_t *source = &milliseconds[0]
     cdef int64_t *to = &out[0]
@@ -195,6 +198,7 @@ def microseconds(const int64_t[::1] milliseconds not None, int64_t[::1] out not 
         if beyond:
             for i in range(count):
                 to[i] = min(max(source[i], -most), most) * 1000
+    return beyond != 0
 
 
 def header_spans(

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,6 +25,8 @@ _ORDERS: dict[str, Any] = {
     "key": [("records", "descending"), ("topic", "ascending"), ("key", "ascending")],
 }
 _HOUR_US = 3_600_000_000
+#: The hour of an earlier time begins before the first that 64 bits can hold.
+_FIRST_US = -(2**63) + _HOUR_US
 #: So many counts of parts wait to be added up.
 _TOGETHER = 16
 
@@ -31,8 +34,9 @@ _TOGETHER = 16
 def by_hour(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Count the records of a batch by topic and hour, so that little travels."""
     times = batch.column("timestamp").cast(pa.int64())
-    hours = times.fill_null(0).to_numpy() // _HOUR_US * _HOUR_US
-    none = times.is_null().to_numpy(zero_copy_only=False)
+    micros = times.fill_null(0).to_numpy()
+    none = times.is_null().to_numpy(zero_copy_only=False) | (micros < _FIRST_US)
+    hours = np.where(none, 0, micros) // _HOUR_US * _HOUR_US
     return _counted(batch, "hour", pa.array(hours, mask=none).cast(_SCHEMAS["hour"].field("hour").type))
 
 
@@ -72,7 +76,7 @@ def counted_records(
 
 def _of_part(part: LogReader, advance: Advance, by: str) -> _Counts:
     part, wanted = part.apart(advance), arrow.schema(READ[by])
-    counts = [_COUNT[by](arrow.record_batch(chunk, wanted)) for chunk in part.chunks()]
+    counts = [_COUNT[by](batch) for batch in arrow.record_batches(part.chunks(), wanted, part.gaps)]
     return _Counts([_summed([_none(by), *counts], by)], part.gaps)
 
 

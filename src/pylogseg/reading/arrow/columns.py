@@ -278,10 +278,9 @@ def _offset(chunk: Chunk, kind: pa.DataType) -> pa.Array:
 def _timestamp(chunk: Chunk, kind: pa.DataType) -> pa.Array:
     buffer, out = _filled(8 * len(chunk.columns), np.int64)
     times = np.ascontiguousarray(chunk.columns.timestamp)
-    _gather.microseconds(times, out)
-    if times.max(initial=0) <= MOST_MS and times.min(initial=0) >= -MOST_MS:
+    may_be_null = _gather.microseconds(times, out)
+    if may_be_null is False or (fits := are_held(times)).all():
         return pa.Array.from_buffers(kind, len(out), [None, buffer], 0)
-    fits = are_held(times)
     validity = pa.py_buffer(np.packbits(fits, bitorder="little"))
     return pa.Array.from_buffers(kind, len(out), [validity, buffer], len(out) - int(fits.sum()))
 
