@@ -29,9 +29,9 @@ def _siblings(log_dir: str, sources: Collection[str]) -> list[str]:
 def refuse_second_copies(log_dir: str, names: Iterable[str], sources: Collection[str]) -> None:
     """Raise RequestError for a partition that another log directory of the broker has: no broker starts with two.
 
-    `sources` are the folders that a restore reads.
+    One that this directory has already does not become a second copy. `sources` are the folders that a restore reads.
     """
-    wanted = set(names)
+    wanted = {name for name in names if not os.path.exists(os.path.join(log_dir, name))}
     for sibling in _siblings(log_dir, sources):
         twice = sorted(wanted & _partitions_in(sibling))
         if twice:
