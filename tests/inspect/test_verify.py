@@ -74,7 +74,7 @@ def test_replayed_logs_are_clean(golden: Path) -> None:
     assert found == {
         "leader-epochs": ["leader-epoch"],
         "recover-corrupt-epochs": ["leader-epoch-file"],
-        "recover-time-index-backwards": ["time-index"],
+        "recover-time-index-backwards": ["time-index-end"],
         "recover-unknown-magic": ["magic"],
     }
 
@@ -124,7 +124,7 @@ CASES = {
     "no-helpers": ([], {"missing-index"}),
     "no-helpers-clean": ([], {"missing-index"}),
     "bad-index-clean": (["offset-index"], set()),
-    "bad-timeindex-clean": (["time-index"], set()),
+    "bad-timeindex-clean": (["time-index", "time-index-end"], set()),
     "bad-snapshot-clean": (["snapshot"], set()),
     "bad-epochs-clean": (["leader-epoch-file"], set()),
     "gap": ([], {"gap"}),
@@ -291,7 +291,10 @@ def test_a_zero_tail_of_an_index_is_no_finding(partition: Path) -> None:
 
 def test_zeros_at_the_end_of_an_index_of_a_closed_segment(partition: Path) -> None:
     """A broker takes them for entries: by a greatest timestamp of 0 its retention deletes the segment at once."""
-    for suffix, size, expected in ((".index", 8, ("offset-index", False)), (".timeindex", 12, ("time-index", True))):
+    for suffix, size, expected in (
+        (".index", 8, ("offset-index", False)),
+        (".timeindex", 12, ("time-index-end", True)),
+    ):
         path = min(partition.glob(f"*{suffix}"))
         whole = path.read_bytes()
         for kept in (0, len(whole) // size // 2 * size):
@@ -306,7 +309,7 @@ def test_a_time_index_of_a_closed_segment_that_lost_its_last_entry(partition: Pa
     path = min(partition.glob("*.timeindex"))
     whole = path.read_bytes()
     path.write_bytes(whole[:-12])
-    (finding,) = (finding for finding in check(partition)[0] if finding.kind == "time-index")
+    (finding,) = (finding for finding in check(partition)[0] if finding.kind == "time-index-end")
     assert (finding.is_damage, finding.position) == (False, len(whole) - 24)
     assert "the greatest timestamp of the segment is" in finding.reason
     last = max(partition.glob("*.timeindex"))
@@ -397,7 +400,7 @@ def test_files_of_a_log_directory(golden: Path, tmp_path: Path) -> None:
     (data / "meta.properties").write_text("version=7\n")
     (data / "cleaner-offset-checkpoint").write_text("0\n3\n")
     found = {(finding.kind, finding.is_damage) for finding in check(data)[0]}
-    assert found == {("missing", True), ("metadata", True), ("checkpoint", True)}
+    assert found == {("missing", True), ("meta-properties", True), ("checkpoint", True)}
 
 
 def test_a_kraft_snapshot_without_its_footer(golden: Path, tmp_path: Path) -> None:

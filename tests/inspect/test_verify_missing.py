@@ -82,9 +82,13 @@ def test_whatever_is_deleted_is_found_if_records_went_with_it(disk: Path) -> Non
     chosen = some_of(deletions(disk), 25)
     for what, paths in chosen:
         assert paths
-        # Without them aborted or deleted records show, and a broker does not start.
-        is_needed = what in ("meta.properties", "log-start-offset-checkpoint") or (
-            what.startswith("txn-") and what.endswith(".txnindex")
+        # Without them aborted or deleted records show, a broker does not start, nothing counts as committed, and
+        # followers truncate wrongly.
+        needed = ("meta.properties", "log-start-offset-checkpoint", "replication-offset-checkpoint")
+        is_needed = (
+            what in needed
+            or what.endswith("/leader-epoch-checkpoint")
+            or (what.startswith("txn-") and what.endswith(".txnindex"))
         )
         for _ in damaging(disk, paths):
             done = pylogseg("verify", "--json", disk)
@@ -319,6 +323,7 @@ def test_a_gap_where_settings_are_not_known(disk: Path, keys: str, knows: bool, 
     name = "meta-2-0" if knows else "t-0"
     if not knows:  # as a broker with ZooKeeper
         shutil.rmtree(disk / "__cluster_metadata-0")
+        (disk / "meta.properties").write_text("version=0\nbroker.id=1\n")
     with package.open_log(disk / name, segment_bytes=1000) as log:
         for i in range(30):
             key = {"all": b"k", "some": b"k" if i % 9 else None, "none": None}[keys]

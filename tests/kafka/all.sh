@@ -39,6 +39,7 @@ handover         env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/s
 live-committed   $python tests/soak live-committed --broker
 live-state       $python tests/soak live-state --seconds 20
 serves           $python tests/kafka/broker/serves.py $golden/broker-4.3
+remedies         env PYTHONPATH=${PYTHONPATH:+$PYTHONPATH:}tests $python tests/kafka/broker/remedies.py
 damaged          $python tests/kafka/broker/damaged.py
 offline          $python tests/kafka/broker/offline.py
 recipes          $python tests/kafka/broker/recipes.py

@@ -333,7 +333,7 @@ def test_what_a_broker_does_not_load(golden: Path, tmp_path: Path) -> None:
     assert states == {"another-0": "done", "damaged-1": "failed", "named-0": "failed", "zebra-0": "unchanged"}
     failed = {row["partition"]: row for row in rows(done, "partition") if row["state"] == "failed"}
     assert "leader-epoch-checkpoint: at position 0" in failed["damaged-1"]["reason"]
-    assert "delete leader-epoch-checkpoint" in failed["damaged-1"]["remedy"]
+    assert "reindex DIR NAME --only epochs" in failed["damaged-1"]["remedy"]
     assert "00000000000000001180.log" in failed["named-0"]["reason"]
     assert "offset 184 is below 1180" in failed["named-0"]["reason"]
     assert "partition.metadata" in failed["whose-0"]["reason"]

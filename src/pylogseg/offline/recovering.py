@@ -24,6 +24,7 @@ from pylogseg.offline.partition import OfflinePartition, keeper_of
 from pylogseg.offline.restoring.checkpoints import read_checkpoints
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
+from pylogseg.values.internal.cluster import clusters_of
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
@@ -92,7 +93,8 @@ def _gone(places: list[Target], options: Options) -> list[Finding]:
 def _refusals(place: Target) -> list[Finding]:
     if place.log_dir is None or not place.is_whole or place.error is not None:
         return []
-    return [finding for finding in check_start(open_dir(place.log_dir).log_dirs) if finding.is_damage]
+    disk = open_dir(place.log_dir)
+    return [finding for finding in check_start(disk.log_dirs, clusters_of(disk)[0]) if finding.is_damage]
 
 
 def unflushed_bytes(path: str, options: Options, full: bool) -> int:

@@ -17,6 +17,7 @@ _LOSES = (
 _INDEXES = {
     "offset-index": "offset",
     "time-index": "time",
+    "time-index-end": "time",
     "transaction-index": "txn",
     "missing-index": "",
     "snapshot": "snapshots",

@@ -11,8 +11,8 @@ from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.env.executor import INLINE, Advance, Executor, Workload
 from pylogseg.errors import RequestError
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.inspect.verify.files import check_log_dir
-from pylogseg.inspect.verify.findings import DENIED, Finding, Level, of_failure, uncut
+from pylogseg.inspect.verify.files import check_log_dir, check_watermarks
+from pylogseg.inspect.verify.findings import DENIED, Finding, Level, of_failure, proved_early, uncut
 from pylogseg.inspect.verify.missing import Around, absolute, check_partitions
 from pylogseg.inspect.verify.partition import Reports, check_partition
 from pylogseg.inspect.verify.segment import verify_segment
@@ -20,7 +20,7 @@ from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.inspect.verify.startup import check_replicas, check_start
 from pylogseg.inspect.verify.tiers import as_uploaded, check_metadata, check_tier, check_uploads, tiers_of
 from pylogseg.inspect.verify.unsent import check_unsent
-from pylogseg.values.internal.cluster import clusters_of
+from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of
 from pylogseg.walker.gaps import GapKind
 
 #: Kinds of findings that several checks of one file have if they are about all of it.
@@ -200,6 +200,7 @@ def _log_dirs(
     for log_dir in disk.log_dirs:
         yield from check_log_dir(log_dir)
         checkpoints = around.checkpoints(log_dir.files, absolute(log_dir.files, log_dir.path))
+        yield from check_watermarks(log_dir, checkpoints, asked)
         for finding in check_partitions(log_dir, checkpoints, places, asked):
             missing.add(finding.path)
             yield finding
@@ -213,16 +214,26 @@ def _partition_findings(
     summary.partitions += 1
     reports = Reports(part.log_start_offset)
     checkpoints, cluster = around.of(part)
+    is_deleted_by_time = cluster is not None and _is_deleted_by_time(part, cluster)
     for segment in part.segments:
         report = next(results)
         summary.add_segment(report)
         if not segment.is_swapped_in:  # which has a check of its own
-            yield from as_uploaded(part, uncut(report.findings, checkpoints.is_stopped), segment)
+            findings = proved_early(report.findings, is_deleted_by_time)
+            yield from as_uploaded(part, uncut(findings, checkpoints.is_stopped), segment)
         reports.add(segment, report)
     found = check_partition(part, reports, summary, summary.level, checkpoints=checkpoints, cluster=cluster)
     yield from as_uploaded(part, found)
     yield from as_uploaded(part, check_uploads(part, reports.reports, summary.level))
     yield from check_unsent(part, reports, summary.level, checkpoints, cluster, summary.not_checked)
+
+
+def _is_deleted_by_time(part: Partition, cluster: ClusterMetadata) -> bool:
+    """Check whether it is known that retention deletes records of a topic by their time, and no cleaner was there."""
+    fields = cluster.fields_of_topic(part.topic)
+    if fields is None:
+        return False
+    return fields.get("cleanup_policy", "delete") == "delete" and fields.get("retention_ms") != "-1"
 
 
 def _note_unchecked(disk: Disk, chosen: Sequence[Partition], summary: VerifySummary) -> None:

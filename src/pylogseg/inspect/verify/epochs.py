@@ -23,6 +23,12 @@ from pylogseg.inspect.verify.findings import Finding, of_error, of_failure
 from pylogseg.inspect.verify.missing import Checkpoints, has_changed
 from pylogseg.inspect.verify.segment_report import EpochRun, SegmentReport
 
+_LATE = (
+    "if records were deleted up to there, delete them again before a broker starts (`pylogseg delete-records`), or "
+    "take log-start-offset-checkpoint from a backup; else, while the broker is stopped, `pylogseg reindex DIR NAME "
+    "--only epochs` makes the entries anew from the batches"
+)
+
 
 def check_leader_epochs(
     partition: Partition, reports: Sequence[SegmentReport], checkpoints: Checkpoints | None
@@ -108,7 +114,8 @@ def _late(
     is_certain = checkpoints is None or checkpoints.is_stopped or not checkpoints.partitions
     if not is_certain:
         reason += ", unless a broker runs, or crashed within a minute after the deletion"
-    yield Finding(file.path, "leader-epoch", is_certain, reason, None, below[0].first_offset, start - 1)
+    where = None, below[0].first_offset, start - 1
+    yield Finding(file.path, "leader-epoch", is_certain, reason, *where, other_remedy=_LATE)
 
 
 def _without(

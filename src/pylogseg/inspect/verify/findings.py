@@ -78,6 +78,8 @@ class Finding(NamedTuple):
             return self.level
         if self.remedy.startswith("none"):
             return "heals"
+        if self.is_damage and self.kind == _EARLY:
+            return "early"
         if not self.is_damage or self.kind in _REBUILT_FILES:
             return "mend"
         return "start" if self.kind in NO_START else "lost"
@@ -104,12 +106,16 @@ URGENCIES = {
     "lost": "records are lost, or not served",
     "unknown": "it is not known whether records are lost",
     "unread": "not looked at",
+    "early": "records will be deleted too early, by retention",
     "mend": "to be mended at leisure",
     "heals": "heals by itself, or needs nothing",
 }
 NO_START = ("meta-properties", "foreign-folder", "twice", "topic-id", "bootstrap", "metadata-start", "kraft-snapshot",
-            "metadata", "leader-epoch-file", GapKind.UNREADABLE.value)  # fmt: skip
-_REBUILT_FILES = ("offset-index", "time-index", "transaction-index", "missing-index", "snapshot", "leader-epoch")
+            "metadata", "leader-epoch-file", "checkpoint", GapKind.UNREADABLE.value)  # fmt: skip
+_REBUILT_FILES = ("offset-index", "time-index", "transaction-index", "missing-index", "snapshot", "leader-epoch",
+                  "high-watermark", "negative-offset")  # fmt: skip
+#: A time index of a sealed segment whose last entry is not that of the greatest timestamp: retention goes by it.
+_EARLY = "time-index-end"
 
 #: The kind of a finding about what may not be read.
 DENIED = "denied"
@@ -121,6 +127,8 @@ _UNKNOWN = (PERHAPS_COMPACTED, PERHAPS_REMOTE)
 
 _COPY = "take the partition from another replica; or read around it with --on-corrupt skip"
 _REBUILT = "delete the file while the broker is stopped: it is rebuilt from the log"
+#: Of these files a broker that was stopped in order rebuilds none.
+_REINDEX = "while the broker is stopped, `pylogseg reindex DIR NAME --only {}` rebuilds it from the log"
 
 #: Kinds of what a crash leaves at the end of a log, where a broker cuts it off.
 ENDS = (GapKind.TORN.value, GapKind.ZEROS.value)
@@ -133,6 +141,12 @@ _INSIDE = (
 _UNCUT = (
     "remove .kafka_cleanshutdown before a broker starts, so that it recovers the log and cuts this off: with the file "
     "it appends behind it; what was there before is with other replicas"
+)
+
+#: What becomes of high watermarks that no file has.
+WATERMARKS_ANEW = (
+    "a broker that starts finds the high watermarks anew, from the replicas in sync; until then no record of these "
+    "partitions counts as committed, and `pylogseg archive` and `lake` take none"
 )
 
 #: What to do about each kind of finding.
@@ -169,19 +183,19 @@ REMEDIES = {
     "meta-properties": "write the file again with cluster.id and node.id of this broker, and the directory.id that the "
     "directory had: with a new one, partitions whose only replica is here have no leader (docs/operators.md)",
     "twice": "move the folder that is older or shorter out of its log directory (`pylogseg diff` compares them)",
-    "topic-id": "write the topic's id into partition.metadata, unless the folder is that of a topic that was deleted",
+    "topic-id": "write the topic's id into partition.metadata (two lines, `version: 0` and `topic_id: ID`), unless the "
+    "folder is that of a topic that was deleted",
     "stray": "none if the topics were deleted: a KRaft broker renames such folders to -stray when it starts",
     "not-here": "name all log directories of the broker; else take the partitions from other replicas",
     "empty": "take the partition from another replica if it held records: a broker begins a new log here",
     "orphan-lost": "take the .log file of the same name from a backup, or the partition from another replica, before a "
     "broker starts: it deletes the index and continues without these offsets",
     "overlap": "take the partition from another replica: two segments claim the same offsets",
-    "leader-epoch": "while the broker is stopped, `pylogseg reindex DIR NAME --only epochs` makes it anew from the "
-    "batches; where a batch is wrong, take the partition from another replica",
-    "leader-epoch-file": "while the broker is stopped, `pylogseg reindex DIR NAME --only epochs` makes it anew from "
-    "the batches; of a log that was not closed in order, `pylogseg repair DIR NAME`",
+    "leader-epoch": f"{_REINDEX.format('epochs')}; where a batch is wrong, take the partition from another replica",
+    "leader-epoch-file": f"{_REINDEX.format('epochs')}; if it was not closed in order, `pylogseg repair DIR NAME` does",
     "offset-index": _REBUILT,
-    "time-index": _REBUILT,
+    "time-index": _REINDEX.format("time"),
+    "time-index-end": _REINDEX.format("time"),
     "transaction-index": "delete .txnindex and .index of the segment while the broker is stopped: they are rebuilt",
     "missing-index": "none for .index: a broker rebuilds it when it starts; for .timeindex `pylogseg reindex`: a "
     "broker begins an empty one, and retention then goes by the time of the .log file",
@@ -190,11 +204,17 @@ REMEDIES = {
     "swap": "before a broker or `pylogseg recover` loads the log, move this file and its indexes out of the folder: "
     "then the segments that it would replace stay; if they are deleted already, take the partition from another "
     "replica",
-    "snapshot": "delete the file while the broker is stopped: it is rebuilt from the log",
+    "snapshot": _REINDEX.format("snapshots"),
     "kraft-snapshot": "take the file from another controller, or delete it if an older one is there",
     "metadata-start": "take the snapshots, or the whole folder, from another controller: no controller starts with "
     "this log",
-    "checkpoint": "take the file from a backup, or delete it while the broker is stopped: the log is then recovered",
+    "checkpoint": "take the file from a backup, or delete it while the broker is stopped",
+    "negative-offset": "take the file from a backup, or the partition's line out of it while the broker is stopped, "
+    "and lower the count in its second line",
+    "high-watermark": f"take replication-offset-checkpoint from a backup, or start a broker: {WATERMARKS_ANEW}",
+    "setting": "before the upgrade, raise the topic's segment.bytes, or delete the setting: kafka-configs.sh --alter",
+    "set-aside": "while the broker is stopped, move the folder of the partition out of the log directory, give this "
+    "one its name, and write the topic's id into its partition.metadata (the id is in that of the other folder)",
     "metadata": "write the file again, with the ids that the cluster knows",
     "tier-manifest": "upload the segment again from a replica that still has it; what the manifest says is not "
     "to be relied on",
@@ -243,6 +263,12 @@ def uncut(findings: Iterable[Finding], is_stopped: bool) -> Iterator[Finding]:
             reason = f"{finding.reason}, and {FileKind.CLEAN_SHUTDOWN.value} says that the log was closed in order"
             finding = finding._replace(is_damage=True, reason=reason, other_remedy=_UNCUT)
         yield finding
+
+
+def proved_early(findings: Iterable[Finding], is_deleted_by_time: bool) -> Iterator[Finding]:
+    """Yield the findings of a segment; of a topic whose records go by their time, a wrong end of an index is damage."""
+    for finding in findings:
+        yield finding._replace(is_damage=True) if is_deleted_by_time and finding.kind == _EARLY else finding
 
 
 def of_error(kind: str, error: CorruptionError) -> Finding:

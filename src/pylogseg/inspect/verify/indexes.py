@@ -54,7 +54,7 @@ def _untrimmed(index: OffsetIndex | TimeIndex, segment: Segment) -> list[Finding
     if segment.is_last or not index.zero_count:
         return []
     is_time = isinstance(index, TimeIndex)
-    kind, size = ("time-index", 12) if is_time else ("offset-index", 8)
+    kind, size = ("time-index-end", 12) if is_time else ("offset-index", 8)
     reason = f"{index.zero_count} entries of zeros at the end: only the last segment of a log may have them"
     return [Finding(index.path, kind, is_time, reason, index.count * size)]
 
@@ -68,7 +68,8 @@ def _opened(of: type[_Index], segment: Segment, kind: FileKind, name: str, findi
     try:
         index.check_entries()
     except CorruptionError as error:
-        findings.append(of_error(name, error))
+        is_believed = kind is FileKind.TIME_INDEX and not segment.is_last  # by retention, whatever it says
+        findings.append(of_error("time-index-end" if is_believed else name, error))
         return None
     findings += _untrimmed(index, segment)
     return index
@@ -233,8 +234,8 @@ class TimeIndexCheck:
                 "retention and lookups by time use the entry"
             )
             place = last * 12, int(self._offsets[last])
-            # Not damage: brokers leave cleaned segments like this.
-            self._findings.append(Finding(self._index.path, "time-index", False, reason, *place))
+            # No damage by itself: brokers leave cleaned segments like this.
+            self._findings.append(Finding(self._index.path, "time-index-end", False, reason, *place))
         return [
             Finding(
                 self._index.path,

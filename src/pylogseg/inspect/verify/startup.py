@@ -2,40 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
 
-from pylogseg.disk.disk import LogDir, Partition
-from pylogseg.disk.folders import readable_topic_id
-from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.format.files.properties import MetaProperties, parse_meta_properties
+from pylogseg.disk.disk import LogDir
+from pylogseg.disk.small_files import FileState
+from pylogseg.errors import CorruptionError
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder
-from pylogseg.inspect.verify.findings import Finding
+from pylogseg.inspect.verify.findings import Finding, of_error, of_failure
 from pylogseg.inspect.verify.missing import TIERED_FOLDER, names_text
+from pylogseg.inspect.verify.owners import LogDirOwner, owner_of
+from pylogseg.inspect.verify.topic_ids import check_set_aside, check_topic_ids
 from pylogseg.values.internal.cluster import ClusterMetadata
 
 _RESERVED_IDS = ("AAAAAAAAAAAAAAAAAAAAAA", "AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
-
-
-class _Owner(NamedTuple):
-    """The broker that owns a log directory, as far as `meta.properties` says."""
-
-    log_dir: LogDir
-    path: str
-    meta: MetaProperties | None
-    error: str | None
-
-    @property
-    def broker(self) -> tuple[str | None, int | None]:
-        """Cluster and node."""
-        return (self.meta.cluster_id, self.meta.node_id) if self.meta else (None, None)
-
-    @property
-    def has_metadata(self) -> bool:
-        """True if the metadata log is in this directory: each broker of a KRaft cluster has one such directory."""
-        return any(part.topic == METADATA_TOPIC for part in self.log_dir.partitions)
 
 
 def check_start(
@@ -48,31 +28,23 @@ def check_start(
     Log directories of several brokers are told apart by cluster and node in `meta.properties`; `clusters` has the
     metadata by their paths.
     """
-    everyone = [_owner(log_dir) for log_dir in log_dirs]
+    everyone = [owner_of(log_dir) for log_dir in log_dirs]
     owners = [owner for owner in everyone if _is_brokers(owner.log_dir)]
     for owner in owners:
         yield from _folders(owner.log_dir)
-        yield from _properties(owner)
+        yield from _properties(owner, any(other.is_kraft for other in owners))
     yield from _metadata_log(owners)
     yield from _contradictions(owners)
     for a, b in combinations(everyone, 2):
         yield from _twice(a, b)
-    yield from _topic_ids(owners, clusters or {}, asked)
+    yield from check_topic_ids(owners, clusters or {}, asked)
+    yield from check_set_aside(owners, asked)
+    yield from _settings(owners, clusters or {}, asked)
 
 
 def _is_brokers(log_dir: LogDir) -> bool:
     """Check whether a broker has used the folder: other folders are not checked."""
     return any(kind is FileKind.META_PROPERTIES or kind.is_offset_checkpoint for kind in log_dir.checkpoints)
-
-
-def _owner(log_dir: LogDir) -> _Owner:
-    path = log_dir.files.join(log_dir.path, FileKind.META_PROPERTIES.value)
-    if FileKind.META_PROPERTIES not in log_dir.checkpoints:
-        return _Owner(log_dir, path, None, None)
-    try:
-        return _Owner(log_dir, path, parse_meta_properties(log_dir.files.read_all(path), path), None)
-    except (CorruptionError, StorageError) as error:
-        return _Owner(log_dir, path, None, str(error))
 
 
 def _folders(log_dir: LogDir) -> Iterator[Finding]:
@@ -82,15 +54,18 @@ def _folders(log_dir: LogDir) -> Iterator[Finding]:
             yield Finding(log_dir.files.join(log_dir.path, entry.name), "foreign-folder", True, reason)
 
 
-def _properties(owner: _Owner) -> Iterator[Finding]:
-    if owner.error is not None:
-        return  # reported by `check_log_dir`
-    meta = owner.meta
-    if meta is None:
-        reason = (
-            "it is missing: a broker whose only log directory this is, or whose metadata log is here, does not start"
-        )
-        yield Finding(owner.path, "meta-properties", owner.has_metadata, reason)
+def _properties(owner: LogDirOwner, is_kraft: bool) -> Iterator[Finding]:
+    """Check `meta.properties` of a log directory, by itself."""
+    file, meta = owner.file, owner.meta
+    if isinstance(file.error, CorruptionError):
+        yield of_error("meta-properties", file.error)
+    elif file.error is not None:
+        yield of_failure(file.error)
+    elif file.state is FileState.EMPTY:
+        yield Finding(owner.path, "meta-properties", True, "the file has 0 bytes")
+    elif meta is None:
+        reason = "it is missing: a broker whose metadata log is here, or that has formatted its others, does not start"
+        yield Finding(owner.path, "meta-properties", is_kraft, reason)
     elif meta.cluster_id in (None, "") and (meta.version == 1 or meta.node_id is None):
         said = "cluster.id is empty" if meta.cluster_id == "" else "it says neither cluster.id nor node.id"
         # Old brokers wrote no cluster id; a file without both was emptied. An empty id comes from an unset variable.
@@ -99,7 +74,7 @@ def _properties(owner: _Owner) -> Iterator[Finding]:
         yield Finding(owner.path, "meta-properties", True, f"directory.id {meta.directory_id} is a reserved one")
 
 
-def _metadata_log(owners: Sequence[_Owner]) -> Iterator[Finding]:
+def _metadata_log(owners: Sequence[LogDirOwner]) -> Iterator[Finding]:
     """Check for brokers of a KRaft cluster whose metadata log is in none of the given directories."""
     whole = {owner.broker for owner in owners if owner.has_metadata}
     for owner in owners:
@@ -109,7 +84,7 @@ def _metadata_log(owners: Sequence[_Owner]) -> Iterator[Finding]:
             yield Finding(owner.log_dir.path, "not-here", False, reason)
 
 
-def _contradictions(owners: Sequence[_Owner]) -> Iterator[Finding]:
+def _contradictions(owners: Sequence[LogDirOwner]) -> Iterator[Finding]:
     """Check for directories of one broker that contradict each other. There may be several complete brokers."""
     known = [owner for owner in owners if owner.meta is not None and owner.meta.node_id is not None]
     whole = {owner.broker for owner in known if owner.has_metadata}
@@ -124,7 +99,7 @@ def _contradictions(owners: Sequence[_Owner]) -> Iterator[Finding]:
             if mine != other
         ]
         yield Finding(owner.path, "meta-properties", True, "; ".join(differing))
-    seen: dict[str, _Owner] = {}
+    seen: dict[str, LogDirOwner] = {}
     for owner in known:
         directory_id = owner.meta.directory_id if owner.meta else None
         if directory_id is None:
@@ -135,7 +110,7 @@ def _contradictions(owners: Sequence[_Owner]) -> Iterator[Finding]:
             yield Finding(owner.path, "meta-properties", True, reason)
 
 
-def _twice(a: _Owner, b: _Owner) -> Iterator[Finding]:
+def _twice(a: LogDirOwner, b: LogDirOwner) -> Iterator[Finding]:
     is_known = a.meta is not None and b.meta is not None
     if is_known and a.broker != b.broker:
         return
@@ -150,54 +125,33 @@ def _twice(a: _Owner, b: _Owner) -> Iterator[Finding]:
     yield Finding(b.log_dir.files.join(b.log_dir.path, both[0]), "twice", is_known, reason)
 
 
-# ---- topic ids ----
+# ---- cluster metadata ----
+
+#: The least segment.bytes that Kafka takes from 4.0 on; older ones took 14 and more.
+_LEAST_SEGMENT_BYTES = 1 << 20
 
 
-def _topic_ids(
-    owners: Sequence[_Owner], clusters: Mapping[str, ClusterMetadata], asked: Callable[[str, int], bool]
+def _settings(
+    owners: Sequence[LogDirOwner], clusters: Mapping[str, ClusterMetadata], asked: Callable[[str, int], bool]
 ) -> Iterator[Finding]:
-    """Compare the topic ids of partition folders with each other and with the metadata."""
-    ids: dict[tuple[str | None, str], list[tuple[str, Partition]]] = {}
+    """Check for settings of topics with which a newer Kafka does not start."""
     for owner in owners:
         cluster = clusters.get(owner.log_dir.path)
-        strays = []
-        for part in owner.log_dir.partitions:
-            if part.topic == METADATA_TOPIC or not asked(part.topic, part.partition):
-                continue
-            topic_id = _topic_id(part)
-            if topic_id is None:
-                continue
-            known = None if cluster is None else cluster.topic_ids.get(part.topic)
-            if known is not None and known != topic_id:
-                yield _wrong_id(part, f"topic_id is {topic_id}, and {known} in the cluster's metadata")
-            elif known is None and cluster is not None:
-                strays.append(part)
-            elif cluster is None:
-                ids.setdefault((owner.broker[0], part.topic), []).append((topic_id, part))
-        if strays:
-            path, names = owner.log_dir.path, [part.name for part in strays]
-            reason = f"{METADATA_TOPIC}-0 does not know the topics of {names_text(names)}"
-            yield Finding(path, "stray", False, reason)
-    for (_, topic), found in ids.items():
-        counts = Counter(topic_id for topic_id, _ in found)
-        most_common = counts.most_common(1)[0][0]
-        for topic_id, part in found:
-            if topic_id != most_common:
-                yield _wrong_id(part, f"topic_id is {topic_id}, and {most_common} in other partitions of {topic}")
+        if cluster is None or not owner.has_metadata:
+            continue
+        sizes = {topic: cluster.of_topic(topic).get("segment.bytes", "") for topic in sorted(cluster.topic_ids)}
+        small = [topic for topic, size in sizes.items() if size.isdecimal() and int(size) < _LEAST_SEGMENT_BYTES]
+        small = [topic for topic in small if any(asked(topic, number) for number in _numbers(cluster, topic))]
+        if small:
+            reason = (
+                f"segment.bytes of {names_text([f'{topic} ({sizes[topic]})' for topic in small])} is below "
+                f"{_LEAST_SEGMENT_BYTES:,}: no broker of Kafka 4.0 and later starts with this metadata"
+            )
+            yield Finding(owner.log_dir.path, "setting", False, reason)
 
 
-def _wrong_id(part: Partition, reason: str) -> Finding:
-    path = part.files.join(part.path, FileKind.PARTITION_METADATA.value)
-    return Finding(path, "topic-id", True, f"{reason}: a broker treats the folder as a stray, or refuses it")
-
-
-def _topic_id(part: Partition) -> str | None:
-    if part.state or not any(other.name.kind is FileKind.PARTITION_METADATA for other in part.others):
-        return None
-    return readable_topic_id(part.files, part.path)
-
-
-# ---- cluster metadata ----
+def _numbers(cluster: ClusterMetadata, topic: str) -> list[int]:
+    return [number for topic_id, number in cluster.replicas if topic_id == cluster.topic_ids[topic]]
 
 
 def check_replicas(
@@ -210,9 +164,9 @@ def check_replicas(
 
     `clusters` has the metadata by the path of the log directory; the folders in `found` are reported already.
     """
-    brokers: dict[tuple[str | None, int | None], list[_Owner]] = {}
+    brokers: dict[tuple[str | None, int | None], list[LogDirOwner]] = {}
     for log_dir in log_dirs:
-        owner = _owner(log_dir)
+        owner = owner_of(log_dir)
         if owner.meta is not None and log_dir.path in clusters:
             brokers.setdefault(owner.broker, []).append(owner)
     for (_, node), owners in brokers.items():

@@ -51,7 +51,8 @@ _DAMAGED = (
     f"{_OTHERS}; `pylogseg restore` takes what another upload has of it, and with --on-corrupt skip leaves out the rest"
 )
 #: Findings about files beside segments, which can be made of these.
-_BESIDE = ("offset-index", "time-index", "transaction-index", "missing-index", "snapshot", "leader-epoch")
+_BESIDE = ("offset-index", "time-index", "time-index-end", "transaction-index", "missing-index", "snapshot",
+           "leader-epoch")  # fmt: skip
 _OF_BATCHES = (*(kind.value for kind in GapKind if kind.is_damage and kind is not GapKind.LOCKED), "header",
                "inner-crc", "gap")  # fmt: skip
 

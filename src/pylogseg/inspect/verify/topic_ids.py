@@ -1,0 +1,111 @@
+"""Checks of topic ids: which folders a broker sets aside as strays, and which it has set aside already.
+
+A broker of a KRaft cluster compares each partition folder with the cluster's metadata when it starts. A folder without
+a topic id, or with one that the metadata does not assign to this broker for that partition, is renamed to ``-stray``,
+and where the partition belongs here, an empty log takes its place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+
+from pylogseg.disk.disk import Partition
+from pylogseg.disk.small_files import FileState, read_partition_metadata
+from pylogseg.errors import PylogsegError
+from pylogseg.format.names import METADATA_TOPIC, FileKind
+from pylogseg.inspect.verify.findings import Finding
+from pylogseg.inspect.verify.missing import names_text
+from pylogseg.inspect.verify.owners import LogDirOwner
+from pylogseg.reading.seek import end_offset
+from pylogseg.values.internal.cluster import ClusterMetadata
+
+_Asked = Callable[[str, int], bool]
+
+
+def check_topic_ids(
+    owners: Sequence[LogDirOwner], clusters: Mapping[str, ClusterMetadata], asked: _Asked
+) -> Iterator[Finding]:
+    """Compare the topic ids of partition folders with the metadata, or else with each other."""
+    ids: dict[tuple[str | None, str], list[tuple[str, Partition]]] = {}
+    for owner in owners:
+        cluster = clusters.get(owner.log_dir.path)
+        strays: list[tuple[str, str]] = []
+        for part in owner.log_dir.partitions:
+            if part.state or part.topic == METADATA_TOPIC or not asked(part.topic, part.partition):
+                continue
+            file = read_partition_metadata(part.files, part.path)
+            known = None if cluster is None else cluster.topic_ids.get(part.topic)
+            if cluster is not None and (known is None or file.value == known):
+                why = _why_stray(part, known, owner, cluster)
+                strays += [(why, part.name)] if why else []
+            elif file.state is FileState.ABSENT:
+                yield from _without_id(part, owner, known)
+            elif known is not None and file.value is not None:
+                yield _wrong_id(part, f"topic_id is {file.value}, and {known} in the cluster's metadata")
+            elif file.value is not None:
+                ids.setdefault((owner.broker[0], part.topic), []).append((file.value, part))
+        for why, group in groupby(sorted(strays), key=lambda stray: stray[0]):
+            reason = why.format(names_text([name for _, name in group]))
+            yield Finding(owner.log_dir.path, "stray", False, reason)
+    for (_, topic), found in ids.items():
+        most_common = Counter(topic_id for topic_id, _ in found).most_common(1)[0][0]
+        for topic_id, part in found:
+            if topic_id != most_common:
+                yield _wrong_id(part, f"topic_id is {topic_id}, and {most_common} in other partitions of {topic}")
+
+
+def _why_stray(part: Partition, topic_id: str | None, owner: LogDirOwner, cluster: ClusterMetadata) -> str | None:
+    """Return why a broker sets a folder aside whose topic has this id in the metadata; None if it does not."""
+    if topic_id is None:
+        return f"{METADATA_TOPIC}-0 does not know the topics of {{}}"
+    replicas, node = cluster.replicas.get((topic_id, part.partition)), owner.broker[1]
+    if replicas is None:
+        return f"{METADATA_TOPIC}-0 knows the topics of {{}}, and not these partitions"
+    if node is not None and node not in replicas:
+        return f"{METADATA_TOPIC}-0 assigns {{}} to other brokers"
+    return None
+
+
+def _without_id(part: Partition, owner: LogDirOwner, known: str | None) -> Iterator[Finding]:
+    """Look at a folder without the file, which brokers of a KRaft cluster write before the first record."""
+    if not (owner.is_kraft or known) or not any(segment.size for segment in part.segments):
+        return
+    path, named = part.files.join(part.path, FileKind.PARTITION_METADATA.value), f" ({known})" if known else ""
+    reason = (
+        f"the file is missing, and with it the topic's id{named}: a broker renames the folder to -stray, and begins an "
+        "empty log in its place"
+    )
+    yield Finding(path, "topic-id", True, reason)
+
+
+def _wrong_id(part: Partition, reason: str) -> Finding:
+    path = part.files.join(part.path, FileKind.PARTITION_METADATA.value)
+    return Finding(path, "topic-id", True, f"{reason}: a broker treats the folder as a stray, or refuses it")
+
+
+def check_set_aside(owners: Sequence[LogDirOwner], asked: _Asked) -> Iterator[Finding]:
+    """Find folders that a broker set aside as strays while the partition lives on here, with fewer records.
+
+    A topic that was deleted and made anew has another id: then its stray is of the old topic.
+    """
+    live = {(owner.broker, part.name): part for owner in owners for part in owner.log_dir.partitions if not part.state}
+    for owner in owners:
+        for part in owner.log_dir.partitions:
+            now = live.get((owner.broker, f"{part.topic}-{part.partition}"))
+            if part.state != "stray" or now is None or not asked(part.topic, part.partition):
+                continue
+            before, after = (read_partition_metadata(each.files, each.path).value for each in (part, now))
+            if before is not None and before != after:
+                continue
+            try:
+                end, new_end = (end_offset(each.segments) if each.segments else 0 for each in (part, now))
+            except PylogsegError:  # a finding of its own, or of nobody: strays are not checked
+                continue
+            if end > new_end:
+                reason = (
+                    f"a broker set this folder aside, with records up to offset {end - 1}, and {now.name} began anew: "
+                    f"its log ends at {new_end}"
+                )
+                yield Finding(part.path, "set-aside", True, reason, None, max(new_end, 0), end - 1)

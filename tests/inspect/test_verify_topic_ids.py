@@ -1,0 +1,120 @@
+"""`pylogseg verify` names the folders that a broker sets aside when it starts, and those that it has set aside."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.shell import pylogseg
+
+STRAY = "txn-b-0.0123456789abcdef0123456789abcdef-stray"
+OTHER_ID = "zzzzzzzzzzzzzzzzzzzzzA"
+
+
+@pytest.fixture
+def disk(golden: Path, tmp_path: Path) -> Path:
+    """The two log directories of a broker; the first has the cluster's metadata."""
+    return Path(shutil.copytree(golden / "broker-4.3" / "txn", tmp_path / "disk"))
+
+
+def found(*log_dirs: Path) -> tuple[int, list[dict[str, Any]]]:
+    """Exit code and findings, but that a directory is not here."""
+    done = pylogseg("verify", "--json", *log_dirs)
+    return done.code, [row for row in done.rows if row.get("type") == "finding" and row["kind"] != "not-here"]
+
+
+@pytest.mark.parametrize("name", ["data0", "data1"])
+def test_a_folder_without_its_topic_id(disk: Path, name: str) -> None:
+    """A broker renames it, and begins an empty log; the id is in the metadata, if that is at hand."""
+    part = "txn-b-0" if name == "data0" else "txn-b-1"
+    (disk / name / part / "partition.metadata").unlink()
+    code, (row,) = found(disk / "data0", disk / "data1")
+    assert (code, row["kind"], row["urgency"]) == (1, "topic-id", "start")
+    assert "-stray" in row["reason"]
+    assert "topic_id: ID" in row["remedy"]
+    code, rows = found(disk / "data1")
+    assert (code, [row["kind"] for row in rows]) == ((1, ["topic-id"]) if name == "data1" else (0, []))
+
+
+def test_a_folder_without_records_needs_no_topic_id(disk: Path) -> None:
+    """A broker writes the id before the first record: a crash may come between."""
+    folder = disk / "data0" / "txn-b-0"
+    for path in folder.iterdir():
+        path.unlink()
+    (folder / f"{0:020}.log").touch()
+    for name in ("recovery-point", "replication"):
+        path = disk / "data0" / f"{name}-offset-checkpoint"
+        lines = path.read_text().splitlines()
+        kept = [line for line in lines[2:] if not line.startswith("txn-b 0")]
+        path.write_text("\n".join([lines[0], str(len(kept)), *kept, ""]))
+    assert found(disk / "data0", disk / "data1") == (0, [])
+
+
+def test_a_broker_with_zookeeper_needs_no_topic_id(disk: Path) -> None:
+    shutil.rmtree(disk / "data0" / "__cluster_metadata-0")
+    for log_dir in (disk / "data0", disk / "data1"):
+        (log_dir / "meta.properties").write_text("version=0\nbroker.id=1\n")
+    (disk / "data0" / "txn-b-0" / "partition.metadata").unlink()
+    assert found(disk / "data0", disk / "data1") == (0, [])
+
+
+def test_partitions_are_compared_and_not_topics(disk: Path) -> None:
+    """The topic is known, and has no such partition: a broker sets the folder aside."""
+    (disk / "data0" / "txn-b-0").rename(disk / "data0" / "txn-b-7")
+    code, rows = found(disk / "data0", disk / "data1")
+    strays = [row for row in rows if row["kind"] == "stray"]
+    assert (code, len(strays)) == (1, 1)  # and txn-b-0 is missing
+    assert "txn-b-7" in strays[0]["reason"]
+    assert "not these partitions" in strays[0]["reason"]
+
+
+def set_aside(disk: Path) -> Path:
+    """What a broker leaves of a folder without a topic id."""
+    live, stray = disk / "data0" / "txn-b-0", disk / "data0" / STRAY
+    live.rename(stray)
+    live.mkdir()
+    (stray / "partition.metadata").rename(live / "partition.metadata")
+    (live / f"{0:020}.log").touch()
+    (live / "leader-epoch-checkpoint").touch()
+    for path in (disk / "data0").glob("*-offset-checkpoint"):
+        path.write_text(path.read_text().replace("txn-b 0 11", "txn-b 0 0"))
+    return stray
+
+
+def test_a_folder_that_was_set_aside_is_named_beside_the_empty_one(disk: Path) -> None:
+    stray = set_aside(disk)
+    code, (row,) = found(disk / "data0", disk / "data1")
+    assert (code, row["kind"], row["urgency"], row["path"]) == (1, "set-aside", "lost", str(stray))
+    assert (row["offset"], row["lastOffset"]) == (0, 10)
+    # The remedy, word by word.
+    live = disk / "data0" / "txn-b-0"
+    live.rename(disk / "away")
+    stray.rename(live)
+    shutil.copy(disk / "away" / "partition.metadata", live)
+    assert found(disk / "data0", disk / "data1") == (0, [])
+
+
+def test_a_stray_of_a_topic_that_was_made_anew_is_none(disk: Path) -> None:
+    stray = set_aside(disk)
+    (stray / "partition.metadata").write_text(f"version: 0\ntopic_id: {OTHER_ID}")
+    assert found(disk / "data0", disk / "data1") == (0, [])
+
+
+def test_a_setting_with_which_a_newer_kafka_does_not_start(golden: Path, tmp_path: Path) -> None:
+    """Kafka 3.9 takes a segment.bytes of 6000, and 4.0 does not start with it."""
+    from pylogseg.disk.disk import open_dir
+    from pylogseg.inspect.verify.owners import owner_of
+    from pylogseg.inspect.verify.startup import check_start
+    from pylogseg.values.internal.cluster import TOPIC_RESOURCE, clusters_of
+
+    disk = open_dir(golden / "broker-4.3" / "txn")
+    clusters, _ = clusters_of(disk)
+    assert owner_of(disk.log_dirs[0]).has_metadata
+    for size, kinds in (("6000", ["setting"]), ("1048576", [])):
+        for cluster in clusters.values():
+            cluster.configs[TOPIC_RESOURCE, "txn-b"] = {"segment.bytes": size}
+        rows = list(check_start(disk.log_dirs, clusters))
+        assert [row.kind for row in rows] == kinds
+        assert all(not row.is_damage and "txn-b (6000)" in row.reason for row in rows)
