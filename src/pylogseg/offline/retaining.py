@@ -6,10 +6,12 @@ import os
 from typing import TYPE_CHECKING
 
 from pylogseg.disk.target import Target
-from pylogseg.errors import RequestError
-from pylogseg.format.names import parse_partition_folder
+from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.format.names import FileKind, parse_partition_folder
+from pylogseg.inspect.verify.findings import REMEDIES
 from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment
+from pylogseg.offline.ages import check_ages, name_blocking
 from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
@@ -134,6 +136,13 @@ def _retain(part: OfflinePartition, log: Log, before_offset: int | None) -> None
             f"{part.folder}: offset {before_offset} is above the high watermark, {log.high_watermark} (the log ends at "
             f"{log.log_end_offset}); a time is given by --before-time"
         )
+    now_ms = part.clock.now_ms()
+    try:
+        check_ages(log, now_ms)
+    except CorruptionError as error:
+        if error.path.endswith(FileKind.TIME_INDEX.value):
+            part.result.remedy = REMEDIES["time-index-end"]
+        raise
     count = log.apply_retention()
     if before_offset is not None:
         end = log.log_end_offset
@@ -142,6 +151,8 @@ def _retain(part: OfflinePartition, log: Log, before_offset: int | None) -> None
             return (end if behind is None else behind.base_offset) <= before_offset
 
         count += log.delete_oldest(is_below)
+    if note := name_blocking(log, now_ms):
+        part.result.notes.append(note)
     gone = log.log_start_offset - start
     part.result.numbers = {"segmentsDeleted": count, "logStartBefore": start, "offsetsGone": gone}
     part.result.state = "done" if count else "unchanged"
