@@ -124,7 +124,8 @@ class Staging:
     def _check_size(self, part: WrittenPart) -> None:
         """Raise StorageError unless the segments of a part are there as a task has written them."""
         there = self._storage.list_folder(part.folder) if self._storage.exists(part.folder) else None
-        logs = [each.size for each in there or () if parse_file_name(each.name).kind is FileKind.LOG]
+        names = {parse_file_name(each.name): each.size for each in there or ()}
+        logs = [size for name, size in names.items() if name.kind is FileKind.LOG and name.is_live]  # as a task counts
         check_written(part.folder, part.size_bytes, None if there is None else sum(logs), "nothing is put in place")
 
     def _target(self, part: WrittenPart) -> str:
