@@ -24,6 +24,7 @@ from pylogseg.offline.partition import OfflinePartition, keeper_of
 from pylogseg.offline.restoring.checkpoints import read_checkpoints
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
+from pylogseg.offline.topic_ids import write_missing_topic_id
 from pylogseg.values.internal.cluster import clusters_of
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
@@ -72,13 +73,16 @@ def recover(
             result.numbers = {**report.as_row(), "damaged": lost, "kept": len(report.kept)}
             result.loses_records = any(action.bytes_gone for action in report.actions)
         result.state = "done" if report.actions else "unchanged"
+        write_missing_topic_id(part)
 
     places = Target.find_all(shared.storage, os.fspath(path))
     gone = _gone(places, shared)
     result = run(path, shared, work, takes=("future", "stray"), names_lacks=False)
     result.lacking = gone
     if shared.into is None and isinstance(shared.storage, LocalStorage):
-        result.refusals = [finding for place in places for finding in _refusals(place)]
+        planned = {change.path for part_result in result for change in part_result.changes}  # of a dry run
+        found = [finding for place in places for finding in _refusals(place)]
+        result.refusals = [finding for finding in found if finding.path not in planned]
     return result
 
 

@@ -28,6 +28,7 @@ from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
+from pylogseg.offline.topic_ids import write_missing_topic_id
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
@@ -112,6 +113,8 @@ class _Reindexing:
             self._storage.sync_folder(self._folder)
         result.numbers = {"filesWritten": len(written), "filesRemoved": len(removed)}
         result.state = "done" if written or removed else "unchanged"
+        if not self._is_named:
+            write_missing_topic_id(self._part)
 
     def _path(self, name: str) -> str:
         return self._storage.join(self._folder, name)

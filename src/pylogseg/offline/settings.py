@@ -135,6 +135,18 @@ class Settings:
             return ()
         return self._metadata.replicas.get((self._metadata.topic_ids.get(topic, ""), partition), ())
 
+    def assigned_topic_id(self, topic: str, partition: int) -> str | None:
+        """Return a topic's id in the metadata; None unless it assigns the partition to the broker of this directory."""
+        topic_id = self._metadata.topic_ids.get(topic)
+        if topic_id is None or self.node_id not in self._metadata.replicas.get((topic_id, partition), ()):
+            return None
+        return topic_id
+
+    @property
+    def metadata_folder(self) -> str:
+        """Where the cluster's metadata was read; empty if it was not."""
+        return self._folder
+
     def describe(self, deletes: bool = False) -> str:
         """One line: where the settings come from; a command that `deletes` does not do so by a default."""
         defaults = "Kafka's defaults" + ", except for what is deleted" * deletes

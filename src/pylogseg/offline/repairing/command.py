@@ -31,6 +31,7 @@ from pylogseg.offline.repairing.replicas import OtherDisk, OtherReplica, holes
 from pylogseg.offline.repairing.salvage import Survey, kept_batches, survey
 from pylogseg.offline.result import PartitionResult, Result
 from pylogseg.offline.running import run
+from pylogseg.offline.topic_ids import write_missing_topic_id
 from pylogseg.walker.gaps import Gap, GapKind, offsets_text
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
@@ -107,6 +108,7 @@ def repair(
             raise
         finally:  # what was done is told, whatever comes next
             _report_gaps(part.result, repairer)
+        write_missing_topic_id(part)
 
     return run(path, shared, work)
 
