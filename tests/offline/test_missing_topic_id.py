@@ -1,4 +1,4 @@
-"""`recover`, `repair` and `reindex` write a missing `partition.metadata`, by which a broker knows whose the folder is."""
+"""`recover`, `repair` and `reindex` write a missing `partition.metadata`: a broker needs the topic id."""
 
 from __future__ import annotations
 
