@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from helpers.shell import pylogseg
 
+from pylogseg import open_log
+
 STRAY = "txn-b-0.0123456789abcdef0123456789abcdef-stray"
 OTHER_ID = "zzzzzzzzzzzzzzzzzzzzzA"
 
@@ -118,3 +120,13 @@ def test_a_setting_with_which_a_newer_kafka_does_not_start(golden: Path, tmp_pat
         rows = list(check_start(disk.log_dirs, clusters))
         assert [row.kind for row in rows] == kinds
         assert all(not row.is_damage and "txn-b (6000)" in row.reason for row in rows)
+
+
+def test_a_directory_that_no_broker_filled_needs_no_topic_id(tmp_path: Path) -> None:
+    """It has the ids of a broker, and logs that a program wrote: none of them has the file."""
+    for name in ("orders-0", "orders-1"):
+        with open_log(tmp_path / name) as log:
+            log.append([(0, b"key", b"value")])
+    ids = "version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\ndirectory.id=BBBBBBBBBBBBBBBBBBBBBA\n"
+    (tmp_path / "meta.properties").write_text(ids)
+    assert found(tmp_path) == (0, [])

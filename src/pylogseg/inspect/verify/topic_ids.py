@@ -70,7 +70,8 @@ def _why_stray(part: Partition, topic_id: str | None, owner: LogDirOwner, cluste
 
 def _without_id(part: Partition, owner: LogDirOwner, known: str | None) -> Iterator[Finding]:
     """Look at a folder without the file, which brokers of a KRaft cluster write before the first record."""
-    if not (owner.is_kraft or known) or not any(segment.size for segment in part.segments):
+    is_due = known is not None or (owner.is_kraft and _has_ids(owner))
+    if not is_due or not any(segment.size for segment in part.segments):
         return
     path, named = part.files.join(part.path, FileKind.PARTITION_METADATA.value), f" ({known})" if known else ""
     reason = (
@@ -78,6 +79,12 @@ def _without_id(part: Partition, owner: LogDirOwner, known: str | None) -> Itera
         "empty log in its place"
     )
     yield Finding(path, "topic-id", True, reason)
+
+
+def _has_ids(owner: LogDirOwner) -> bool:
+    """Check whether a partition there has the file: a directory without any was filled by a program, and no broker."""
+    folders = (part for part in owner.log_dir.partitions if part.topic != METADATA_TOPIC)
+    return any(read_partition_metadata(part.files, part.path).state is not FileState.ABSENT for part in folders)
 
 
 def _wrong_id(part: Partition, reason: str) -> Finding:
