@@ -8,6 +8,7 @@ import json
 import os
 import random
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,24 @@ def test_export(folder: Path, tmp_path: Path) -> None:
     assert ["mixed", "in", "0", "2000"] in listed
     groups = json.loads((folder / "expected" / "groups.json").read_text())
     assert len(listed) == sum(len(each["offsets"]) for each in groups.values() if each["type"] != "Share")
+
+
+def test_an_offset_above_the_end_is_noted(tmp_path: Path) -> None:
+    """A log that was made again ends below what its groups have committed: a consumer is reset there."""
+    key = b"\0\1" + b"\0\2g1" + b"\0\6orders" + bytes(4)
+    value = struct.pack(">hqi", 3, 50, -1) + bytes(2) + bytes(8)
+    write_log(tmp_path / "d" / "__consumer_offsets-0", [(key, value)])
+    write_log(tmp_path / "d" / "orders-0", [(b"k", b"v")] * 6)
+    above = "the offset is above the end of the log"
+    for option in ("--offsets", "--lag"):
+        done = pylogseg("groups", tmp_path / "d", option)
+        assert done.code == 0
+        assert done.text.rstrip().endswith(f"{above}: a consumer is reset")
+    done = pylogseg("groups", tmp_path / "d", "--export", tmp_path / "o.csv")
+    assert done.code == 0
+    assert f"g1, orders-0, 50: {above}, 6: a consumer is reset" in done.err
+    report = pylogseg("report", tmp_path / "d", "--json", "-o", tmp_path / "r.html").rows[0]
+    assert [each["whyNotKnown"] for each in report["groupOffsets"]] == [above]
 
 
 def test_as_of(folder: Path) -> None:

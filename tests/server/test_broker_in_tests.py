@@ -77,8 +77,6 @@ def test_what_is_asked_for_must_be_there(broker: pylogseg.Broker) -> None:
         broker.records("ones")
     with pytest.raises(RequestError, match="has the partitions"):
         broker.records("one", 1)
-    with pytest.raises(RequestError, match="no group 'g'; there are none"):
-        broker.committed("g")
     with pytest.raises(RequestError, match="0 to 2, not 3"):
         broker.produce("three", b"", partition=3)
     with pytest.raises(RequestError, match="a value for each record"):
@@ -96,6 +94,20 @@ def test_what_is_asked_for_must_be_there(broker: pylogseg.Broker) -> None:
         broker.produce("compacted", b"")
     broker.produce("made", b"")
     assert {name: each.count for name, each in broker.catalog.topics.items()} == {**TOPICS, "compacted": 2, "made": 1}
+
+
+def test_a_refused_record_makes_no_topic(broker: pylogseg.Broker) -> None:
+    for values, options in (((5,), {}), ((b"",), {"key": 5}), ((b"", 5), {}), ((b"",), {"partition": 9}),
+                            ((b"",), {"headers": 5}), ((b"",), {"timestamp": "now"})):  # fmt: skip
+        with pytest.raises(RequestError):
+            broker.produce("new", *values, **options)  # type: ignore[arg-type]
+        with pytest.raises(RequestError, match="no topic 'new'"):
+            broker.records("new")
+    broker.create_topic("new", config={"cleanup.policy": "compact"})
+
+
+def test_a_group_that_has_not_come_yet_has_committed_nothing(broker: pylogseg.Broker) -> None:
+    assert broker.committed("g") == {}
 
 
 def test_options_in_plain_words() -> None:

@@ -20,7 +20,7 @@ import click
 from pylogseg.cli import completion
 from pylogseg.cli.streams import Shown, bare, forget_output
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
-from pylogseg.disk.choice import PartitionChoice, of_topics
+from pylogseg.disk.choice import PartitionChoice, of_topics, with_two_meanings
 from pylogseg.disk.disk import Disk, Partition, open_dir, open_later
 from pylogseg.disk.tier.opening import check_layout
 from pylogseg.env.executor import processors
@@ -184,7 +184,11 @@ def select(
     report_notes(disk, from_log_start)
     choice.check_numbers([p.partition for p in disk.partitions] + [segment.partition for segment in disk.loose])
     chosen = disk.select(choice.names or None)
-    return Chosen(of_topics(chosen, topic) if topic and not names else chosen, choice, from_log_start)
+    is_topic = bool(topic) and not names
+    for name in () if is_topic else with_two_meanings(disk, choice.names):
+        other = name.rpartition("-")[0]
+        complain(f"{name} is a topic, and a partition of {other}: the name means both; --topic {name} means the topic")
+    return Chosen(of_topics(chosen, topic) if is_topic else chosen, choice, from_log_start)
 
 
 def paths_and_names(arguments: Sequence[str], *, several: bool = False) -> tuple[list[str], list[str]]:

@@ -16,6 +16,7 @@ from pylogseg.env.beside import whole
 from pylogseg.errors import RequestError
 from pylogseg.values.internal.cluster_state import ClusterState, cluster_state
 from pylogseg.values.internal.groups import TOPIC
+from pylogseg.values.internal.lag import ABOVE_END
 
 _EPILOG = r"""\b
 Examples:
@@ -175,7 +176,9 @@ def _with_epochs(state: ClusterState, members: list[Row]) -> list[Row]:
 def _note(row: Row) -> str | None:
     if row.get("pendingOffset") is not None:
         return f"offset {row['pendingOffset']} is pending in a transaction of producer {row['pendingProducerId']}"
-    return "of a topic that was deleted since" if row.get("stale") else None
+    if row.get("stale"):
+        return "of a topic that was deleted since"
+    return f"{ABOVE_END}: a consumer is reset" if (row["lag"] or 0) < 0 else None
 
 
 def described_offsets(state: ClusterState, names: list[str], table: str = "group_offsets") -> list[Row]:
@@ -226,6 +229,11 @@ def _export(state: ClusterState, names: list[str], path: str) -> None:
     left = len(rows) - len(kept)
     said = f", {common.count_text(left, 'offset')} left out: of deleted topics, or pending" if left else ""
     click.echo(f"{path}: {common.count_text(len(kept), 'offset')}{said}")
+    above = [row for row in kept if (row["lag"] or 0) < 0]
+    for row in above[:1]:
+        more = f", and so {'is' if len(above) == 2 else 'are'} {len(above) - 1:,} more" if above[1:] else ""
+        place = f"{row['group']}, {row['topic']}-{row['partition']}, {row['offset']}"
+        common.complain(f"{place}: {ABOVE_END}, {row['endOffset']}{more}: a consumer is reset")
 
 
 def _map(state: ClusterState, names: list[str], other: str, path: str | None, as_json: bool) -> None:

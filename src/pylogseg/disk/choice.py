@@ -90,6 +90,13 @@ def whole_number(number: Any, name: str) -> int:
         raise RequestError(f"{name} must be a whole number, not {number!r}") from None
 
 
+def with_two_meanings(disk: Any, names: Iterable[str]) -> list[str]:
+    """Return the names that are a topic's and also a partition's of another topic: of ``orders-0`` and ``orders``."""
+    live = [partition for partition in disk.partitions if partition.is_live]
+    both = {each.topic for each in live} & {f"{each.topic}-{each.partition}" for each in live}
+    return [name for name in dict.fromkeys(names) if name in both]
+
+
 def of_topics(disk: _Disk, names: Sequence[str]) -> _Disk:
     """Return what names select of a disk if one that is a topic's means the topic: no partition of another topic."""
     topics = {partition.topic for partition in disk.partitions}.intersection(names)

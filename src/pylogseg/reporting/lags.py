@@ -14,13 +14,13 @@ from typing import Any
 from pylogseg.format.escape import printable
 from pylogseg.reporting.facts import Command, GroupFact, GroupOffsetFact
 from pylogseg.values.internal.cluster_state import ClusterState
-from pylogseg.values.internal.lag import Unread
+from pylogseg.values.internal.lag import ABOVE_END, Unread
 
 #: Places in partitions that are looked at for the time of the first unread record, those with the largest lag first.
 MOST_LOOKED_UP = 1000
 #: Bytes that are read for that: a look-up without an index reads a segment up to the place.
 MOST_BYTES = 256 << 20
-_ABOVE, _STALE = "the offset is above the end of the log", "of a topic that was deleted since"
+_STALE = "of a topic that was deleted since"
 _PENDING = "the offset is pending in a transaction"
 _Row = Mapping[str, Any]
 _Place = tuple[str, int, int]
@@ -91,7 +91,7 @@ def _why(row: _Row) -> str:
         return _STALE
     if row["offset"] is None:
         return _PENDING
-    return "the partition is not on these disks" if row["lag"] is None else _ABOVE
+    return "the partition is not on these disks" if row["lag"] is None else ABOVE_END
 
 
 def _rank(fact: GroupOffsetFact) -> tuple[Any, ...]:

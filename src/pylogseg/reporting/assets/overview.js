@@ -236,6 +236,7 @@ function groupPart() {
     shown: shown(each.ageMs, spanText),
   }));
   const notKnown = sum(groups, "notKnown");
+  const above = groupOffsets.filter((row) => row.lag < 0).length;
   return [
     lags.length ? barList("How long the first unread record of a group waits", lags) : null,
     table({
@@ -262,6 +263,7 @@ function groupPart() {
       time(facts.madeMs),
       "; of a group they are the longest of its partitions.",
       notKnown ? ` Of ${plural(notKnown, "offset")} they are not known, and in no figure; the table of offsets says why.` : "",
+      above ? ` ${plural(above, "offset")} ${above === 1 ? "is" : "are"} above the end of the log: a consumer is reset there.` : "",
     ),
     groupOffsets.length
       ? table({

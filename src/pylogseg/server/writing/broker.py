@@ -201,7 +201,7 @@ class Broker(Server):
         Parameters
         ----------
         topic : str
-            It comes into being by this, unless `auto_create` is off.
+            It comes into being by this, unless `auto_create` is off or the records are refused.
         *values : bytes, str or None
             Of the records. A text is stored as UTF-8.
         key : bytes, str or None
@@ -231,18 +231,19 @@ class Broker(Server):
             raise RequestError(f"clients may not write to {topic}")
         catalog = self._open().catalog
         with _as_request():
-            if topic not in catalog.topics and catalog.defaults.auto_create:
-                self._topics.make(topic)
-            count = self._topic(topic).count
+            is_new = topic not in catalog.topics and catalog.defaults.auto_create
+            count = self._topics.make(topic, dry=True).count if is_new else self._topic(topic).count
             number = (0 if key is None else _chosen(key, count)) if partition is None else partition
             if number not in range(count):
                 raise RequestError(f"{topic!r} has the partitions 0 to {count - 1}, not {number!r}")
-            served = catalog.find(catalog.topics[topic], number)
             now_ms = self.clock.now_ms()
             batches = [
                 encode([(timestamp, key, value, headers)], base_offset=0, timestamp_default_ms=now_ms)
                 for value in values
             ]
+            if is_new:  # nothing that was asked for is refused by now
+                self._topics.make(topic)
+            served = catalog.find(catalog.topics[topic], number)
             return [self._topics.append(served, each) for each in batches][-1]
 
     def records(
@@ -286,17 +287,8 @@ class Broker(Server):
         return list(reader_of(sources, None, None, None, ReadOptions(isolation_level), None))
 
     def committed(self, group: str) -> dict[tuple[str, int], int]:
-        """Return the offsets that a group has committed, by topic and partition.
-
-        Raises
-        ------
-        RequestError
-            If there is no such group.
-        """
-        groups = self._open().groups
-        found = groups.committed(group)
-        if not found and group not in (names := [each.name for each in groups.groups()]):
-            raise RequestError(f"there is no group {group!r}; there are {', '.join(names) or 'none'}")
+        """Return the offsets that a group has committed, by topic and partition; none of one that has not come yet."""
+        found = self._open().groups.committed(group)
         return {place: each.offset for place, each in sorted(found.items())}
 
     def _topic(self, name: str) -> Any:

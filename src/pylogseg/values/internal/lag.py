@@ -20,6 +20,9 @@ from pylogseg.reading.transaction_markers import windows_between
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import SMALL_WINDOW_BYTES
 
+#: Why an offset has no lag: a consumer that begins there is reset, as its `auto.offset.reset` says.
+ABOVE_END = "the offset is above the end of the log"
+
 
 class Lag(NamedTuple):
     """What lies between an offset and the end of a partition: aborted records count, and bytes of control batches.
@@ -143,7 +146,7 @@ def first_unread(
     `read` takes the bytes that were read: without an index these are all before the offset in its segment.
     """
     if offset > end:
-        return Unread(None, f"the offset is above the end of the log, {end}")
+        return Unread(None, f"{ABOVE_END}, {end}")
     start = log.log_start_offset
     found, why = _first_record(log, max(offset, start), end, most_bytes, [] if read is None else read)
     if offset < start:
