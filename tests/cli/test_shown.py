@@ -135,9 +135,8 @@ def test_names_that_are_not_utf8_where_output_is_strict(hostile: Path, tmp_path:
 
 @pytest.mark.parametrize("line", ["ls D", "grep -l --empty --pattern= D", "diff D D", "stats --by partition D"])
 def test_a_name_is_the_same_in_a_pipe(tmp_path: Path, line: str) -> None:
-    """Without its escape sequence it would be that of another topic."""
-    folder = tmp_path / "d"
-    partition(folder, batch(record(b"k", b"v", []), 1, codec=0), "a\x1b[41mred-0")
+    """Without its escape sequence it would be that of another folder."""
+    folder = partition(tmp_path / "d", batch(record(b"k", b"v", []), 1, codec=0), "a\x1b[41mred-0")
     words = line.replace("D", str(folder)).split()
     done = subprocess.run(command(*words), env=environment(), capture_output=True, check=False)
     assert rb"a\x1b[41mred" in done.stdout
@@ -146,12 +145,12 @@ def test_a_name_is_the_same_in_a_pipe(tmp_path: Path, line: str) -> None:
 
 def test_names_that_are_not_utf8_in_arrow_and_json(hostile: Path, caplog: pytest.LogCaptureFixture) -> None:
     topics = package.read_arrow(hostile, on_corrupt="skip", columns=["topic", "segment"]).read_all()["topic"]
-    assert topics.to_pylist() == [r"a" + "\x1b[41mred\u009b" + r"\xff" + "\x07", "t"]
-    assert len(caplog.messages) == 2
+    assert topics.to_pylist() == ["t"]
+    assert len(caplog.messages) == 2  # of the folder that no topic can have, and of the damage
     for message in caplog.messages:
         assert printable(message) == message
     for line in (("ls", "--json"), ("verify", "--json"), ("stats", "--json", "--by", "partition")):
-        for row in pylogseg(line[0], hostile, *line[1:]).out.splitlines():
+        for row in pylogseg(line[0], hostile / os.fsdecode(NAME), hostile / "t-0", *line[1:]).out.splitlines():
             json.loads(row)
             assert b"\\ud" not in row
             assert printable(row.decode()) == row.decode()

@@ -117,8 +117,8 @@ def test_a_folder_that_is_no_topics_is_no_path(tmp_path: Path, kind: str, folder
     shutil.copytree(data / "orders-0", data / folder)
     place = tmp_path / "above" / "place"
     done = shell("lake", data, name_of(kind, place, "{topic}"))
-    assert done.code == 2
-    assert "is not a topic name" in done.err
+    assert done.code == 1
+    assert f"no topic can have the name of {folder!r}" in done.err
     for topic in ("orders", "zeta"):
         assert len(rows_of(name_of(kind, place, topic))) == 5
     assert {path.name for path in (tmp_path / "above").iterdir()} == {"place"}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pylogseg.disk.disk import Disk, Partition, open_dir
-from pylogseg.disk.folders import readable_leader_epochs, readable_topic_id
+from pylogseg.disk.folders import not_topics_here, readable_leader_epochs, readable_topic_id
 from pylogseg.disk.lineage.authority import Replica
 from pylogseg.disk.lineage.chains import Lineage
 from pylogseg.disk.small_files import FileState, SmallFile, read_meta_properties, read_offset_checkpoint
@@ -19,7 +19,7 @@ from pylogseg.env.locks import check_unlocked
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.files.checkpoint import EpochEntry
 from pylogseg.format.files.properties import MetaProperties
-from pylogseg.format.names import METADATA_TOPIC, FileKind, check_topic
+from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.uuids import format_uuid
 from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of
 
@@ -131,6 +131,8 @@ class SeenCluster:
             file = marks[number]
             if file.is_damaged:
                 self._add_fault(f"{file.problem}: high watermarks of this disk are not known")
+            if log_dir.not_topics:
+                self._add_fault(not_topics_here(log_dir.path, log_dir.not_topics))
             for part in log_dir.partitions:
                 epochs = readable_leader_epochs(part.files, part.path)
                 if self.is_running and not os.path.isdir(part.path):
@@ -139,11 +141,6 @@ class SeenCluster:
                     self.unreadable.append(part.error)
                 elif part.is_live and part.topic:
                     place = part.topic, part.partition
-                    if not _is_topic(part.topic):
-                        self._add_fault(
-                            f"{part.path!r}: the name of this folder has no name of a topic: it is left out"
-                        )
-                        continue
                     file = (self.first_marks if part.topic in MARKED_FIRST else marks)[number]
                     mark = (file.value or {}).get(place)
                     is_cleaned = cleaned.get(place, 0) > part.log_start_offset
@@ -238,14 +235,6 @@ def _topic_id(part: Partition, seen: SeenCluster) -> str:
 def made_up_id(cluster_id: str, topic: str) -> str:
     """Return the id of a topic of which no file says one, made of its name."""
     return format_uuid(hashlib.sha256(f"{cluster_id}/{topic}".encode()).digest()[:16])
-
-
-def _is_topic(name: str) -> bool:
-    try:
-        check_topic(name)
-    except RequestError:
-        return False
-    return True
 
 
 def _disk(path: str, meta: MetaProperties | None) -> SeenDisk:

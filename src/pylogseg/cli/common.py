@@ -495,7 +495,7 @@ def is_terminal(stream: Any) -> bool:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Iterable[str] = ()) -> None:
     """Print a table, with rich on a terminal: None as ``-``, the columns in `right` to the right."""
-    texts = [["-" if value is None else str(value) for value in row] for row in rows]
+    texts = [["-" if value is None else str(value).replace("\n", r"\n") for value in row] for row in rows]
     to_right = set(right)
     if is_terminal(sys.stdout):
         _rich_table(columns, texts, to_right)
@@ -518,7 +518,7 @@ def _rich_table(columns: Sequence[str], rows: list[list[str]], right: set[str]) 
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(printable(cell).replace("\n", r"\n")) for cell in row))
+        table.add_row(*(Text(printable(cell)) for cell in row))
     console = Console(file=bare(sys.stdout))
     # Wider than the terminal if needed: a truncated name is useless. With one side unset, a dumb one has 80 columns.
     wanted = console.measure(table, options=console.options.update(width=10_000)).maximum

@@ -207,7 +207,8 @@ def _round(
     chosen = common.select(arguments, *names)
     parts = Disk((), tuple(chosen.live_partitions()), chosen.disk.loose, is_named=bool(chosen.choice.names))
     whole = chosen.disk if options.decoding is None else whole_disk(arguments)
-    code, is_damaged = 0, False
+    # A folder that no topic can have is in no table: of all topics, that is not all.
+    code, is_damaged = 0, not chosen.choice.names and any(each.not_topics for each in chosen.disk.log_dirs)
     with common.progress(0 if quiet else chosen.size, "writing") as advance:
         for done in write_tables(whole, parts, table, options, executor, advance):
             if done.commits or (done.error is None and (as_json or not quiet)):

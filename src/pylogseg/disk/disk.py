@@ -20,10 +20,12 @@ from pylogseg.disk.folders import (
     ambiguous,
     files_of_partition,
     is_asked,
+    is_beside_log_dirs,
     is_log_dir_inside,
     is_of_partition,
     look,
     not_here,
+    not_topics_here,
     nothing_here,
     refuse_unfinished,
 )
@@ -38,7 +40,14 @@ from pylogseg.env.garbage import uncollected
 from pylogseg.env.remote import RemoteFiles
 from pylogseg.errors import CorruptionError, RequestError, StorageError, is_missing
 from pylogseg.format.escape import printable
-from pylogseg.format.names import FileKind, FileName, parse_file_name, parse_partition_folder
+from pylogseg.format.names import (
+    FileKind,
+    FileName,
+    is_topic,
+    parse_file_name,
+    parse_partition_folder,
+    parse_topic_folder,
+)
 
 if TYPE_CHECKING:
     from pylogseg.disk.tier.joined import DiskWithTier
@@ -244,6 +253,7 @@ class LogDir:
     path: str
     partitions: tuple[Partition, ...] = field(repr=False)
     checkpoints: dict[FileKind, str] = field(repr=False)
+    not_topics: tuple[str, ...] = ()  #: Names of folders that are a partition's by their ends, and no topic's.
 
 
 @dataclass(frozen=True)
@@ -524,7 +534,7 @@ def _look(
     contents = look(files if names is None else names, path, files.split(path)[1], entries)
     if contents.is_ambiguous:
         raise ambiguous(path, entries)
-    if contents.is_partition and not _is_beside_log_dirs(files, path, entries):
+    if contents.is_partition and not is_beside_log_dirs(files, path, entries):
         partitions.append(_partition(files, path, settled(files, path, entries), log_start(files, path, notes)))
         return
     if not contents.is_log_dir and not contents.log_dirs:
@@ -537,18 +547,6 @@ def _look(
     if contents.log_dirs:
         for name, error in contents.unreadable.items():
             partitions.append(Partition(files, "", -1, files.join(path, name), "", (), (), 0, error))
-
-
-def _is_beside_log_dirs(files: FileSystem, path: str, entries: list[Entry]) -> bool:
-    """Check whether an empty folder is a log directory and not a partition, by the folders beside it."""
-    if entries:
-        return False
-    parent, _ = files.split(path)
-    try:
-        around = look(files, parent, files.split(parent)[1], files.list_folder(parent))
-    except StorageError:
-        return False
-    return bool(around.log_dirs) and not around.is_log_dir
 
 
 def _log_dir(
@@ -570,10 +568,13 @@ def _log_dir(
         notes.append(
             f"{path}: {files_of_partition(entries)}: in the log directory itself, where no broker looks for it"
         )
-    partitions = []
+    partitions, not_topics = [], []
     for e in entries:
         of = parse_partition_folder(e.name) if e.is_dir else None
         if of is None or e.name in contents.log_dirs:
+            continue
+        if not is_topic(of.topic):
+            not_topics.append(e.name)
             continue
         folder = files.join(path, e.name)
         start = 0 if of.state else starts.get((of.topic, of.partition), 0)
@@ -594,7 +595,9 @@ def _log_dir(
                 continue
             # One unreadable folder must not fail the others.
             partitions.append(Partition(files, of.topic, of.partition, folder, of.state, (), (), start, error))
-    return LogDir(files, path, tuple(partitions), checkpoints)
+    if not_topics:
+        notes.append(not_topics_here(path, not_topics))
+    return LogDir(files, path, tuple(partitions), checkpoints, tuple(not_topics))
 
 
 def _with_swap(files: FileSystem, path: str, entries: list[Entry]) -> tuple[list[Entry], Swap]:
@@ -617,7 +620,7 @@ def _with_swap(files: FileSystem, path: str, entries: list[Entry]) -> tuple[list
 
 
 def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_offset: int) -> Partition:
-    folder = parse_partition_folder(files.split(path)[1])
+    folder = parse_topic_folder(files.split(path)[1])
     topic, number, state = (folder.topic, folder.partition, folder.state) if folder else ("", -1, "")
     logs: dict[int, Entry] = {}
     companions: dict[int, dict[FileKind, str]] = {}
@@ -676,7 +679,7 @@ def _partition_later(files: FileSystem, path: str, names: list[Entry], log_start
     once = Once(listed)
     segments: Later[Segment] = Later(lambda: once().segments)
     others: Later[OtherFile] = Later(lambda: once().others)
-    folder = parse_partition_folder(files.split(path)[1])
+    folder = parse_topic_folder(files.split(path)[1])
     topic, number, state = (folder.topic, folder.partition, folder.state) if folder else ("", -1, "")
     return Partition(files, topic, number, path, state, segments, others, max(log_start_offset, min(bases)))
 
@@ -685,7 +688,7 @@ def _loose_segment(files: FileSystem, path: str, entry: Entry) -> Segment:
     """Return a segment for a file that was named directly, with the data that its folder provides."""
     folder, last_name = files.split(path)
     name = parse_file_name(last_name)
-    of_partition = parse_partition_folder(files.split(folder)[1])
+    of_partition = parse_topic_folder(files.split(folder)[1])
     topic, number = (of_partition.topic, of_partition.partition) if of_partition else ("", -1)
     if name.kind is not FileKind.LOG or name.offset is None:
         return Segment(files, path, 0, entry.size, entry.modified_ms, True, topic, number)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pylogseg.env.filesystem import Entry
+from pylogseg.env.filesystem import Entry, FileSystem
 from pylogseg.errors import CorruptionError, RequestError, StorageError, is_missing
 from pylogseg.format.files.status import parse_partition_metadata
 from pylogseg.format.names import FileKind, PartitionFolder, parse_file_name, parse_partition_folder
@@ -101,6 +101,18 @@ def look(folders: Folders, path: str, name: str, entries: Sequence[Entry]) -> Co
         return Contents(True, False, (), listed, unreadable)
     is_empty_one = not entries and parse_partition_folder(name) is not None
     return Contents(False, own or is_empty_one, (), listed, unreadable)
+
+
+def is_beside_log_dirs(files: FileSystem, path: str, entries: list[Entry]) -> bool:
+    """Check whether an empty folder is a log directory and not a partition, by the folders beside it."""
+    if entries:
+        return False
+    parent, _ = files.split(path)
+    try:
+        around = look(files, parent, files.split(parent)[1], files.list_folder(parent))
+    except StorageError:
+        return False
+    return bool(around.log_dirs) and not around.is_log_dir
 
 
 def refuse_unfinished(folders: Folders, log_dir: str) -> None:
@@ -215,6 +227,11 @@ def not_here(asked: str, names: Iterable[str], where: str = "here") -> RequestEr
     similar = _similar(asked if named is None else named.topic, topics)
     hint = f" (did you mean {_few(similar)}?)" if similar else ""
     return RequestError(f"{said}{hint}; there are: {_few(topics)}")
+
+
+def not_topics_here(path: str, names: Sequence[str]) -> str:
+    """Return the note on folders in a log directory that are not read, since no topic can have their names."""
+    return f"{path}: no topic can have the name of {_few(list(map(repr, names)), 5)}: not read (to read one, name it)"
 
 
 def _similar(asked: str, topics: Sequence[str]) -> list[str]:

@@ -23,7 +23,7 @@ from pylogseg.env.overlay import FileChange, OverlayStorage
 from pylogseg.env.storage import Storage
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.files.status import parse_clean_shutdown
-from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder
+from pylogseg.format.names import METADATA_TOPIC, FileKind, is_topic, parse_partition_folder
 
 #: The folder of tiered storage, which is no partition.
 _KNOWN_FOLDERS = ("remote-log-index-cache",)
@@ -31,6 +31,9 @@ _KNOWN_FOLDERS = ("remote-log-index-cache",)
 
 #: Why the metadata of a cluster is left alone.
 METADATA_REASON = "the metadata of the cluster, which its controller recovers at every start"
+
+#: Why a folder is left alone that is named like a partition.
+NOT_A_TOPIC = "no topic can have the name"
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,8 @@ class Target:
         folder = parse_partition_folder(name)
         if folder is None:
             return "not the name of a partition: a broker refuses to start with it" if self.is_whole else ""
+        if self.log_dir is not None and not is_topic(folder.topic):
+            return NOT_A_TOPIC
         if folder.state == "delete":
             return "pending deletion"
         if self.is_whole and folder.topic == METADATA_TOPIC:

@@ -178,6 +178,15 @@ def parse_partition_folder(name: str) -> PartitionFolder | None:
     return PartitionFolder(topic, int(number), state, unique_id)
 
 
+def parse_topic_folder(name: str) -> PartitionFolder | None:
+    """Take the name of a partition's folder apart like `parse_partition_folder`; None if no topic can have its name.
+
+    A topic becomes a part of paths and of lines: none comes from a folder such as ``..-0``, which a broker takes.
+    """
+    folder = parse_partition_folder(name)
+    return folder if folder is not None and is_topic(folder.topic) else None
+
+
 def partition_folder_name(topic: str, partition: int, state: str = "", unique_id: str = "") -> str:
     """Return the name of a partition's folder; with a state, `unique_id` is 32 lowercase hex digits.
 
@@ -201,5 +210,10 @@ def check_topic(topic: str) -> None:
 
     It has 1 to 249 letters, digits, dots, underscores and hyphens of ASCII, and is not ``.`` or ``..``.
     """
-    if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
+    if not is_topic(topic):
         raise RequestError(f"{topic!r} is not a topic name: 1 to 249 of a-z A-Z 0-9 . _ -, and not . or ..")
+
+
+def is_topic(name: str) -> bool:
+    """Check whether Kafka allows a topic of this name, see `check_topic`."""
+    return name not in (".", "..") and _TOPIC.fullmatch(name) is not None

@@ -14,7 +14,14 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError, is_miss
 from pylogseg.format.escape import printable
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.format.files.status import encode_clean_shutdown
-from pylogseg.format.names import METADATA_TOPIC, FileKind, check_topic, parse_partition_folder, partition_folder_name
+from pylogseg.format.names import (
+    METADATA_TOPIC,
+    FileKind,
+    check_topic,
+    parse_partition_folder,
+    parse_topic_folder,
+    partition_folder_name,
+)
 from pylogseg.log.offsets import LogOffsets
 from pylogseg.log.segments import Segments
 from pylogseg.log.state import Start
@@ -273,7 +280,7 @@ class LogDirectory:
             old = self._cleaned.get(key)
             if old == offset or (lower_only and (old is None or offset is None or old <= offset)):
                 return
-            here = {_key_of(each) for each in self._partitions()} - {key}
+            here = {_key_of(each) for each in self._partitions() if parse_topic_folder(each)} - {key}
             new = {each: at for each, at in self._cleaned.items() if each in here}
             if offset is not None:
                 new[key] = offset

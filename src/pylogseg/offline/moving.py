@@ -14,7 +14,13 @@ from pylogseg.disk.target import Target, moving_picture
 from pylogseg.env.storage import LocalStorage, Storage, check_no_link
 from pylogseg.errors import CorruptionError, IncompleteError, PylogsegError, RequestError, StorageError
 from pylogseg.format.files.properties import parse_meta_properties
-from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder, partition_folder_name
+from pylogseg.format.names import (
+    FileKind,
+    parse_file_name,
+    parse_partition_folder,
+    parse_topic_folder,
+    partition_folder_name,
+)
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import known, lacking_in
 from pylogseg.log.directory import partition_of
@@ -206,7 +212,7 @@ class _Move:
             known = {} if folder is None else ClusterMetadata.read(folder).topic_ids
         except (CorruptionError, StorageError):  # a disk that has to go may have just that
             return
-        for name in names:
+        for name in filter(parse_topic_folder, names):
             topic, own = partition_of(name)[0], topic_id_of(self._storage, self._storage.join(self._source, name))
             if own is not None and known.get(topic, own) != own:
                 self._foreign[name] = (
@@ -219,7 +225,7 @@ class _Move:
 
     def _live(self, log_dir: str) -> list[str]:
         names = [entry.name for entry in self._storage.list_folder(log_dir) if entry.is_dir]
-        return [name for name in names if (folder := parse_partition_folder(name)) is not None and not folder.state]
+        return [name for name in names if (folder := parse_topic_folder(name)) is not None and not folder.state]
 
     def plan(self, here: Sequence[str], arrived: Sequence[str], topics: Sequence[str]) -> Result:
         """Return what a move would do."""

@@ -21,7 +21,13 @@ from pylogseg.env.filesystem import Entry
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
-from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder, segment_file_name
+from pylogseg.format.names import (
+    FileKind,
+    parse_file_name,
+    parse_partition_folder,
+    parse_topic_folder,
+    segment_file_name,
+)
 from pylogseg.inspect.verify.findings import REMEDIES
 from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.log.leader_epochs import LeaderEpochs
@@ -411,7 +417,7 @@ def _is_deleted(name: str) -> bool:
 
 def reason_to_skip(place: Target, name: str, takes: Collection[str] = ()) -> str:
     """Return why a command leaves a folder alone; empty if it does not."""
-    folder = parse_partition_folder(name)
+    folder = parse_topic_folder(name)
     if folder is not None and folder.state in takes:
         return ""
     if folder is not None and folder.state == "future":

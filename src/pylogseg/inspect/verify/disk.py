@@ -249,6 +249,8 @@ def _note_unchecked(disk: Disk, chosen: Sequence[Partition], summary: VerifySumm
         count = sum(part.state == state for part in left_out)
         if count:
             summary.not_checked.append(f"{count} partition folder{'s' * (count > 1)} {what}")
+    if count := sum(len(log_dir.not_topics) for log_dir in disk.log_dirs):
+        summary.not_checked.append(f"{count} folder{'s' * (count > 1)} with a name that no topic can have")
     if disk.loose:
         summary.not_checked.append("files beside segments that were named individually, except for their indexes")
     if summary.level >= Level.INDEXES:

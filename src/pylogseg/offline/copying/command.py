@@ -11,7 +11,7 @@ from typing import Any
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.outside import check_outside
-from pylogseg.disk.target import Target, chosen_in, sizes_in
+from pylogseg.disk.target import NOT_A_TOPIC, Target, chosen_in, sizes_in
 from pylogseg.env.beside import NewFolder, check_free
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
 from pylogseg.env.filesystem import is_within, refuse_inside
@@ -19,7 +19,13 @@ from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
-from pylogseg.format.names import BOOTSTRAP_SNAPSHOT, FileKind, parse_file_name, parse_partition_folder
+from pylogseg.format.names import (
+    BOOTSTRAP_SNAPSHOT,
+    FileKind,
+    parse_file_name,
+    parse_partition_folder,
+    parse_topic_folder,
+)
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import Look, lacking_in
 from pylogseg.log.directory import partition_of
@@ -326,6 +332,8 @@ class _Copy:
         folder = parse_partition_folder(name)
         if folder is None and self._place.is_whole:
             row.state, row.reason = "skipped", "no partition has such a name"
+        elif self._place.log_dir is not None and parse_topic_folder(name) is None:
+            row.state, row.reason = "skipped", NOT_A_TOPIC
         elif folder is not None and folder.state:
             row.state, row.reason = "skipped", _STATES[folder.state]
         return row

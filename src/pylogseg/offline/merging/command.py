@@ -10,7 +10,7 @@ from pylogseg.config import LogConfig
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.lineage.authority import Known
 from pylogseg.disk.outside import check_outside
-from pylogseg.disk.target import Target, refuse_if_locked
+from pylogseg.disk.target import NOT_A_TOPIC, Target, refuse_if_locked
 from pylogseg.env.beside import NewFolder
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
 from pylogseg.env.filesystem import is_same_folder, is_within, refuse_inside
@@ -19,7 +19,7 @@ from pylogseg.errors import CorruptionError, PylogsegError, RequestError, Storag
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.files.properties import parse_properties
 from pylogseg.format.files.status import PartitionMetadata, encode_partition_metadata
-from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder, partition_folder_name
+from pylogseg.format.names import METADATA_TOPIC, FileKind, is_topic, parse_partition_folder, partition_folder_name
 from pylogseg.log.directory import LogDirectory, partition_of
 from pylogseg.offline.merging.age import Age, Metadata
 from pylogseg.offline.merging.partition import MergedWriter, Plan, planned
@@ -237,6 +237,8 @@ class _Merge:
                         f"{self._storage.join(disk.path, name)} is not merged: "
                         + ("no partition has such a name" if folder is None else f"its name ends in -{folder.state}")
                     )
+                elif not is_topic(folder.topic):
+                    self._result.notes.append(f"{self._storage.join(disk.path, name)!r} is not merged: {NOT_A_TOPIC}")
                 elif folder.topic != METADATA_TOPIC:
                     every[name] = None
         if any(FOLDER in disk.names for disk in self._disks):
