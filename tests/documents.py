@@ -136,7 +136,7 @@ def kitchen(folder: Path) -> Iterator[Path]:
     directory(root / "unindexed", "codec-none-1")
     for path in (root / "unindexed").glob("*/*.index"):
         path.unlink()
-    directory(root / "foreign", "codec-lz4-1", "txn-a-0")
+    directory(root / "foreign", "codec-lz4-1", "txn-a-0", number=7)
     shutil.copytree(root / "foreign" / "txn-a-0", root / "foreign" / "txn-a-0.bak")
     (root / "foreign" / "lost+found").mkdir()
     for number, names in enumerate((["codec-zstd-0", "txn-a-0"], ["codec-gzip-0", "txn-a-0"]), 1):
