@@ -12,6 +12,28 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, ClassVar
 
+#: The packages of each extra that a user may want, as `pyproject.toml` has them.
+EXTRAS = {
+    "fsspec": ("fsspec>=2024.2",),
+    "s3": ("s3fs>=2024.2",),
+    "polars": ("polars>=1.32",),
+    "tier": ("cryptography>=42", "pycryptodome>=3.20"),
+    "sql": ("duckdb>=1.5.6",),
+    "spark": ("pyspark>=4.0", "pandas>=2.2,<3"),
+    "delta": ("deltalake>=1.6",),
+    "iceberg": ("pyiceberg>=0.12", "sqlalchemy>=2.0.18"),
+    "ducklake": ("duckdb>=1.5.6",),
+}
+
+
+def install_text(extra: str) -> str:
+    """Return the command that installs the packages of an extra, however this package was installed.
+
+    >>> install_text("sql")
+    "pip install 'duckdb>=1.5.6'"
+    """
+    return " ".join(["pip install", *(f"'{package}'" for package in EXTRAS[extra])])
+
 
 class PylogsegError(Exception):
     """Base of all errors of this package.

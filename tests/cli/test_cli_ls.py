@@ -206,3 +206,29 @@ def test_segments_that_are_missing_are_named(examples: Path, tmp_path: Path) -> 
     assert "offsets 43 to 80 are in no segment" in pylogseg("ls", folder, "--segments").err
     (folder / "00000000000000000043.log.deleted").touch()
     assert not pylogseg("ls", folder).err
+
+
+def test_a_long_name_moves_only_its_own_row(tmp_path: Path) -> None:
+    for name in ("t-0", "u-0", "n" * 240 + "-0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{0:020d}.log").touch()
+    head, long, *others = pylogseg("ls", tmp_path).text.splitlines()
+    assert long.startswith("n" * 240 + "  ")
+    assert all(len(line) < 120 for line in (head, *others))
+    assert head.index("STATE") == others[0].index("live")
+
+
+def test_all_lists_folders_that_await_deletion_also_of_a_name(tmp_path: Path) -> None:
+    deleted = f"again-0.{'a' * 32}-delete"
+    for name in ("again-0", "again-1", "other-0", deleted, f"other-0.{'b' * 32}-delete"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{0:020d}.log").touch()
+
+    def listed(*words: str) -> list[tuple[int, str]]:
+        rows = pylogseg("ls", tmp_path, "--json", *words).rows
+        assert {row["topic"] for row in rows} == {"again"}
+        return [(row["partition"], row["state"]) for row in rows]
+
+    assert listed("again", "--all") == [(0, "live"), (1, "live"), (0, "delete")]
+    assert listed("--topic", "again", "-p", "1", "--all") == [(1, "live")]
+    assert listed("again") == [(0, "live"), (1, "live")]

@@ -491,7 +491,7 @@ def test_without_duckdb(dead: Path) -> None:
     )
     done = subprocess.run([*command()[:1], "-c", code], capture_output=True, text=True, env=environment(), check=False)
     assert done.returncode == 2
-    assert "pip install 'pylogseg[sql]'" in done.stderr
+    assert "pip install 'duckdb>=1.5.6'" in done.stderr
 
 
 def test_interrupt(dead: Path, tmp_path: Path) -> None:

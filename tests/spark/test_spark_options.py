@@ -180,4 +180,4 @@ def test_without_spark_the_shell_names_what_to_install(examples):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2
-    assert done.stderr == "pylogseg: pyspark is not installed: run pip install 'pylogseg[spark]'\n"
+    assert done.stderr == "pylogseg: pyspark is not installed: run pip install 'pyspark>=4.0' 'pandas>=2.2,<3'\n"

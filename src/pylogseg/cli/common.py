@@ -31,7 +31,6 @@ from pylogseg.format.moments import first_ms, iso_text, ms_of, unit_note
 from pylogseg.walker.gaps import Gap, GapKind, add_gaps, joined_times
 
 if TYPE_CHECKING:
-    from pylogseg.env.overlay import FileChange
     from pylogseg.inspect.verify.findings import Finding
     from pylogseg.reading.logs import LogFiles
 
@@ -42,6 +41,8 @@ DAMAGE = "pylogseg.damage"
 #: Key of the gaps that `report_gaps` has not printed yet.
 _WAITING = "pylogseg.gaps"
 _LABELS = {GapKind.LOCKED: "not looked at", GapKind.TIME: "no timestamp"}
+#: Columns of a table are as wide as their longest text up to this, and may be wider.
+_WIDE = 64
 #: In a context's meta: files are mapped.
 _MAPPED = "pylogseg.mapped"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -500,13 +501,20 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: It
     if is_terminal(sys.stdout):
         _rich_table(columns, texts, to_right)
         return
-    widths = [max(map(len, column)) for column in zip(columns, *texts, strict=True)]
+    widths = [_width(column) for column in zip(columns, *texts, strict=True)]
     for line in [list(columns), *texts]:
         cells = [
             text.rjust(width) if name in to_right else text.ljust(width)
             for text, width, name in zip(line, widths, columns, strict=True)
         ]
         click.echo("  ".join(cells).rstrip())
+
+
+def _width(texts: Sequence[str]) -> int:
+    """Return the width of a column: a text that is far longer than most others moves only its own row."""
+    lengths = sorted(map(len, texts))
+    most = max(_WIDE, 2 * lengths[len(lengths) // 2])
+    return max(length for length in lengths if length <= most)
 
 
 def _rich_table(columns: Sequence[str], rows: list[list[str]], right: set[str]) -> None:
@@ -546,16 +554,6 @@ def count_text(number: int, one: str) -> str:
     ('1 segment', '1,200 segments')
     """
     return f"{number:,} {one if number == 1 else one + 's'}"
-
-
-def change_text(change: FileChange) -> str:
-    """Return how a dry run would change a file."""
-    if change.before is None:
-        return f"would create {change.path}, {change.after} bytes"
-    if change.after is None:
-        return f"would remove {change.path}, {change.before} bytes"
-    sizes = f"{change.before} bytes" if change.before == change.after else f"{change.before} to {change.after} bytes"
-    return f"would change {change.path} from position {change.position} on, {sizes}"
 
 
 def time_text(timestamp_ms: int | None) -> str | None:

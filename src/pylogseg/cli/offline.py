@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import click
 
 from pylogseg.cli.common import (
-    change_text,
     count_text,
     decorated,
     jobs_option,
@@ -39,6 +38,7 @@ from pylogseg.cli.tiers import DISK, Local
 from pylogseg.cli.verify import print_finding
 from pylogseg.cli.workers import Workers, parts_option, worker_options, workers_of
 from pylogseg.env.executor import Threads
+from pylogseg.env.overlay import FileChange
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.log.recovery_report import Action
@@ -225,7 +225,7 @@ class Request(NamedTuple):
             for line in _details(result):
                 click.echo(f"        {result.name}: {line}")
             for change in result.changes if self.verbose else ():
-                click.echo(f"        {result.name}: {change_text(change)}")
+                click.echo(f"        {result.name}: {_change_text(change)}")
 
 
 def offline_command(function: Callable[..., None]) -> Callable[..., None]:
@@ -301,7 +301,7 @@ def _print(result: Result, columns: Mapping[str, str], verbose: bool, nothing: s
         click.echo(line)
     for part_result in shown if verbose else ():
         for change in part_result.changes:
-            click.echo(f"{part_result.name}: {change_text(change)}")
+            click.echo(f"{part_result.name}: {_change_text(change)}")
     if nothing and looked_at and not result.failed and not any(map(_is_done, result)):
         click.echo(nothing)
     for line in _summary(result):
@@ -457,3 +457,13 @@ def _replicas(result: Result) -> str:
         return "these partitions have no other replicas"
     named = f" (these partitions have replicas on brokers {', '.join(map(str, brokers))})" if brokers else ""
     return f"other replicas are unchanged{named}: the command works on this disk only"
+
+
+def _change_text(change: FileChange) -> str:
+    """Return how a dry run would change a file."""
+    if change.before is None:
+        return f"would create {change.path}, {change.after} bytes"
+    if change.after is None:
+        return f"would remove {change.path}, {change.before} bytes"
+    sizes = f"{change.before} bytes" if change.before == change.after else f"{change.before} to {change.after} bytes"
+    return f"would change {change.path} from position {change.position} on, {sizes}"

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from pylogseg.cli.common import F, decorated, jobs_option
 from pylogseg.env.executor import Executor, Threads
-from pylogseg.errors import RequestError
+from pylogseg.errors import RequestError, install_text
 from pylogseg.reading.ranges import PART_BYTES
 
 #: Options that count or slow down what this process does.
@@ -55,7 +55,7 @@ class Workers:
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow"):
                 raise
-            raise RequestError(f"{error.name} is not installed: run pip install 'pylogseg[spark]'") from None
+            raise RequestError(f"{error.name} is not installed: run {install_text('spark')}") from None
         with session(self.master, dict(map(_setting, self.settings))) as spark:
             yield SparkExecutor(spark)
 

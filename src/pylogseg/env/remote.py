@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pylogseg.env.filesystem import Entry, FileSystem, FileView, _Closing
-from pylogseg.errors import PylogsegError, RequestError, StorageError
+from pylogseg.errors import PylogsegError, RequestError, StorageError, install_text
 
 
 @contextlib.contextmanager
@@ -35,18 +35,21 @@ def remote_files(url: str, storage_options: Mapping[str, Any]) -> tuple[FileSyst
     return RemoteFiles(system, url.split("://", 1)[0]), path
 
 
+def _installing(url: str) -> str:
+    return install_text("s3" if url.startswith(("s3://", "s3a://")) else "fsspec")
+
+
 def remote_system(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
     """Return fsspec's file system of a URL, and the path in it; RequestError if there is none."""
     shown = without_login(url)
     try:
         import fsspec
     except ImportError:
-        raise RequestError(f"{shown}: URLs need fsspec: pip install 'pylogseg[fsspec]' (s3: 'pylogseg[s3]')") from None
+        raise RequestError(f"{shown}: URLs need fsspec: {_installing(url)}") from None
     try:
         system, path = fsspec.core.url_to_fs(url, **storage_options)
     except ImportError as error:
-        extra = " (pip install 'pylogseg[s3]')" if url.startswith(("s3://", "s3a://")) else ""
-        raise RequestError(f"{shown}: {error}{extra}") from error
+        raise RequestError(f"{shown}: {error} ({_installing(url)})") from error
     except (ValueError, TypeError) as error:
         raise RequestError(f"{shown}: {error}") from error
     return system, path

@@ -7,7 +7,7 @@ import re
 from typing import Any, NamedTuple
 
 from pylogseg.disk.outside import check_outside
-from pylogseg.errors import RequestError
+from pylogseg.errors import RequestError, install_text
 from pylogseg.format.names import check_topic
 
 #: Stands for the name of a topic in the name of a table.
@@ -118,4 +118,4 @@ def check_path(table: TableName) -> None:
 
 def missing_package(package: str, extra: str) -> RequestError:
     """Return the error for a package that a format needs."""
-    return RequestError(f"{package} is not installed: run pip install 'pylogseg[{extra}]'")
+    return RequestError(f"{package} is not installed: run {install_text(extra)}")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 
 from pylogseg.disk.disk import Disk, Partition
-from pylogseg.errors import RequestError
+from pylogseg.errors import RequestError, install_text
 from pylogseg.reading.stream import Path
 from pylogseg.tables.dataset import TableDataset
 from pylogseg.tables.opening import RecordOptions, dataset
@@ -65,8 +65,7 @@ def scan_polars(
         import polars
         from polars.io.plugins import register_io_source
     except ImportError as error:
-        install = "pip install 'pylogseg[polars]'"
-        raise RequestError(f"scan_polars needs polars 1.20 or later ({error}): {install}") from error
+        raise RequestError(f"scan_polars needs polars ({error}): {install_text('polars')}") from error
     decoding = how.get("decoding")
     if decoding is not None:  # polars has no decimals of more than 38 digits
         given = {name: how.pop(name, None) for name in ("schema", "registry", "on_undecoded")}  # type: ignore[misc]

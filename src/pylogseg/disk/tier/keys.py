@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pylogseg.errors import RequestError, StorageError
+from pylogseg.errors import RequestError, StorageError, install_text
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
@@ -32,7 +32,7 @@ _LEAST_BITS = 1536
 _MOST_SAMPLES = 8
 _DATA_KEY_BYTES = 32
 IV_BYTES = 12  #: Before what is encrypted; its tag of 16 bytes is behind it.
-_NEEDED = "encrypted tiers need cryptography and pycryptodome: pip install 'pylogseg[tier]'"
+_NEEDED = f"encrypted tiers need cryptography and pycryptodome: {install_text('tier')}"
 
 Keys = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]] | None
 

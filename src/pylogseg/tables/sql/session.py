@@ -18,7 +18,7 @@ from pylogseg.env.beside import temporary_folder
 from pylogseg.env.executor import processors
 from pylogseg.env.handover import Handover
 from pylogseg.env.interrupts import held_back
-from pylogseg.errors import PylogsegError, RequestError
+from pylogseg.errors import PylogsegError, RequestError, install_text
 from pylogseg.reading.scan import Table, planned, rows_of
 from pylogseg.tables.sql.answers import answer_schema, carried, row_limit, with_json
 from pylogseg.tables.sql.failures import SqlNames, explained
@@ -372,7 +372,7 @@ class _Scanner(pads.Scanner):
 def _connect(jobs: int, folder: str, allow_files: bool) -> Any:
     """Return a connection that reaches nothing but its tables, and cannot be told otherwise."""
     if duckdb is None:
-        raise RequestError("pylogseg sql needs duckdb: pip install 'pylogseg[sql]'")
+        raise RequestError(f"pylogseg sql needs duckdb: {install_text('sql')}")
     settings: dict[str, Any] = {
         "threads": jobs,
         # No variable of Python is a table.
