@@ -90,8 +90,8 @@ def ls(
             raise RequestError(f"{segment.path} is a {packed} file, not a segment: unpack it first")
     partitions = [p for p in chosen.disk.partitions if chosen.choice.has_number(p.partition)]
     if everything and chosen.choice.names:  # a name selects live partitions, and not the folders that await deletion
-        listed = {p.path for p in partitions}
-        more = [p for log_dir in chosen.disk.log_dirs for p in log_dir.partitions if p.state and p.path not in listed]
+        there = {p.path for p in partitions}
+        more = [p for log_dir in chosen.disk.log_dirs for p in log_dir.partitions if p.state and p.path not in there]
         partitions += [p for p in more if chosen.choice.takes(p.topic, p.partition)]
     if sort == "size":
         partitions.sort(key=bytes_on_disk, reverse=True)
