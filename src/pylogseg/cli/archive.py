@@ -13,6 +13,7 @@ from pylogseg.archive.pruning import Pruned, differences, prune
 from pylogseg.archive.writing import ArchiveResult, upload_form, written
 from pylogseg.cli import common, completion
 from pylogseg.cli.points import keep_options
+from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, parts_option, workers_option
 from pylogseg.disk.tier.at_point import UNSEALED
 from pylogseg.disk.tier.point import ArchivedPartition, PointHead
@@ -210,7 +211,7 @@ def _report(done: ArchiveResult, as_json: bool) -> None:
         return
     adopted = f", {common.count_text(done.adopted, 'segment')} of a killed run" if done.adopted else ""
     what = f"{common.count_text(done.segments, 'segment')}, {common.size_text(done.size)}, uploaded{adopted}"
-    click.echo(f"{point.id}: {common.count_text(len(point.partitions), 'partition')}, {what}")
+    say(f"{point.id}: {common.count_text(len(point.partitions), 'partition')}, {what}")
 
 
 _url = click.argument("url", metavar="URL", shell_complete=completion.files)
@@ -277,7 +278,7 @@ def status(url: str, max_age: float | None, as_json: bool) -> None:
         unseen = "unknown" if head.not_seen is None else head.not_seen
         lacks = f"{common.count_text(head.faults, 'fault')}, not seen: {unseen}"
         age = f"the newest {_span_text(seconds)} old"
-        click.echo(f"{common.count_text(len(names), 'point')}, {age}: {', '.join(numbers)}, {lacks}")
+        say(f"{common.count_text(len(names), 'point')}, {age}: {', '.join(numbers)}, {lacks}")
     if is_late:
         common.complain(f"{store.name(newest.key)}: the newest point is {_span_text(seconds)} old")
     common.end_with(bool(head.faults) or is_late)
@@ -301,17 +302,17 @@ def show(url: str, point: str | None, as_json: bool) -> None:
     if as_json:
         common.write(found.text.encode() + b"\n")
         return
-    click.echo(f"{found.id} of cluster {found.cluster_id or 'unknown'}, by {found.writer}")
+    say(f"{found.id} of cluster {found.cluster_id or 'unknown'}, by {found.writer}")
     for disk in found.disks:
-        click.echo(f"disk {disk.path}: node {disk.node_id}, {disk.state}")
+        say(f"disk {disk.path}: node {disk.node_id}, {disk.state}")
     if found.not_seen is None:
-        click.echo("no disk has the metadata of the cluster: which partitions are not here, is not known")
+        say("no disk has the metadata of the cluster: which partitions are not here, is not known")
     for each in found.not_seen or ():
-        click.echo(f"not seen: {each.topic}-{each.partition}")
+        say(f"not seen: {each.topic}-{each.partition}")
     for commit in found.above_end:
-        click.echo(f"above the end: {commit.group}: {commit.topic}-{commit.partition}, {commit.offset}")
+        say(f"above the end: {commit.group}: {commit.topic}-{commit.partition}, {commit.offset}")
     for note in (*found.notes, *(() if found.is_sealed else (UNSEALED,))):
-        click.echo(f"note: {note}")
+        say(f"note: {note}")
     columns = ["PARTITION", "TOPIC ID", "START", "END", "STABLE", "SEGMENTS", "BYTES", "FAULT"]
     common.print_table(columns, [_row(each) for each in found.partitions], columns[2:7])
 
@@ -373,9 +374,9 @@ def _report_pruned(pruned: Pruned, as_json: bool, *, dry_run: bool = False) -> N
         )
         return
     for name in pruned.removed:
-        click.echo(name.id)
+        say(name.id)
     verb = "would be removed" if dry_run else "removed"
     what = f"{common.count_text(len(pruned.removed), 'point')} and {common.count_text(pruned.objects, 'object')}"
-    click.echo(f"{what}, {common.size_text(pruned.size)}, {verb}; {common.count_text(len(pruned.kept), 'point')} kept")
+    say(f"{what}, {common.size_text(pruned.size)}, {verb}; {common.count_text(len(pruned.kept), 'point')} kept")
     for locked in pruned.not_yet:
         common.complain(f"note: not yet: {locked} is locked, or may not be removed")

@@ -20,6 +20,7 @@ from pylogseg.cli.common import (
     size_text,
     try_print,
 )
+from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
@@ -173,10 +174,10 @@ def print_finding(finding: Finding, as_json: bool) -> None:
         return
     place = "" if finding.position is None else f", position {finding.position}"
     place += "" if finding.offset is None else f", offset {finding.offset}"
-    click.echo(f"{_LABELS[finding.level]}  {finding.kind}  {finding.path}{place}")
-    click.echo(f"        {in_shell(finding.reason)}")
-    click.echo(f"        urgency: {URGENCIES[finding.urgency]}")
-    click.echo(f"        remedy: {finding.remedy}")
+    say(f"{_LABELS[finding.level]}  {finding.kind}  {finding.path}{place}")
+    say(f"        {in_shell(finding.reason)}")
+    say(f"        urgency: {URGENCIES[finding.urgency]}")
+    say(f"        remedy: {finding.remedy}")
 
 
 def print_summary(summary: VerifySummary, as_json: bool, quiet: bool) -> None:
@@ -186,7 +187,7 @@ def print_summary(summary: VerifySummary, as_json: bool, quiet: bool) -> None:
         print_json(_summary_row(summary))
     elif not quiet:
         for line in _summary_lines(summary):
-            click.echo(line)
+            say(line)
 
 
 def _summary_row(summary: VerifySummary) -> dict[str, Any]:
