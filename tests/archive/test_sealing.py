@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from archive.test_writing import killed
 from helpers import depth
+from helpers.killed_changes import killed
 from helpers.shell import pylogseg as shell
 
 import pylogseg
@@ -42,7 +42,7 @@ def expected(count: int) -> list[bytes]:
 def sealed(home: Path) -> list[tuple[int, int]]:
     """The ranges of the sealed segments."""
     bases = sorted(int(path.stem) for path in (home / "t-0").glob("*.log"))
-    return list(zip(bases, bases[1:], strict=False))
+    return list(itertools.pairwise(bases))
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_sealed_segment_goes_up_once_more(pieces: tuple[Path, Path, int]) -> N
     before = read_point(archive, list_points(archive)[-1])
     assert len(part(before).segments) > MOST_PIECES
     done = write(home, archive)
-    assert [(each.base_offset, each.end_offset) for each in part(done.point).segments][0] == sealed(home)[0]
+    assert part(done.point).segments[0].end_offset == sealed(home)[0][1]
     assert values(archive) == expected(count)
     assert values(archive, before.id) == expected(count - 1)
     assert write(home, archive).segments == 0

@@ -17,7 +17,8 @@ from pylogseg.disk.tier.points import archive_store, write_point
 FORGED = "\nFORGED            0  live\r\nFORGED 2\ty"
 
 COMMANDS = [
-    "ls D", "ls -l -a D", "verify D", "stats D", "stats D --by partition --gaps --top-keys 3", "cat D --on-corrupt skip",
+    "ls D", "ls -l -a D", "verify D", "stats D", "stats D --by partition --gaps --top-keys 3",
+    "cat D --on-corrupt skip",
     "grep v D", "grep v D --count", "grep v D --names", "latest D", "dump D", "diff D OTHER", "diff OTHER D",
     "recover --dry-run D", "repair --dry-run --no-keep D", "reindex --dry-run D", "compact --force --dry-run D",
     "retain --dry-run D --config retention.ms=1", "redact --key k --dry-run D", "recode -z zstd --dry-run D",
@@ -27,7 +28,8 @@ COMMANDS = [
     "sql D .tables", "cat D NAME", "cat D NAME-none", "restore D OUT NAME", "lake D delta:OUT/{topic}",
 ]  # fmt: skip
 OF_POINTS = [
-    "archive show A", "archive points A", "archive status A", "archive diff A FIRST LAST", "verify A", "verify A --read-all",
+    "archive show A", "archive points A", "archive status A", "archive diff A FIRST LAST", "verify A",
+    "verify A --read-all",
     "ls P", "cat P", "stats P", "verify P", "restore P OUT", "restore A OUT --node-id 1", "drill A", "groups P",
     "cluster P", "report P -o OUT/x.html", "archive D2 COPY",
 ]  # fmt: skip

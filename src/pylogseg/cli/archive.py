@@ -57,6 +57,8 @@ Exit codes: 0 success; 1 damage, or committed records that no disk has; 2 wrong
 usage, or a disk or store error; 130 interrupted.
 """
 _RUN = "run"
+#: So many of each kind are named without --verbose.
+_FEW = 5
 
 
 def _parse_interval(text: str) -> float:
@@ -294,8 +296,9 @@ def _span_text(seconds: float) -> str:
 @archive.command("show")
 @_url
 @click.argument("point", required=False)
+@click.option("--verbose", "-v", is_flag=True, help="Name all that is missing, and print all notes.")
 @common.json_option
-def show(url: str, point: str | None, as_json: bool) -> None:
+def show(url: str, point: str | None, verbose: bool, as_json: bool) -> None:
     """Show what a point has, the newest by default; a beginning of its id is enough, or a time."""
     store = archive_store(url)
     found = read_point(store, find_point(store, point=point))
@@ -307,12 +310,17 @@ def show(url: str, point: str | None, as_json: bool) -> None:
         say(f"disk {disk.path}: node {disk.node_id}, {disk.state}")
     if found.not_seen is None:
         say("no disk has the metadata of the cluster: which partitions are not here, is not known")
-    for each in found.not_seen or ():
-        say(f"not seen: {each.topic}-{each.partition}")
-    for commit in found.above_end:
-        say(f"above the end: {commit.group}: {commit.topic}-{commit.partition}, {commit.offset}")
-    for note in (*found.notes, *(() if found.is_sealed else (UNSEALED,))):
-        say(f"note: {note}")
+    commits = [f"{each.group}: {each.topic}-{each.partition}, {each.offset}" for each in found.above_end]
+    lists = {
+        "not seen": [f"{each.topic}-{each.partition}" for each in found.not_seen or ()],
+        "above the end": commits,
+        "note": [*found.notes, *(() if found.is_sealed else (UNSEALED,))],
+    }
+    for label, texts in lists.items():
+        shown = texts if verbose else texts[:_FEW]
+        say(*(f"{label}: {text}" for text in shown))
+        if len(texts) > len(shown):
+            say(f"{label}: {len(texts) - len(shown):,} more, {len(texts):,} in all (--verbose prints them)")
     columns = ["PARTITION", "TOPIC ID", "START", "END", "STABLE", "SEGMENTS", "BYTES", "FAULT"]
     common.print_table(columns, [_row(each) for each in found.partitions], columns[2:7])
 

@@ -427,11 +427,9 @@ class Restoring:
     def run(self, overwrite: bool) -> Result:
         """Restore; a partition that `given` writes as failed stays as it is in the target."""
         check_unlocked(self._target)
-        if finished := finish_commits(self._target):  # what died after its commit began is finished first
-            names = ", ".join(sorted(finished))
-            self._result.notes.append(
-                f"a restore that was killed left partitions half-way, and they are whole: {names}"
-            )
+        if placed := finish_commits(self._target):  # what died after its commit began is finished first
+            places = ", ".join(placed)
+            self._note(f"a restore that was killed left partitions half-way, and now they are in place: {places}")
         before = read_checkpoints(self._storage, self._target)
         names, given = self._chosen(overwrite), self._given
         if not names:
