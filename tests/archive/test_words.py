@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,7 @@ from helpers.shell import pylogseg as shell
 from helpers.tiers import Key
 
 import pylogseg
-from pylogseg.archive import list_points, read_point, write
-from pylogseg.disk.tier.point import Point
-from pylogseg.disk.tier.points import archive_store, write_point
+from pylogseg.archive import write
 
 
 @pytest.fixture
@@ -57,14 +54,3 @@ def test_one_key_that_is_missing_is_one_finding(tmp_path: Path) -> None:
     assert f"and {done.segments - 1} more with the same reason" in verified.text
     rows = shell("verify", tmp_path / "archive", "--read-all", "--json").rows
     assert sum(row.get("kind") == "locked" for row in rows) == done.segments
-
-
-def test_show_names_a_few(archive: Path) -> None:
-    point: Point = read_point(archive, list_points(archive)[-1])
-    notes = tuple(f"note {number}" for number in range(29))
-    write_point(
-        archive_store(archive), replace(point, time_ms=point.time_ms, notes=notes, id=f"{point.id[:-8]}ffffffff")
-    )
-    few, all_ = (shell("archive", "show", archive, f"{point.id[:-8]}f", *more).text for more in ((), ("--verbose",)))
-    assert (few.count("note: "), all_.count("note: ")) == (6, 29)
-    assert "note: 24 more, 29 in all" in few
