@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import shutil
 from pathlib import Path
 from typing import Any
@@ -317,7 +318,7 @@ def test_the_same_is_compared(examples: Path, tmp_path: Path, target: Path) -> N
     changes: dict[str, Any] = {
         "key": b"other",
         "value": b"MASKED",
-        "timestamp": None,
+        "timestamp": datetime.datetime(2001, 2, 3, tzinfo=datetime.timezone.utc),
         "headers": [{"key": "h", "value": b"other"}],
         "timestampType": 1,
     }

@@ -14,6 +14,7 @@ from pylogseg import offline
 from pylogseg.disk.disk import open_dir
 from pylogseg.env.locks import FolderLock
 from pylogseg.errors import RequestError
+from pylogseg.reading.seek import end_offset
 
 COMMANDS: dict[str, tuple[object, ...]] = {
     "recover": ("--no-keep",),
@@ -40,6 +41,8 @@ def disks(examples: Path, tmp_path: Path) -> Path:
         (folder / ".kafka_cleanshutdown").write_bytes(b'{"version":0,"brokerEpoch":5}')
         for name in names:
             shutil.copytree(examples / name, folder / name)
+        lines = [f"{p.topic} {p.partition} {end_offset(p.segments)}\n" for p in open_dir(folder).partitions]
+        (folder / "replication-offset-checkpoint").write_text(f"0\n{len(lines)}\n{''.join(lines)}")
     return tmp_path / "jb"
 
 
