@@ -11,8 +11,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import NamedTuple
 
 from pylogseg.archive.seen import Key, SeenCluster, SeenCopy
 from pylogseg.disk.disk import Segment
@@ -71,12 +69,15 @@ def _end(segment: Segment) -> int:
     return 2**63 - 1 if segment.next_base is None else segment.next_base
 
 
-class Past(NamedTuple):
+@dataclass(frozen=True)
+class Past:
     """A partition as the newest point has it, if it does."""
 
     partition: ArchivedPartition | None = None
     path: str = ""  #: Of the disk that it came from, which is asked first while it has all.
-    lost: Mapping[str, ArchivedSegment] = MappingProxyType({})  #: Segments of which the store lost objects, by ids.
+    lost: Mapping[str, ArchivedSegment] = field(
+        default_factory=dict
+    )  #: Segments of which the store lost objects, by ids.
 
 
 def planned(

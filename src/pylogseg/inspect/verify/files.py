@@ -166,10 +166,13 @@ def check_watermarks(log_dir: LogDir, checkpoints: Checkpoints, asked: Callable[
     if file.is_damaged or not log_dir.checkpoints:  # a finding already; not a broker's
         return
     known = file.value or {}
+    # A broker that has just begun has not written it yet: it notes recovery points a minute later.
+    recovered = read_offset_checkpoint(log_dir.files, log_dir.path, FileKind.RECOVERY_POINTS).value or {}
     names = [
         part.name for part in log_dir.partitions
         if not part.state and part.topic != METADATA_TOPIC and asked(part.topic, part.partition)
         and (part.topic, part.partition) not in known and any(segment.size for segment in part.segments)
+        and (checkpoints.is_stopped or (part.topic, part.partition) in recovered)
     ]  # fmt: skip
     if names:
         words = {FileState.ABSENT: "the file is missing", FileState.EMPTY: "the file has 0 bytes"}
