@@ -100,7 +100,7 @@ def outcome(folder, names, *, views=False, is_reused=True, window=9000, **option
         scope = scope._replace(options=how)
     reader.gaps.clear()
     found, rows = [], []
-    for batch in record_batches(scope.chunks(), schema(names, views=views)):
+    for batch in record_batches(scope.chunks(), schema(names, views=views), []):
         batch.validate(full=True)
         found.append(batch)
         if not views:

@@ -10,14 +10,19 @@ from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import parse_partition_folder
 
+#: A restore writes into a folder of this topic, which a broker takes for one that awaits deletion.
+STAGING_TOPIC = "pylogseg-staging"
+
 
 def check_outside(place: str | os.PathLike[str]) -> None:
     """Raise RequestError for a path of this machine in a log directory, or in the folder of a partition.
 
-    It need not exist.
+    It need not exist. In the staging folder of a restore other commands may write.
     """
     real = Path(os.path.realpath(place))
     for folder in (real, *real.parents):
+        if folder.name.startswith(f"{STAGING_TOPIC}-"):
+            return
         if any((folder / name).is_file() for name in LOG_DIR_FILES):
             what = "a log directory"
         elif parse_partition_folder(folder.name) is not None and _has_partition_files(folder):

@@ -17,6 +17,7 @@ from itertools import groupby, pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from pylogseg.disk.outside import STAGING_TOPIC
 from pylogseg.env.shared import check_written, not_shared
 from pylogseg.env.storage import LocalStorage, Lock, Storage
 from pylogseg.errors import RequestError, StorageError
@@ -25,7 +26,6 @@ from pylogseg.log.directory import partition_of
 from pylogseg.offline.restoring.checkpoints import AllEntries, all_entries, note_entries
 from pylogseg.offline.restoring.partition import WrittenPart
 
-_TOPIC = "pylogseg-staging"
 _PLAN = "commit.json"
 _MARKER = ".pylogseg-committed-"
 #: A staging folder without changes for this long is removed; the marker of a commit is kept as long.
@@ -53,7 +53,7 @@ class Staging:
     def __init__(self, root: str, write_id: str | None = None, storage: Storage | None = None) -> None:
         self.root, self.write_id = root, write_id or uuid.uuid4().hex
         self._storage: Storage = LocalStorage() if storage is None else storage
-        self.folder = self._storage.join(root, partition_folder_name(_TOPIC, 0, "delete", self.write_id))
+        self.folder = self._storage.join(root, partition_folder_name(STAGING_TOPIC, 0, "delete", self.write_id))
         self._marker = self._storage.join(root, _MARKER + self.write_id)
 
     def begin(self) -> None:
@@ -182,7 +182,7 @@ def placed_at(root: str, by_partition: Iterable[Sequence[WrittenPart]]) -> list[
 
 def is_left_behind(name: str) -> bool:
     """Check whether a name in a log directory is that of a staging folder or of a commit's mark."""
-    return name.startswith((f"{_TOPIC}-0.", _MARKER))
+    return name.startswith((f"{STAGING_TOPIC}-0.", _MARKER))
 
 
 def finish_commits(root: str, storage: Storage | None = None, now_ms: Callable[[], int] | None = None) -> list[str]:
@@ -195,7 +195,7 @@ def finish_commits(root: str, storage: Storage | None = None, now_ms: Callable[[
     done = list[str]()
     for entry in storage.list_folder(root):
         path = storage.join(root, entry.name)
-        if entry.is_dir and entry.name.startswith(f"{_TOPIC}-0."):
+        if entry.is_dir and entry.name.startswith(f"{STAGING_TOPIC}-0."):
             if storage.exists(storage.join(path, _PLAN)):
                 with _Locked(storage, root):
                     done += _finish(storage, root, path)
