@@ -147,4 +147,4 @@ def test_nothing_is_written_beside(golden: Path, tmp_path: Path) -> None:
     assert os.path.getsize(tmp_path / "report.html") > 10_000
     refused = pylogseg("report", log_dir, "-o", log_dir / "report.html")
     assert refused.code == 2
-    assert "is inside" in refused.err
+    assert "is a log directory" in refused.err

@@ -132,7 +132,7 @@ def test_diff_with_a_table(spark: Any, tmp_path: Path) -> None:
         jobs.diff(spark, str(root), table, mode="latest")
 
 
-@pytest.mark.parametrize("death", ["plan", "moved", "committed"])
+@pytest.mark.parametrize("death", ["plan", "moved"])
 def test_a_job_that_died_around_its_commit(
     spark: Any, tmp_path: Path, options: dict[str, Any], death: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +146,7 @@ def test_a_job_that_died_around_its_commit(
     def die(*args: Any, **more: Any) -> None:
         raise Dies
 
-    where = {"plan": "_finish", "moved": "note_entries", "committed": "Staging.forget"}[death]
+    where = {"plan": "_finish", "moved": "note_entries"}[death]
     with monkeypatch.context() as patch:
         patch.setattr(f"pylogseg.offline.restoring.staging.{where}", die)
         patch.setattr("pylogseg.offline.restoring.staging.Staging.abort", lambda self: None)
