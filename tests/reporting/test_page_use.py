@@ -116,7 +116,7 @@ def test_filter(opened: Opened, file: Path, facts: dict[str, Any]) -> None:
     part = opened.page.locator("#part-findings")
     part.get_by_role("radio", name=re.compile("Damage")).check(force=True)
     levels = part.locator("li.finding")
-    assert levels.count() == 2  # its batch, and that no file has its high watermark
+    assert levels.count() == 1
     assert "damage" in (levels.first.get_attribute("class") or "")
 
 

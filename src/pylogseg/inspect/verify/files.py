@@ -178,7 +178,8 @@ def check_watermarks(log_dir: LogDir, checkpoints: Checkpoints, asked: Callable[
         words = {FileState.ABSENT: "the file is missing", FileState.EMPTY: "the file has 0 bytes"}
         reason = f"{words.get(file.state, 'the file lacks partitions')}: nothing says how far {names_text(names)} "
         reason += "is committed" if len(names) == 1 else "are committed"
-        yield Finding(file.path, "high-watermark", checkpoints.is_stopped, reason)
+        # A restore adds logs without an entry: only a file that has lost all of them is damage.
+        yield Finding(file.path, "high-watermark", checkpoints.is_stopped and not file.is_read, reason)
 
 
 _DELETE = "take the file from a backup, or delete it while the broker is stopped: "
