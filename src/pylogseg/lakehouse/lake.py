@@ -142,7 +142,7 @@ class LakeTable:
 
     @property
     def problems(self) -> list[str]:
-        """What was not written: damage that was skipped, what the log lacks, and timestamps that became null."""
+        """Damage that was skipped, records that the log lacks, and timestamps that became null."""
         return [*(str(gap) for gap in joined_times(self.gaps) if gap.is_loss), *texts_of(self.missing)]
 
     def as_row(self) -> dict[str, Any]:

@@ -76,7 +76,7 @@ class Gap(NamedTuple):
 
     @property
     def is_loss(self) -> bool:
-        """Whether the result lacks something: records (damage, or a broker removed them meanwhile), or timestamps."""
+        """True if the result lacks records (damage, or a broker removed them meanwhile) or timestamps."""
         return self.is_damage or self.kind in (GapKind.REMOVED, GapKind.TIME)
 
     @property

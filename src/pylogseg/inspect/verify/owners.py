@@ -1,4 +1,4 @@
-"""Whose a log directory is: the broker that `meta.properties` names."""
+"""The broker whose log directory it is, by `meta.properties`."""
 
 from __future__ import annotations
 
