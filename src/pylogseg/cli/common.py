@@ -608,7 +608,7 @@ def complain(text: object) -> None:
 def report_gaps(gaps: Iterable[Gap], *, waits: bool = True) -> bool:
     """Report gaps on stderr, one line each; return whether records are lost by one of them (exit code 1).
 
-    Of a file that is gone, or cannot be opened, each part has a gap: their line `waits` for the end of the command, as
+    Each part of a file that is gone, or cannot be opened, has a gap: the one line `waits` for the command's end, as
     does the one line for all timestamps that a column cannot hold.
     """
     is_loss, context = False, click.get_current_context()

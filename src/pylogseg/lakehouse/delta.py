@@ -21,7 +21,7 @@ from pyarrow import fs
 
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Ledger
-from pylogseg.lakehouse.library_errors import with_library_errors
+from pylogseg.lakehouse.library_errors import SINK_METHODS, with_library_errors
 from pylogseg.lakehouse.opened_delta import about_text, application, commits_of, newest_ledger, parse_actions
 from pylogseg.lakehouse.sinks import (
     Changes,
@@ -44,9 +44,7 @@ DATE = "date"
 _NOWHERE = [(DATE, "=", "1970-01-01"), (DATE, "=", "1970-01-02")]
 
 
-@with_library_errors(
-    load="read", make="make", open="open", commit="commit to", live="read", offsets="read", files="read"
-)
+@with_library_errors(**SINK_METHODS)
 class DeltaSink:
     """See `Sink`. A commit is a version of the table's log, which only one writer can make."""
 

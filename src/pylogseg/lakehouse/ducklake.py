@@ -14,7 +14,7 @@ import pyarrow as pa
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.ledger import LEDGERS, Ledger
-from pylogseg.lakehouse.library_errors import with_library_errors
+from pylogseg.lakehouse.library_errors import SINK_METHODS, with_library_errors
 from pylogseg.lakehouse.sinks import (
     Changes,
     ConflictError,
@@ -31,16 +31,7 @@ from pylogseg.lakehouse.stores import LOCAL, FileStore
 _THAT_GO = "where (partition, key) in (select (partition, key) from keys_that_go)"
 
 
-@with_library_errors(
-    load="read",
-    is_there="read",
-    make="make",
-    open="open",
-    commit="commit to",
-    live="read",
-    offsets="read",
-    files="read",
-)
+@with_library_errors(**SINK_METHODS, is_there="read")
 class DuckLakeSink:
     """See `Sink`. A commit replaces the row of the ledger, which of several transactions only one can do."""
 

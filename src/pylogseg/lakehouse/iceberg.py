@@ -30,7 +30,7 @@ from pyiceberg.typedef import Record
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse.layouts import FLAT, REDPANDA, STRUCT, leaf
 from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Ledger
-from pylogseg.lakehouse.library_errors import with_library_errors
+from pylogseg.lakehouse.library_errors import SINK_METHODS, with_library_errors
 from pylogseg.lakehouse.names import TableName
 from pylogseg.lakehouse.opened_iceberg import (
     CATALOG_OF_FOLDER,
@@ -68,17 +68,7 @@ _UNMEASURED = {
 }
 
 
-@with_library_errors(
-    folder="read",
-    store="open",
-    load="read",
-    make="make",
-    open="open",
-    commit="commit to",
-    live="read",
-    offsets="read",
-    files="read",
-)
+@with_library_errors(**SINK_METHODS, folder="read", store="open")
 class IcebergSink:
     """See `Sink`. A commit is a snapshot, which the catalog takes only if the table still has the one before it."""
 

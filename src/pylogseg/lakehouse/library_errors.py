@@ -32,6 +32,18 @@ def library_errors(path: str, operation: str) -> Iterator[None]:
         raise StorageError(path, operation, f"{type(error).__name__}: {error}", number) from error
 
 
+#: Methods of every sink, with what each does.
+SINK_METHODS = {
+    "load": "read",
+    "make": "make",
+    "open": "open",
+    "commit": "commit to",
+    "live": "read",
+    "offsets": "read",
+    "files": "read",
+}
+
+
 def with_library_errors(**operations: str) -> Callable[[type[_Class]], type[_Class]]:
     """Make a class of tables raise such errors from methods and properties, each with what it does."""
 
