@@ -174,3 +174,14 @@ def test_segments_alone_need_no_file(folder: Path) -> None:
         if path.suffix != ".log":
             path.unlink()
     assert pylogseg("verify", folder).code == 0
+
+
+def test_a_copy_without_indexes_is_one_in_part(folder: Path) -> None:
+    """A broker gives each segment its indexes: where they lack too, somebody left files out."""
+    for path in folder.iterdir():
+        if path.suffix not in (".log", ".snapshot"):
+            path.unlink()
+    (folder / f"{6:020}.snapshot").write_bytes(bytes.fromhex("0001 48674bc7 00000000"))  # of no producer
+    code, rows = found(folder)
+    assert code == 0
+    assert ("leader-epoch", "notice", "mend") in rows

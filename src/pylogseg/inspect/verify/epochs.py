@@ -127,6 +127,7 @@ def _without(
     """Find a file that is absent or without entries although the last batch, above the log start, has an epoch.
 
     Segments alone, without what a broker has beside them, need no such file. Uploaded ones have it with each upload.
+    A broker gives each segment its indexes: a folder without any was copied in part, and that is no damage.
     """
     runs = [run for report in reports for run in report.epochs]
     if not runs or runs[-1].last_offset + 1 != reports[-1].next_offset:  # the last batches are of magic 0 or 1
@@ -141,4 +142,8 @@ def _without(
     reason = f"{words}, and the batches from offset {runs[0].first_offset} on are of leader epoch {runs[0].epoch}"
     more = len({run.epoch for run in runs}) - 1
     reason += f" and {more} more" if more else ""
-    yield Finding(file.path, "leader-epoch", True, reason, None, runs[0].first_offset, runs[-1].last_offset)
+    has_indexes = any(kind.is_index for segment in partition.segments for kind in segment.companions)
+    is_whole = has_indexes or FileKind.PARTITION_METADATA in kinds or file.state is not FileState.ABSENT
+    if not is_whole:
+        reason += "; no segment has an index either: the folder was copied in part"
+    yield Finding(file.path, "leader-epoch", is_whole, reason, None, runs[0].first_offset, runs[-1].last_offset)
