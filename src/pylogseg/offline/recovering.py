@@ -58,6 +58,7 @@ def recover(
 
     def work(part: OfflinePartition) -> None:
         result, report = part.result, part.result.report
+        is_mended = part.note_topic_id()
         try:
             clean, point = (False, 0) if full else (part.start.clean, part.start.recovery_point)
             log = part.open(clean=clean, recovery_point=point, keeper=keeper, as_broker=True)
@@ -70,7 +71,7 @@ def recover(
             lost = sum(action.is_damage for action in report.actions)
             result.numbers = {**report.as_row(), "damaged": lost, "kept": len(report.kept)}
             result.loses_records = any(action.bytes_gone for action in report.actions)
-        result.state = "done" if report.actions else "unchanged"
+        result.state = "done" if report.actions or is_mended else "unchanged"
 
     places = Target.find_all(shared.storage, os.fspath(path))
     gone = _gone(places, shared)

@@ -90,7 +90,8 @@ class _Reindexing:
 
     def run(self) -> None:
         """Make the files, compare them, and write those that differ."""
-        result = self._part.result
+        result, is_mended = self._part.result, not self._is_named and self._part.note_topic_id()
+        self._part.note_epochs()
         self._remove_leftovers()
         before = self._files(self._storage)
         for name in before:
@@ -111,7 +112,7 @@ class _Reindexing:
         if written or removed:
             self._storage.sync_folder(self._folder)
         result.numbers = {"filesWritten": len(written), "filesRemoved": len(removed)}
-        result.state = "done" if written or removed else "unchanged"
+        result.state = "done" if written or removed or is_mended else "unchanged"
 
     def _path(self, name: str) -> str:
         return self._storage.join(self._folder, name)

@@ -93,6 +93,8 @@ def repair(
 
     def work(part: OfflinePartition) -> None:
         repairer = _Repairer(part, keeper, keep_behind, max_decompressed_bytes, disk)
+        is_mended = part.note_topic_id()
+        part.note_epochs()
         try:
             repairer.repair_epochs()
             for again in range(_MOST_RUNS):
@@ -107,6 +109,8 @@ def repair(
             raise
         finally:  # what was done is told, whatever comes next
             _report_gaps(part.result, repairer)
+            if is_mended and part.result.state == "unchanged":
+                part.result.state = "done"
 
     return run(path, shared, work)
 
