@@ -330,7 +330,7 @@ def test_into_with_names_and_where_it_may_go(golden: Path, tmp_path: Path) -> No
     assert (tmp_path / "empty" / "recovery-point-offset-checkpoint").read_bytes() == b"0\n1\ncmp-lz4 0 1705\n"
     for there in (tmp_path / "empty", tmp_path / "empty" / "meta.properties"):
         done = pylogseg("compact", log_dir, "--into", there)
-        assert (done.code, "an empty folder" in done.err) == (2, True)
+        assert (done.code, "no broker starts with other things in it" in done.err) == (2, True)
     # What an earlier try left is begun anew.
     left = tmp_path / ".again.pylogseg-unfinished"
     (left / "cmp-lz4-0").mkdir(parents=True)

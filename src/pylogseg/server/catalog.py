@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.folders import readable_topic_id
+from pylogseg.disk.offset_checkpoints import unknown_high_watermarks
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.garbage import uncollected
 from pylogseg.env.locks import check_unlocked
@@ -283,7 +284,9 @@ class Catalog:
         self.notes: list[str] = []
         self._identities: dict[str, BrokerIdentity] = {}
         self.clusters, notes = clusters_of(disk)
-        self.notes += notes
+        self.notes += [*notes, *dict.fromkeys(note for each in self.clusters.values() for note in each.notes)]
+        if view.until_checkpoint:
+            self.notes += unknown_high_watermarks(disk)
         if view.aborts_open:
             self.notes.append("transactions that were open when the copy was made count as aborted")
         live = [each for each in disk.partitions if each.is_live and each.topic and each.topic != METADATA_TOPIC]
