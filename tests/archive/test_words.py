@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from helpers.shell import pylogseg as shell
+from helpers.tiers import Key
 
 import pylogseg
+from pylogseg.archive import write
 
 
 @pytest.fixture
@@ -38,3 +40,17 @@ def test_points_and_prune(archive: Path) -> None:
     (line,) = shell("archive", "prune", archive, "--keep-last", 1, "--dry-run", "--json").text.splitlines()
     row = json.loads(line)
     assert (len(row["kept"]), len(row["removed"]), row["dryRun"]) == (1, 1, True)
+
+
+def test_one_key_that_is_missing_is_one_finding(tmp_path: Path) -> None:
+    with pylogseg.Broker(tmp_path / "disk") as broker:
+        broker.create_topic("t", 1, {"internal.segment.bytes": "1500"})
+        for number in range(40):
+            broker.produce("t", b"%d " % number * 30)
+    Key.make("ops", tmp_path)
+    done = write(tmp_path / "disk", tmp_path / "archive", encrypt_to=tmp_path / "ops.public")
+    verified = shell("verify", tmp_path / "archive", "--read-all")
+    assert (verified.code, verified.text.count("UNREAD"), verified.text.count("remedy:")) == (2, 1, 1)
+    assert f"and {done.segments - 1} more with the same reason" in verified.text
+    rows = shell("verify", tmp_path / "archive", "--read-all", "--json").rows
+    assert sum(row.get("kind") == "locked" for row in rows) == done.segments

@@ -12,6 +12,7 @@ import fsspec
 import pytest
 from helpers import depth
 from helpers.brokers import NAME, TOPIC_ID, Batch, Broker, Cluster, replicas
+from helpers.killed_changes import killed
 from helpers.shell import pylogseg as shell
 from helpers.tiers import Key
 
@@ -384,28 +385,6 @@ def test_damage_of_what_is_archived(disks: tuple[list[Path], list[Batch]], tmp_p
 
 
 # ---- killed and failing ----
-
-
-def killed(folders: list[Path], archive: Path, at: int) -> bool:
-    """Run in a process that ends at its so manieth call that changes the archive; whether it came so far."""
-    process = os.fork()
-    if process:
-        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
-    count = 0
-
-    def hook(event: str, given: tuple[Any, ...]) -> None:
-        nonlocal count
-        changes = event in ("os.rename", "os.link", "os.mkdir", "os.remove", "os.unlink")
-        if changes or (event == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)):
-            count += 1
-            if count == at:
-                os._exit(9)
-
-    try:
-        sys.addaudithook(hook)
-        write(folders, archive)
-    finally:
-        os._exit(0)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes of POSIX")

@@ -57,7 +57,7 @@ class World:
         self.rows = [row for row in done.rows if row.get("kind") == "tier-unsent"]
         assert all(row["level"] == "notice" for row in self.rows)
         kinds = {row["kind"] for row in done.rows if row.get("level") == "damage"}
-        assert kinds <= {"tier-hole", "meta-properties"}, kinds  # a disk without meta.properties
+        assert kinds <= {"tier-hole", "meta-properties", "high-watermark"}, kinds  # files that the disk lacks
         self.not_checked = done.rows[-1]["notChecked"]
         return [(row["offset"], row["lastOffset"] + 1) for row in self.rows]
 

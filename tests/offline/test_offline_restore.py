@@ -359,7 +359,7 @@ def test_a_crash_at_any_rename(backup: Path, tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(Staging, "abort", lambda self: None)  # nobody cleans up behind the dead
     seen = set()
     for dies_at in range(100):
-        target = tmp_path / f"target{dies_at}"
+        target = tmp_path / f"{dies_at}" / "target"  # no other log directory is beside it
         shutil.copytree(backup, target, ignore=shutil.ignore_patterns("*.log"))
         left = [dies_at]
 
@@ -378,4 +378,7 @@ def test_a_crash_at_any_rename(backup: Path, tmp_path: Path, monkeypatch: pytest
             result = offline.restore(backup, target, topic=["txn-a", "codec-gzip"])
             seen.add(tuple(part_result.state for part_result in result))
             assert records(target) == records(backup, "txn-a", "codec-gzip")
+            assert [path.name for path in target.iterdir() if ".pylogseg" in path.name or path.suffix == ".tmp"] == []
+            is_finished = any("half-way" in note and "txn-a-0" in note for note in result.notes)
+            assert is_finished == all(part_result.state == "unchanged" for part_result in result)
     assert seen == {("done",) * 3, ("unchanged",) * 3}

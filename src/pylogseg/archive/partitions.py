@@ -124,20 +124,22 @@ def _upload_partition(job: UploadJob, item: PartitionItem, advance: Advance) -> 
     fault, stood_in, is_read, left = plan.fault, list[ArchivedSegment](), True, list(plan.lacking)
     try:
         while left:
-            (first, end), before = left[0], len(made.new)
-            if (why := made.fill(first, end)) is not None:
-                fault = fault or why
-                old = [each for each in plan.agreed if first <= each.base_offset and each.end_offset <= end]
-                if not _covers(old, first, end):
-                    break
-                made.new[before:], stood_in = [], stood_in + old  # what was archived before stands for it
-            left.pop(0)
+            first, end = left[0]
+            if (why := made.fill(first, end)) is None:
+                left.pop(0)
+                continue
+            fault = fault or why
+            if not (old := _stand_in(made, plan, first, end)):
+                break
+            stood_in += old
+            left[:1] = [] if old[-1].end_offset == end else [(old[-1].end_offset, end)]
     except (CorruptionError, RequestError) as error:
         fault, is_read = str(error), False
     except StorageError as error:
         if not _is_of_one(error, job.store):
             raise
         fault, is_read = _fault_of(error), False
+    stood_in += _stand_in(made, plan, *left[0]) if left else []
     reached = made.new[-1].end_offset if made.new else 0
     stood_in += [  # what was archived above it stays
         each
@@ -172,13 +174,23 @@ def _upload_partition(job: UploadJob, item: PartitionItem, advance: Advance) -> 
     return WrittenPartition(partition, made.uploaded, adopted, notes, made.damage, is_overtaken)
 
 
-def _covers(segments: Sequence[ArchivedSegment], first: int, end: int) -> bool:
-    """Check whether segments have a range of offsets, one after the other."""
+def _stand_in(made: _Making, plan: PartitionPlan, first: int, end: int) -> list[ArchivedSegment]:
+    """Return what was archived of a range if it goes further than what is new of it, which is taken back then."""
+    old, new = _chain(plan.agreed, first, end), [each for each in made.new if first <= each.base_offset < end]
+    if not old or old[-1].end_offset <= max([first, *(each.end_offset for each in new)]):
+        return []
+    made.new = [each for each in made.new if each not in new]
+    return old
+
+
+def _chain(segments: Iterable[ArchivedSegment], first: int, end: int) -> list[ArchivedSegment]:
+    """Return the segments that have a range of offsets from its first one on, one after the other."""
+    chain = list[ArchivedSegment]()
     for each in segments:
-        if each.base_offset != first:
-            return False
-        first = each.end_offset
-    return first == end
+        if each.base_offset == first and each.end_offset <= end:
+            chain.append(each)
+            first = each.end_offset
+    return chain
 
 
 class _Making:

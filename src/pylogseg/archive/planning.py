@@ -8,6 +8,7 @@ bytes between two offsets have to be as many as before.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -23,6 +24,9 @@ from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.reading.seek import end_of
 from pylogseg.values.internal.cluster import INTERNAL_TOPICS
 from pylogseg.walker.gaps import offsets_text
+
+#: A segment that was archived in more pieces, while it was the active one, goes up whole once it is sealed.
+MOST_PIECES = 4
 
 
 @dataclass
@@ -41,6 +45,7 @@ class PartitionPlan:
     kept: list[ArchivedSegment] = field(default_factory=list)
     lost: Mapping[str, ArchivedSegment] = field(default_factory=dict)  #: Archived, but the store lost objects of them.
     lacking: list[tuple[int, int]] = field(default_factory=list)  #: Half-open ranges of offsets to upload.
+    joined: set[int] = field(default_factory=set)  #: Where those of them begin that are archived in many pieces.
     notes: list[str] = field(default_factory=list)
     fault: str = ""
     is_unmarked: bool = False  #: True if a running broker has not noted a high watermark of it yet.
@@ -207,21 +212,28 @@ def _find_lacking(plan: PartitionPlan, past: ArchivedPartition | None) -> None:
         agreed = [each for each in past.segments if plan.start < each.end_offset <= limit]
     plan.agreed = agreed = [each for each in agreed if each.segment_id not in plan.lost]
     first = next((each.base_offset for each in plan.copies[0].part.segments if _end(each) > plan.start), plan.start)
-    chain: list[ArchivedSegment] = []
+    bases, chain = [each.base_offset for each in agreed], list[ArchivedSegment]()
     for each in agreed:  # what follows without a hole
         if (chain[-1].end_offset == each.base_offset) if chain else (each.base_offset <= max(first, plan.start)):
             chain.append(each)
+    chained = [each.base_offset for each in chain]
     for segment in plan.copies[0].part.segments:
         begin, end = segment.base_offset, min(_end(segment), plan.end)
         if _end(segment) <= plan.start or begin >= end:
             continue
-        inside = [each for each in agreed if begin <= each.base_offset and each.end_offset <= end]
+        beginning = agreed[bisect_left(bases, begin) : bisect_left(bases, end)]
+        inside = [each for each in beginning if each.end_offset <= end]
         bytes_, covered = 0, begin
         for each in inside:
             if each.base_offset == covered:
                 bytes_, covered = bytes_ + each.size, each.end_offset
         is_active = segment.next_base is None
-        if covered == end:
+        overlapping = chain[max(0, bisect_right(chained, begin) - 1) : bisect_left(chained, end)]
+        over = [each for each in overlapping if each.end_offset > begin]
+        if len(over) > MOST_PIECES and end == segment.next_base and all(each in inside for each in over):
+            plan.joined.add(begin)
+            plan.lacking.append((begin, end))
+        elif covered == end:
             if bytes_ == segment.size or (is_active and bytes_ < segment.size):
                 plan.kept += inside
             else:
@@ -231,7 +243,6 @@ def _find_lacking(plan: PartitionPlan, past: ArchivedPartition | None) -> None:
                 plan.kept += [each for each in inside if each.end_offset <= covered]
             plan.lacking.append((covered if is_active else begin, end))
         else:
-            over = [each for each in chain if each.end_offset > begin and each.base_offset < end]
             plan.kept += [each for each in over if each not in plan.kept[-1:]]
             covered = max([begin, *(each.end_offset for each in over)])
             if covered < end:

@@ -222,7 +222,7 @@ def left_by_killed(
         fits = reached <= end and is_whole and is_same and of.segment_id == stem[21:] and of.start_offset == first
         if segment.next_base == reached and segment.base_offset == first:
             fits = fits and manifest.chunks.file_size == segment.size
-        elif plan.is_compacted:
+        elif plan.is_compacted or segment.base_offset in plan.joined:
             fits = fits and segment.next_base is None
         if fits and indexes is not None and data is not None and (best is None or reached > best.end_offset):
             best = ArchivedSegment(

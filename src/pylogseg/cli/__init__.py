@@ -17,7 +17,7 @@ from typing import Any
 import click
 
 from pylogseg._version import __version__
-from pylogseg.cli.streams import Shown, forget_output
+from pylogseg.cli.streams import Shown, forget_output, say
 from pylogseg.env.garbage import imported
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
@@ -207,7 +207,7 @@ def _complain(message: str) -> None:
             sys.stdout.flush()
     except OSError:
         forget_output()
-    click.echo(f"pylogseg: {message}", err=True)
+    say(f"pylogseg: {message}", err=True)
 
 
 def _print_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:

@@ -9,13 +9,23 @@ from typing import Any
 
 import click
 
-from pylogseg.archive.pruning import differences, prune
+from pylogseg.archive.pruning import Pruned, differences, prune
 from pylogseg.archive.writing import ArchiveResult, upload_form, written
 from pylogseg.cli import common, completion
+from pylogseg.cli.points import keep_options
+from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, parts_option, workers_option
 from pylogseg.disk.tier.at_point import UNSEALED
 from pylogseg.disk.tier.point import ArchivedPartition, PointHead
-from pylogseg.disk.tier.points import archive_store, find_point, list_points, open_points, read_mark, read_point
+from pylogseg.disk.tier.points import (
+    OpenedPoint,
+    archive_store,
+    find_point,
+    list_points,
+    open_points,
+    read_mark,
+    read_point,
+)
 from pylogseg.disk.tier.writing import UploadForm
 from pylogseg.env.executor import Executor
 from pylogseg.errors import CorruptionError, RequestError, StorageError
@@ -26,7 +36,10 @@ Examples:
   pylogseg archive /data/kafka s3://bucket/archive
   pylogseg archive /mnt/broker1 /mnt/broker2 /mnt/broker3 /backup --jobs 4
   pylogseg archive /data/kafka /backup --every 60s --encrypt-to ops.pem --compress zstd
+  pylogseg archive /data/kafka /backup --keep-last 24 --keep-daily 14
+                                                   and prune, unless there are faults
   pylogseg archive /mnt/broker1 /mnt/broker2 s3://bucket/archive --spark yarn
+  pylogseg archive status /backup --max-age 10m    one line, for an alarm
   pylogseg archive points /backup
   pylogseg archive show /backup 20261128T
   pylogseg archive diff /backup 20261127T20 20261128T20
@@ -44,6 +57,8 @@ Exit codes: 0 success; 1 damage, or committed records that no disk has; 2 wrong
 usage, or a disk or store error; 130 interrupted.
 """
 _RUN = "run"
+#: So many of each kind are named without --verbose.
+_FEW = 5
 
 
 def _parse_interval(text: str) -> float:
@@ -91,6 +106,7 @@ def archive() -> None:
 @click.option("--compress", type=click.Choice(["none", "zstd"]), default="none", show_default=True)
 @common.rate_option
 @lambda function: workers_option(function, parts_option)
+@keep_options
 @common.json_option
 def run(
     disks: tuple[str, ...],
@@ -103,8 +119,12 @@ def run(
     max_bytes_per_second: int | None,
     as_json: bool,
     workers: Workers,
+    **keep: Any,
 ) -> None:
-    """Upload what is not there yet, and write a point."""
+    """Upload what is not there yet, and write a point; with --keep-..., prune after a run without a fault.
+
+    Which points stay, the --keep options say, as for `archive prune`.
+    """
     if forget and every is not None:
         raise click.UsageError("--forget is for one run: leave out --every")
     form = upload_form(encrypt_to, compress=compress == "zstd")
@@ -120,6 +140,8 @@ def run(
                 common.complain(common.remedy(error))  # the next time it may be there again
             else:
                 _report(done, as_json)
+                if any(keep.values()):
+                    _prune_after(done, url, keep, as_json, goes_on=every is not None)
                 if every is None:
                     common.end_with(not done.is_whole)
                     return
@@ -155,6 +177,19 @@ def _written(
         )
 
 
+def _prune_after(done: ArchiveResult, url: str, keep: dict[str, Any], as_json: bool, *, goes_on: bool) -> None:
+    """Prune after a run, unless it has faults: an older point may have what the new one lacks."""
+    if not done.is_whole:
+        common.complain("nothing was pruned: the run has faults, and older points may have what this one lacks")
+        return
+    try:
+        _report_pruned(prune(url, **keep), as_json)
+    except (CorruptionError, StorageError) as error:
+        if not goes_on:
+            raise
+        common.complain(common.remedy(error))
+
+
 def _report(done: ArchiveResult, as_json: bool) -> None:
     point = done.point
     for note in point.notes:
@@ -178,7 +213,7 @@ def _report(done: ArchiveResult, as_json: bool) -> None:
         return
     adopted = f", {common.count_text(done.adopted, 'segment')} of a killed run" if done.adopted else ""
     what = f"{common.count_text(done.segments, 'segment')}, {common.size_text(done.size)}, uploaded{adopted}"
-    click.echo(f"{point.id}: {common.count_text(len(point.partitions), 'partition')}, {what}")
+    say(f"{point.id}: {common.count_text(len(point.partitions), 'partition')}, {what}")
 
 
 _url = click.argument("url", metavar="URL", shell_complete=completion.files)
@@ -217,28 +252,75 @@ def points(url: str, as_json: bool) -> None:
     common.end_with(bool(damaged))
 
 
+@archive.command("status")
+@_url
+@click.option(
+    "--max-age",
+    callback=common.parsed(common.parse_duration),
+    metavar="TIME",
+    help="Exit code 1 if the newest point is older, such as 10m, counted by the clock here.",
+)
+@common.json_option
+def status(url: str, max_age: float | None, as_json: bool) -> None:
+    """Say in one line how many points there are, how old the newest is, and what it lacks: exit code 1."""
+    store = archive_store(url)
+    names = list_points(store)
+    newest = names[-1] if names else find_point(store)
+    (opened,) = open_points(store, [newest])
+    if not isinstance(opened, OpenedPoint):
+        raise opened
+    head, seconds = opened.head, max(0, time.time_ns() // 1_000_000 - newest.time_ms) / 1000
+    is_late = max_age is not None and seconds > max_age
+    if as_json:
+        fields = {"point": head.id, "ageSeconds": seconds, "partitions": head.partitions, "bytes": head.size}
+        lacking = {"notSeen": head.not_seen, "faults": head.faults}
+        common.print_json({"type": "status", "points": len(names), **fields, **lacking, "isLate": is_late})
+    else:
+        numbers = common.count_text(head.partitions, "partition"), common.size_text(head.size)
+        unseen = "unknown" if head.not_seen is None else head.not_seen
+        lacks = f"{common.count_text(head.faults, 'fault')}, not seen: {unseen}"
+        age = f"the newest {_span_text(seconds)} old"
+        say(f"{common.count_text(len(names), 'point')}, {age}: {', '.join(numbers)}, {lacks}")
+    if is_late:
+        common.complain(f"{store.name(newest.key)}: the newest point is {_span_text(seconds)} old")
+    common.end_with(bool(head.faults) or is_late)
+
+
+def _span_text(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 @archive.command("show")
 @_url
 @click.argument("point", required=False)
+@click.option("--verbose", "-v", is_flag=True, help="Name all that is missing, and print all notes.")
 @common.json_option
-def show(url: str, point: str | None, as_json: bool) -> None:
+def show(url: str, point: str | None, verbose: bool, as_json: bool) -> None:
     """Show what a point has, the newest by default; a beginning of its id is enough, or a time."""
     store = archive_store(url)
     found = read_point(store, find_point(store, point=point))
     if as_json:
         common.write(found.text.encode() + b"\n")
         return
-    click.echo(f"{found.id} of cluster {found.cluster_id or 'unknown'}, by {found.writer}")
+    say(f"{found.id} of cluster {found.cluster_id or 'unknown'}, by {found.writer}")
     for disk in found.disks:
-        click.echo(f"disk {disk.path}: node {disk.node_id}, {disk.state}")
+        say(f"disk {disk.path}: node {disk.node_id}, {disk.state}")
     if found.not_seen is None:
-        click.echo("no disk has the metadata of the cluster: which partitions are not here, is not known")
-    for each in found.not_seen or ():
-        click.echo(f"not seen: {each.topic}-{each.partition}")
-    for commit in found.above_end:
-        click.echo(f"above the end: {commit.group}: {commit.topic}-{commit.partition}, {commit.offset}")
-    for note in (*found.notes, *(() if found.is_sealed else (UNSEALED,))):
-        click.echo(f"note: {note}")
+        say("no disk has the metadata of the cluster: which partitions are not here, is not known")
+    commits = [f"{each.group}: {each.topic}-{each.partition}, {each.offset}" for each in found.above_end]
+    lists = {
+        "not seen": [f"{each.topic}-{each.partition}" for each in found.not_seen or ()],
+        "above the end": commits,
+        "note": [*found.notes, *(() if found.is_sealed else (UNSEALED,))],
+    }
+    for label, texts in lists.items():
+        shown = texts if verbose else texts[:_FEW]
+        say(*(f"{label}: {text}" for text in shown))
+        if len(texts) > len(shown):
+            say(f"{label}: {len(texts) - len(shown):,} more, {len(texts):,} in all (--verbose prints them)")
     columns = ["PARTITION", "TOPIC ID", "START", "END", "STABLE", "SEGMENTS", "BYTES", "FAULT"]
     common.print_table(columns, [_row(each) for each in found.partitions], columns[2:7])
 
@@ -277,31 +359,32 @@ def _ends(side: dict[str, int] | None) -> str:
 
 @archive.command("prune")
 @_url
-@click.option("--keep-last", type=click.IntRange(min=0), default=0, metavar="N", help="Keep the N newest points.")
-@click.option("--keep-hourly", type=click.IntRange(min=0), default=0, metavar="N", help="The last of each of N hours.")
-@click.option("--keep-daily", type=click.IntRange(min=0), default=0, metavar="N", help="The last of each of N days.")
+@keep_options
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
 @common.json_option
-def prune_command(url: str, keep_last: int, keep_hourly: int, keep_daily: int, dry_run: bool, as_json: bool) -> None:
+def prune_command(url: str, dry_run: bool, as_json: bool, **keep: Any) -> None:
     """Remove points, and what no kept point needs; the newest one is always kept."""
-    found = prune(url, keep_last=keep_last, keep_hourly=keep_hourly, keep_daily=keep_daily, dry_run=dry_run)
+    _report_pruned(prune(url, **keep, dry_run=dry_run), as_json, dry_run=dry_run)
+
+
+def _report_pruned(pruned: Pruned, as_json: bool, *, dry_run: bool = False) -> None:
     if as_json:
         common.print_json(
             {
                 "type": "prune",
                 "dryRun": dry_run,
-                "kept": [name.id for name in found.kept],
-                "removed": [name.id for name in found.removed],
-                "objects": found.objects,
-                "bytes": found.size,
-                "notYet": found.not_yet,
+                "kept": [name.id for name in pruned.kept],
+                "removed": [name.id for name in pruned.removed],
+                "objects": pruned.objects,
+                "bytes": pruned.size,
+                "notYet": pruned.not_yet,
             }
         )
         return
-    for name in found.removed:
-        click.echo(name.id)
+    for name in pruned.removed:
+        say(name.id)
     verb = "would be removed" if dry_run else "removed"
-    what = f"{common.count_text(len(found.removed), 'point')} and {common.count_text(found.objects, 'object')}"
-    click.echo(f"{what}, {common.size_text(found.size)}, {verb}; {common.count_text(len(found.kept), 'point')} kept")
-    for locked in found.not_yet:
+    what = f"{common.count_text(len(pruned.removed), 'point')} and {common.count_text(pruned.objects, 'object')}"
+    say(f"{what}, {common.size_text(pruned.size)}, {verb}; {common.count_text(len(pruned.kept), 'point')} kept")
+    for locked in pruned.not_yet:
         common.complain(f"note: not yet: {locked} is locked, or may not be removed")

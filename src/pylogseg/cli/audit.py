@@ -10,6 +10,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.query import OffsetRange, parse_offsets
+from pylogseg.cli.streams import say
 from pylogseg.cli.typed import SCHEMA, check_unused, decoding_of, typed_options, wants_schema
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.errors import RequestError
@@ -188,18 +189,18 @@ def _print(found: Audit, as_json: bool, quiet: bool) -> None:
         if as_json:
             common.try_print(common.print_json, row.as_row())
         else:
-            common.try_print(click.echo, "\n".join(_lines(row, found.is_quick)))
+            common.try_print(say, *_lines(row, found.is_quick))
     for finding in found.findings:
         if as_json:
             common.try_print(common.print_json, finding.as_row())
         else:
             rows = "" if finding.rows is None else f" ({common.count_text(finding.rows, 'row')})"
             where = "" if finding.file is None else f"{finding.file}: "
-            common.try_print(click.echo, f"{finding.kind}: {where}{finding.text}{rows}")
+            common.try_print(say, f"{finding.kind}: {where}{finding.text}{rows}")
     if as_json:
         common.try_print(common.print_json, found.as_row())
     else:
-        common.try_print(click.echo, "\n".join(_summary(found)))
+        common.try_print(say, *_summary(found))
 
 
 def _lines(row: PartitionAudit, is_quick: bool) -> Iterator[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from pylogseg.cli import completion
-from pylogseg.cli.streams import Shown, bare, forget_output
+from pylogseg.cli.streams import Shown, bare, forget_output, say
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.disk.choice import PartitionChoice, of_topics, with_two_meanings
 from pylogseg.disk.disk import Disk, Partition, open_dir, open_later
@@ -27,7 +27,7 @@ from pylogseg.disk.tier.opening import check_layout
 from pylogseg.env.executor import processors
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
-from pylogseg.format.escape import json_line, printable
+from pylogseg.format.escape import json_line, printable, printable_line
 from pylogseg.format.moments import first_ms, iso_text, ms_of, unit_note
 from pylogseg.walker.gaps import Gap, GapKind, add_gaps, joined_times
 
@@ -499,7 +499,7 @@ def is_terminal(stream: Any) -> bool:
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: Iterable[str] = ()) -> None:
     """Print a table, with rich on a terminal: None as ``-``, the columns in `right` to the right."""
-    texts = [["-" if value is None else str(value).replace("\n", r"\n") for value in row] for row in rows]
+    texts = [["-" if value is None else printable_line(str(value)) for value in row] for row in rows]
     to_right = set(right)
     if is_terminal(sys.stdout):
         _rich_table(columns, texts, to_right)
@@ -510,7 +510,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], right: It
             text.rjust(width) if name in to_right else text.ljust(width)
             for text, width, name in zip(line, widths, columns, strict=True)
         ]
-        click.echo("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())
 
 
 def _width(texts: Sequence[str]) -> int:
@@ -529,7 +529,7 @@ def _rich_table(columns: Sequence[str], rows: list[list[str]], right: set[str]) 
     for name in columns:
         table.add_column(name, justify="right" if name in right else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        table.add_row(*(Text(cell) for cell in row))
     console = Console(file=bare(sys.stdout))
     # Wider than the terminal if needed: a truncated name is useless. With one side unset, a dumb one has 80 columns.
     wanted = console.measure(table, options=console.options.update(width=10_000)).maximum
@@ -605,7 +605,7 @@ def remedy(error: PylogsegError) -> str:
 
 def complain(text: object) -> None:
     """Print a message to stderr."""
-    click.echo(f"pylogseg: {text}", err=True)
+    say(f"pylogseg: {text}", err=True)
 
 
 def report_gaps(gaps: Iterable[Gap], *, waits: bool = True) -> bool:

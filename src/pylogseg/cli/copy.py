@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.streams import say
 from pylogseg.cli.tiers import DISK, Local
 from pylogseg.offline.copying.command import copy as copy_log_dir
 from pylogseg.offline.copying.partition import PartitionCopy
@@ -90,15 +91,15 @@ def copy(
     for doubt in done.doubts:
         click.echo(f"not known: {doubt}")
     for note in done.notes:
-        click.echo(f"note: {note}")
+        say(f"note: {note}")
     rows = [row for row in done if row.state == "copied"]
-    click.echo(
+    say(
         f"{'would copy' if dry_run else 'copied'} {len(rows)} partition{'' if len(rows) == 1 else 's'},"
         f" {common.size_text(sum(row.bytes for row in rows))}, to {done.target}"
         + ("; a broker trusts it as it is (clean shutdown)" if done.is_marked_clean and not done.doubts else "")
     )
     if rows and not dry_run:
-        click.echo("checksums of sealed segments were not computed: pylogseg verify does that")
+        say("checksums of sealed segments were not computed: pylogseg verify does that")
     click.get_current_context().exit(code)
 
 
@@ -108,15 +109,15 @@ def _reporter(as_json: bool, dry_run: bool) -> Callable[[PartitionCopy], None]:
             common.print_json(row.as_row())
             return
         if row.state != "copied":
-            click.echo(f"{row.name}: {row.state}: {row.reason}")
+            say(f"{row.name}: {row.state}: {row.reason}")
             return
         end = "" if dry_run else f", up to offset {row.log_end}"
         segments = f"{row.segments} segment{'' if row.segments == 1 else 's'}"
-        click.echo(f"{row.name}: {segments}, {common.size_text(row.bytes)}{end}")
+        say(f"{row.name}: {segments}, {common.size_text(row.bytes)}{end}")
         if row.cut_bytes:
-            click.echo(f"  left out: {row.cut_bytes} bytes after the last whole batch")
+            say(f"  left out: {row.cut_bytes} bytes after the last whole batch")
         for note in row.notes:
-            click.echo(f"  note: {note}")
+            say(f"  note: {note}")
 
     def report(row: PartitionCopy) -> None:
         common.try_print(print_row, row)  # the copy goes on if the pipe is closed

@@ -9,6 +9,7 @@ import click
 
 from pylogseg.cli import common, completion, tiers
 from pylogseg.cli.query import OffsetRange, parse_offsets
+from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.disk import Disk, open_dir
 from pylogseg.errors import CorruptionError, RequestError
@@ -138,7 +139,7 @@ def _print(found: Iterator[Difference], as_json: bool, quiet: bool) -> int:
             if as_json and not quiet:
                 common.try_print(common.print_json, row.as_row())
             elif not quiet:
-                common.try_print(click.echo, "\n".join(_lines(row)))
+                common.try_print(say, *_lines(row))
     except CorruptionError as error:
         common.complain(common.remedy(error))
         return 2

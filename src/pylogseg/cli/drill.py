@@ -11,6 +11,7 @@ from pylogseg.archive.drilling import drill as try_restore
 from pylogseg.archive.evidence import evidence_rows, write_evidence
 from pylogseg.cli.common import count_text, jobs_option, json_option, names_options, print_json, progress, try_print
 from pylogseg.cli.points import at_point, point_options
+from pylogseg.cli.streams import say
 from pylogseg.cli.tiers import keys_option
 from pylogseg.format.codec_error import in_shell
 
@@ -80,24 +81,24 @@ def drill(
     else:
         try_print(_print, result)
         for path in made:
-            try_print(click.echo, f"written: {path}")
+            try_print(say, f"written: {path}")
     if result.exit_code:
         click.get_current_context().exit(result.exit_code)
 
 
 def _print(result: DrillResult) -> None:
     for text in result.all_problems:
-        click.echo(f"DIFFERS  {in_shell(text)}")
+        say(f"DIFFERS  {in_shell(text)}")
     for text in result.not_run:
-        click.echo(f"NOT RUN  {in_shell(text)}")
-    click.echo(f"point {result.point}, of {result.point_time}: {result.verdict}")
+        say(f"NOT RUN  {in_shell(text)}")
+    say(f"point {result.point}, of {result.point_time}: {result.verdict}")
     for broker in result.brokers:
         records = sum(row.records.get("read_uncommitted", 0) for row in broker.partitions)
-        click.echo(
+        say(
             f"{broker.broker} {broker.version}: restored in {broker.restore_s:.1f} s; "
             f"{count_text(len(broker.partitions), 'partition')}, {count_text(records, 'record')}, "
             f"{count_text(broker.group_offsets, 'offset')} of groups compared; "
             f"{count_text(len(broker.problems), 'difference')}"
         )
     for text in result.not_checked:
-        click.echo(f"not checked: {in_shell(text)}")
+        say(f"not checked: {in_shell(text)}")

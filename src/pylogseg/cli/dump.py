@@ -9,6 +9,7 @@ import click
 
 from pylogseg.cli import completion
 from pylogseg.cli.common import complain, decompressed_option, end_with, end_with_unreadable, json_option, write
+from pylogseg.cli.streams import say
 from pylogseg.cli.tiers import keys_option
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 
@@ -97,7 +98,7 @@ def _as_kafka(paths: list[str], options: dict[str, Any]) -> None:
 
     def complain(line: str) -> None:
         sys.stdout.flush()
-        click.echo(line, err=True)
+        say(line, err=True)
 
     end_with(not kafka_dump(paths, write, complain, KafkaOptions(**options)))
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import click
-
 from pylogseg.cli import common
+from pylogseg.cli.streams import say
 from pylogseg.cli.typed import report_undecoded
 from pylogseg.errors import StorageError
 from pylogseg.inspect.verify.findings import Finding
@@ -57,6 +56,6 @@ def _print(done: Done, out: str, as_json: bool) -> None:
     told = ", ".join(f"{count} {state}" for state, count in Counter(row.get("state") for row in files).items() if state)
     records, size = sum(row["records"] for row in files), sum(row["size"] for row in files)
     counts = f"{common.count_text(records, 'record')} in {common.count_text(len(files), 'file')}"
-    click.echo(f"{out}: {counts}, {common.size_text(size)}{f' ({told})' if told else ''}")
+    say(f"{out}: {counts}, {common.size_text(size)}{f' ({told})' if told else ''}")
     if done.empty:
-        click.echo(empty)
+        say(empty)

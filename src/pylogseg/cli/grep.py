@@ -19,6 +19,7 @@ from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
 from pylogseg.cli.highlight import Highlighter, is_coloured
 from pylogseg.cli.output import Output, RecordText, output_options
 from pylogseg.cli.query import Query, bytes_of, make_query, query_options
+from pylogseg.cli.streams import say
 from pylogseg.cli.typed import report_undecoded
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.disk import Segment
@@ -207,9 +208,9 @@ def _follow(search: _Search, query: Query, readers: list[LogReader], chosen: com
 def _print_counts(counts: dict[str, int], names: bool) -> None:
     for name, count in counts.items():
         if names and count:
-            click.echo(name)
+            say(name)
         elif not names:
-            click.echo(f"{name}:{count}" if len(counts) > 1 else count)
+            say(f"{name}:{count}" if len(counts) > 1 else count)
 
 
 class _Row(NamedTuple):

@@ -11,6 +11,7 @@ import click
 from pylogseg.cli import common
 from pylogseg.cli.cluster_state import Columns, Row, assignment_text, opened, print_rows, report, rows_of, state_options
 from pylogseg.cli.outputs import check_free, check_output
+from pylogseg.cli.streams import say
 from pylogseg.disk.disk import open_dir
 from pylogseg.env.beside import whole
 from pylogseg.errors import RequestError
@@ -228,7 +229,7 @@ def _export(state: ClusterState, names: list[str], path: str) -> None:
     _write(kept, names, path)
     left = len(rows) - len(kept)
     said = f", {common.count_text(left, 'offset')} left out: of deleted topics, or pending" if left else ""
-    click.echo(f"{path}: {common.count_text(len(kept), 'offset')}{said}")
+    say(f"{path}: {common.count_text(len(kept), 'offset')}{said}")
     above = [row for row in kept if (row["lag"] or 0) < 0]
     for row in above[:1]:
         more = f", and so {'is' if len(above) == 2 else 'are'} {len(above) - 1:,} more" if above[1:] else ""
@@ -249,7 +250,7 @@ def _map(state: ClusterState, names: list[str], other: str, path: str | None, as
         print_rows(rows, _MAPPED, as_json)
     else:
         _write(kept, names, path)
-        click.echo(f"{path}: {common.count_text(len(kept), 'offset')}")
+        say(f"{path}: {common.count_text(len(kept), 'offset')}")
         for row in (row for row in rows if row["reason"] is not None):
             common.complain(f"{row['group']}, {row['topic']}-{row['partition']}, {row['offset']}: {row['reason']}")
     for note in there.notes:

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.streams import say
 from pylogseg.cli.typed import SCHEMA, check_unused, decoding_of, typed_options, wants_schema, whole_disk
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.disk import Disk
@@ -237,4 +238,4 @@ def _print(done: LakeTable, as_json: bool) -> None:
     waiting = sum(done.waiting.values())
     counts += [f"{common.count_text(waiting, 'offset')} not committed in the log yet"] if waiting else []
     counts += [f"{common.count_text(len(done.removed), 'file')} of killed runs removed"] if done.removed else []
-    click.echo(f"{done.table}: {', '.join(counts)}")
+    say(f"{done.table}: {', '.join(counts)}")

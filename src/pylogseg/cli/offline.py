@@ -34,6 +34,7 @@ from pylogseg.cli.common import (
     size_text,
     try_print,
 )
+from pylogseg.cli.streams import say
 from pylogseg.cli.tiers import DISK, Local
 from pylogseg.cli.verify import print_finding
 from pylogseg.cli.workers import Workers, parts_option, worker_options, workers_of
@@ -170,7 +171,7 @@ class Request(NamedTuple):
             try:
                 result = self._work(command, takes_executor, {**shared, **own})
             except KeyboardInterrupt:
-                click.echo(f"interrupted: {self._after_interrupt()}", err=True)
+                say(f"interrupted: {self._after_interrupt()}", err=True)
                 raise
         report_lacking(result.lacking)
         for finding in result.refusals:
@@ -178,7 +179,7 @@ class Request(NamedTuple):
         if self.as_json:
             try_print(print_json, result.as_row())
         elif self.quiet:
-            try_print(click.echo, "\n".join([*_losses(result), _total(result)]))
+            try_print(say, *_losses(result), _total(result))
         else:
             try_print(_print, result, columns or {}, self.verbose, nothing)
         if result.exit_code:
@@ -218,14 +219,14 @@ class Request(NamedTuple):
             return
         _print_actions(result.report.actions, self.verbose, self.options["dry_run"])
         if result.state == "failed":
-            click.echo(f"FAILED  {result.path}")
-            click.echo(f"        {in_shell(result.reason)}")
+            say(f"FAILED  {result.path}")
+            say(f"        {in_shell(result.reason)}")
             if result.remedy:
-                click.echo(f"        remedy: {result.remedy}")
+                say(f"        remedy: {result.remedy}")
             for line in _details(result):
-                click.echo(f"        {result.name}: {line}")
+                say(f"        {result.name}: {line}")
             for change in result.changes if self.verbose else ():
-                click.echo(f"        {result.name}: {_change_text(change)}")
+                say(f"        {result.name}: {_change_text(change)}")
 
 
 def offline_command(function: Callable[..., None]) -> Callable[..., None]:
@@ -298,17 +299,17 @@ def _print(result: Result, columns: Mapping[str, str], verbose: bool, nothing: s
         headings = ["PARTITION", "STATE", "START", "END", *sizes, *columns.values()]
         print_table(headings, [_cells(part_result, columns) for part_result in shown], right=headings[2:])
     for line in _shared_details(looked_at, verbose):
-        click.echo(line)
+        say(line)
     for part_result in shown if verbose else ():
         for change in part_result.changes:
-            click.echo(f"{part_result.name}: {_change_text(change)}")
+            say(f"{part_result.name}: {_change_text(change)}")
     if nothing and looked_at and not result.failed and not any(map(_is_done, result)):
-        click.echo(nothing)
+        say(nothing)
     for line in _summary(result):
-        click.echo(line)
+        say(line)
     if result.dry_run:
-        click.echo(dry_run_text(sum(len(part_result.changes) for part_result in result), verbose))
-    click.echo(_total(result))
+        say(dry_run_text(sum(len(part_result.changes) for part_result in result), verbose))
+    say(_total(result))
 
 
 def _print_actions(actions: Iterable[Action], verbose: bool, dry_run: bool) -> None:
@@ -324,12 +325,12 @@ def _print_actions(actions: Iterable[Action], verbose: bool, dry_run: bool) -> N
 
 def _print_action(action: Action, more: int, dry_run: bool) -> None:
     others = f" and {count_text(more, 'other file')}" if more else ""
-    click.echo(f"{'DAMAGE' if action.is_damage else 'notice'}  {action.kind.value}  {action.place}{others}")
-    click.echo(f"        {in_shell(action.reason)}")
+    say(f"{'DAMAGE' if action.is_damage else 'notice'}  {action.kind.value}  {action.place}{others}")
+    say(f"        {in_shell(action.reason)}")
     if action.kept:
-        click.echo(f"        copy{' would be' * dry_run}: {action.kept}")
+        say(f"        copy{' would be' * dry_run}: {action.kept}")
     if action.remedy != "none":
-        click.echo(f"        remedy: {action.remedy}")
+        say(f"        remedy: {action.remedy}")
 
 
 def _is_done(result: PartitionResult) -> bool:

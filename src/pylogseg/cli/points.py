@@ -1,4 +1,4 @@
-"""Options of commands that read an archive at a point."""
+"""Options of commands about points of an archive: which one is read, and which are kept."""
 
 from __future__ import annotations
 
@@ -35,6 +35,20 @@ def point_options(function: F) -> F:
         **given,
     )
     return decorated(function, [at, point])
+
+
+def keep_options(function: F) -> F:
+    """Add the options that say which points a prune keeps: the numbers that `pylogseg.archive.prune` takes."""
+    kinds = {
+        "last": "Keep the N newest points.",
+        "hourly": "Keep the last of each of N hours.",
+        "daily": "Keep the last of each of N days.",
+    }
+    number = click.IntRange(min=0)
+    options = [
+        click.option(f"--keep-{kind}", type=number, default=0, metavar="N", help=text) for kind, text in kinds.items()
+    ]
+    return decorated(function, options)
 
 
 def is_point_asked(ctx: click.Context) -> bool:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.streams import say
 from pylogseg.env.interrupts import answered
 from pylogseg.errors import CorruptionError, PylogsegError
 
@@ -73,10 +74,10 @@ def _statements(session: Session) -> Iterator[str]:
 def _command(session: Session, name: str, *words: str) -> None:
     if name == ".tables":
         for table in session.tables:
-            click.echo(table)
+            say(table)
     elif name == ".columns" and len(words) == 1 and words[0].strip('"') in session.tables:
         for field in session.open(words[0].strip('"')).schema:
-            click.echo(f"{field.name}  {field.type}")
+            say(f"{field.name}  {field.type}")
     else:
         click.echo(_HELP)
 

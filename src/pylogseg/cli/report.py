@@ -11,10 +11,10 @@ import click
 from pylogseg.cli import common
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.since import since_lines
+from pylogseg.cli.streams import say
 from pylogseg.cli.tiers import Local
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.errors import RequestError
-from pylogseg.format.escape import printable
 from pylogseg.reading.log_reader import check_times
 from pylogseg.reading.partition import Throttle
 from pylogseg.reporting.cluster import cluster_ids
@@ -192,10 +192,10 @@ def report(
     if as_json:
         common.print_json(found.to_dict())
     else:
-        click.echo(found.facts.verdict)
+        say(found.facts.verdict)
         for text in () if found.facts.since is None else since_lines(found.facts.since):
-            click.echo(printable(text))
+            say(text)
         for each in (output, csv_folder):
             if each is not None:
-                click.echo(each)
+                say(each)
     common.end_with_code(found.exit_code)

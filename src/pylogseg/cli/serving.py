@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.streams import say
 from pylogseg.env.interrupts import answered
 from pylogseg.env.remote import without_login
 from pylogseg.format.escape import printable
@@ -128,7 +129,7 @@ def _greet(server: Server, where: str) -> None:
     for warning in server.warnings():
         common.complain(printable(warning))
     of = f" of {where}" if where else ""
-    click.echo(f"serving {', '.join(what)}{of} at {server.bootstrap_servers}, {catalog.logs.keeps}; Ctrl-C stops")
+    say(f"serving {', '.join(what)}{of} at {server.bootstrap_servers}, {catalog.logs.keeps}; Ctrl-C stops")
 
 
 def _part(server: Server | None) -> None:
@@ -140,6 +141,6 @@ def _part(server: Server | None) -> None:
         said.append(f"{common.count_text(size, 'byte')} in {where} were left out")
     if aborted:
         said.append(f"{common.count_text(aborted, 'open transaction')} counted as aborted")
-    click.echo("; ".join(["stopped", *said]))
+    say("; ".join(["stopped", *said]))
     if places:
         click.get_current_context().exit(1)

@@ -15,6 +15,7 @@ import click
 
 from pylogseg.cli import common, completion
 from pylogseg.cli.outputs import check_free, check_output
+from pylogseg.cli.streams import say
 from pylogseg.cli.typed import (
     SCHEMA,
     check_secrets,
@@ -33,7 +34,7 @@ from pylogseg.env.garbage import imported
 from pylogseg.env.interrupts import held_back
 from pylogseg.env.spared import spared
 from pylogseg.errors import RequestError
-from pylogseg.format.escape import printable
+from pylogseg.format.escape import printable_line
 
 if TYPE_CHECKING:
     from pylogseg.tables.opening import TopicOpener
@@ -352,7 +353,7 @@ def print_answer(given: Answer) -> None:
 
 
 def _cell(text: str | None) -> str:
-    shown = "-" if text is None else printable(text[: _CELL + 1]).replace("\n", r"\n").replace("\t", r"\t")
+    shown = "-" if text is None else printable_line(text[: _CELL + 1])
     return shown if len(shown) <= _CELL else shown[: _CELL - 1] + "…"
 
 
@@ -361,7 +362,7 @@ def _print_row(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool
         cell.rjust(width) if to_right else cell.ljust(width)
         for cell, width, to_right in zip(cells, widths, right, strict=True)
     )
-    click.echo("  ".join(padded).rstrip())
+    say("  ".join(padded).rstrip())
 
 
 @contextlib.contextmanager

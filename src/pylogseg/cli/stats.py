@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.streams import say
 from pylogseg.cli.tops import key_text, print_tops, shown_key, tops_row
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.format.scratch import Scratch
@@ -302,10 +303,10 @@ def _print_ranges(groups: list[StatsGroup], everything: bool) -> None:
     ]
     common.print_table(["PARTITION", "MISSING", "COUNT", "WHY"], table, ["COUNT"])
     if len(found) > len(shown):
-        click.echo(f"and {len(found) - len(shown)} more ranges (--gaps lists them)")
+        say(f"and {len(found) - len(shown)} more ranges (--gaps lists them)")
     unlisted = sum(group.unlisted for group in groups)
     if unlisted:
-        click.echo(f"and {unlisted} more ranges that are only counted")
+        say(f"and {unlisted} more ranges that are only counted")
 
 
 def _print_summary(group: StatsGroup) -> None:
@@ -324,4 +325,4 @@ def _print_summary(group: StatsGroup) -> None:
                   f"{common.time_text(stats.largest_timestamp) or 'none'}; batches: {times or 'none'}"),
     ]  # fmt: skip
     for label, fact in facts:
-        click.echo(f"{label:<11} {fact}")
+        say(f"{label:<11} {fact}")

@@ -7,7 +7,9 @@ import select
 import sys
 from typing import Any
 
-from pylogseg.format.escape import printable
+import click
+
+from pylogseg.format.escape import printable, printable_line
 
 
 class Shown:
@@ -34,6 +36,12 @@ class Shown:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def say(*lines: object, err: bool = False) -> None:
+    """Print lines; a line end in one of them, as in the name of a folder, is escaped: it begins no other line."""
+    for line in lines:
+        click.echo(printable_line(str(line)), err=err)
 
 
 def bare(stream: Any) -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.streams import say
 from pylogseg.disk.disk import Segment
-from pylogseg.format.escape import printable
+from pylogseg.format.escape import printable_line
 from pylogseg.format.text import MARK
 from pylogseg.inspect.stats.groups import StatsGroup
 from pylogseg.inspect.stats.sketch import Heaviest
@@ -72,7 +73,7 @@ def _print_keys(unit: str, found: list[tuple[str, Tops, Heaviest]], limit_bytes:
     common.print_table([*(["NAME"] if several else []), f"TOP KEY BY {unit}", unit, "SHARE"], table, [unit, "SHARE"])
     for name, _, by in found:
         if by.missed:
-            click.echo(f"{name}: too many keys to count exactly: each count may be up to {show(by.missed)} too low")
+            say(f"{name}: too many keys to count exactly: each count may be up to {show(by.missed)} too low")
 
 
 def _print_largest(found: list[tuple[Segment, int, int, TopRecord | None]]) -> None:
@@ -119,5 +120,5 @@ def shown_key(key: bytes | None, size: int | None) -> str | None:
     text = key_text(key)
     if text is None:
         return None
-    text = printable(text).replace("\n", r"\n") or "(empty)"
+    text = printable_line(text) or "(empty)"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({size} bytes)"

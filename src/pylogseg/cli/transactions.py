@@ -8,6 +8,7 @@ import click
 
 from pylogseg.cli import common
 from pylogseg.cli.cluster_state import Columns, opened, print_rows, report, rows_of, state_options
+from pylogseg.cli.streams import say
 from pylogseg.errors import RequestError
 from pylogseg.values.internal.transactions import TOPIC
 
@@ -99,5 +100,5 @@ def transactions(
                                                         "TopicPartitions", "Hanging", "Coordinator")]  # fmt: skip
     print_rows(rows, columns, as_json, numbers)
     for row in rows if hanging and not as_json else ():
-        click.echo(row["abortCommand"])
+        say(row["abortCommand"])
     report(state)

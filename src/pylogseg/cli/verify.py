@@ -20,6 +20,7 @@ from pylogseg.cli.common import (
     size_text,
     try_print,
 )
+from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
@@ -138,12 +139,16 @@ def verify(
 
 def _print(findings: Iterator[Finding], summary: VerifySummary, as_json: bool, quiet: bool) -> None:
     """Print findings as they come, then the summary, and end with its exit code."""
-    is_read = True
+    is_read, locked = True, dict[str, list[Finding]]()
     for finding in findings:
-        if finding.level != "notice" or not quiet:
+        if finding.level == "unread" and not as_json:  # one key may be missing for thousands of segments
+            locked.setdefault(finding.reason, []).append(finding)
+        elif finding.level != "notice" or not quiet:
             is_read = is_read and try_print(print_finding, finding, as_json)
         if not is_read and summary.damaged:  # the pipe is closed, and the exit code cannot change
             break
+    for alike in locked.values() if is_read else ():
+        is_read = is_read and try_print(print_finding, alike[0], as_json, len(alike) - 1)
     if is_read:
         try_print(print_summary, summary, as_json, quiet)
     end_with_code(summary.exit_code)
@@ -166,17 +171,18 @@ def _partitions(disk: Disk, choice: PartitionChoice) -> list[Partition]:
 _LABELS = {"damage": "DAMAGE", "notice": "notice", "unread": "UNREAD", "unknown": "UNKNOWN"}
 
 
-def print_finding(finding: Finding, as_json: bool) -> None:
-    """Print a finding: four lines for people, or one line of JSON."""
+def print_finding(finding: Finding, as_json: bool, others: int = 0) -> None:
+    """Print a finding: four lines for people, or one line of JSON; `others` have the same reason."""
     if as_json:
         print_json(finding.as_row() | {"reason": in_shell(finding.reason)})
         return
     place = "" if finding.position is None else f", position {finding.position}"
     place += "" if finding.offset is None else f", offset {finding.offset}"
-    click.echo(f"{_LABELS[finding.level]}  {finding.kind}  {finding.path}{place}")
-    click.echo(f"        {in_shell(finding.reason)}")
-    click.echo(f"        urgency: {URGENCIES[finding.urgency]}")
-    click.echo(f"        remedy: {finding.remedy}")
+    more = f", and {others:,} more with the same reason (--json has each)" if others else ""
+    say(f"{_LABELS[finding.level]}  {finding.kind}  {finding.path}{place}{more}")
+    say(f"        {in_shell(finding.reason)}")
+    say(f"        urgency: {URGENCIES[finding.urgency]}")
+    say(f"        remedy: {finding.remedy}")
 
 
 def print_summary(summary: VerifySummary, as_json: bool, quiet: bool) -> None:
@@ -186,7 +192,7 @@ def print_summary(summary: VerifySummary, as_json: bool, quiet: bool) -> None:
         print_json(_summary_row(summary))
     elif not quiet:
         for line in _summary_lines(summary):
-            click.echo(line)
+            say(line)
 
 
 def _summary_row(summary: VerifySummary) -> dict[str, Any]:

@@ -35,6 +35,15 @@ def printable(written: str) -> str:
     return _SURROGATE.sub(_escaped_surrogate, shown)
 
 
+def printable_line(text: str) -> str:
+    r"""Escape as `printable`, and tabs and line ends, too: a name or a message of others stays one cell of one line.
+
+    >>> printable_line("x\ny-0")
+    'x\\ny-0'
+    """
+    return printable(text).replace("\n", r"\n").replace("\t", r"\t")
+
+
 def _escaped_surrogate(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code & 0xFF:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"

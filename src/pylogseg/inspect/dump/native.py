@@ -10,7 +10,7 @@ from pylogseg.disk.disk import open_dir
 from pylogseg.disk.tier.opening import file_system, is_tier
 from pylogseg.env.filesystem import FileSystem
 from pylogseg.errors import RequestError, StorageError
-from pylogseg.format.escape import json_line, printable
+from pylogseg.format.escape import json_line, printable_line
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.inspect.dump.entries import Row, can_decode, entries
@@ -189,7 +189,7 @@ class _Columns:
         self._line("  ".join(_justified(_cell(row, name), width) for _, name, width in columns).rstrip())
 
     def _line(self, text: str) -> None:
-        self._write(printable(text).encode() + b"\n")
+        self._write(printable_line(text).encode() + b"\n")
 
     def end(self) -> None:
         if not self._written:

@@ -429,7 +429,9 @@ class Restoring:
     def run(self, overwrite: bool) -> Result:
         """Restore; a partition that `given` writes as failed stays as it is in the target."""
         check_unlocked(self._target)
-        finish_commits(self._target)  # what died after its commit began is finished first
+        if placed := finish_commits(self._target):  # what died after its commit began is finished first
+            places = ", ".join(placed)
+            self._note(f"a restore that was killed left partitions half-way, and now they are in place: {places}")
         before = read_checkpoints(self._storage, self._target, self._result.doubts)
         names, given = self._chosen(overwrite), self._given
         if not names:
@@ -442,8 +444,7 @@ class Restoring:
             if done:
                 done = self._ends.end(done, self._result)
                 self._match_markers()
-                staging.commit(done, overwrite=True)
-                staging.forget()
+                staging.commit(done, overwrite=True, may_repeat=False)
         finally:
             staging.abort()
         written = {each.name: each for each in done}

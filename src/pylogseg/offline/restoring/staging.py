@@ -88,13 +88,18 @@ class Staging:
         return by_partition
 
     def commit(
-        self, written: Sequence[WrittenPart], *, overwrite: bool = False, files: Mapping[str, bytes] | None = None
+        self,
+        written: Sequence[WrittenPart],
+        *,
+        overwrite: bool = False,
+        files: Mapping[str, bytes] | None = None,
+        may_repeat: bool = True,
     ) -> list[Placed]:
         """Put all partitions in place. Repeating it, also after a crash in the middle, has the same result.
 
-        `files` are small files for the folder, by name: after a crash either partitions and files are there, or
-        neither. Raises RequestError as `check` does, and StorageError if a broker or another program has the lock of
-        the folder, or the disk fails.
+        A mark in the folder says that it was done, unless nobody `may_repeat` it. `files` are small files for the
+        folder, by name: after a crash either partitions and files are there, or neither. Raises RequestError as `check`
+        does, and StorageError if a broker or another program has the lock of the folder, or the disk fails.
         """
         if not self._storage.exists(self._marker):
             with _Locked(self._storage, self.root):
@@ -106,15 +111,10 @@ class Staging:
                     said = functools.cache(lambda folder: all_entries(self._storage, folder))
                     moves = [self._joined(parts, said) for parts in by_partition]
                     texts = {name: data.decode() for name, data in (files or {}).items()}
-                    plan = {"write": self.write_id, "partitions": moves, "files": texts}
+                    plan = {"write": self.write_id, "partitions": moves, "files": texts, "isMarked": may_repeat}
                     self._storage.write_whole(plan_path, json.dumps(plan).encode())
                 _finish(self._storage, self.root, self.folder)
         return placed_at(self.root, by_offsets(written))
-
-    def forget(self) -> None:
-        """Remove the marker of the commit, when it will not be repeated."""
-        if self._storage.exists(self._marker):
-            self._storage.remove(self._marker)
 
     def abort(self) -> None:
         """Remove the staging folder, unless a commit has begun."""
@@ -186,20 +186,21 @@ def is_left_behind(name: str) -> bool:
 
 
 def finish_commits(root: str, storage: Storage | None = None, now_ms: Callable[[], int] | None = None) -> list[str]:
-    """Finish commits that a crash interrupted, and remove forgotten staging folders and markers."""
+    """Finish commits that a crash interrupted, and remove forgotten staging folders and markers.
+
+    Returns the partitions that are in place by it.
+    """
     storage = LocalStorage() if storage is None else storage
     now = time.time_ns() // 1_000_000 if now_ms is None else now_ms()
-    done = []
+    done = list[str]()
     for entry in storage.list_folder(root):
         path = storage.join(root, entry.name)
         if entry.is_dir and entry.name.startswith(f"{_TOPIC}-0."):
             if storage.exists(storage.join(path, _PLAN)):
                 with _Locked(storage, root):
-                    _finish(storage, root, path)
-                done.append(path)
+                    done += _finish(storage, root, path)
             elif now - _last_change(storage, path, entry.modified_ms) > FORGOTTEN_MS:
                 storage.remove_folder(path)
-                done.append(path)
         elif entry.name.startswith(_MARKER) and now - entry.modified_ms > FORGOTTEN_MS:
             storage.remove(path)
     return done
@@ -214,11 +215,11 @@ def _last_change(storage: Storage, folder: str, modified_ms: int) -> int:
     return newest
 
 
-def _finish(storage: Storage, root: str, folder: str) -> None:
-    """Do the remaining steps of a plan, then remove the staging folder."""
+def _finish(storage: Storage, root: str, folder: str) -> list[str]:
+    """Do the remaining steps of a plan, then remove the staging folder; return its partitions."""
     path = storage.join(folder, _PLAN)
     if not storage.exists(path):  # another process has finished it meanwhile
-        return
+        return []
     plan = json.loads(storage.read_all(path))
     aside = storage.join(folder, "replaced")
     storage.make_folder(aside)
@@ -233,10 +234,12 @@ def _finish(storage: Storage, root: str, folder: str) -> None:
     note_entries(storage, root, {move["to"]: move["checkpoints"] for move in plan["partitions"]})
     for name, text in plan.get("files", {}).items():
         storage.write_whole(storage.join(root, name), text.encode())
-    storage.write_whole(storage.join(root, _MARKER + plan["write"]), b"")
+    if plan.get("isMarked", True):
+        storage.write_whole(storage.join(root, _MARKER + plan["write"]), b"")
     # Readers skip a folder without a plan, and nobody else touches it, so the order does not matter.
     storage.remove(path)
     storage.remove_folder(folder)
+    return [move["to"] for move in plan["partitions"]]
 
 
 class _Locked:

@@ -168,15 +168,14 @@ class FromTier(RestoreSource):
                 f"{part.name}: nothing of it lies below offset {end}: it begins at {part.log_start_offset}"
             )
         reached = noted = segments[0].base_offset
-        remade, size, copies = False, 0, LogCopies(part)
+        remade, copies = False, LogCopies(part)
         is_exact = getattr(part.files, "is_exact", False)
         for segment in segments:
             if noted < segment.base_offset and not is_exact:
-                filled = self._fill(copies, noted, segment.base_offset, folder, result, on_bytes)
-                remade, size = remade or filled > 0, size + filled
+                remade |= self._fill(copies, noted, segment.base_offset, folder, result, on_bytes)
             made = self._copy(copies, segment, folder, result, on_bytes)
             remade |= not made.is_whole
-            reached, noted, size = max(reached, made.end), max(made.end, made.noted), size + made.size
+            reached, noted = max(reached, made.end), max(made.end, made.noted)
         remade |= not self._write_beside(part, folder, reached)
         if remade:
             self._remake(folder, result)
@@ -194,10 +193,11 @@ class FromTier(RestoreSource):
         said[part.name] = {FileKind.RECOVERY_POINTS.value: reached, FileKind.HIGH_WATERMARKS.value: reached}
         if start > segments[0].base_offset:
             said[part.name][FileKind.LOG_STARTS.value] = start
-        count = sum(entry.name.endswith(FileKind.LOG.value) for entry in storage.list_folder(folder))
+        # Looked up last: a cut, or markers that were added, have changed sizes meanwhile.
+        sizes = [entry.size for entry in storage.list_folder(folder) if entry.name.endswith(FileKind.LOG.value)]
         opening, producers = Start(True, start, reached, reached), tuple(transactional_producers(folder))
         return WrittenPart(
-            part.topic, part.partition, folder, start, reached, -1, count, size, -1, opening, producers
+            part.topic, part.partition, folder, start, reached, -1, len(sizes), sum(sizes), -1, opening, producers
         )  # fmt: skip
 
     def _end_of(self, part: Partition) -> int:
@@ -214,8 +214,8 @@ class FromTier(RestoreSource):
         folder: str,
         result: PartitionResult,
         on_bytes: Callable[[int], None],
-    ) -> int:
-        """Write what copies have of offsets that no segment has, as a segment of its own; return its bytes."""
+    ) -> bool:
+        """Write a segment of its own with offsets that no segment has; return whether copies have some of them."""
         missing = f"{result.name}: {offsets_text(first, end)} are in no upload"
         reason = f"{missing}; to restore what there is, skip damage (--on-corrupt skip)"
         damage = Damage(missing, CorruptionError(result.name, 0, reason, first))
@@ -233,7 +233,7 @@ class FromTier(RestoreSource):
             if target is not None:
                 target.close()
         self._note(result, damage)
-        return 0 if target is None else target.size
+        return target is not None
 
     def _copy(
         self,
@@ -261,7 +261,6 @@ class FromTier(RestoreSource):
                     end = max(end, int(piece.rows.last_offset.max()) + 1)
                     on_bytes(len(piece.data))
                 target.sync()
-                size = target.size
             finally:
                 target.close()
             is_whole = is_whole and beside.is_whole(end)
@@ -271,7 +270,7 @@ class FromTier(RestoreSource):
                     name = segment_file_name(segment.base_offset, kind)
                     storage.write_synced(os.path.join(folder, name), data or b"")
             self._refuse_others(result, differing())
-        return _Copied(end, size, is_whole, noted)
+        return _Copied(end, is_whole, noted)
 
     def _refuse_others(self, result: PartitionResult, differing: Sequence[CorruptionError]) -> None:
         """Raise if objects are not those of the point of an archive, however good their batches; or say so."""
@@ -356,7 +355,6 @@ class _Beside:
 
 class _Copied(NamedTuple):
     end: int
-    size: int
     is_whole: bool
     noted: int  #: Up to where the result says what is missing.
 

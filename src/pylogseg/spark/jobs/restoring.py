@@ -257,9 +257,7 @@ def _write(rows: Any, options: WriteOptions, overwrite: bool) -> list[Placed]:
 
     try:
         staging.begin()
-        placed = staging.commit(_made(rows, task), overwrite=overwrite)
-        staging.forget()
-        return placed
+        return staging.commit(_made(rows, task), overwrite=overwrite, may_repeat=False)
     finally:
         staging.abort()
 

@@ -185,8 +185,8 @@ def _into(
             marker in files or os.path.exists(os.path.join(staging.root, marker))
         ):
             files[marker] = encode_clean_shutdown(None)  # so that the controller knows
-        staging.commit([each.written for each in made if each.written is not None], overwrite=overwrite, files=files)
-        staging.forget()
+        parts = [each.written for each in made if each.written is not None]
+        staging.commit(parts, overwrite=overwrite, files=files, may_repeat=False)
     finally:
         staging.abort()
     return [each.result for each in made]
