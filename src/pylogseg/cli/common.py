@@ -212,9 +212,8 @@ def paths_and_names(arguments: Sequence[str], *, several: bool = False) -> tuple
 def report_notes(disk: Disk, from_log_start: bool = True) -> None:
     """Report the disk's notes on stderr; those of unknown log starts, which count, only if `from_log_start`."""
     unneeded = () if from_log_start else {str(UnknownStarts(error)) for error in disk.unknown_starts}
-    for note in disk.notes:
-        if note not in unneeded:
-            complain(note)
+    for note in (note for note in disk.notes if note not in unneeded):
+        complain(note)
     context = click.get_current_context()
     for error in disk.unknown_starts if from_log_start else ():
         context.meta[DAMAGE] = True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pylogseg.disk.disk import Disk
 from pylogseg.disk.folders import Folders
 from pylogseg.disk.small_files import FileState, SmallFile, read_offset_checkpoint
 from pylogseg.format.names import FileKind
@@ -66,14 +65,3 @@ class OffsetCheckpoints:
         if file.state is FileState.EMPTY:
             return file.problem
         return ""
-
-
-def unknown_high_watermarks(disk: Disk) -> list[str]:
-    """Return of which partitions in log directories the high watermark is not known, and why."""
-    texts = []
-    for log_dir in disk.log_dirs:
-        noted = OffsetCheckpoints(log_dir.files, log_dir.path)
-        for part in log_dir.partitions:
-            if part.is_live and (why := noted.why_no_high_watermark(part.topic, part.partition)):
-                texts.append(f"{part.name}: its high watermark is not known: {why}")
-    return texts
