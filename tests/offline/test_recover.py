@@ -348,16 +348,20 @@ def test_what_a_broker_does_not_load(golden: Path, tmp_path: Path) -> None:
     (folder / "damaged-1" / "leader-epoch-checkpoint").unlink()
     shutil.rmtree(folder / "named-0")
     shutil.rmtree(folder / "whose-0")
-    assert pylogseg("recover", folder).code == 0
+    done = pylogseg("recover", folder)  # the runs before had no high watermark of it to write
+    assert (done.code, "high watermark is noted for it, so it is the log's start, 0, as for a broker" in done.text) == (
+        1,
+        True,
+    )
     assert (folder / ".kafka_cleanshutdown").exists()
 
 
 def test_an_unreadable_checkpoint(golden: Path, tmp_path: Path) -> None:
-    """It is taken for empty, and said; the next one is whole."""
+    """It is taken for empty, and said, also by the exit code; the next one is whole."""
     folder = log_dir_of(golden, "intact", tmp_path)
     (folder / "recovery-point-offset-checkpoint").write_bytes(b"what is this\n")
     done = pylogseg("recover", folder, *INTERVAL)
-    assert done.code == 0
+    assert done.code == 1
     assert "recovery-point-offset-checkpoint: at position 0" in done.text
     assert "taken for empty" in done.text
     assert b"damaged 1 195" in (folder / "recovery-point-offset-checkpoint").read_bytes()
@@ -384,6 +388,7 @@ def test_one_partition_of_a_directory(golden: Path, tmp_path: Path) -> None:
     folder = log_dir_of(golden, "torn-tail", tmp_path)
     shutil.copytree(folder / "damaged-1", folder / "other-0")
     (folder / "recovery-point-offset-checkpoint").write_bytes(b"0\n1\nother 0 45\n")
+    (folder / "replication-offset-checkpoint").write_bytes(b"0\n2\nother 0 45\ndamaged 1 45\n")
     assert pylogseg("recover", folder / "damaged-1", *INTERVAL).code == 0
     assert not (folder / ".kafka_cleanshutdown").exists()
     text = (folder / "recovery-point-offset-checkpoint").read_text()

@@ -75,7 +75,7 @@ def opened(
     disk = open_dir([*paths, *either])
     if output is not None:
         check_output(output, disk)
-    common.report_notes(disk, False)
+    common.report_notes(disk, from_log_start=topic != METADATA_TOPIC)
     if not any(partition.topic == topic and not partition.state for partition in disk.partitions):
         elsewhere = _IN_NO_TIER if any(map(is_tier, [*paths, *either])) else _ELSEWHERE.get(topic, _OTHERS)
         missing = f"{', '.join([*paths, *either])}: no {topic} here: {elsewhere}"

@@ -22,6 +22,7 @@ from pylogseg.cli.streams import Shown, bare, forget_output, say
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.disk.choice import PartitionChoice, of_topics, with_two_meanings
 from pylogseg.disk.disk import Disk, Partition, open_dir, open_later
+from pylogseg.disk.log_starts import UnknownStarts
 from pylogseg.disk.tier.opening import check_layout
 from pylogseg.env.executor import processors
 from pylogseg.errors import PylogsegError, RequestError, StorageError
@@ -209,8 +210,9 @@ def paths_and_names(arguments: Sequence[str], *, several: bool = False) -> tuple
 
 
 def report_notes(disk: Disk, from_log_start: bool = True) -> None:
-    """Report the disk's notes on stderr; unknown log starts count for the exit code if `from_log_start`."""
-    for note in disk.notes:
+    """Report the disk's notes on stderr; those of unknown log starts, which count, only if `from_log_start`."""
+    unneeded = () if from_log_start else {str(UnknownStarts(error)) for error in disk.unknown_starts}
+    for note in (note for note in disk.notes if note not in unneeded):
         complain(note)
     context = click.get_current_context()
     for error in disk.unknown_starts if from_log_start else ():

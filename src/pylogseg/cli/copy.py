@@ -83,18 +83,20 @@ def copy(
         common.complain(f"{row.name} is not in the copy: {row.reason}")
     for unread in done.unread:
         common.complain(f"{unread}; it is not in the copy")
-    is_lacking = common.report_lacking(done.lacking) or any(row.is_damaged for row in done)
+    is_lacking = common.report_lacking(done.lacking) or any(row.is_damaged for row in done) or bool(done.doubts)
     code = 2 if failed or done.unread else int(is_lacking)
     if as_json:
         common.print_json(done.as_row())
         click.get_current_context().exit(code)
+    for doubt in done.doubts:
+        click.echo(f"not known: {doubt}")
     for note in done.notes:
         say(f"note: {note}")
     rows = [row for row in done if row.state == "copied"]
     say(
         f"{'would copy' if dry_run else 'copied'} {len(rows)} partition{'' if len(rows) == 1 else 's'},"
         f" {common.size_text(sum(row.bytes for row in rows))}, to {done.target}"
-        + ("; a broker trusts it as it is (clean shutdown)" if done.is_marked_clean else "")
+        + ("; a broker trusts it as it is (clean shutdown)" if done.is_marked_clean and not done.doubts else "")
     )
     if rows and not dry_run:
         say("checksums of sealed segments were not computed: pylogseg verify does that")

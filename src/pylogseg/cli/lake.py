@@ -216,7 +216,9 @@ def _round(
                 common.try_print(_print, done, as_json)
             is_damaged |= common.report_gaps(done.gaps)
             is_damaged |= common.report_lacking(done.missing)
-            is_damaged |= done.dead_letters > 0
+            for doubt in done.doubts:
+                common.complain(doubt)
+            is_damaged |= done.dead_letters > 0 or bool(done.doubts) or common.is_damage_met()
             if done.error is not None:
                 common.complain(common.remedy(done.error))
                 code = max(code, 1 if isinstance(done.error, CorruptionError) else 2)

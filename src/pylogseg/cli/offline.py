@@ -363,6 +363,7 @@ def _details(result: PartitionResult) -> Iterator[str]:
         yield f"recovered, as a starting broker does: {done}"
     yield from (str(action) for action in result.report.actions if action.bytes_gone and not action.is_damage)
     yield from result.notes
+    yield from result.doubts
 
 
 def _shared_details(results: Sequence[PartitionResult], verbose: bool) -> Iterator[str]:
@@ -383,6 +384,7 @@ def _losses(result: Result) -> Iterator[str]:
         yield f"a broker will not start on this log directory: {count_text(len(result.refusals), 'finding')} above"
     if lost := sum(action.is_damage for part_result in result for action in part_result.report.actions):
         yield f"lost in {count_text(lost, 'place')}: records that may have been written whole"
+    yield from (f"not known: {doubt}" for doubt in result.doubts)
 
 
 def _summary(result: Result) -> Iterator[str]:

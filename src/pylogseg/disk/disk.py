@@ -562,8 +562,7 @@ def _log_dir(
         for e in entries
         if not e.is_dir and (name := parse_file_name(e.name)).kind is not FileKind.UNKNOWN and not name.suffix
     }
-    is_there = any(e.name == FileKind.LOG_STARTS.value for e in entries)
-    starts = log_starts(files, files.join(path, FileKind.LOG_STARTS.value) if is_there else None, notes)
+    starts = log_starts(files, path, notes) if any(kind.is_offset_checkpoint for kind in checkpoints) else {}
     if any(map(is_of_partition, entries)):
         notes.append(
             f"{path}: {files_of_partition(entries)}: in the log directory itself, where no broker looks for it"

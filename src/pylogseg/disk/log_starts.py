@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pylogseg.env.filesystem import FileSystem
-from pylogseg.errors import CorruptionError, StorageError, is_missing
+from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.names import FileKind, parse_partition_folder
 
 
 class UnknownStarts(NamedTuple):
-    """A note of log starts that cannot be read."""
+    """A note of log starts that are not known."""
 
     error: CorruptionError | StorageError
 
@@ -18,18 +18,15 @@ class UnknownStarts(NamedTuple):
         return f"{self.error}; it is taken for empty, as by a broker: records that were deleted may show"
 
 
-def log_starts(files: FileSystem, path: str | None, notes: list[str | UnknownStarts]) -> dict[tuple[str, int], int]:
-    """Return the starts by topic and partition in a checkpoint; none, with a note, of one that cannot be read."""
-    if path is None:
-        return {}
-    from pylogseg.format.files.checkpoint import parse_offset_checkpoint
+def log_starts(files: FileSystem, log_dir: str, notes: list[str | UnknownStarts]) -> dict[tuple[str, int], int]:
+    """Return the starts by topic and partition in a log directory's checkpoint; with a note if these are not known."""
+    from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 
-    try:
-        return dict(parse_offset_checkpoint(files.read_all(path), path))
-    except (CorruptionError, StorageError) as error:
-        if not is_missing(error):
-            notes.append(UnknownStarts(error))
-        return {}
+    checkpoints, kind = OffsetCheckpoints(files, log_dir), FileKind.LOG_STARTS
+    if harm := checkpoints.harm(kind):
+        file = checkpoints.file(kind)
+        notes.append(UnknownStarts(file.error or CorruptionError(file.path, 0, harm.removeprefix(f"{file.path}: "))))
+    return checkpoints.offsets(kind)
 
 
 def log_start(files: FileSystem, folder: str, notes: list[str | UnknownStarts]) -> int:
@@ -38,5 +35,4 @@ def log_start(files: FileSystem, folder: str, notes: list[str | UnknownStarts]) 
     parsed = parse_partition_folder(name)
     if parsed is None or parsed.state:
         return 0
-    path = files.join(parent, FileKind.LOG_STARTS.value)
-    return log_starts(files, path, notes).get((parsed.topic, parsed.partition), 0)
+    return log_starts(files, parent, notes).get((parsed.topic, parsed.partition), 0)

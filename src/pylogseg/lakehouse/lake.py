@@ -121,6 +121,8 @@ class LakeTable:
         What was damaged and skipped.
     missing : list of Finding
         What is known to be missing from the log.
+    doubts : list of str
+        Partitions whose high watermark is not known, each with what counted instead.
     error : PylogsegError or None
         Why it ended early.
     """
@@ -138,12 +140,13 @@ class LakeTable:
     removed: list[str] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
     missing: list[Finding] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
     error: PylogsegError | None = None
 
     @property
     def problems(self) -> list[str]:
-        """Damage that was skipped, records that the log lacks, and timestamps that became null."""
-        return [*(str(gap) for gap in joined_times(self.gaps) if gap.is_loss), *texts_of(self.missing)]
+        """Skipped damage, records that the log lacks, timestamps that became null, and doubts about the log's end."""
+        return [*(str(gap) for gap in joined_times(self.gaps) if gap.is_loss), *texts_of(self.missing), *self.doubts]
 
     def as_row(self) -> dict[str, Any]:
         """The run as a row of JSON."""
@@ -379,6 +382,7 @@ class _TableRun:
         spans = self._topic.spans(ledger, how, self._table.name, force=self._options.force)
         self._found.gaps = list(how.gaps)
         self._found.missing = self._lacking(spans, ledger)
+        self._found.doubts = [source.doubt for source in self._topic.logs if source.doubt]
         if not spans and ledger is None and self._knows_columns():  # a table without rows, so that queries find it
             spans = self._topic.nothing()
         if spans:

@@ -9,15 +9,17 @@ from typing import NamedTuple
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.folders import readable_leader_epochs, readable_topic_id
 from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
+from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.small_files import read_meta_properties
-from pylogseg.errors import PylogsegError, RequestError, StorageError
-from pylogseg.format.files.checkpoint import parse_offset_checkpoint
+from pylogseg.env.filesystem import LocalFiles
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import FileKind
 from pylogseg.lakehouse.ledger import Covered, Ledger
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
 from pylogseg.reading.partition import ReadOptions, report
 from pylogseg.reading.scan import check_tail, consumer_end
 from pylogseg.reading.seek import end_of, leap_over
+from pylogseg.values.internal.cluster import ClusterMetadata, find_metadata, metadata_beside
 
 _UNDO = "to begin again, write another table; to keep this one, give the source that it was written from"
 
@@ -28,7 +30,8 @@ class SourceLog:
 
     log: LogFiles
     partition: Partition
-    watermark: int | None  #: The high watermark; None if no checkpoint says it, or the log's end is asked for.
+    watermark: int | None  #: The high watermark; None if nobody notes one, or the log's end is asked for.
+    doubt: str  #: Why the high watermark is not known, and what counts instead; else empty.
     epochs: Sequence[tuple[int, int]]  #: Leader epochs and their first offsets; none if they are not known.
 
     @property
@@ -138,9 +141,9 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
         if not part.topic:
             raise RequestError(f"{part.path}: the name of the folder is not that of a partition")
         if part.segments:
-            mark = None if to_end else marks.of(part)
+            mark, doubt = (None, "") if to_end else marks.of(part)
             epochs = readable_leader_epochs(part.files, part.path)
-            found.setdefault(part.topic, []).append(SourceLog(logs[part.path], part, mark, epochs))
+            found.setdefault(part.topic, []).append(SourceLog(logs[part.path], part, mark, doubt, epochs))
     return [_topic_of(name, logs, errors.get(name)) for name, logs in sorted(found.items())]
 
 
@@ -168,20 +171,40 @@ def _cluster_id(topic: str, logs: Iterable[SourceLog]) -> str | None:
 
 
 class _Watermarks:
-    """High watermarks by log directory, each read once."""
+    """High watermarks, of which each log directory's checkpoints are read once."""
 
     def __init__(self) -> None:
-        self._read: dict[str, dict[tuple[str, int], int]] = {}
+        self._of: dict[str, OffsetCheckpoints] = {}
+        self._metadata: dict[str, ClusterMetadata | None] = {}
 
-    def of(self, part: Partition) -> int | None:
-        parent = part.files.split(part.path)[0]
-        path = part.files.join(parent, FileKind.HIGH_WATERMARKS.value)
-        if path not in self._read:
+    def of(self, part: Partition) -> tuple[int | None, str]:
+        """Return where a log is committed, and a doubt: nothing counts of a log whose high watermark got lost.
+
+        Unless the cluster's metadata says that this is the only replica: then all up to its end is committed.
+        """
+        log_dir, place = part.files.split(part.path)[0], f"{part.topic}-{part.partition}"
+        noted = self._of.setdefault(log_dir, OffsetCheckpoints(part.files, log_dir))
+        mark = noted.offsets(FileKind.HIGH_WATERMARKS).get((part.topic, part.partition))
+        why = noted.why_no_high_watermark(part.topic, part.partition) if mark is None else ""
+        if not why:
+            return mark, ""
+        if self._is_alone(log_dir, part):
+            return None, f"{place}: its high watermark is not known ({why}); it has no other replica, so its end counts"
+        remedy = "bring the file back, start the broker, or go on to the log's end (--to-end)"
+        doubt = f"{place}: its high watermark is not known, so nothing more is written: {why}; {remedy}"
+        return part.log_start_offset, doubt
+
+    def _is_alone(self, log_dir: str, part: Partition) -> bool:
+        if not isinstance(part.files, LocalFiles):
+            return False
+        if log_dir not in self._metadata:
+            folder = find_metadata([log_dir]) or metadata_beside(log_dir)
             try:
-                self._read[path] = parse_offset_checkpoint(part.files.read_all(path), path)
-            except StorageError:  # a partition's folder alone, or a tier
-                self._read[path] = {}
-        return self._read[path].get((part.topic, part.partition))
+                self._metadata[log_dir] = None if folder is None else ClusterMetadata.read(folder)
+            except (CorruptionError, StorageError):
+                self._metadata[log_dir] = None
+        metadata = self._metadata[log_dir]
+        return metadata is not None and metadata.is_only_replica(part.topic, part.partition)
 
 
 def _span(source: SourceLog, ledger: Ledger | None, how: ReadOptions, table: str, force: bool) -> Unwritten | None:

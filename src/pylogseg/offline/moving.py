@@ -30,6 +30,7 @@ from pylogseg.offline.restoring.checkpoints import all_within, entries_of, note_
 from pylogseg.offline.restoring.staging import is_left_behind
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
 from pylogseg.offline.running import reason_to_skip
+from pylogseg.offline.small_file_doubts import doubts_of
 from pylogseg.values.internal.cluster import ClusterMetadata, find_metadata
 
 #: Folder for unfinished copies, named like a partition that is pending deletion: readers skip it, a broker removes it.
@@ -188,6 +189,7 @@ class _Move:
     def look(self, names: Sequence[str], choice: PartitionChoice, force: bool) -> None:
         """Ask what the partitions to move are known to lack, and which of those that were asked for are gone."""
         moved, found = self.there(), lacking_in([(self._place, names)], choice)
+        self._result.doubts += doubts_of(self._storage, self._source, names)
         self._result.lacking += [finding for finding in found if not finding.is_damage]
         for finding in known(found):
             above, last = self._storage.split(finding.path)
@@ -246,7 +248,8 @@ class _Move:
         with contextlib.ExitStack() as held:
             for log_dir in (self._source, self._target):
                 held.callback(storage.lock(log_dir).release)
-            before = {log_dir: read_checkpoints(storage, log_dir) for log_dir in (self._source, self._target)}
+            places = (self._source, self._target)
+            before = {log_dir: read_checkpoints(storage, log_dir, result.doubts) for log_dir in places}
             is_first = not self.there()
             storage.remove_folder(self._arriving)
             try:

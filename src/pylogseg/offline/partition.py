@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 
 from pylogseg.config import LogConfig
+from pylogseg.disk.small_files import FileState, read_leader_epochs, read_partition_metadata
 from pylogseg.disk.target import Target
 from pylogseg.env.clock import Clock
 from pylogseg.env.environment import Environment
@@ -51,10 +52,12 @@ class OfflinePartition:
         self.folder, self.name, self.storage = folder, name, storage
         parsed = parse_partition_folder(name)
         self.topic, self.partition = (parsed.topic, parsed.partition) if parsed else ("", -1)
+        self._is_live = parsed is not None and not parsed.state
         self.directory, self.start, self.config, self.clock = directory, start, config, clock
         self.settings, self.broker = settings, settings.broker
         self.result, self.advance = result, advance
         self.log: Log | None = None  #: From `open` on. Flushed and closed cleanly by the frame.
+        self.why_no_high_watermark = ""  #: Where its broker should have noted one.
         #: Whether one that was closed cleanly still counts as such if the command fails and has changed nothing.
         self.stays_trusted = True
         self._scheduler = CollectingScheduler()
@@ -98,13 +101,46 @@ class OfflinePartition:
             ),
         )
         self.log, self._opening = log, False
-        if start.high_watermark >= 0 or as_broker:
-            log.update_high_watermark(max(start.high_watermark, 0))
-            return log
-        if self.directory is not None:
-            self.result.notes.append("no high watermark is noted for it, so its end is taken for one")
-        log.update_high_watermark(log.log_end_offset)
+        if start.high_watermark >= 0:
+            log.update_high_watermark(start.high_watermark)
+        else:
+            self._choose_high_watermark(log, as_broker)
         return log
+
+    def _choose_high_watermark(self, log: Log, as_broker: bool) -> None:
+        """Choose one that no checkpoint says: of the only replica all is committed; a broker begins at the start."""
+        is_alone = len(self.result.replicas) == 1 and self.settings.node_id in (None, *self.result.replicas)
+        log.update_high_watermark(0 if as_broker and not is_alone else log.log_end_offset)
+        if self.directory is None:
+            return
+        above = log.log_end_offset - log.high_watermark
+        if is_alone:
+            text = "no high watermark is noted for it: the metadata has no other replica, so all up to its end counts"
+        elif not as_broker:
+            text = "no high watermark is noted for it, so its end is taken for one"
+        elif above:
+            text = (
+                f"no high watermark is noted for it, so it is the log's start, {log.high_watermark}, as for a broker: "
+                f"{above} offsets lie above it, which are not known to be committed before a broker has led it"
+            )
+        else:
+            return
+        (self.result.doubts if self.why_no_high_watermark else self.result.notes).append(text)
+
+    def note_epochs(self) -> None:
+        """Say that leader epochs, which the command makes again from the batches, cannot be read."""
+        if (file := read_leader_epochs(self.storage, self.folder)).is_damaged:
+            self.result.doubts.append(
+                f"{file.problem}: the leader epochs are made again from the batches that are left"
+            )
+
+    def doubt_topic_id(self) -> None:
+        """Say that a folder has no `partition.metadata`, where the cluster's metadata has the topic."""
+        file = read_partition_metadata(self.storage, self.folder)
+        is_assigned = self.settings.assigned_topic_id(self.topic, self.partition) is not None
+        if self._is_live and file.state is FileState.ABSENT and is_assigned:
+            reason = "a broker of KRaft sets the folder aside, and begins an empty log"
+            self.result.doubts.append(f"{file.problem}: {reason}; `pylogseg recover` writes it")
 
     def close(self) -> None:
         """Close the log in order, and remove what waits for its removal; done by the frame."""

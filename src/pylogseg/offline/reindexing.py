@@ -92,6 +92,7 @@ class _Reindexing:
     def run(self) -> None:
         """Make the files, compare them, and write those that differ."""
         result = self._part.result
+        self._part.note_epochs()
         self._remove_leftovers()
         before = self._files(self._storage)
         for name in before:

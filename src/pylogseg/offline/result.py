@@ -76,6 +76,8 @@ class PartitionResult:
         Of these, what is not known: there may be more.
     notes : list of str
         What a person should know.
+    doubts : list of str
+        Facts that were needed and are not known, each with what was taken instead.
     rows : list of dict
         Details, one for each line of ``--json``; each has a ``"type"``.
     report : LoadReport
@@ -106,6 +108,7 @@ class PartitionResult:
     numbers: dict[str, int] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
     report: LoadReport = field(default_factory=LoadReport)
     replicas: tuple[int, ...] = ()
@@ -124,6 +127,7 @@ class PartitionResult:
     def absorb(self, other: PartitionResult) -> None:
         """Add what was noted of the partition elsewhere."""
         self.notes += other.notes
+        self.doubts += other.doubts
         self.rows += other.rows
         self.numbers |= other.numbers
         self.not_done |= other.not_done
@@ -146,6 +150,7 @@ class PartitionResult:
             "segmentsAfter": self.segments_after,
             **{name: None if name in self.unknown else number for name, number in self.numbers.items()},
             "notes": self.notes,
+            "doubts": self.doubts,
             "replicas": list(self.replicas),
             "notDone": self.not_done,
             "recovery": self.report.as_row(),
@@ -166,6 +171,8 @@ class Result:
         Whether all this only would be.
     notes : list of str
         About the log directory, and where the settings come from.
+    doubts : list of str
+        Small files of the log directory that say less than they should, each with what was taken instead.
     checkpoints : list of CheckpointChange
         Entries of the log directory's checkpoints that are others now.
     changes : list of FileChange
@@ -192,6 +199,7 @@ class Result:
     log_dir: str | None = None
     dry_run: bool = False
     notes: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
     checkpoints: list[CheckpointChange] = field(default_factory=list)
     changes: list[FileChange] = field(default_factory=list)
     is_closed_clean: bool = False
@@ -213,13 +221,13 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        """For a shell: 2 if the disk failed or a key was missing, 1 if not all was done or records were lost."""
+        """For a shell: 2 if the disk failed or a key was missing, 1 if not all was done, known or kept."""
         if any(is_of_disk(result.error) for result in self.failed):
             return 2
         if any(result.is_locked for result in self.partitions):
             return 2
-        not_done = self.missing or any(result.not_done or result.report.is_damage for result in self.partitions)
-        return int(bool(self.failed or not_done or self.lacking or self.refusals))
+        not_done = any(part.not_done or part.doubts or part.report.is_damage for part in self.partitions)
+        return int(bool(self.failed or self.missing or not_done or self.doubts or self.lacking or self.refusals))
 
     def totals(self) -> dict[str, int]:
         """Sums over all partitions that were not skipped.
@@ -256,6 +264,7 @@ class Result:
             "lacking": [finding.as_row() for finding in self.lacking],
             "refused": len(self.refusals),
             "notes": self.notes,
+            "doubts": self.doubts,
             "changes": [change._asdict() for change in self.changes],
         }
 
@@ -267,6 +276,7 @@ def merged(path: str, results: Sequence[Result]) -> Result:
         path,
         any(result.dry_run for result in results),
         [f"{result.log_dir}: {note}" for result in results for note in result.notes],
+        [doubt for result in results for doubt in result.doubts],
         [
             change._replace(file=f"{result.log_dir}/{change.file}")
             for result in results

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.target import Target, chosen_in, marked_epoch, moving_picture, refuse_if_locked, sizes_in
 from pylogseg.env.beside import check_free
 from pylogseg.env.executor import Advance, Threads, Workload
@@ -187,9 +188,11 @@ class _Run:
         self._is_named = is_named(place, options)
         self._directory: LogDirectory | None = None
         self._marks: dict[tuple[str, int], int] = {}
+        self._noted: OffsetCheckpoints | None = None
         shown = place.log_dir if into is None else into.path
         self._result = Result(log_dir=shown, dry_run=options.dry_run, notes=[settings.describe(command.frees)])
         self._result.node_id = settings.node_id
+        self._result.doubts += settings.doubts
         if options.dry_run and isinstance(options.storage, LocalStorage):
             self._result.notes += moving_picture(place.parent)
 
@@ -208,8 +211,10 @@ class _Run:
 
     def _run_in(self, log_dir: str) -> None:
         result, storage = self._result, self._storage
-        before = read_checkpoints(storage, log_dir, result.notes)
-        self._marks = before[FileKind.HIGH_WATERMARKS]
+        before = read_checkpoints(storage, log_dir, result.doubts)
+        self._marks, self._noted = before[FileKind.HIGH_WATERMARKS], OffsetCheckpoints(storage, log_dir)
+        for kind in (FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS):
+            self._noted.file(kind)  # before it is written again
         epoch = marked_epoch(storage, log_dir)
         self._directory = LogDirectory(storage, log_dir)
         result.was_closed_clean = self._directory.was_clean
@@ -357,12 +362,16 @@ class _Run:
         start = start._replace(log_start_offset=max(start.log_start_offset, log_start))
         directory = None if _is_deleted(name) else self._directory
         part = OfflinePartition(path, name, storage, directory, start, config, self._settings, clock, result, advance)
+        if self._noted is not None and topic:
+            part.why_no_high_watermark = self._noted.why_no_high_watermark(topic, partition)
         closed, before = False, _state_of(storage, path)
         try:
             result.bytes_before, result.segments_before = part.sizes()
             self._command.work(part)
             part.close()
             closed = True
+            if topic and result.state in ("done", "unchanged"):
+                part.doubt_topic_id()
             result.bytes_after, result.segments_after = part.sizes()
         except BaseException as error:
             closed = closed or part.give_up(error)

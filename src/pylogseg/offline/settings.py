@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from functools import cached_property
 
 from pylogseg.config import LogConfig
-from pylogseg.disk.folders import readable_topic_id
+from pylogseg.disk.small_files import FileState, read_meta_properties, read_partition_metadata
 from pylogseg.disk.target import Target
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.format.files.properties import parse_properties
-from pylogseg.format.names import FileKind
 from pylogseg.offline.options import Options
 from pylogseg.owned.manager.settings import BrokerSettings, topic_fields
 from pylogseg.values.internal.cluster import FOLDER, INTERNAL_TOPICS, ClusterMetadata, find_metadata, metadata_beside
@@ -36,7 +35,9 @@ class Settings:
         self._place, self._folder, self._has_file = place, "", options.server_properties is not None
         self._storage = options.storage
         self._metadata = self._read_metadata(place, options, properties)
-        node_id = _node_id(place, options, properties)
+        #: Small files that say less than they should, each with what was taken instead.
+        self.doubts = list(self._metadata.notes)
+        node_id = self._node_id(options, properties)
         #: Of the broker, if the directory or the broker's file says it.
         self.node_id = int(node_id) if node_id.isdecimal() else None
         properties.update(self._metadata.of_broker(node_id))
@@ -66,6 +67,14 @@ class Settings:
                 "by --cluster-metadata, or do without by --cluster-metadata none and --config"
             ) from error
 
+    def _node_id(self, options: Options, properties: Mapping[str, str]) -> str:
+        """Return the node id from the log directory, or else from the settings; -1, which no broker has, if unknown."""
+        file = read_meta_properties(options.storage, self._place.parent)
+        own = None if file.value is None else file.value.node_id
+        if not file.is_read and (file.state is not FileState.ABSENT or FOLDER in self._place.names):
+            self.doubts.append(f"{file.problem}: which broker's directory it is is not known")
+        return str(own) if own is not None else properties.get("node.id") or "-1"
+
     def _checked(self, changes: Mapping[str, str]) -> LogConfig:
         return self.broker.topic_defaults.with_changes(**changes)
 
@@ -88,7 +97,7 @@ class Settings:
         known = self._metadata.topic_ids.get(topic)
         if known is None or not name:
             return None
-        found = readable_topic_id(self._storage, self._storage.join(self._place.parent, name))
+        found = read_partition_metadata(self._storage, self._storage.join(self._place.parent, name)).value
         return None if found is None or found == known else (found, known)
 
     def knows(self, topic: str, *fields: str, name: str = "") -> bool:
@@ -161,10 +170,3 @@ def _properties(path: str | None) -> dict[str, str]:
             return dict(parse_properties(file.read(), path))
     except OSError as error:
         raise RequestError(f"{path}: the settings of the broker cannot be read: {error.strerror}") from None
-
-
-def _node_id(place: Target, options: Options, properties: Mapping[str, str]) -> str:
-    """Return the node id from the log directory, or else from the settings; -1, which no broker has, if unknown."""
-    path = options.storage.join(place.parent, FileKind.META_PROPERTIES.value)
-    own = parse_properties(options.storage.read_all(path), path) if options.storage.exists(path) else {}
-    return own.get("node.id") or own.get("broker.id") or properties.get("node.id") or "-1"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.folders import readable_topic_id
+from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.garbage import uncollected
 from pylogseg.env.locks import check_unlocked
@@ -283,7 +284,9 @@ class Catalog:
         self.notes: list[str] = []
         self._identities: dict[str, BrokerIdentity] = {}
         self.clusters, notes = clusters_of(disk)
-        self.notes += notes
+        self.notes += [*notes, *dict.fromkeys(note for each in self.clusters.values() for note in each.notes)]
+        if view.until_checkpoint:
+            self.notes += _unknown_high_watermarks(disk)
         if view.aborts_open:
             self.notes.append("transactions that were open when the copy was made count as aborted")
         live = [each for each in disk.partitions if each.is_live and each.topic and each.topic != METADATA_TOPIC]
@@ -459,3 +462,14 @@ def _chosen(partitions: list[Partition], choice: PartitionChoice) -> list[Partit
 def _made_up(log_dirs: Iterable[str]) -> str:
     """Return the id of a cluster that no file names; the same for the same folders."""
     return format_uuid(uuid.uuid5(_NAMESPACE, "\n".join(map(os.path.abspath, log_dirs))).bytes)
+
+
+def _unknown_high_watermarks(disk: Disk) -> list[str]:
+    """Return of which partitions in log directories the high watermark is not known, and why."""
+    texts = []
+    for log_dir in disk.log_dirs:
+        noted = OffsetCheckpoints(log_dir.files, log_dir.path)
+        for part in log_dir.partitions:
+            if part.is_live and (why := noted.why_no_high_watermark(part.topic, part.partition)):
+                texts.append(f"{part.name}: its high watermark is not known: {why}")
+    return texts

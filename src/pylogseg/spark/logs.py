@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from pylogseg.disk.disk import Disk, Partition, Segment, open_dir
+from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.codec_error import with_option
-from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
 from pylogseg.reading import scan
 from pylogseg.reading.logs import LogFiles, check_once, logs_of
@@ -260,6 +260,11 @@ def latest_end(log: Partition, options: SourceOptions) -> LogEnd:
 
 
 def _high_watermark(log: Partition) -> int:
-    path = log.files.join(log.files.split(log.path)[0], FileKind.HIGH_WATERMARKS.value)
-    known: dict[Any, int] = parse_offset_checkpoint(log.files.read_all(path), path)
-    return known.get((log.topic, log.partition), 0)
+    """Return what the checkpoint says; an error if it lost its entry, as nothing would be read."""
+    noted = OffsetCheckpoints(log.files, log.files.split(log.path)[0])
+    file = noted.file(FileKind.HIGH_WATERMARKS)
+    if why := noted.why_no_high_watermark(log.topic, log.partition):
+        raise file.error or CorruptionError(file.path, 0, f"the high watermark of {log.name} is not known: {why}")
+    if not file.is_read:
+        raise StorageError(file.path, "read", file.problem)
+    return noted.offsets(FileKind.HIGH_WATERMARKS).get((log.topic, log.partition), 0)

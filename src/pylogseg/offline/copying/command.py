@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pylogseg.disk.choice import PartitionChoice
+from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.outside import check_outside
 from pylogseg.disk.target import NOT_A_TOPIC, Target, chosen_in, sizes_in
 from pylogseg.env.beside import NewFolder, check_free
@@ -18,7 +19,7 @@ from pylogseg.env.filesystem import is_within, refuse_inside
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
-from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
+from pylogseg.format.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.names import (
     BOOTSTRAP_SNAPSHOT,
     FileKind,
@@ -32,6 +33,7 @@ from pylogseg.log.directory import partition_of
 from pylogseg.offline.copying.partition import Changed, PartitionCopier, PartitionCopy
 from pylogseg.offline.copying.transactions import UnfinishedCopy, end_transactions
 from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, within
+from pylogseg.offline.small_file_doubts import doubts_of
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 
 _AS_THEY_ARE = (FileKind.META_PROPERTIES.value, BOOTSTRAP_SNAPSHOT)
@@ -50,6 +52,8 @@ class Copied:
     partitions : list of PartitionCopy
     notes : list of str
         About the log directory.
+    doubts : list of str
+        Small files that say less than they should, and what the copy has instead.
     unread : list of str
         Checkpoints and small files of the log directory that cannot be read, and why; they are not in the copy.
     dry_run : bool
@@ -65,6 +69,7 @@ class Copied:
     target: str
     partitions: list[PartitionCopy] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
     dry_run: bool = False
     is_marked_clean: bool = False
@@ -85,6 +90,7 @@ class Copied:
             "bytes": sum(partition.bytes for partition in self.partitions),
             "cleanShutdown": self.is_marked_clean,
             "notes": self.notes,
+            "doubts": self.doubts,
             "unread": self.unread,
             "lacking": [finding.as_row() for finding in self.lacking],
         }
@@ -180,6 +186,7 @@ def copy(
             done = job.result
             result.partitions += done.partitions
             result.notes += [f"{done.source}: {note}" for note in done.notes]
+            result.doubts += done.doubts
             result.unread += done.unread
             result.is_marked_clean &= done.is_marked_clean
     if failed:  # the others are copied, and this one has no place in the copy
@@ -261,6 +268,7 @@ class _Copy:
         """Return what a copy would do."""
         result, storage = self.result, self.storage
         result.dry_run = True
+        self._read_checkpoints()
         for name in self._names:
             row = self._row(name)
             if row.state == "copied":
@@ -284,7 +292,7 @@ class _Copy:
         """Copy all but the coordinators' log."""
         self._clean = self._marker()
         # What they say now is no more than what is copied later.
-        self._checkpoints = {kind: self._checkpoint(kind) for kind in CHECKPOINTS}
+        self._read_checkpoints()
         self._copy_some([name for name in self._names if not _is_coordinators(name)], jobs, on_bytes)
 
     def copy_coordinators(self, jobs: int, on_bytes: Callable[[int], None] | None) -> None:
@@ -360,16 +368,20 @@ class _Copy:
 
     # ---- what the log directory knows ----
 
-    def _checkpoint(self, kind: FileKind) -> _Offsets:
+    def _read_checkpoints(self) -> None:
+        noted = OffsetCheckpoints(self.storage, self._place.parent)
+        self._checkpoints = {kind: self._checkpoint(kind, noted) for kind in CHECKPOINTS}
+        self.result.doubts += doubts_of(self.storage, self._place.parent, self._names)
+
+    def _checkpoint(self, kind: FileKind, noted: OffsetCheckpoints) -> _Offsets:
         if self._place.log_dir is None:
             return {}
-        path = self.storage.join(self._place.log_dir, kind.value)
-        try:
-            data = self._small_file(path)
-            return {} if data is None else dict(parse_offset_checkpoint(data, path))
-        except CorruptionError as error:
-            self.result.notes.append(f"{error}; the copy has none")
-            return {}
+        file = noted.file(kind)
+        if isinstance(file.error, StorageError):
+            self._small_file(file.path)
+        elif harm := noted.harm(kind):
+            self.result.doubts.append(f"{harm}; the copy has none")
+        return noted.offsets(kind)
 
     def _write_checkpoint(self, kind: FileKind, offsets: _Offsets) -> None:
         kept: _Offsets = {}

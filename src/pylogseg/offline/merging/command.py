@@ -159,7 +159,7 @@ class _Merge:
                 raise RequestError(f"{source}: the folder of one partition: name its log directory, and the partition")
             path = self._storage.join(place.log_dir, _META)
             properties = parse_properties(self._storage.read_all(path), path) if self._storage.exists(path) else {}
-            noted = noted_offsets(self._storage, place.log_dir, self._result.notes)
+            noted = noted_offsets(self._storage, place.log_dir, self._result.doubts)
             found.append(_Disk(place.log_dir, source, place.names, noted, dict(properties)))
         return found
 
@@ -193,6 +193,7 @@ class _Merge:
                 return None
             best = max(every, key=lambda each: each.cluster.offset)
             self._result.notes.append(f"who was in sync: {best.folder}, up to offset {best.cluster.offset}")
+        self._result.doubts += best.cluster.notes
         self._find_ages(best)
         return best.cluster
 
@@ -424,6 +425,10 @@ class _Merge:
         folder = storage.join(directory.path, name)
         directory.claim(name)
         topic_id = next((scan.topic_id for scan in plan.replicas if scan.topic_id is not None), None)
+        if topic_id is None and self._metadata is not None and topic in self._metadata.topic_ids:
+            topic_id = self._metadata.topic_ids[topic]
+            path = storage.join(plan.chosen.folder, FileKind.PARTITION_METADATA.value)
+            result.doubts.append(f"{path}: the file is not there: written, with the id of the cluster's metadata")
         writer = MergedWriter(storage, folder, plan, config, advance)
         log = writer.write()
         if topic_id is not None:

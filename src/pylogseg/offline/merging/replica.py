@@ -12,12 +12,13 @@ import numpy.typing as npt
 from pylogseg.disk.lineage.authority import Replica
 from pylogseg.disk.lineage.chains import Lineage, divergence
 from pylogseg.disk.lineage.parts import LogRange
+from pylogseg.disk.small_files import read_leader_epochs
 from pylogseg.disk.swaps import Swap
 from pylogseg.env.executor import Advance
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.batches import BatchTable, joined_rows
-from pylogseg.format.files.checkpoint import EpochEntry, parse_leader_epochs
+from pylogseg.format.files.checkpoint import EpochEntry
 from pylogseg.format.files.cuts import Cut, parse_cuts
 from pylogseg.format.files.index import OffsetIndex
 from pylogseg.format.layout import OFFSET_INDEX_ENTRY
@@ -350,11 +351,9 @@ def _note_epochs(rows: BatchTable, seen: list[EpochEntry]) -> None:
 
 def _noted_epochs(storage: Storage, found: ReplicaScan) -> list[EpochEntry]:
     """Return the epochs of the checkpoint; none where it cannot be read."""
-    path = storage.join(found.folder, FileKind.LEADER_EPOCHS.value)
-    if not storage.exists(path):
-        return []
-    try:
-        return parse_leader_epochs(storage.read_all(path), path)
-    except (CorruptionError, RequestError) as error:
-        found.notes.append(f"{error}; its epochs are taken from the batches")
-        return []
+    file = read_leader_epochs(storage, found.folder)
+    if isinstance(file.error, StorageError):
+        raise file.error
+    if not file.is_read and found.bases:
+        found.notes.append(f"{file.problem}; its epochs are taken from the batches")
+    return file.value or []

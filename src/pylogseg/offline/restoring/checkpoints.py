@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.env.storage import Storage
-from pylogseg.errors import CorruptionError
+from pylogseg.errors import StorageError
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint, parse_offset_checkpoint
 from pylogseg.format.names import FileKind
 from pylogseg.log.directory import partition_of, read_offsets
@@ -13,23 +14,29 @@ from pylogseg.log.directory import partition_of, read_offsets
 CHECKPOINTS = (FileKind.RECOVERY_POINTS, FileKind.LOG_STARTS, FileKind.HIGH_WATERMARKS, FileKind.CLEANER_OFFSETS)
 
 
+#: What is not known without a checkpoint.
+_UNKNOWN = {
+    FileKind.RECOVERY_POINTS: "logs that were not closed in order are recovered whole",
+    FileKind.LOG_STARTS: "records that were deleted may show again",
+    FileKind.HIGH_WATERMARKS: "which records were committed is not known",
+    FileKind.CLEANER_OFFSETS: "the cleaner begins again",
+}
 Entries = dict[FileKind, dict[tuple[str, int], int]]
 #: By partition, and the names of the checkpoints.
 AllEntries = dict[tuple[str, int], dict[str, int]]
 
 
-def read_checkpoints(storage: Storage, log_dir: str, notes: list[str] | None = None) -> Entries:
-    """Read all checkpoints; one that cannot be read is noted, and counts as empty, as for a broker."""
-    found: Entries = {}
+def read_checkpoints(storage: Storage, log_dir: str, doubts: list[str] | None = None) -> Entries:
+    """Read all checkpoints; one that lost its entries is a doubt, and counts as empty, as for a broker."""
+    checkpoints, entries = OffsetCheckpoints(storage, log_dir), Entries()
     for kind in CHECKPOINTS:
-        try:
-            path = storage.join(log_dir, kind.value)
-            found[kind] = read_offsets(storage, path) if storage.exists(path) else {}
-        except CorruptionError as error:
-            found[kind] = {}
-            if notes is not None:
-                notes.append(f"{error}; it is taken for empty, as by a broker")
-    return found
+        file = checkpoints.file(kind)
+        if isinstance(file.error, StorageError):
+            read_offsets(storage, file.path)  # raises with the remedy
+        entries[kind] = checkpoints.offsets(kind)
+        if doubts is not None and (harm := checkpoints.harm(kind)):
+            doubts.append(f"{harm}; it is taken for empty, as by a broker: {_UNKNOWN[kind]}")
+    return entries
 
 
 def all_entries(storage: Storage, folder: str) -> AllEntries:

@@ -412,8 +412,10 @@ class Restoring:
         self._tell, self._advance = on_result or (lambda result: None), on_bytes or (lambda size: None)
         self._storage = LocalStorage()
         folder = find_metadata([target], cluster_metadata)
-        self._ids = None if folder is None else ClusterMetadata.read(folder).topic_ids
+        metadata = ClusterMetadata() if folder is None else ClusterMetadata.read(folder)
+        self._ids = None if folder is None else metadata.topic_ids
         self._result = Result(log_dir=target, notes=list(given.notes), lacking=list(given.lacking))
+        self._result.doubts += metadata.notes
         self._marker = os.path.join(target, FileKind.CLEAN_SHUTDOWN.value)
 
     def plan(self, overwrite: bool) -> Result:
@@ -430,7 +432,7 @@ class Restoring:
         if placed := finish_commits(self._target):  # what died after its commit began is finished first
             places = ", ".join(placed)
             self._note(f"a restore that was killed left partitions half-way, and now they are in place: {places}")
-        before = read_checkpoints(self._storage, self._target)
+        before = read_checkpoints(self._storage, self._target, self._result.doubts)
         names, given = self._chosen(overwrite), self._given
         if not names:
             return self._end()

@@ -101,6 +101,10 @@ class ClusterMetadata:
             image.notes,
         )
 
+    def is_only_replica(self, topic: str, partition: int) -> bool:
+        """Check whether a partition is known to have one replica: then all of its log is committed."""
+        return len(self.replicas.get((self.topic_ids.get(topic, ""), partition), ())) == 1
+
     def of_topic(self, topic: str) -> dict[str, str]:
         """Return the settings of a topic."""
         return self.configs.get((TOPIC_RESOURCE, topic), {})

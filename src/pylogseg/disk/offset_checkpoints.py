@@ -1,0 +1,67 @@
+"""The offset checkpoints of a log directory together: what one of them has shows what another one has lost."""
+
+from __future__ import annotations
+
+from pylogseg.disk.folders import Folders
+from pylogseg.disk.small_files import FileState, SmallFile, read_offset_checkpoint
+from pylogseg.format.names import FileKind
+
+Offsets = SmallFile[dict[tuple[str, int], int]]
+#: Of a checkpoint, another one that a broker writes no earlier, and which has entries of all partitions: high
+#: watermarks come every five seconds, the others once a minute. The cleaner's stays at 0 bytes where it cleans nothing.
+_BESIDE = {
+    FileKind.HIGH_WATERMARKS: FileKind.RECOVERY_POINTS,
+    FileKind.LOG_STARTS: FileKind.RECOVERY_POINTS,
+    FileKind.RECOVERY_POINTS: FileKind.HIGH_WATERMARKS,
+}
+#: Recovery points come a minute after the first high watermark.
+_IN_ORDER = {(FileKind.RECOVERY_POINTS, FileState.EMPTY), (FileKind.LOG_STARTS, FileState.ABSENT)}
+
+
+class OffsetCheckpoints:
+    """The checkpoints of a log directory, each read when it is first asked for."""
+
+    def __init__(self, files: Folders, log_dir: str) -> None:
+        self.log_dir = log_dir
+        self._files, self._read = files, dict[FileKind, Offsets]()
+
+    def file(self, kind: FileKind) -> Offsets:
+        """Return a checkpoint, with how it is known."""
+        if kind not in self._read:
+            self._read[kind] = read_offset_checkpoint(self._files, self.log_dir, kind)
+        return self._read[kind]
+
+    def offsets(self, kind: FileKind) -> dict[tuple[str, int], int]:
+        """Return the offsets of a checkpoint; none if it is not read."""
+        return self.file(kind).value or {}
+
+    def harm(self, kind: FileKind) -> str:
+        """Return why a checkpoint says less than its broker wrote; empty if it may be whole, or nobody wrote one.
+
+        One of 0 bytes, or one that is absent, lost its entries if another checkpoint has some. A log start is noted
+        only where records were deleted, and not everybody makes the file: one that is absent says nothing.
+        """
+        file = self.file(kind)
+        if file.is_read:
+            return ""
+        if file.is_damaged:
+            return file.problem
+        if (kind, file.state) in _IN_ORDER:
+            return ""
+        beside = _BESIDE.get(kind)
+        return f"{file.problem}, and {beside.value} beside it has entries" if beside and self.offsets(beside) else ""
+
+    def why_no_high_watermark(self, topic: str, partition: int) -> str:
+        """Return why the high watermark of a partition is not known; empty if it is, or if nobody notes any here.
+
+        A directory without checkpoints is a copy of folders: there, a log's end is all that there is.
+        """
+        kind = FileKind.HIGH_WATERMARKS
+        file, key = self.file(kind), (topic, partition)
+        if harm := self.harm(kind):
+            return harm
+        if file.is_read and key not in self.offsets(kind) and key in self.offsets(FileKind.RECOVERY_POINTS):
+            return f"{file.path}: the file has no entry of {topic}-{partition}"
+        if file.state is FileState.EMPTY:
+            return file.problem
+        return ""

@@ -1,0 +1,83 @@
+"""Small files that say less than they should: a command names what it takes instead, and writes again what it can."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.shell import pylogseg
+
+import pylogseg as package
+from pylogseg.format.files.checkpoint import parse_offset_checkpoint
+
+HIGH = "replication-offset-checkpoint"
+
+
+@pytest.fixture
+def home(golden: Path, tmp_path: Path) -> Path:
+    """The log directory of a broker, closed in order, with the cluster's metadata."""
+    home = tmp_path / "data0"
+    shutil.copytree(golden / "broker-4.3" / "txn" / "data0", home)
+    return home
+
+
+@pytest.mark.parametrize("command", ["recover", "repair", "reindex"])
+def test_a_topic_id_that_is_gone(home: Path, command: str) -> None:
+    """The command writes the file by the metadata; a broker would set the folder aside and begin an empty log."""
+    path = home / "txn-b-0" / "partition.metadata"
+    before = path.read_bytes()
+    path.unlink()
+    dry = pylogseg(command, home, "--dry-run")
+    assert (dry.code, path.exists()) == (0, False)
+    done = pylogseg(command, home)
+    assert done.code == 0
+    assert f"{path} is missing, and is written with the id" in done.text
+    assert path.read_bytes() == before
+    again = pylogseg(command, home)
+    assert (again.code, "is missing" in again.text) == (0, False)
+
+
+def test_a_copy_without_a_topic_id(home: Path, tmp_path: Path) -> None:
+    """A copy has what its source has, and says what a broker does with it."""
+    (home / "txn-b-0" / "partition.metadata").unlink()
+    for options in (["--dry-run"], []):
+        done = pylogseg("copy", home, tmp_path / "copy", *options)
+        assert done.code == 1
+        assert "txn-b-0/partition.metadata: the file is not there: a broker of KRaft sets the folder aside" in done.text
+
+
+@pytest.mark.parametrize("data", [None, b"", b"0\n0\n"], ids=["absent", "empty", "without entries"])
+def test_the_only_replica_is_committed_to_its_end(home: Path, data: bytes | None) -> None:
+    """No high watermark is known, and the metadata has no other replica: recover notes the log's end."""
+    before = parse_offset_checkpoint((home / HIGH).read_bytes(), HIGH)
+    (home / HIGH).unlink()
+    if data is not None:
+        (home / HIGH).write_bytes(data)
+    done = pylogseg("recover", home)
+    assert done.code == 1
+    assert "the metadata has no other replica, so all up to its end counts" in done.text
+    assert dict(parse_offset_checkpoint((home / HIGH).read_bytes(), HIGH)) == dict(before)
+    assert pylogseg("recover", home).code == 0
+
+
+def test_directories_of_our_own(tmp_path: Path) -> None:
+    """Nobody but this package wrote them: no checkpoint of these is taken for one that lost its entries."""
+    own = tmp_path / "own"
+    own.mkdir()
+    for number in range(2):
+        with package.open_log(own / f"t-{number}") as log:
+            log.append([(None, b"k", b"v")] * 9)
+    for name in ("into", "restored", "copy"):
+        place = tmp_path / name
+        if name == "into":
+            assert pylogseg("recover", own, "--into", place).code == 0
+        elif name == "copy":
+            assert pylogseg("copy", own, place).code == 0
+        else:
+            place.mkdir()
+            assert pylogseg("restore", own, place).code == 0
+        done = pylogseg("recover", place, "--full")
+        assert (done.code, "not known" in done.text) == (0, False), name
+    for command in ("recover", "reindex", "repair"):
+        assert pylogseg(command, own).code == 0
