@@ -41,8 +41,12 @@ def disks(examples: Path, tmp_path: Path) -> Path:
         (folder / ".kafka_cleanshutdown").write_bytes(b'{"version":0,"brokerEpoch":5}')
         for name in names:
             shutil.copytree(examples / name, folder / name)
-        lines = [f"{p.topic} {p.partition} {end_offset(p.segments)}\n" for p in open_dir(folder).partitions]
-        (folder / "replication-offset-checkpoint").write_text(f"0\n{len(lines)}\n{''.join(lines)}")
+        ends = {f"{p.topic} {p.partition}": end_offset(p.segments) for p in open_dir(folder).partitions}
+        for kind, lines in (
+            ("replication", [f"{name} {end}\n" for name, end in ends.items()]),
+            ("recovery-point", [f"{name} 0\n" for name in ends]),
+        ):
+            (folder / f"{kind}-offset-checkpoint").write_text(f"0\n{len(lines)}\n{''.join(lines)}")
     return tmp_path / "jb"
 
 
@@ -72,6 +76,7 @@ def test_one_that_is_locked_refuses_all(command: str, disks: Path) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_one_that_fails_does_not_stop_the_others(command: str, disks: Path) -> None:
+    (disks / "data-0" / "recovery-point-offset-checkpoint").unlink()
     (disks / "data-0" / "recovery-point-offset-checkpoint").mkdir()  # nothing can be renamed to that name
     done = pylogseg(command, disks, *COMMANDS[command])
     assert done.code == 2

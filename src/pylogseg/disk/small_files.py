@@ -69,7 +69,7 @@ def read_partition_metadata(files: Folders, folder: str) -> SmallFile[str]:
 
 
 def read_meta_properties(files: Folders, log_dir: str) -> SmallFile[MetaProperties]:
-    """Read the ids of the cluster, the node and the log directory; text without a node counts as unreadable."""
+    """Read the ids of the cluster, the node and the log directory; text that has none of them counts as unreadable."""
     return _read(files, files.join(log_dir, FileKind.META_PROPERTIES.value), _ids)
 
 
@@ -102,6 +102,6 @@ def _topic_id(data: bytes, path: str) -> str:
 
 def _ids(data: bytes, path: str) -> MetaProperties:
     meta = parse_meta_properties(data, path)
-    if meta.node_id is None:
-        raise CorruptionError(path, 0, "the file names no node")
+    if (meta.cluster_id, meta.node_id, meta.directory_id) == (None, None, None):
+        raise CorruptionError(path, 0, "the file names neither a cluster, nor a node, nor a directory")
     return meta

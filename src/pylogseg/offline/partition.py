@@ -127,12 +127,14 @@ class OfflinePartition:
             return
         (self.result.doubts if self.why_no_high_watermark else self.result.notes).append(text)
 
-    def note_epochs(self) -> None:
-        """Say that leader epochs, which the command makes again from the batches, cannot be read."""
+    def note_epochs(self, *, is_asked: bool = False) -> None:
+        """Say that leader epochs, which the command makes again from the batches, cannot be read.
+
+        It is a doubt, but for who asked for new ones.
+        """
         if (file := read_leader_epochs(self.storage, self.folder)).is_damaged:
-            self.result.doubts.append(
-                f"{file.problem}: the leader epochs are made again from the batches that are left"
-            )
+            text = f"{file.problem}: the leader epochs are made again from the batches that are left"
+            (self.result.notes if is_asked else self.result.doubts).append(text)
 
     def doubt_topic_id(self) -> None:
         """Say that a folder has no `partition.metadata`, where the cluster's metadata has the topic."""

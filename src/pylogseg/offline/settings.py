@@ -72,7 +72,9 @@ class Settings:
         file = read_meta_properties(options.storage, self._place.parent)
         own = None if file.value is None else file.value.node_id
         if not file.is_read and (file.state is not FileState.ABSENT or FOLDER in self._place.names):
-            self.doubts.append(f"{file.problem}: which broker's directory it is is not known")
+            self.doubts.append(f"{file.problem}: the broker of the directory is not known")
+        elif file.is_read and own is None:
+            self.doubts.append(f"{file.path}: the file names no node: the broker of the directory is not known")
         return str(own) if own is not None else properties.get("node.id") or "-1"
 
     def _checked(self, changes: Mapping[str, str]) -> LogConfig:
