@@ -14,7 +14,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, get_args
 
 from pylogseg._version import __version__
@@ -244,10 +244,9 @@ def _note_incomplete(result: DrillResult, point: Point, choice: PartitionChoice)
     """Note what the point does not have."""
     if not point.is_sealed:
         result.not_checked.append(UNSEALED)
-    lacking = list(lacks_of(replace(point, not_seen=())).values())
+    lacking = [note.text for note in lacks_of(point)]
     if point.not_seen is None:
         lacking.append("which partitions the cluster has: its metadata is not in the archive")
-    lacking += [f"{each.topic}-{each.partition}: it was on none of the archived disks" for each in point.not_seen or ()]
     lacking += [
         f"group {each.group}: its offset {each.offset} of {each.topic}-{each.partition} is above the end, "
         f"{each.end_offset}"

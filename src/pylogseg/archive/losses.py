@@ -82,7 +82,7 @@ def absence_fault(partition: ArchivedPartition, before: Point, seen: SeenCluster
     fault = f"it is on none of the disks, and point {before.id} has it, of {disk.path}: it stays as it was there"
     if seen.metadata is None:
         fault += "; no disk has metadata that says whether it was deleted"
-    return f"{fault}; if it may go, `pylogseg archive --forget {partition.name}`"
+    return f"{fault}; if it may go, name it with `pylogseg archive --forget`"
 
 
 def shortening_fault(now: ArchivedPartition, old: ArchivedPartition, before: Point) -> str:

@@ -81,7 +81,10 @@ def restore_point(
     if node_id is None or result.dry_run:
         return result
     notes, lacking, unread = found_cluster(disk, files.point, into, node_id, result, settings)
-    result.notes = [*disk.notes, *notes]  # those of `restore` say that no cluster is known here
+    result.notes = [
+        *disk.select(how.get("topic"), how.get("partition")).notes,
+        *notes,
+    ]  # those of `restore` say that no cluster is known here
     result.node_id, result.is_closed_clean = node_id, True
     for topic in lacking:
         more = f", nor {topic.partitions - 1:,} more of topic {topic.topic}: they begin empty"

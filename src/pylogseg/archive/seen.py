@@ -132,7 +132,7 @@ class SeenCluster:
             if file.is_damaged:
                 self._add_fault(f"{file.problem}: high watermarks of this disk are not known")
             if log_dir.not_topics:
-                self._add_fault(not_topics_here(log_dir.path, log_dir.not_topics))
+                self._add_fault(f"{log_dir.path}: {not_topics_here(log_dir.not_topics)}")
             for part in log_dir.partitions:
                 epochs = readable_leader_epochs(part.files, part.path)
                 if self.is_running and not os.path.isdir(part.path):

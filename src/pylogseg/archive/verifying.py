@@ -19,6 +19,7 @@ from pylogseg.archive.needs import NeededObject, Needs, read_needs
 from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.disk.disk import Partition, Segment, open_folder, uploaded_end
 from pylogseg.disk.folders import not_here
+from pylogseg.disk.notes import note_lines
 from pylogseg.disk.stores import ObjectStore
 from pylogseg.disk.tier.at_point import PointFiles, files_among, lacks_of, listed
 from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
@@ -179,7 +180,7 @@ def _check_choice(found: _Archive, choice: PartitionChoice) -> None:
 
 def _lacks(point: Point, choice: PartitionChoice) -> Iterator[str]:
     """Yield what the newest point lacks by its own account: that is no damage of the archive."""
-    texts = list(lacks_of(point, choice.takes).values())
+    texts = note_lines(lacks_of(point, choice.takes))
     if texts:
         more = f"; and {len(texts) - 1:,} more" if len(texts) > 1 else ""
         yield f"what point {point.id} lacks: {texts[0]}{more} (pylogseg archive show)"

@@ -15,6 +15,7 @@ from pylogseg.cli import common, completion
 from pylogseg.cli.points import keep_options
 from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, parts_option, workers_option
+from pylogseg.disk.notes import joined_lines
 from pylogseg.disk.tier.at_point import UNSEALED
 from pylogseg.disk.tier.point import ArchivedPartition, PointHead
 from pylogseg.disk.tier.points import (
@@ -192,9 +193,9 @@ def _prune_after(done: ArchiveResult, url: str, keep: dict[str, Any], as_json: b
 
 def _report(done: ArchiveResult, as_json: bool) -> None:
     point = done.point
-    for note in point.notes:
-        if note not in done.faults:
-            common.complain(f"note: {note}")
+    topics = {partition.topic for partition in point.partitions}
+    for note in joined_lines((note for note in point.notes if note not in done.faults), topics):
+        common.complain(f"note: {note}")
     if point.not_seen is None:
         common.complain("note: no disk has the metadata of the cluster: which partitions are not here, is not known")
     if point.not_seen:
@@ -206,7 +207,7 @@ def _report(done: ArchiveResult, as_json: bool) -> None:
         common.complain(
             f"note: group {commit.group} is at {commit.offset} of {where}, which ends at {commit.end_offset}"
         )
-    for fault in done.faults:
+    for fault in joined_lines(done.faults, topics):
         common.complain(fault)
     if as_json:
         common.print_json(done.as_row())
@@ -314,7 +315,10 @@ def show(url: str, point: str | None, verbose: bool, as_json: bool) -> None:
     lists = {
         "not seen": [f"{each.topic}-{each.partition}" for each in found.not_seen or ()],
         "above the end": commits,
-        "note": [*found.notes, *(() if found.is_sealed else (UNSEALED,))],
+        "note": [
+            *(found.notes if verbose else joined_lines(found.notes, {part.topic for part in found.partitions})),
+            *(() if found.is_sealed else (UNSEALED,)),
+        ],
     }
     for label, texts in lists.items():
         shown = texts if verbose else texts[:_FEW]

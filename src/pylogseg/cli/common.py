@@ -22,7 +22,7 @@ from pylogseg.cli.streams import Shown, bare, forget_output, say
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.disk.choice import PartitionChoice, of_topics, with_two_meanings
 from pylogseg.disk.disk import Disk, Partition, open_dir, open_later
-from pylogseg.disk.log_starts import UnknownStarts
+from pylogseg.disk.notes import note_lines
 from pylogseg.disk.tier.opening import check_layout
 from pylogseg.env.executor import processors
 from pylogseg.errors import PylogsegError, RequestError, StorageError
@@ -174,18 +174,24 @@ def select(
     *,
     from_log_start: bool = True,
     is_later: bool = False,
+    is_noted: bool = True,
 ) -> Chosen:
-    """Open the disk that the arguments of `selection_options` name.
+    """Open the disk that the arguments of `selection_options` name, and report its notes about what is chosen.
 
     With `from_log_start`, the exit code shows if a log start offset cannot be read. With `is_later`, the files of each
-    partition are listed when they are asked for.
+    partition are listed when they are asked for. Without `is_noted`, the caller reports the notes.
     """
     paths, names = paths_and_names(arguments)
     disk = _opened(paths, is_later)
     choice = PartitionChoice.of((*names, *topic) or None, partition or None)
-    report_notes(disk, from_log_start)
-    choice.check_numbers([p.partition for p in disk.partitions] + [segment.partition for segment in disk.loose])
-    chosen = disk.select(choice.names or None)
+    try:
+        choice.check_numbers([p.partition for p in disk.partitions] + [segment.partition for segment in disk.loose])
+        chosen = disk.select(choice.names or None)
+        if is_noted:
+            report_notes(chosen.select(partition=choice.numbers or None), from_log_start)
+    except RequestError:
+        report_notes(disk, from_log_start)  # they may say why it is not there
+        raise
     is_topic = bool(topic) and not names
     for name in () if is_topic else with_two_meanings(disk, choice.names):
         other = name.rpartition("-")[0]
@@ -211,9 +217,8 @@ def paths_and_names(arguments: Sequence[str], *, several: bool = False) -> tuple
 
 def report_notes(disk: Disk, from_log_start: bool = True) -> None:
     """Report the disk's notes on stderr; those of unknown log starts, which count, only if `from_log_start`."""
-    unneeded = () if from_log_start else {str(UnknownStarts(error)) for error in disk.unknown_starts}
-    for note in (note for note in disk.notes if note not in unneeded):
-        complain(note)
+    for line in note_lines(note for note in disk.noted if from_log_start or note.error is None):
+        complain(line)
     context = click.get_current_context()
     for error in disk.unknown_starts if from_log_start else ():
         context.meta[DAMAGE] = True
@@ -422,31 +427,6 @@ def on_corrupt_option(default: str = "raise") -> Callable[[F], F]:
     )
 
 
-def tier_end_options(command: F) -> F:
-    """Add ``--to`` and ``--until``, where a log that is restored from a tier ends."""
-    to = "From a tier: leave out this offset and all after it."
-    until = "From a tier: end before the first record since this time (2h ago, 2026-01-31T12:00:00Z, or milliseconds)."
-    options = [
-        click.option("--to", type=click.IntRange(min=0), metavar="OFFSET", help=to),
-        click.option("--until", metavar="TIME", callback=parsed(parse_moment), help=until),
-    ]
-    return decorated(command, options)
-
-
-def arrival_options(command: F) -> F:
-    """Add ``--keep-producers`` and ``--abort-open-transactions``, for logs that come into a cluster."""
-    keep = (
-        "Leave the ids of producers and the leader epochs as they are, or give the log others, which no new producer "
-        "gets; default: keep them if the topic has the id that it had in SRC."
-    )
-    abort = "Abort the transactions that are open at the end of a log: no consumer with read_committed gets past them."
-    options = [
-        click.option("--keep-producers/--forget-producers", default=None, help=keep),
-        click.option("--abort-open-transactions", is_flag=True, help=abort),
-    ]
-    return decorated(command, options)
-
-
 def decompressed_option(consequence: str) -> Callable[[F], F]:
     """``--max-decompressed-bytes``: parameter ``max_decompressed_bytes``."""
     text = f"A batch that decompresses to more {consequence}."
@@ -640,9 +620,9 @@ def _print_gaps(gaps: Iterable[Gap]) -> None:
 
 def report_lacking(found: Sequence[Finding]) -> bool:
     """Report on stderr what is missing or damaged, or may be, one line each; return whether there is any (code 1)."""
-    from pylogseg.inspect.verify.lacking import DAMAGED, texts_of
+    from pylogseg.inspect.verify.lacking import DAMAGED, lines_of
 
-    for finding, text in zip(found, texts_of(found), strict=True):
+    for finding, text in lines_of(found):
         word = "damaged" if finding.kind in DAMAGED else "missing"
         complain(f"{word if finding.is_damage else 'perhaps missing'}: {in_shell(text)}")
     if found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from pylogseg.cli import common, completion, tiers
 from pylogseg.cli.query import OffsetRange, parse_offsets
 from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, workers_option
+from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, open_dir
 from pylogseg.errors import CorruptionError, RequestError
 from pylogseg.offline.comparing import Difference, DifferentRange
@@ -90,8 +92,10 @@ def diff(
     if offsets_only and latest:
         raise RequestError("--offsets-only and --latest cannot be combined")
     sides = open_dir(a), open_dir(b)
+    chosen = PartitionChoice.of((*names, *topic) or None, partition or None)
     for side in sides:
-        common.report_notes(side, from_log_start=not below_log_start)
+        with contextlib.suppress(RequestError):  # the comparison says that it is not there
+            common.report_notes(side.select(*chosen.arguments), from_log_start=not below_log_start)
     mode: Any = "offsets" if offsets_only else "latest" if latest else "records"
     passes = 2 if latest else 1
     size = passes * sum(map(_size, sides))

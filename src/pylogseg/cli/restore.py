@@ -12,12 +12,14 @@ import click
 
 from pylogseg.archive.restoring import restore_point
 from pylogseg.cli.common import (
-    arrival_options,
+    F,
+    decorated,
     json_option,
+    parse_moment,
+    parsed,
     quiet_option,
     size_option,
     target_folder,
-    tier_end_options,
     transfer_options,
 )
 from pylogseg.cli.offline import EXIT_CODES, Request
@@ -95,6 +97,31 @@ def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
     return value if "://" in value and not is_tier(value) else target_folder(ctx, param, value)
 
 
+def _tier_end_options(command: F) -> F:
+    """Add ``--to`` and ``--until``, where a log that is restored from a tier ends."""
+    to = "From a tier: leave out this offset and all after it."
+    until = "From a tier: end before the first record since this time (2h ago, 2026-01-31T12:00:00Z, or milliseconds)."
+    options = [
+        click.option("--to", type=click.IntRange(min=0), metavar="OFFSET", help=to),
+        click.option("--until", metavar="TIME", callback=parsed(parse_moment), help=until),
+    ]
+    return decorated(command, options)
+
+
+def _arrival_options(command: F) -> F:
+    """Add ``--keep-producers`` and ``--abort-open-transactions``, for logs that come into a cluster."""
+    keep = (
+        "Leave the ids of producers and the leader epochs as they are, or give the log others, which no new producer "
+        "gets; default: keep them if the topic has the id that it had in SRC."
+    )
+    abort = "Abort the transactions that are open at the end of a log: no consumer with read_committed gets past them."
+    options = [
+        click.option("--keep-producers/--forget-producers", default=None, help=keep),
+        click.option("--abort-open-transactions", is_flag=True, help=abort),
+    ]
+    return decorated(command, options)
+
+
 @click.command(epilog=_EPILOG)
 @transfer_options({"callback": _source}, {"callback": _target}, "Report what would be restored, and change nothing.")
 @click.option("--overwrite", is_flag=True, help="Replace partitions that exist with other records.")
@@ -118,10 +145,10 @@ def _target(ctx: click.Context, param: click.Parameter, value: str) -> str:
     metavar="N",
     help="From an archive: make DST, which is empty, the log directory of broker N, a cluster by itself.",
 )
-@arrival_options
+@_arrival_options
 @tier_option
 @keys_option
-@tier_end_options
+@_tier_end_options
 @click.option(
     "--on-corrupt",
     type=click.Choice(["raise", "skip"]),

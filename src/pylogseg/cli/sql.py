@@ -160,7 +160,7 @@ def sql(
         if query is not None:
             raise click.UsageError("a QUERY cannot be combined with --file")
         query = _read(script)
-    chosen = common.select(arguments, topic, partition, is_later=True)
+    chosen = common.select(arguments, topic, partition, is_later=True, is_noted=False)
     of_topic = _of_topic(wants_schema(key_as, value_as), internal, show_secrets, arguments, typed)
     if target is not None:
         check_output(target, chosen.disk)
@@ -175,17 +175,28 @@ def sql(
         if query is None and sys.stdin.isatty():
             from pylogseg.cli.prompt import prompt
 
+            common.report_notes(chosen.disk)
             prompt(session, lambda text: answer(session, text, form, target, overwrite))
         else:
             text = sys.stdin.read() if query is None else query
-            if explain:
-                explain_query(session, text, form, target)
-            else:
-                answer(session, text, form, target, overwrite)
+            try:
+                if explain:
+                    explain_query(session, text, form, target)
+                else:
+                    answer(session, text, form, target, overwrite)
+            finally:
+                _report_notes(chosen, session)
         if session.is_unchecked:
             common.complain("note: counted by batch headers: checksums were not computed")
         damage = common.report_gaps(session.gaps)
         common.end_with(damage | report_undecoded(session.undecoded))
+
+
+def _report_notes(chosen: common.Chosen, session: Session) -> None:
+    """Report the notes of the disk, those about the topics of which the queries named the tables."""
+    read, topics = chosen.disk.select(partition=chosen.choice.numbers or None), chosen.disk.topics
+    is_by_topic = bool(session.opened) and all(name in topics for name in session.opened)
+    common.report_notes(read.select(list(session.opened)) if is_by_topic else read)
 
 
 def _of_topic(

@@ -30,10 +30,11 @@ from pylogseg.disk.folders import (
     refuse_unfinished,
 )
 from pylogseg.disk.later import Later, Names, Once
-from pylogseg.disk.listing import MOST_LISTINGS, is_settled, settled
-from pylogseg.disk.log_starts import UnknownStarts, log_start, log_starts
+from pylogseg.disk.listing import is_settled, settled
+from pylogseg.disk.log_starts import log_start, log_starts
+from pylogseg.disk.notes import Note, note_lines
 from pylogseg.disk.single_files import check_is_log
-from pylogseg.disk.swaps import Swap, unfinished_swap
+from pylogseg.disk.swaps import with_swap
 from pylogseg.disk.tier.opening import file_system
 from pylogseg.env.filesystem import Entry, FileSystem, FileView, LocalFiles
 from pylogseg.env.garbage import uncollected
@@ -267,11 +268,8 @@ class Disk:
         Of all log directories and of partition folders named by themselves; by topic and number.
     loose : tuple of Segment
         Single files.
-    notes : tuple of str
-        Problems that were skipped, like unreadable log start offsets, so that deleted records show. Also logged as
-        warnings.
-    unknown_starts : tuple of CorruptionError and StorageError
-        Why it is not known where logs start.
+    noted : tuple of Note
+        The problems of `notes`, each with what it is about.
     is_named : bool
         Whether the partitions were named, or given one by one: then those with a state are read too.
 
@@ -281,8 +279,7 @@ class Disk:
     log_dirs: tuple[LogDir, ...]
     partitions: tuple[Partition, ...]
     loose: tuple[Segment, ...] = ()
-    notes: tuple[str, ...] = ()
-    unknown_starts: tuple[CorruptionError | StorageError, ...] = ()
+    noted: tuple[Note, ...] = field(default=(), repr=False)
     is_named: bool = False
 
     def __repr__(self) -> str:
@@ -303,6 +300,19 @@ class Disk:
 
     def __getitem__(self, name: str) -> Disk:
         return self.select(name)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Problems that were skipped, like unreadable log start offsets, so that deleted records show.
+
+        Those of the selected partitions; one that several have is one line. `open_dir` logs them as warnings.
+        """
+        return tuple(note_lines(self.noted))
+
+    @property
+    def unknown_starts(self) -> tuple[CorruptionError | StorageError, ...]:
+        """Why it is not known where logs start."""
+        return tuple(note.error for note in self.noted if note.error is not None)
 
     @property
     def topics(self) -> dict[str, list[Partition]]:
@@ -339,8 +349,14 @@ class Disk:
         """
         choice = PartitionChoice.of(topic, partition)
         found = self._of_names(choice.names) if choice.names else self
-        if not choice.numbers:
+        found = self._of_numbers(found, choice) if choice.numbers else found
+        if choice.is_all or not self.noted:
             return found
+        paths, topics = [p.path for p in found.partitions], {p.topic for p in found.partitions}
+        return replace(found, noted=tuple(note for note in self.noted if note.is_about(choice.takes, paths, topics)))
+
+    @staticmethod
+    def _of_numbers(found: Disk, choice: PartitionChoice) -> Disk:
         there = [p for p in found.partitions if found.is_named or not p.state]
         choice.check_numbers([p.partition for p in there] + [segment.partition for segment in found.loose])
         return replace(
@@ -450,7 +466,7 @@ def _opened(
     log_dirs: list[LogDir] = []
     partitions: list[Partition] = []
     loose: list[Segment] = []
-    notes: list[str | UnknownStarts] = []
+    notes: list[Note] = []
     located = 0
     joined: DiskWithTier | None = None
     if tier is not None:
@@ -479,11 +495,10 @@ def _opened(
         partitions = _once(partitions, set())
         loose = _once(loose, {segment.files.real(segment.path) for p in partitions for segment in p.segments})
     partitions.sort(key=lambda p: (p.topic, p.partition, p.state, p.path))
-    texts = [str(note) for note in notes]
-    for text in texts:
+    disk = Disk(tuple(log_dirs), tuple(partitions), tuple(loose), tuple(notes))
+    for text in disk.notes:
         _log.warning("%s", printable(text))
-    unknown = tuple(note.error for note in notes if isinstance(note, UnknownStarts))
-    return Disk(tuple(log_dirs), tuple(partitions), tuple(loose), tuple(texts), unknown)
+    return disk
 
 
 def _refuse_unfinished(files: FileSystem, log_dirs: Iterable[LogDir], named: Iterable[Partition]) -> None:
@@ -520,7 +535,7 @@ def _look(
     log_dirs: list[LogDir],
     partitions: list[Partition],
     loose: list[Segment],
-    notes: list[str | UnknownStarts],
+    notes: list[Note],
     *,
     is_later: bool = False,
 ) -> None:
@@ -554,7 +569,7 @@ def _log_dir(
     path: str,
     entries: list[Entry],
     contents: Contents,
-    notes: list[str | UnknownStarts],
+    notes: list[Note],
     names: Names | None,
 ) -> LogDir:
     checkpoints: dict[FileKind, str] = {
@@ -564,9 +579,8 @@ def _log_dir(
     }
     starts = log_starts(files, path, notes) if any(kind.is_offset_checkpoint for kind in checkpoints) else {}
     if any(map(is_of_partition, entries)):
-        notes.append(
-            f"{path}: {files_of_partition(entries)}: in the log directory itself, where no broker looks for it"
-        )
+        fact = f"{files_of_partition(entries)}: in the log directory itself, where no broker looks for it"
+        notes.append(Note(path, fact))
     partitions, not_topics = [], []
     for e in entries:
         of = parse_partition_folder(e.name) if e.is_dir else None
@@ -581,7 +595,7 @@ def _log_dir(
             inside = contents.listed.get(e.name)
             inside = (names or files).list_folder(folder) if inside is None else inside
             if is_log_dir_inside(files, folder, inside):
-                notes.append(f"{folder}: a log directory in a log directory: to read it, name it")
+                notes.append(Note(folder, "a log directory in a log directory: to read it, name it"))
                 continue
             if isinstance(files, LocalFiles) and not any(map(is_of_partition, inside)) and os.path.islink(folder):
                 raise StorageError(folder, "read", "a link to a folder without any file of a partition")
@@ -595,27 +609,8 @@ def _log_dir(
             # One unreadable folder must not fail the others.
             partitions.append(Partition(files, of.topic, of.partition, folder, of.state, (), (), start, error))
     if not_topics:
-        notes.append(not_topics_here(path, not_topics))
+        notes.append(Note(path, not_topics_here(not_topics)))
     return LogDir(files, path, tuple(partitions), checkpoints, tuple(not_topics))
-
-
-def _with_swap(files: FileSystem, path: str, entries: list[Entry]) -> tuple[list[Entry], Swap]:
-    """Return the entries of a partition's folder, and how a load ends a replacement of segments among them."""
-
-    def end_of(name: str, base: int) -> int:
-        from pylogseg.walker.windows import next_offset_of
-
-        with files.open(files.join(path, name), sealed=True) as view:
-            return next_offset_of(view, base)
-
-    for _ in range(MOST_LISTINGS):
-        try:
-            return entries, unfinished_swap([entry.name for entry in entries], end_of)
-        except StorageError as error:
-            if not is_missing(error):
-                raise
-        entries = files.list_folder(path)  # a broker has just ended it
-    raise StorageError(path, "list", "segments are replaced faster than they can be looked at")
 
 
 def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_offset: int) -> Partition:
@@ -624,7 +619,7 @@ def _partition(files: FileSystem, path: str, entries: list[Entry], log_start_off
     logs: dict[int, Entry] = {}
     companions: dict[int, dict[FileKind, str]] = {}
     others: list[OtherFile] = []
-    entries, swap = _with_swap(files, path, entries)
+    entries, swap = with_swap(files, path, entries)
     is_replaced, inside = any(swap), files.join(path, "x")[:-1]  # a path for each of very many names
     for entry in entries:
         name = parse_file_name(entry.name)

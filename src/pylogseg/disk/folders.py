@@ -229,9 +229,9 @@ def not_here(asked: str, names: Iterable[str], where: str = "here") -> RequestEr
     return RequestError(f"{said}{hint}; there are: {_few(topics)}")
 
 
-def not_topics_here(path: str, names: Sequence[str]) -> str:
+def not_topics_here(names: Sequence[str]) -> str:
     """Return the note on folders in a log directory that are not read, since no topic can have their names."""
-    return f"{path}: no topic can have the name of {_few(list(map(repr, names)), 5)}: not read (to read one, name it)"
+    return f"no topic can have the name of {_few(list(map(repr, names)), 5)}: not read (to read one, name it)"
 
 
 def _similar(asked: str, topics: Sequence[str]) -> list[str]:

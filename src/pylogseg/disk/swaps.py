@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from pylogseg.disk.listing import MOST_LISTINGS
+from pylogseg.env.filesystem import Entry, FileSystem
+from pylogseg.errors import StorageError, is_missing
 from pylogseg.format.names import FileKind, FileName, parse_file_name
 
 _SWAP, _CLEANED = ".swap", ".cleaned"
@@ -56,3 +59,25 @@ def unfinished_swap(names: Iterable[str], end_of: Callable[[str, int], int]) -> 
         if not parsed[name].suffix and (first <= offset < end or name in finals)
     }
     return Swap(renamed, frozenset(replaced))
+
+
+def with_swap(files: FileSystem, path: str, entries: list[Entry]) -> tuple[list[Entry], Swap]:
+    """Return the entries of a partition's folder, and how a load ends a replacement of segments among them.
+
+    Raises StorageError if the folder cannot be listed, or changes with each look.
+    """
+
+    def end_of(name: str, base: int) -> int:
+        from pylogseg.walker.windows import next_offset_of
+
+        with files.open(files.join(path, name), sealed=True) as view:
+            return next_offset_of(view, base)
+
+    for _ in range(MOST_LISTINGS):
+        try:
+            return entries, unfinished_swap([entry.name for entry in entries], end_of)
+        except StorageError as error:
+            if not is_missing(error):
+                raise
+        entries = files.list_folder(path)  # a broker has just ended it
+    raise StorageError(path, "list", "segments are replaced faster than they can be looked at")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pylogseg.disk.notes import Note, as_notes
 from pylogseg.disk.tier.files import INSIDE, BytesView, TierFile, TierFiles, files_of, opened_once
 from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
 from pylogseg.disk.tier.layouts import find_aiven
@@ -197,7 +198,7 @@ class PointFiles(TierFiles):
     def __init__(self, url: str, tier: Tier, point: Point, shared: Shared, there: Mapping[str, Stored]) -> None:
         super().__init__(url, tier)
         self.point, self.objects, self._there = point, shared.objects, there
-        self.notes += [f"{url}: {note}" for note in _notes(point)]
+        self.notes += _notes(self.url, point)
         self._folders[url] = dict(_beside(point))
         for partition in point.partitions:
             name = partition_folder_name(partition.topic, partition.partition)
@@ -211,29 +212,31 @@ class PointFiles(TierFiles):
         return self._there[key]
 
 
-def _notes(point: Point) -> Iterable[str]:
+def _notes(url: str, point: Point) -> Iterable[Note]:
     """Yield what readers should know of a point that has not all."""
-    yield from point.notes
+    topics = {partition.topic for partition in point.partitions}
+    faults = {f"{partition.name}: {partition.fault}" for partition in point.partitions}
+    yield from as_notes((text for text in point.notes if text not in faults), url, topics)
     if not point.is_sealed:
-        yield UNSEALED
-    yield from lacks_of(point).values()
+        yield Note(url, UNSEALED, is_of_all=True)
+    yield from lacks_of(point, url=url)
 
 
-def lacks_of(point: Point, takes: Callable[[str, int], bool] = lambda topic, partition: True) -> dict[str, str]:
-    """Return what a point is known to lack of some partitions: why, by the name of one, or of the first of several."""
-    found = {each.name: f"{each.name}: {each.fault}" for each in point.partitions
-             if each.fault and takes(each.topic, each.partition)}  # fmt: skip
-    read = point.by_name
+def lacks_of(
+    point: Point, takes: Callable[[str, int], bool] = lambda topic, partition: True, *, url: str = ""
+) -> list[Note]:
+    """Return what a point is known to lack of some partitions."""
+    notes, read = list[Note](), point.by_name
     for each in point.partitions:
-        if each is not read[each.name] and takes(each.topic, each.partition):
-            text = f"{each.name}: the point has two topics of this name: that with the id {each.topic_id} is left out"
-            found[each.name] = text
-    names = [f"{each.topic}-{each.partition}" for each in point.not_seen or () if takes(each.topic, each.partition)]
-    if names:
-        many = f"{len(names):,} partitions of the cluster were" if len(names) > 1 else "a partition of the cluster was"
-        text = f"{many} on none of the archived disks{', such as' if len(names) > 1 else ':'} {', '.join(names[:5])}"
-        found.setdefault(names[0], text)
-    return found
+        fact = each.fault
+        if each is not read[each.name]:
+            fact = f"the point has two topics of this name: that with the id {each.topic_id} is left out"
+        if fact and takes(each.topic, each.partition):
+            notes.append(Note(url, fact, each.topic, each.partition))
+    for lost in point.not_seen or ():
+        if takes(lost.topic, lost.partition):
+            notes.append(Note(url, "it was on none of the archived disks", lost.topic, lost.partition))
+    return notes
 
 
 def _beside(point: Point) -> Iterator[tuple[str, TierFile]]:

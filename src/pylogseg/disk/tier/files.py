@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from pylogseg.disk.notes import Note
 from pylogseg.disk.tier.keys import KEYS_OPTION, KEYS_VARIABLE
 from pylogseg.disk.tier.slices import TieredLog, TierSegment
 from pylogseg.disk.tier.tier import Tier, hole_notes
@@ -101,7 +102,7 @@ class TierFiles:
         copies: dict[str, list[TierSegment]] | None = None,
     ) -> None:
         self.tier, self.url = tier, url
-        self.notes = [] if tier is None else [*tier.notes(), *hole_notes(self.url, tier.logs)]
+        self.notes: list[Note] = [] if tier is None else [*tier.notes(), *hole_notes(self.url, tier.logs)]
         self.logs = {partition_folder_name(log.topic, log.partition): log for log in tier.logs} if tier else {}
         refused = {} if tier is None else tier.refused
         self._refused = {partition_folder_name(*name): why for name, why in refused.items()}

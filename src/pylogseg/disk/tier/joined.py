@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pylogseg.disk.lineage.chains import Lineage
+from pylogseg.disk.notes import Note
 from pylogseg.disk.tier.files import TierFile, files_of, opened_once
 from pylogseg.disk.tier.slices import TieredLog, TierSegment, whole_log
 from pylogseg.disk.tier.tier import Tier, hole_notes
@@ -44,9 +45,9 @@ class DiskWithTier(LocalFiles):
         self.tier, self._remote, self._copies = tier, remote or {}, copies or {}
         self._firsts: dict[str, int] = {}  # where the disk's own segments begin, by folder
         self._listed: set[tuple[str, int]] = set()
-        self._told: dict[str, str] = {}
+        self._told: dict[str, Note] = {}
 
-    def notes(self, *, of_all: bool) -> Iterator[str]:
+    def notes(self, *, of_all: bool) -> Iterator[Note]:
         """Yield what readers should know of the folders that were listed, and of uploads that are left out.
 
         With `of_all`, the partitions count too that have no folder.
@@ -58,10 +59,8 @@ class DiskWithTier(LocalFiles):
         others = self.tier.topic_ids.keys() - self._listed
         if of_all and others:
             such = partition_folder_name(*min(others))
-            yield (
-                f"{self.tier.url}: partitions in the tier without a folder on these disks: {len(others):,}, such as"
-                f" {such}; to read them, name the tier itself"
-            )
+            fact = f"partitions in the tier without a folder on these disks: {len(others):,}, such as {such}"
+            yield Note(self.tier.url, f"{fact}; to read them, name the tier itself")
 
     def only(self, paths: Iterable[str]) -> DiskWithTier:
         """Return the file system of some files or partitions alone, which is small to be sent to another process."""
@@ -92,7 +91,7 @@ class DiskWithTier(LocalFiles):
             return entries
         self._firsts[os.path.abspath(path)] = first
         hidden = own | ({FileKind.LEADER_EPOCHS.value} if bases else set())  # the folder has those of the end
-        self._told |= {f"{path} {note}": note for note in hole_notes(self.tier.url, [log])}
+        self._told |= {f"{path} {note.fact}": note for note in hole_notes(self.tier.url, [log])}
         remote = {each: file for each, file in files_of(log) if each not in hidden}
         self._remote[os.path.abspath(path)] = remote
         return sorted([*entries, *(file.entry for file in remote.values())])
@@ -144,14 +143,13 @@ class DiskWithTier(LocalFiles):
                     f"{error.reason}, and the tier has several topics of this name: write it again with one of {ids}"
                 )
                 raise StorageError(file, "read", reason) from None
-            self._told[path] = f"{file}: {error.reason}: its uploads are found by the name alone"
+            fact = f"{file}: {error.reason}: its uploads are found by the name alone"
+            self._told[path] = Note("", fact, folder.topic, folder.partition)
             return folder.topic, folder.partition, there[0]
         if topic_id in there:
             return folder.topic, folder.partition, topic_id
-        self._told[path] = (
-            f"{path}: it has topic id {topic_id}, and the uploads of this name have {there[0]}: they are of another"
-            " topic, and left out"
-        )
+        fact = f"it has topic id {topic_id}, and the uploads of this name have {there[0]}: they are of another topic"
+        self._told[path] = Note(self.split(path)[0], f"{fact}, and left out", folder.topic, folder.partition)
         return None
 
     def slice_of(self, path: str) -> TierSegment | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pylogseg.disk.lineage.parts import LeftKind
+from pylogseg.disk.notes import Note
 from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
 from pylogseg.disk.tier.layouts import Found, find_aiven, find_files
 from pylogseg.disk.tier.slices import TieredLog, whole_log
@@ -47,7 +48,7 @@ class Tier:
         for topic, partition, topic_id in self.by_partition:
             self.topic_ids.setdefault((topic, partition), []).append(topic_id)
         #: Numbers of uploads of older topics of the same name, by name and id.
-        self.older: dict[str, int] = {}
+        self.older: dict[tuple[str, str], int] = {}
         self.logs: list[TieredLog] = []
         self.mixed: dict[tuple[str, int, str], str] = {}
         self.refused: dict[tuple[str, int], str] = {}
@@ -73,7 +74,7 @@ class Tier:
             if latest[name[0]][2] == name[2]:
                 self.logs.append(whole_log(name, uploads))
             else:
-                of = f"{name[0]}-{name[2]}"
+                of = name[0], name[2]
                 self.older[of] = self.older.get(of, 0) + len(uploads)
 
     @classmethod
@@ -110,30 +111,30 @@ class Tier:
         """Return the name of an object in messages."""
         return self._objects.name(stored.path)
 
-    def notes(self) -> Iterable[str]:
+    def notes(self) -> Iterable[Note]:
         """Yield what readers should know of what is left out."""
-        for of, count in self.older.items():
-            yield f"{self.url}: {count} uploads of an older topic, {of}, are left out: name its folder to read them"
+        for (topic, topic_id), count in self.older.items():
+            what = f"{count} uploads of an older topic, {topic}-{topic_id}"
+            yield Note(self.url, f"{what}, are left out: name its folder to read them", topic)
         for link in self.links:
-            yield f"{link}: a link, which is not followed in a tier: name the folder that it leads to"
-        for why in sorted(set(self.refused.values())):
-            yield f"{self.url}: {why}"
+            fact = "a link, which is not followed in a tier: name the folder that it leads to"
+            yield Note(link, fact, is_of_all=True)
+        for name, why in sorted(self.refused.items()):
+            yield Note(self.url, why, *name)
         for log in self.logs:
             branches = [left for _, left in log.left if left.kind is LeftKind.BRANCH]
             if branches:
-                yield (
-                    f"{self.url}: {log.topic}-{log.partition}: {len(branches)} uploads have records of other leaders,"
-                    f" which are not in the log: {branches[0].reason}"
-                )
+                fact = f"{len(branches)} uploads have records of other leaders, which are not in the log: "
+                yield Note(self.url, fact + branches[0].reason, log.topic, log.partition)
 
 
-def hole_notes(url: str, logs: Iterable[TieredLog]) -> Iterable[str]:
+def hole_notes(url: str, logs: Iterable[TieredLog]) -> Iterable[Note]:
     """Yield what readers should know of offsets that are in no upload: they go on behind them."""
     for log in logs:
         if log.holes:
             what = ", ".join(offsets_text(first, end) for first, end in log.holes[:_NAMED])
             what += f" and {len(log.holes) - _NAMED} more ranges" if len(log.holes) > _NAMED else ""
-            yield f"{url}: {log.topic}-{log.partition}: {what} of the log are in no upload"
+            yield Note(url, f"{what} of the log are in no upload", log.topic, log.partition)
 
 
 def _place_of(upload: Upload) -> tuple[str, str]:

@@ -138,13 +138,27 @@ def lacking_for(
     return kept
 
 
-def texts_of(found: Sequence[Finding]) -> list[str]:
-    """Return a line for each finding, and behind the last of its kind what to do."""
-    last = {finding.kind: number for number, finding in enumerate(found)}
+def lines_of(found: Sequence[Finding]) -> list[tuple[Finding, str]]:
+    """Return findings, each with a line, the last of its kind with a remedy; of several with one reason the first."""
+    alike: dict[tuple[str, bool, str], list[Finding]] = {}
+    for finding in found:
+        alike.setdefault((finding.kind, finding.is_damage, finding.reason), []).append(finding)
+    firsts = [some[0] for some in alike.values()]
+    last = {finding.kind: number for number, finding in enumerate(firsts)}
     return [
-        f"{finding.path}: {finding.reason}" + (f"; {finding.remedy}" if last[finding.kind] == number else "")
-        for number, finding in enumerate(found)
+        (some[0], f"{_places(some)}: {some[0].reason}" + f"; {some[0].remedy}" * (last[some[0].kind] == number))
+        for number, some in enumerate(alike.values())
     ]
+
+
+def _places(alike: Sequence[Finding]) -> str:
+    more = f" and {len(alike) - _NAMED:,} more, {len(alike):,} in all" if len(alike) > _NAMED else ""
+    return ", ".join(finding.path for finding in alike[:_NAMED]) + more
+
+
+def texts_of(found: Sequence[Finding]) -> list[str]:
+    """Return the lines of findings, of which those with the same reason have one."""
+    return [line for _, line in lines_of(found)]
 
 
 def known(found: Sequence[Finding]) -> list[Finding]:
@@ -156,9 +170,9 @@ def refuse(found: Sequence[Finding]) -> None:
     """Raise IncompleteError if something is known to be missing."""
     found = known(found)
     if found:
-        more = f"; and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-        first, *others = texts_of(found[:_NAMED])
-        reason = "; ".join([first.removeprefix(f"{found[0].path}: "), *others])
+        lines = texts_of(found)
+        more = f"; and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
+        reason = "; ".join([lines[0].removeprefix(found[0].path).removeprefix(": "), *lines[1:_NAMED]])
         raise IncompleteError(
             found[0].path, f"{reason}{more}; to go on with what there is, force it (--force)", found[0].offset
         )

@@ -239,8 +239,8 @@ def check_tier(tier: Tier, chosen: Mapping[str, Partition], not_checked: list[st
     if tier.links:
         reason = f"links to folders in the tier: {len(tier.links):,}, which are not followed: {tier.links[0]}"
         yield Finding(tier.url, TIER_LINKS, False, reason)
-    for of, count in tier.older.items():
-        not_checked.append(f"{count:,} uploads of an older topic, {of}")
+    for (topic, topic_id), count in tier.older.items():
+        not_checked.append(f"{count:,} uploads of an older topic, {topic}-{topic_id}")
 
 
 def _objects(upload: Upload) -> Iterator[Finding]:

@@ -11,9 +11,10 @@ from typing import NamedTuple
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.disk.folders import readable_topic_id
+from pylogseg.disk.notes import Note, note_lines
 from pylogseg.disk.target import METADATA_REASON
 from pylogseg.disk.tier.at_point import PointFiles, lacks_of
-from pylogseg.disk.tier.files import TierFiles
+from pylogseg.disk.tier.files import INSIDE, TierFiles
 from pylogseg.disk.tier.read_once import compared
 from pylogseg.disk.tier.slices import TierSegment
 from pylogseg.env.storage import LocalStorage
@@ -50,6 +51,10 @@ _END = 2**63 - 1
 _EARLIER = "an earlier or a later point may have it"
 
 
+def _of_note(note: Note) -> Finding:
+    return Finding(f"{note.place}{INSIDE}{note.name}", "missing", True, note.fact, other_remedy=_EARLIER)
+
+
 class Until(NamedTuple):
     """Where restored logs end."""
 
@@ -73,9 +78,11 @@ class FromTier(RestoreSource):
     ) -> None:
         self.keeps_going = keeps_going
         self.asked, self._choice = not choice.is_all, choice
-        self.notes = disk.notes  # what of the tier is left out
-        parts = partitions_of(disk.select(*choice.arguments))
+        chosen = disk.select(*choice.arguments)
+        parts = partitions_of(chosen)
         self._parts = {part.name: part for part in parts if part.topic}
+        lacks = set(self._lacks())
+        self.notes = tuple(note_lines(note for note in chosen.noted if note not in lacks))  # what is left out
         self._until, self._skips = until, skips_damage
         self._disk: Disk | None = disk
         self._storage = LocalStorage()
@@ -111,14 +118,13 @@ class FromTier(RestoreSource):
         found = [f for f in found if f.offset is None or f.offset < ends.get(f.path, _END)]
         if not (force or self._skips):
             refuse(found)
-        return [*found, *self._lacks()]
+        return [*found, *(_of_note(note) for note in self._lacks())]
 
-    def _lacks(self) -> Iterator[Finding]:
+    def _lacks(self) -> Iterator[Note]:
         """Yield what a point of an archive says that it lacks: what there is of it is restored."""
         for files in {id(part.files): part.files for part in self._parts.values()}.values():
             if isinstance(files, PointFiles):
-                for name, why in lacks_of(files.point, self._choice.takes).items():
-                    yield Finding(files.join(files.url, name), "missing", True, why, other_remedy=_EARLIER)
+                yield from lacks_of(files.point, self._choice.takes, url=files.url)
 
     def only(self, names: Collection[str]) -> FromTier:
         some = copy.copy(self)

@@ -1,0 +1,87 @@
+"""Notes: problems that readers of a disk go on behind, each with the partitions that it is about."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.format.names import parse_partition_folder
+
+#: Partitions that a line about many of them names.
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Note:
+    """A problem, without the names of the place and of the partition.
+
+    Without a topic it is about the place as such: about whatever is read there (`is_of_all`), or else about what
+    nobody reads by its name.
+    """
+
+    place: str  #: The log directory, or the URL of a tier.
+    fact: str
+    topic: str = ""
+    partition: int = -1  #: -1: any partition of the topic.
+    is_of_all: bool = False
+    error: CorruptionError | StorageError | None = None  #: Why it is not known where the logs of the place start.
+
+    @property
+    def text(self) -> str:
+        """The note as a line."""
+        if self.error is not None:  # which names the file
+            return self.fact
+        return ": ".join(part for part in (self.place, self.name, self.fact) if part)
+
+    @property
+    def name(self) -> str:
+        """The name of the partition, or of the topic."""
+        return f"{self.topic}-{self.partition}" if self.partition >= 0 else self.topic
+
+    def is_about(self, takes: Callable[[str, int], bool], paths: Iterable[str], topics: Iterable[str]) -> bool:
+        """Whether it is about chosen partitions, which have these paths, and are of these topics."""
+        if self.error is not None:
+            return any(os.path.dirname(path).rstrip("!") == self.place for path in paths)
+        if not self.topic:
+            return self.is_of_all
+        return self.topic in topics if self.partition < 0 else takes(self.topic, self.partition)
+
+
+def note_lines(notes: Iterable[Note]) -> list[str]:
+    """Return a line for each fact; one about several partitions names the first of them, and their number."""
+    alike: dict[tuple[str, str], list[Note]] = {}
+    for note in notes:
+        is_joined = bool(note.topic) and note.error is None
+        alike.setdefault((note.place, note.fact if is_joined else note.text), []).append(note)
+    return [_joined(some) for some in alike.values()]
+
+
+def _joined(notes: Sequence[Note]) -> str:
+    first, names = notes[0], list(dict.fromkeys(each.name for each in notes))
+    if len(names) < 2:
+        return first.text
+    few = f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ", ".join(names)
+    what = "topics" if all(note.partition < 0 for note in notes) else "partitions"
+    return Note(first.place, f"{len(names):,} {what}, {few}: {first.fact}").text
+
+
+def as_notes(texts: Iterable[str], place: str = "", topics: Iterable[str] = ()) -> list[Note]:
+    """Return texts as notes: that of a text which begins with ``orders-3:``, or with one of the topics, is about it."""
+    notes, known = list[Note](), set(topics)
+    for text in texts:
+        name, mark, fact = text.partition(": ")
+        folder = parse_partition_folder(name) if mark else None
+        if folder is not None and not folder.state:
+            notes.append(Note(place, fact, folder.topic, folder.partition))
+        elif mark and name in known:
+            notes.append(Note(place, fact, name))
+        else:
+            notes.append(Note(place, text, is_of_all=True))
+    return notes
+
+
+def joined_lines(texts: Iterable[str], topics: Iterable[str] = ()) -> list[str]:
+    """Return texts, those of several partitions that say the same as one, and those of several of the topics."""
+    return note_lines(as_notes(texts, topics=topics))
