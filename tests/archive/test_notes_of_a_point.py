@@ -105,3 +105,30 @@ def test_notes_of_disks(tmp_path: Path) -> None:
         assert not any("no broker looks for it" in done.err for done in results)
     whole = shell("cat", tmp_path / "one", tmp_path / "two")
     assert ("log-start" in whole.err, "no broker looks for it" in whole.err) == (True, True)
+
+
+def test_objects_that_are_gone_are_counted(world: Path, tmp_path: Path) -> None:
+    """Seven partitions whose objects are gone are a line of each command; their rows have all."""
+    archive = Path(shutil.copytree(world / "archive", tmp_path / "archive"))
+    for path in archive.glob("a-*/*/*.log"):
+        path.unlink()
+    drilled = shell("drill", archive)
+    lost = [line for line in drilled.text.splitlines() if "cannot be read from the archive" in line]
+    assert (drilled.code, len(lost), "7 partitions, a-0, " in lost[0], "a-4 and 2 more" in lost[0]) == (
+        1,
+        1,
+        True,
+        True,
+    )
+    assert drilled.text.count("on none of the disks") == 1
+    rows = [row for row in shell("drill", archive, "--json").rows if "cannot be read" in str(row)]
+    assert sum(str(row).count("it cannot be read from the archive") for row in rows) >= 7
+    verified = shell("verify", archive)
+    assert (verified.code, verified.text.count("DAMAGE"), verified.text.count("remedy:")) == (1, 1, 1)
+    assert "and 6 more with the same reason" in verified.text
+    assert "7 findings of damage" in verified.text
+    assert sum(row.get("level") == "damage" for row in shell("verify", archive, "--json").rows) == 7
+    cat = shell("cat", f"aiven+file://{archive}#latest", "--on-corrupt", "skip")
+    damage = [line for line in cat.err.splitlines() if "damage:" in line]
+    assert (cat.code, len(damage), len(cat.rows)) == (1, 6, 2)
+    assert "2 more files with the same reason" in damage[-1]

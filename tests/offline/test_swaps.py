@@ -96,7 +96,8 @@ def after_load(folder: Path, to: Path) -> list[int]:
 def state(request: pytest.FixtureRequest, examples: Path, tmp_path: Path) -> tuple[Path, list[int]]:
     disk = tmp_path / "disk"
     shutil.copytree(examples / PART, disk / PART)
-    (disk / "recovery-point-offset-checkpoint").write_text("0\n1\ncmp-short 0 1965\n")
+    for kind in ("recovery-point", "replication"):
+        (disk / f"{kind}-offset-checkpoint").write_text("0\n1\ncmp-short 0 1965\n")
     shutil.copy(examples / "meta.properties", disk)
     STATES[request.param](disk / PART)
     expected = after_load(disk / PART, tmp_path / "loaded" / PART)

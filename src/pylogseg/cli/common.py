@@ -44,6 +44,8 @@ _WAITING = "pylogseg.gaps"
 _LABELS = {GapKind.LOCKED: "not looked at", GapKind.TIME: "no timestamp"}
 #: Columns of a table are as wide as their longest text up to this, and may be wider.
 _WIDE = 64
+#: Files that are named where more have the same damage.
+_NAMED = 5
 #: In a context's meta: files are mapped.
 _MAPPED = "pylogseg.mapped"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -613,9 +615,18 @@ def report_gaps(gaps: Iterable[Gap], *, waits: bool = True) -> bool:
 
 
 def _print_gaps(gaps: Iterable[Gap]) -> None:
+    alike: dict[tuple[Any, ...], int] = {}
     for gap in joined_times(gaps):
         label = _LABELS.get(gap.kind, "damage" if gap.is_damage else "note")
-        complain(f"{label}: {in_shell(str(gap))}")
+        key = label, gap.reason if gap.is_of_file else gap
+        alike[key] = alike.get(key, 0) + 1
+        if alike[key] <= _NAMED:
+            complain(f"{label}: {in_shell(str(gap))}")
+    for (label, reason), count in alike.items():
+        if count > _NAMED:
+            complain(
+                f"{label}: {count_text(count - _NAMED, 'more file')} with the same reason: {in_shell(str(reason))}"
+            )
 
 
 def report_lacking(found: Sequence[Finding]) -> bool:

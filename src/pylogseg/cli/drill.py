@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from pylogseg.cli.common import count_text, jobs_option, json_option, names_opti
 from pylogseg.cli.points import at_point, point_options
 from pylogseg.cli.streams import say
 from pylogseg.cli.tiers import keys_option
+from pylogseg.disk.notes import as_notes, note_lines
 from pylogseg.format.codec_error import in_shell
 
 _EPILOG = """\b
@@ -87,7 +89,8 @@ def drill(
 
 
 def _print(result: DrillResult) -> None:
-    for text in result.all_problems:
+    notes = as_notes(result.problems), *(as_notes(each.problems, each.broker) for each in result.brokers)
+    for text in note_lines(chain.from_iterable(notes), ignores_paths=True):
         say(f"DIFFERS  {in_shell(text)}")
     for text in result.not_run:
         say(f"NOT RUN  {in_shell(text)}")
@@ -100,5 +103,5 @@ def _print(result: DrillResult) -> None:
             f"{count_text(broker.group_offsets, 'offset')} of groups compared; "
             f"{count_text(len(broker.problems), 'difference')}"
         )
-    for text in result.not_checked:
+    for text in note_lines(as_notes(result.not_checked), ignores_paths=True):
         say(f"not checked: {in_shell(text)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -138,17 +138,26 @@ def verify(
 
 
 def _print(findings: Iterator[Finding], summary: VerifySummary, as_json: bool, quiet: bool) -> None:
-    """Print findings as they come, then the summary, and end with its exit code."""
-    is_read, locked = True, dict[str, list[Finding]]()
-    for finding in findings:
-        if finding.level == "unread" and not as_json:  # one key may be missing for thousands of segments
-            locked.setdefault(finding.reason, []).append(finding)
-        elif finding.level != "notice" or not quiet:
-            is_read = is_read and try_print(print_finding, finding, as_json)
-        if not is_read and summary.damaged:  # the pipe is closed, and the exit code cannot change
-            break
-    for alike in locked.values() if is_read else ():
-        is_read = is_read and try_print(print_finding, alike[0], as_json, len(alike) - 1)
+    """Print findings, then the summary, and end with its exit code.
+
+    Damage at a place in a file comes as it is found. Of others that many files have alike, people read one.
+    """
+    is_read, alike = True, dict[tuple[Any, ...], list[Finding]]()
+    try:
+        for finding in findings:
+            if finding.level == "notice" and quiet:
+                continue
+            place = finding.position, finding.offset
+            if as_json or (finding.level in ("damage", "unknown") and place != (None, None)):
+                is_read = is_read and try_print(print_finding, finding, as_json)
+            else:
+                key = finding.level, finding.kind, finding.reason, finding.remedy
+                alike.setdefault(key if finding.level == "unread" else key + place, []).append(finding)
+            if not is_read and summary.damaged:  # the pipe is closed, and the exit code cannot change
+                break
+    finally:  # also what an interrupted run has found
+        for some in alike.values():
+            is_read = is_read and try_print(print_finding, some[0], as_json, some[1:])
     if is_read:
         try_print(print_summary, summary, as_json, quiet)
     end_with_code(summary.exit_code)
@@ -168,18 +177,22 @@ def _partitions(disk: Disk, choice: PartitionChoice) -> list[Partition]:
     return [p for p in disk.partitions if (is_named or not p.state) and choice.has_number(p.partition)]
 
 
+#: Files with the same finding that are named beside the first.
+_NAMED = 4
 _LABELS = {"damage": "DAMAGE", "notice": "notice", "unread": "UNREAD", "unknown": "UNKNOWN"}
 
 
-def print_finding(finding: Finding, as_json: bool, others: int = 0) -> None:
-    """Print a finding: four lines for people, or one line of JSON; `others` have the same reason."""
+def print_finding(finding: Finding, as_json: bool, others: Sequence[Finding] = ()) -> None:
+    """Print a finding: four lines for people, or one line of JSON; `others` have the same reason and remedy."""
     if as_json:
         print_json(finding.as_row() | {"reason": in_shell(finding.reason)})
         return
     place = "" if finding.position is None else f", position {finding.position}"
     place += "" if finding.offset is None else f", offset {finding.offset}"
-    more = f", and {others:,} more with the same reason (--json has each)" if others else ""
+    more = f", and {len(others):,} more with the same reason (--json has each)" if others else ""
     say(f"{_LABELS[finding.level]}  {finding.kind}  {finding.path}{place}{more}")
+    for other in others[:_NAMED]:
+        say(f"        also: {other.path}")
     say(f"        {in_shell(finding.reason)}")
     say(f"        urgency: {URGENCIES[finding.urgency]}")
     say(f"        remedy: {finding.remedy}")

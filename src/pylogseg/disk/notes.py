@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ from pylogseg.format.names import parse_partition_folder
 
 #: Partitions that a line about many of them names.
 _NAMED = 5
+_PATH = re.compile(r"\S*/\S*")
 
 
 @dataclass(frozen=True)
@@ -49,12 +51,16 @@ class Note:
         return self.topic in topics if self.partition < 0 else takes(self.topic, self.partition)
 
 
-def note_lines(notes: Iterable[Note]) -> list[str]:
-    """Return a line for each fact; one about several partitions names the first of them, and their number."""
+def note_lines(notes: Iterable[Note], *, ignores_paths: bool = False) -> list[str]:
+    """Return a line for each fact; one about several partitions names the first of them, and their number.
+
+    With `ignores_paths`, facts that differ only in paths are one, and the line has that of the first partition.
+    """
     alike: dict[tuple[str, str], list[Note]] = {}
     for note in notes:
         is_joined = bool(note.topic) and note.error is None
-        alike.setdefault((note.place, note.fact if is_joined else note.text), []).append(note)
+        fact = _PATH.sub("", note.fact) if ignores_paths else note.fact
+        alike.setdefault((note.place, fact if is_joined else note.text), []).append(note)
     return [_joined(some) for some in alike.values()]
 
 
@@ -64,7 +70,8 @@ def _joined(notes: Sequence[Note]) -> str:
         return first.text
     few = f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ", ".join(names)
     what = "topics" if all(note.partition < 0 for note in notes) else "partitions"
-    return Note(first.place, f"{len(names):,} {what}, {few}: {first.fact}").text
+    mark = ": " if len({note.fact for note in notes}) == 1 else "; the first: "
+    return Note(first.place, f"{len(names):,} {what}, {few}{mark}{first.fact}").text
 
 
 def as_notes(texts: Iterable[str], place: str = "", topics: Iterable[str] = ()) -> list[Note]:
