@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 
 from pylogseg.errors import ClosedError, RequestError, StorageError
+
+#: Error numbers of a disk, or of a user's share of one, without room.
+FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 def missing_error(path: str, operation: str, kind: str = "file") -> StorageError:

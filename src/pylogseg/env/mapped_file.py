@@ -7,7 +7,7 @@ import mmap
 import os
 import threading
 
-from pylogseg.env.file_errors import check_put, check_resize, closed_error, cut_error, storage_error, sync_error
+from pylogseg.env.file_errors import FULL, check_put, check_resize, closed_error, cut_error, storage_error, sync_error
 from pylogseg.env.handles import Handles, open_descriptor
 from pylogseg.env.interrupts import held_back
 from pylogseg.env.maps import Mapping
@@ -19,7 +19,6 @@ _NOT_SUPPORTED = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 _RESERVED_BYTES = 1 << 16
 #: On a full disk, no more than a map takes.
 _PAGE_BYTES = mmap.PAGESIZE
-_FULL = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
 _CHECKED_BYTES = 1 << 20
 
 
@@ -147,7 +146,7 @@ class LocalMappedFile:
             _allocate(descriptor, self._reserved, steps[0])
             return steps[0]
         except OSError as error:
-            if error.errno not in _FULL or steps[1] == steps[0]:
+            if error.errno not in FULL or steps[1] == steps[0]:
                 raise
         _allocate(descriptor, self._reserved, steps[1])
         return steps[1]

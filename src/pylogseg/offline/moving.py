@@ -29,7 +29,7 @@ from pylogseg.offline.copying.files import check_batches, copy_folder, first_dif
 from pylogseg.offline.restoring.checkpoints import all_within, entries_of, note_entries, read_checkpoints
 from pylogseg.offline.restoring.staging import is_left_behind
 from pylogseg.offline.result import PartitionResult, Result, checkpoint_changes
-from pylogseg.offline.running import reason_to_skip
+from pylogseg.offline.running import reason_to_skip, remedy_of_disk
 from pylogseg.offline.small_file_doubts import doubts_of
 from pylogseg.values.internal.cluster import ClusterMetadata, find_metadata
 
@@ -334,7 +334,7 @@ class _Move:
             if isinstance(error, CorruptionError):
                 result.remedy = "repair it with `pylogseg repair`, or take it from another replica; then move it"
             elif isinstance(error, StorageError):
-                result.remedy = "check the disk and the permissions, and start again: completed work is kept"
+                result.remedy = remedy_of_disk(error)
 
     def _move(self, name: str, result: PartitionResult) -> None:
         storage = self._storage

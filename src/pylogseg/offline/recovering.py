@@ -23,7 +23,7 @@ from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import OfflinePartition, keeper_of
 from pylogseg.offline.restoring.checkpoints import read_checkpoints
 from pylogseg.offline.result import Result
-from pylogseg.offline.running import run
+from pylogseg.offline.running import remedy_of_disk, run
 from pylogseg.offline.topic_ids import write_missing_topic_id
 from pylogseg.values.internal.cluster import clusters_of
 
@@ -136,7 +136,7 @@ def _remedy(error: PylogsegError) -> str:
     if isinstance(error, UnreachedError):
         return ACTION_REMEDIES[ActionKind.UNREACHED]
     if isinstance(error, StorageError):
-        return "check the disk and the permissions, and start again: recovered partitions stay recovered"
+        return remedy_of_disk(error, "recovered partitions stay recovered")
     if isinstance(error, CorruptionError) and error.path.endswith(FileKind.LEADER_EPOCHS.value):
         return REMEDIES["leader-epoch-file"]
     if isinstance(error, CorruptionError) and error.path.endswith(FileKind.PARTITION_METADATA.value):

@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import shlex
 from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.target import Target, chosen_in, marked_epoch, moving_picture, refuse_if_locked, sizes_in
 from pylogseg.env.beside import check_free
 from pylogseg.env.executor import Advance, Threads, Workload
+from pylogseg.env.file_errors import FULL
 from pylogseg.env.filesystem import Entry
 from pylogseg.env.overlay import OverlayStorage
 from pylogseg.env.storage import LocalStorage, Storage
@@ -436,11 +438,24 @@ def reason_to_skip(place: Target, name: str, takes: Collection[str] = ()) -> str
     return place.reason_to_skip(name)
 
 
+def remedy_of_disk(error: StorageError, kept: str = "completed work is kept") -> str:
+    """Return what to do about an error of the disk; `kept` says what another run finds done."""
+    if os.path.islink(error.path):
+        target = os.path.realpath(error.path)
+        if not os.path.exists(target):
+            return f"while the broker is stopped, put the folder where {error.path} is, or remove the link"
+        words = shlex.join(["rm", error.path]), shlex.join(["mv", target, error.path])
+        return f"while the broker is stopped, `{words[0]}`, then `{words[1]}`; then start again: {kept}"
+    if error.errno in FULL:
+        return f"make room on the disk, and start again: {kept}"
+    return f"check the disk and the permissions, and start again: {kept}"
+
+
 def _remedy(error: PylogsegError) -> str:
     if isinstance(error, KeepError):
         return "repair it first with `pylogseg repair` or `pylogseg recover`; no record was touched"
     if isinstance(error, StorageError):
-        return "check the disk and the permissions, and start again: completed work is kept"
+        return remedy_of_disk(error)
     if isinstance(error, CorruptionError) and error.path.endswith(FileKind.PARTITION_METADATA.value):
         return REMEDIES["metadata"]
     if isinstance(error, CorruptionError):
