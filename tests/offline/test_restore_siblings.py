@@ -79,3 +79,17 @@ def test_what_is_restored_from_is_no_sibling(tmp_path: Path, disks: tuple[Path, 
     done = shell("restore", f"aiven+file://{tmp_path / 'archive'}#latest", one, "pay-0")
     assert (done.code, "a backup that no broker opens" in done.err) == (2, True)
     assert shell("restore", tmp_path / "copy", one, "pay-0").code == 0
+
+
+def test_what_comes_of_a_table_is_committed(tmp_path: Path, disks: tuple[Path, Path]) -> None:
+    """Its high watermark is noted, as of what comes from an archive: `verify` has nothing to say of the directory."""
+    _, two = disks
+    assert shell("export", two, "orders", "--out", tmp_path / "table").code == 0
+    (tmp_path / "elsewhere").mkdir()
+    new = label(tmp_path / "elsewhere" / "new")
+    (new / "meta.properties").write_text(f"version=0\nbroker.id=1\ncluster.id={CLUSTER}\n")
+    done = shell("restore", tmp_path / "table", new, "--committed")
+    assert (done.code, shell("verify", new, "--json").rows[:-1]) == (0, [])
+    for name in ("replication-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        assert (new / name).read_text() == "0\n2\norders 0 1\norders 1 1\n"
+    assert shell("archive", new, tmp_path / "archive").code == 0

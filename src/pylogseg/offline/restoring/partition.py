@@ -5,7 +5,7 @@ The records are appended to a `Log`, like those that a replica fetches: it rolls
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -21,7 +21,7 @@ from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
-from pylogseg.format.names import partition_folder_name
+from pylogseg.format.names import FileKind, partition_folder_name
 from pylogseg.log.log import Log
 from pylogseg.log.state import Start
 from pylogseg.reading.arrow.encode import encode
@@ -94,7 +94,7 @@ class WrittenPart(NamedTuple):
     folder: str  #: The folder with the files.
     first_offset: int  #: Half-open.
     end_offset: int
-    records: int
+    records: int  #: -1 where a log was copied.
     segments: int
     size_bytes: int  #: Of the segments, without indexes.
     max_timestamp: int  #: Milliseconds; -1 if there is none.
@@ -105,6 +105,16 @@ class WrittenPart(NamedTuple):
     def name(self) -> str:
         """The name of the partition, topic and number."""
         return f"{self.topic}-{self.partition}"
+
+
+def entries_of_table(parts: Sequence[WrittenPart]) -> dict[str, int]:
+    """Return the entries of checkpoints for a log that was made of a table: all is committed, and forced to the disk.
+
+    None for one that was copied; and none where the table lacks offsets: beside a checkpoint, a gap counts as a loss.
+    """
+    first, end = parts[0].first_offset, parts[-1].end_offset
+    kinds = FileKind.RECOVERY_POINTS, FileKind.HIGH_WATERMARKS
+    return {kind.value: end for kind in kinds} if sum(part.records for part in parts) == end - first else {}
 
 
 class PartitionWriter:

@@ -24,7 +24,7 @@ from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import FileKind, parse_file_name, partition_folder_name
 from pylogseg.log.directory import partition_of
 from pylogseg.offline.restoring.checkpoints import AllEntries, all_entries, note_entries
-from pylogseg.offline.restoring.partition import WrittenPart
+from pylogseg.offline.restoring.partition import WrittenPart, entries_of_table
 
 _PLAN = "commit.json"
 _MARKER = ".pylogseg-committed-"
@@ -140,11 +140,8 @@ class Staging:
                     storage.rename(storage.join(part.folder, entry.name), storage.join(first.folder, entry.name))
         if len(parts) > 1:
             storage.sync_folder(first.folder)
-        move = {"from": os.path.relpath(first.folder, self.folder), "to": first.name}
-        return {
-            **move,
-            "checkpoints": said(storage.split(first.folder)[0]).get(partition_of(first.name), {}),
-        }
+        checkpoints = entries_of_table(parts) or said(storage.split(first.folder)[0]).get(partition_of(first.name), {})
+        return {"from": os.path.relpath(first.folder, self.folder), "to": first.name, "checkpoints": checkpoints}
 
 
 def by_offsets(written: Sequence[WrittenPart]) -> list[list[WrittenPart]]:

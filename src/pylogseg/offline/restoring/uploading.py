@@ -21,7 +21,7 @@ from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import RequestError
 from pylogseg.format.names import FileKind, parse_file_name
 from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, note_entries
-from pylogseg.offline.restoring.partition import WrittenPart
+from pylogseg.offline.restoring.partition import WrittenPart, entries_of_table
 from pylogseg.tables.export.notes import NOTES, locked
 
 _STAGED = f"{NOTES}/staged"
@@ -96,7 +96,7 @@ class StoreUpload:
                     # The leader epochs of the first part apply to all.
                     if not number or parse_file_name(name).kind.is_segment_file:
                         of_name[name] = path
-        note_entries(LocalStorage(), str(root), {name: {} for name in files})
+        note_entries(LocalStorage(), str(root), {parts[0].name: entries_of_table(parts) for parts in partitions})
         self.commit(files, root)
 
     def _unfinished(self) -> set[str]:
