@@ -102,3 +102,18 @@ def test_commands_say_it(folder: Path, how: str, what: str) -> None:
     assert done.code == 1
     assert "596-0000000004.checkpoint: at position " in done.err
     assert done.out == b""
+
+
+@pytest.mark.parametrize("which", [slice(-1, None), slice(None)], ids=["the newest", "all"])
+def test_stats_and_report_say_it(folder: Path, which: slice) -> None:
+    """They ask the metadata which topics are compacted, and how: what counts instead is named."""
+    disk = folder.parents[1]
+    assert "596-0000000004.checkpoint" not in pylogseg("stats", disk).err
+    harm(folder, "garbage", which)
+    for more in ((), ("--by", "topic")):
+        done = pylogseg("stats", disk, *more)
+        assert (done.code, done.err.count("596-0000000004.checkpoint: at position ")) == (1, 1), done.err
+    (facts,) = pylogseg("report", disk, "--json").rows
+    notes = facts["scope"]["notes"]
+    assert any("596-0000000004.checkpoint: at position " in note for note in notes)
+    assert len(notes) == len(set(notes))

@@ -21,7 +21,7 @@ from pylogseg.format.files.checkpoint import EpochEntry
 from pylogseg.format.files.properties import MetaProperties
 from pylogseg.format.names import METADATA_TOPIC, FileKind
 from pylogseg.format.uuids import format_uuid
-from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of
+from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of, fallbacks_of
 
 #: The topic's name, its id, and the number of the partition.
 Key = tuple[str, str, int]
@@ -196,7 +196,7 @@ def look(paths: Sequence[str | os.PathLike[str]]) -> SeenCluster:
         raise RequestError(f"{first} is of cluster {one}, and {second} of cluster {other}: archive each by itself")
     found, problems = clusters_of(disk)
     seen.metadata = max(found.values(), key=lambda each: each.offset, default=None)
-    seen.faults += dict.fromkeys([*problems, *(note for each in found.values() for note in each.notes)])
+    seen.faults += [*problems, *fallbacks_of(found)]
     places = [os.path.abspath(log_dir.path) for log_dir in disk.log_dirs]
     seen.first_marks = [early[each] if each in early else _marks_of(each) for each in places]
     if all(each in late for each in places):

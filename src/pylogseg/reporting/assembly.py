@@ -319,13 +319,12 @@ class ReportAssembly:
         """Return all that was found."""
         options = self._options
         partitions = [self._finished(draft) for draft in self._best()]
-        for note in (*self._disk.notes, *self._settings.notes, *self._samples.notes):
-            self.reading.notes.append(printable(note))
+        self.reading.add_notes(*self._disk.notes, *self._settings.notes, *self._samples.notes)
         tables = self._cluster.tables()
         disks = self._totals.disks(self._disk)
         for advice in (*self._cluster.advice(), *self._totals.advice(disks)):
             self._note(advice)
-        self.reading.notes += [printable(note) for note in self._cluster.notes]
+        self.reading.add_notes(*self._cluster.notes)
         damage, notices, advice_count = (self._levels[level] for level in ("damage", "notice", "advice"))
         *urgent, heals = URGENCIES
         order = [*urgent, "advice", heals]

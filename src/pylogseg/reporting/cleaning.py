@@ -85,7 +85,9 @@ class SettingsOf:
     def _read(self, path: str) -> Settings:
         place = Target(path, (), path, True)
         try:
-            return Settings(place, self._options)
+            found = Settings(place, self._options)
+            self.notes += found.doubts
+            return found
         except (RequestError, StorageError) as error:
             without = replace(self._options, cluster_metadata="none")
             found = Settings(place, without)  # what was given is at fault, if that is refused too

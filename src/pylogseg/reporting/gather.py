@@ -49,7 +49,7 @@ def gather(
     loose = units[len(readable) :]
     order = [(p, *by_path[p.path]) if p.error is None else (p, None, 0) for p in chosen]
     assembly = ReportAssembly(disk, options)
-    assembly.reading.notes += notes
+    assembly.reading.add_notes(*notes)
     whole = [(unit, first) for _, unit, first in order if unit is not None] + loose
     tasks = _tasks(whole, options)
     scans = _scanned(disk, tasks, options, on_bytes)

@@ -43,7 +43,11 @@ class Reading:
             self.records += scan.sample.records + scan.sample.control_records
             self.decoded_bytes += sum(codec.stored_bytes for codec in scan.sample.codecs.values())
         if scan.is_gone:
-            self.notes.append(printable(f"{segment.path}: deleted while the report was made"))
+            self.add_notes(f"{segment.path}: deleted while the report was made")
+
+    def add_notes(self, *notes: str) -> None:
+        """Add notes, each once."""
+        self.notes = list(dict.fromkeys([*self.notes, *map(printable, notes)]))
 
 
 def scope_fact(reading: Reading, options: ReportOptions, summary: VerifySummary, aggregated: str) -> ScopeFact:

@@ -34,7 +34,7 @@ from pylogseg.format.uuids import format_uuid, parse_uuid
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.view import View
-from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of
+from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of, fallbacks_of
 
 if TYPE_CHECKING:
     from pylogseg.log.log import Log
@@ -284,7 +284,7 @@ class Catalog:
         self.notes: list[str] = []
         self._identities: dict[str, BrokerIdentity] = {}
         self.clusters, notes = clusters_of(disk)
-        self.notes += [*notes, *dict.fromkeys(note for each in self.clusters.values() for note in each.notes)]
+        self.notes += [*notes, *fallbacks_of(self.clusters)]
         if view.until_checkpoint:
             self.notes += _unknown_high_watermarks(disk)
         if view.aborts_open:

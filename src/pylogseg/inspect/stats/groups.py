@@ -17,7 +17,7 @@ from pylogseg.inspect.stats.segment import Stats
 from pylogseg.inspect.stats.sketch import Histogram
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.seek import offset_of_time
-from pylogseg.values.internal.cluster import INTERNAL_TOPICS, clusters_of
+from pylogseg.values.internal.cluster import INTERNAL_TOPICS, clusters_of, fallbacks_of
 
 #: Names of timestamp types.
 TIME_TYPES = {0: "CreateTime", 1: "LogAppendTime", -1: "none"}
@@ -98,7 +98,7 @@ def units_of(disk: Disk, partitions: Iterable[Partition], notes: list[str] | Non
 
     `notes` gets what is not known since a checkpoint cannot be read; without it that is an error.
     """
-    cleaned, compacted = _cleaned(disk, notes), _compacted(disk)
+    cleaned, compacted = _cleaned(disk, notes), _compacted(disk, notes)
     units = [
         Unit(p.name, p.segments, p.log_start_offset, cleaned.get((p.topic, p.partition)), p.topic in compacted)
         for p in partitions
@@ -138,9 +138,11 @@ def _cleaned(disk: Disk, notes: list[str] | None) -> dict[tuple[str, int], int]:
     return found
 
 
-def _compacted(disk: Disk) -> set[str]:
+def _compacted(disk: Disk, notes: list[str] | None) -> set[str]:
     """Return the topics that all brokers compact, and those compacted by the cluster's metadata."""
-    clusters, _ = clusters_of(disk)
+    clusters, unread = clusters_of(disk)
+    if notes is not None:
+        notes += [*unread, *fallbacks_of(clusters)]
     ids = {id(cluster): cluster for cluster in clusters.values()}.values()
     named = {t for c in ids for t in c.topic_ids if "compact" in c.of_topic(t).get("cleanup.policy", "")}
     return named | {t for t, settings in INTERNAL_TOPICS.items() if settings.get("cleanup_policy") == "compact"}

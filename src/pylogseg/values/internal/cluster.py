@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -169,6 +169,11 @@ def clusters_of(disk: Disk) -> tuple[dict[str, ClusterMetadata], list[str]]:
         if same is not None:
             found.setdefault(log_dir.path, same)
     return found, notes
+
+
+def fallbacks_of(clusters: Mapping[str, ClusterMetadata]) -> list[str]:
+    """Return which snapshots of the metadata were not whole, and what counts instead."""
+    return list(dict.fromkeys(note for metadata in clusters.values() for note in metadata.notes))
 
 
 def find_metadata(log_dirs: Iterable[str], named: str | None = None) -> str | None:
