@@ -12,9 +12,11 @@ from pylogseg.errors import CorruptionError
 from pylogseg.format.moments import iso_text
 from pylogseg.format.names import FileKind, segment_file_name
 from pylogseg.log.log import Log
-from pylogseg.log.retention_rules import breached_by_time
+from pylogseg.log.retention_rules import breached_by_size, breached_by_time
 from pylogseg.log.segment import LogSegment
 
+#: Why records above a high watermark stay.
+UNCOMMITTED = "what lies above is not known to be committed, and stays"
 _ENTRY_BYTES = 12
 
 
@@ -40,6 +42,21 @@ def name_blocking(log: Log, now_ms: int) -> str:
         f"{name} has its newest time in the future, {iso_text(segment.largest_timestamp())}: until then age deletes "
         "neither it nor a segment behind it; --before-offset does"
     )
+
+
+def name_held(log: Log, now_ms: int) -> str:
+    """Return a sentence on the oldest segment if the high watermark alone keeps it; empty if it does not."""
+    segment, config = log.segments.first, log.config
+    if segment is None or not segment.size or not config.delete:
+        return ""
+    behind = log.segments.higher(segment.base_offset)
+    end = log.log_end_offset if behind is None else behind.base_offset
+    by_size = breached_by_size(log.segments.size, config.retention_bytes)
+    is_old = breached_by_time(now_ms, config.retention_ms)
+    if log.high_watermark >= end or not (by_size(segment, behind) or is_old(segment, behind)):
+        return ""
+    name = segment_file_name(segment.base_offset, FileKind.LOG)
+    return f"{name} ends at {end}, and the high watermark is {log.high_watermark}: {UNCOMMITTED}"
 
 
 def _goes_by_time(log: Log) -> bool:

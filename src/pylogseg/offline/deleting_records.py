@@ -12,6 +12,7 @@ from pylogseg.disk.target import Target
 from pylogseg.errors import RequestError
 from pylogseg.format.names import parse_partition_folder, partition_folder_name
 from pylogseg.log.log import Log
+from pylogseg.offline.ages import UNCOMMITTED
 from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
@@ -105,6 +106,9 @@ def _delete(part: OfflinePartition, log: Log, requested: int) -> None:
             f"{part.folder} lies in no log directory, whose checkpoint would say that the log begins at {offset}: "
             f"segments begin at {bases}"
         )
+    if requested == HIGH_WATERMARK and offset < log.log_end_offset:
+        ends = f"the log ends at {log.log_end_offset}, and the high watermark is {offset}"
+        part.result.notes.append(f"{ends}: {UNCOMMITTED}")
     moved = log.increment_log_start(offset)
     count, gone = log.delete_below_start(), log.log_start_offset - start
     part.result.numbers = {"segmentsDeleted": count, "logStartBefore": start, "offsetsGone": gone}

@@ -102,7 +102,13 @@ class OfflinePartition:
         )
         self.log, self._opening = log, False
         if start.high_watermark >= 0:
-            log.update_high_watermark(start.high_watermark)
+            counted = log.update_high_watermark(start.high_watermark)
+            if counted > start.high_watermark:
+                says = f"{FileKind.HIGH_WATERMARKS.value} says {start.high_watermark}, and the log begins at {counted}"
+                self.result.doubts.append(
+                    f"{says}: the file is older than the log; {counted} counts, as for a broker, and what lies above "
+                    "is not known to be committed"
+                )
         else:
             self._choose_high_watermark(log, as_broker)
         return log

@@ -11,7 +11,7 @@ from pylogseg.format.names import FileKind, parse_partition_folder
 from pylogseg.inspect.verify.findings import REMEDIES
 from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment
-from pylogseg.offline.ages import check_ages, name_blocking
+from pylogseg.offline.ages import check_ages, name_blocking, name_held
 from pylogseg.offline.options import OptionKeywords, Options
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
@@ -151,8 +151,7 @@ def _retain(part: OfflinePartition, log: Log, before_offset: int | None) -> None
             return (end if behind is None else behind.base_offset) <= before_offset
 
         count += log.delete_oldest(is_below)
-    if note := name_blocking(log, now_ms):
-        part.result.notes.append(note)
+    part.result.notes += [note for note in (name_blocking(log, now_ms), name_held(log, now_ms)) if note]
     gone = log.log_start_offset - start
     part.result.numbers = {"segmentsDeleted": count, "logStartBefore": start, "offsetsGone": gone}
     part.result.state = "done" if count else "unchanged"
