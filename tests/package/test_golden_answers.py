@@ -1,0 +1,15 @@
+"""Answers change on purpose only: `outputs.txt` changes with them, in the same commit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import outputs
+import pytest
+
+
+@pytest.mark.parametrize("harm", outputs.HARMS)
+def test_the_answers(harm: str, tmp_path: Path) -> None:
+    """`python tests/outputs.py` writes the file anew; with a folder, it writes what the commands print."""
+    before = [line for line in outputs.FILE.read_text(encoding="utf-8").splitlines() if line.startswith(f"{harm}: ")]
+    assert [str(answer) for answer in outputs.answers(harm, tmp_path)] == before
