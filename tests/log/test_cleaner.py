@@ -5,6 +5,7 @@ import json
 
 import pytest
 from crash.images import crash_images
+from helpers import handmade
 from helpers.descriptions import described
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -293,6 +294,21 @@ def test_a_bad_crc_gets_no_good_one(tmp_path):
     assert path.read_bytes() != good
     clean(log, crc=False)  # as a broker's cleaner
     assert contents(log)[0] == [(1, b"b", b"twO"), (2, b"a", b"three")]
+
+
+def test_a_record_beyond_its_batch_is_damage(tmp_path):
+    """The CRC is right, and the header has a last offset below those of the records."""
+    log = new_log(LocalStorage(), str(tmp_path / "t-0"))
+    rows = b"".join(handmade.record(i, i, b"%d" % i, b"value") for i in range(3))
+    log.append_as_follower(handmade.batch(rows, 3, codec=0, last=1, timestamp=NOW), 0)
+    append(log, [(b"0", b"later")])
+    log.roll()
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    before = path.read_bytes()
+    with pytest.raises(CorruptionError, match="a record has offset 2, and its batch those from 0 to 1") as caught:
+        clean(log)
+    assert (caught.value.position, caught.value.offset) == (0, 0)
+    assert path.read_bytes() == before
 
 
 def test_checked_and_throttled():

@@ -221,7 +221,7 @@ def _filter_part(part: _Part, columns: RecordColumns, path: str, rule: Retention
     stats.messages_read += len(columns)
     stats.messages_written += int(count.sum())
     rows = _new_rows(batches[read[changed]], count[changed], new_horizon[changed], rule)
-    filtered = assemble(part.window, fate, columns.take(keep & changed[columns.batch]), rows)
+    filtered = assemble(part.window, fate, columns.take(keep & changed[columns.batch]), rows, path)
     stats.bytes_written += len(filtered.data)
     return filtered
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from pylogseg.errors import CleaningAbortedError, CorruptionError, Verdict
+from pylogseg.errors import CleaningAbortedError, CorruptionError, RequestError, Verdict
 from pylogseg.format.batches import BatchTable, joined_rows
 from pylogseg.format.builder import Levels, columns_of, rebuild
 from pylogseg.format.files.txnindex import AbortedTxn
@@ -40,12 +40,13 @@ def assemble(
     fate: npt.NDArray[np.integer[Any]],
     records: RecordColumns,
     new: npt.NDArray[Any],
+    path: str,
     levels: Levels = None,
 ) -> Filtered:
     """Assemble kept and rewritten batches in their order.
 
     `fate` is `STAYS`, `GOES`, `REWRITTEN` or a higher number for each batch; `records` and the headers in `new` are
-    those of the rewritten ones, in order (see `rebuild`).
+    those of the rewritten ones, in order (see `rebuild`). Raises CorruptionError for a record outside of its batch.
     """
     batches, view, start = window.batches, window.buffer, window.file_position
     if (fate == STAYS).all():
@@ -63,7 +64,11 @@ def assemble(
             ends = np.cumsum(new["count"])
             new["base_offset"][legacy] = records.offset[(ends - new["count"])[legacy]]
             new["last_offset"][legacy] = records.offset[(ends - 1)[legacy]]
-        written, table = rebuild(columns_of(records), BatchTable(new), level=levels)
+        try:
+            written, table = rebuild(columns_of(records), BatchTable(new), level=levels)
+        except RequestError:
+            _check_offsets(records, new, path)
+            raise
     else:
         written, table = bytearray(), BatchTable(new)
     rows[fresh] = table.rows
@@ -79,6 +84,14 @@ def assemble(
             pieces.append((source if fresh[first] else whole)[int(at[first]) : int(ends[last - 1])])
     rows["position"] = np.cumsum(rows["size"], dtype=np.int64) - rows["size"]
     return Filtered(pieces[0] if len(pieces) == 1 else b"".join(pieces), BatchTable(rows))
+
+
+def _check_offsets(records: RecordColumns, new: npt.NDArray[Any], path: str) -> None:
+    batch = np.repeat(np.arange(len(new)), new["count"])
+    first, last = new["base_offset"][batch], new["last_offset"][batch]
+    for at in np.flatnonzero((records.offset < first) | (records.offset > last))[:1].tolist():
+        reason = f"a record has offset {records.offset[at]}, and its batch those from {first[at]} to {last[at]}"
+        raise CorruptionError(path, int(new["position"][batch[at]]), reason, int(first[at]))
 
 
 def joined(parts: list[Filtered]) -> Filtered:

@@ -55,7 +55,7 @@ class Recoding:
     def apply(self, window: Window, path: str) -> Filtered:
         """The batches in their new form."""
         fate, records, new = self._plan(window, path)
-        return assemble(window, fate, records, new, self.levels)
+        return assemble(window, fate, records, new, path, self.levels)
 
     def _plan(self, window: Window, path: str) -> tuple[npt.NDArray[np.int32], RecordColumns, npt.NDArray[Any]]:
         rows = window.batches

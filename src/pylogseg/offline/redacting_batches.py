@@ -192,7 +192,7 @@ class Redaction:
         new["count"] = left[anew]
         if blanked.any():
             columns = (self.blank or _NOTHING_LEFT).apply(columns, blanked)
-        return assemble(window, fate, columns.take(~gone & anew[columns.batch]), new, self.levels)
+        return assemble(window, fate, columns.take(~gone & anew[columns.batch]), new, path, self.levels)
 
     def _fates(self, rows: BatchTable, columns: RecordColumns, gone: Mask, blanked: Mask) -> tuple[Mask, Mask]:
         """Return masks of the batches that change, and of those that go."""
