@@ -51,7 +51,7 @@ def described(batches: Iterable[dict[str, Any]]) -> bytes:
 def _batch(spec: dict[str, Any]) -> bytes | bytearray:
     check_batch(spec)
     if "hex" in spec:
-        return bytes.fromhex(spec["hex"])
+        return _placed(bytearray.fromhex(spec["hex"]), spec)
     base, epoch = spec.get("base_offset", 0), spec.get("leader_epoch", -1)
     if "control" in spec:
         if spec["control"] not in ("commit", "abort"):
@@ -88,6 +88,14 @@ def _batch(spec: dict[str, Any]) -> bytes | bytearray:
         base_sequence=spec.get("base_sequence", -1),
         transactional=spec.get("transactional", False),
     )
+
+
+def _placed(data: bytearray, spec: dict[str, Any]) -> bytearray:
+    """Put in what a check sum does not cover."""
+    for name, at, size in (("base_offset", 0, 8), ("leader_epoch", 12, 4)):
+        if name in spec:
+            data[at : at + size] = spec[name].to_bytes(size, "big", signed=True)
+    return data
 
 
 def _payload(text: str | None) -> bytes | None:

@@ -46,6 +46,8 @@ KNOWN = {
     "no larger than the last offset appended": "an index with an entry above the batch: Kafka leaves the batch's bytes",
     "Attempt to append to a full index": "where an index has no room, batches go without an entry",
     "Attempt to append to a full time index": "where an index has no room, batches go without an entry",
+    "Invalid negative timestamp": "a batch with a record of a time below -1: Kafka's cleaner ends with an error",
+    "without a valid producer ID": "a transactional batch without a producer: Kafka's cleaner ends with an error",
     "newPosition > limit": "an index that is larger than segment.index.bytes allows now keeps a log from opening",
 }
 

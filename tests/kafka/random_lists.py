@@ -3,16 +3,35 @@
 A list has a taste: small segments or large ones, formats, codecs, producers, damage. Codecs of other libraries write
 other bytes, and with sizes everything moves; so a list in which the log itself compresses has segments and indexes that
 never fill, and is compared by content, and every other list keeps what is appended as it is.
+
+A third of a list is what a follower gets from a leader of another version or behind a cleaner: batches with gaps and
+without records, markers, producers whose ids share a bucket of a map, times and offsets at their ends.
 """
 
 import copy
 import random
+import struct
+import sys
+from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from helpers import handmade
 from scenarios import DELETED, HW, NOW, append, batch, marker, op, record
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 INDEXES = [".index", ".timeindex", ".txnindex"]
 ISOLATIONS = ["log_end", "high_watermark", "txn_committed", "txn_committed"]
+POLICIES = ["compact", "delete", "compact,delete", "delete", ""]
+#: The last sequence, and the last epoch of a producer.
+LAST_SEQUENCE, LAST_EPOCH = 2**31 - 1, 2**15 - 1
+#: Attributes of a batch: the time is that of the append, transactional, control records, a delete horizon.
+APPEND_TIME, TRANSACTIONAL, CONTROL, HORIZON = 8, 16, 32, 64
+#: Producers that a follower gets; some ids share a bucket. Two are not transactional.
+FOLLOWED = [10, 26, 11, 27, 43, 12]
+IDEMPOTENT = [10, 11]
+#: Where logs begin anew: offsets beyond 32 bits, beyond what a float holds, near the last ones that a leader takes.
+FAR = [2**31 - 10, 2**31, 2**32 - 3, 2**33, 2**53 - 1, 2**62, 2**63 - 2**36]
 
 
 class Lists:
@@ -23,13 +42,15 @@ class Lists:
         self.now, self.epoch, self.n = NOW, 0, 0
         self.producers = {pid: {"epoch": 0, "seq": 0, "open": False} for pid in range(1, 6)}
         self.sent = []
-        self.policy = rng.choice(["compact", "delete", "compact,delete", "delete", ""])
+        self.followed = {pid: {"epoch": 0, "seq": 0} for pid in FOLLOWED} | {6: {"epoch": LAST_EPOCH - 1, "seq": 0}}
+        self.policy = rng.choice(POLICIES)
         self.compact = "compact" in self.policy
         self.keys = rng.choice([4, 12, 60])
         self.version = rng.choices(["2", "1", "0", "mixed"], [75, 9, 6, 10])[0]
         some_codecs = rng.random() < 0.45
         self.recoding = rng.random() < 0.2 or (some_codecs and cleaning and self.compact)
         self.codecs = CODECS if some_codecs or self.recoding else ["none"]
+        self.changes_policy = self.recoding or not some_codecs  # a cleaner compresses anew what it takes records from
         self.loose = {"compare": "content"} if self.recoding else {}
         # times in steps that the jitter does not reach
         self.jitter = rng.random() < 0.15
@@ -40,26 +61,32 @@ class Lists:
         rng = self.rng
         config = {
             "cleanup.policy": self.policy,
-            "file.delete.delay.ms": 1000,
+            "file.delete.delay.ms": rng.choice([0, 1000, 1000, 60_000]),
             "segment.bytes": rng.choice([400, 900, 3000, 20_000]),
             "segment.index.bytes": rng.choice([40, 96, 240, 4096]),
-            "index.interval.bytes": rng.choice([0, 50, 100, 500]),
+            "index.interval.bytes": rng.choice([0, 1, 50, 100, 500, 10_000, 2**31 - 1]),
             "segment.ms": rng.choice([3000, 60_000, 10**9]),
-            "delete.retention.ms": rng.choice([0, 2000, 50_000]),
+            "delete.retention.ms": rng.choice([0, 1, 2000, 50_000, 86_400_000]),
         }
         if self.recoding:
             config |= {"segment.bytes": 10**6, "segment.index.bytes": 4096, "index.interval.bytes": 10**6}
             config["compression.type"] = rng.choice(["producer", "uncompressed", *CODECS[1:]])
+            config["compression.gzip.level"] = rng.choice([-1, 1, 9])
+            config["compression.lz4.level"] = rng.choice([1, 9, 17])
+            config["compression.zstd.level"] = rng.choice([-5, 1, 3, 19])
         elif rng.random() < 0.15:
             config["preallocate"] = "true"
         if self.jitter:
             config |= {"segment.ms": 35_000, "segment.jitter.ms": 5000}
         if rng.random() < 0.5:
-            config["retention.ms"] = rng.choice([0, 4000, 20_000])
+            config["retention.ms"] = rng.choice([-1, 0, 1, 4000, 20_000, 10**12])
         if rng.random() < 0.3 and not self.recoding:
             config["retention.bytes"] = rng.choice([0, 700, 4000, 20_000])
         if self.compact and rng.random() < 0.3:
-            config |= {"min.compaction.lag.ms": 1500, "max.compaction.lag.ms": 10**9 if self.jitter else 2500}
+            lags = (
+                (1500, 10**9) if self.jitter else rng.choice([(1500, 2500), (0, 3000), (1, 10_000), (3000, 2**63 - 1)])
+            )
+            config |= dict(zip(("min.compaction.lag.ms", "max.compaction.lag.ms"), lags, strict=True))
         if rng.random() < 0.2:
             config["message.timestamp.type"] = "LogAppendTime"
         if rng.random() < 0.15:
@@ -186,6 +213,150 @@ class Lists:
         else:
             yield append(batch(*self.records(), producer_id=8, producer_epoch=rng.choice([-1, 0]), base_sequence=-1))
 
+    # ---- what no producer of today sends, and what a follower gets ----
+
+    def made_by_hand(self):
+        """A batch with gaps, without records, of any times; and how many offsets it has."""
+        rng = self.rng
+        flags = (APPEND_TIME if rng.random() < 0.2 else 0) | (HORIZON if rng.random() < 0.2 else 0)
+        deltas = sorted(rng.sample(range(12), rng.choice([0, 1, 1, 2, 3, 5])))
+        last = (deltas[-1] if deltas else 0) + rng.choice([0, 0, 1, 3])
+        if rng.random() < 0.03:
+            last = rng.choice([2**24, 2**30])
+        begun, rows = self.now, b""
+        if rng.random() < 0.4 and not self.jitter:
+            begun = rng.choice([self.now - 3000, self.now + 10**9, -1, 0, 2**62])
+        later = [0 if self.jitter else rng.choice([0, 1, -5, 50, 2000]) for _ in deltas]
+        for delta, after in zip(deltas, later, strict=True):
+            self.n += 1
+            key = f"key-{rng.randrange(self.keys)}".encode() if rng.random() < 0.95 else None
+            value = b"value-%d" % self.n if rng.random() < 0.8 else None
+            rows += handmade.record(delta, after, key, value, [(b"h", None)] if rng.random() < 0.2 else [])
+        latest = begun + max(later) if later else -1
+        if rng.random() < 0.1:
+            latest = rng.choice([self.now, begun, -1])
+        producer = (-1, -1, -1)
+        if rng.random() < 0.02:
+            flags |= TRANSACTIONAL
+        elif rng.random() < 0.6:
+            pid = rng.choice(FOLLOWED)
+            flags |= 0 if pid in IDEMPOTENT else TRANSACTIONAL
+            producer = (pid, *self.sequence(pid, last + 1))
+        more = {"timestamp": begun, "max_timestamp": latest, "producer": producer}
+        return handmade.batch(rows, len(deltas), codec=0, flags=flags, last=last, **more).hex(), last + 1
+
+    def sequence(self, pid, count):
+        """Epoch and sequence of what this producer sends next, mostly the right ones."""
+        rng, state = self.rng, self.followed[pid]
+        if rng.random() < 0.08:
+            state["epoch"], state["seq"] = min(LAST_EPOCH, state["epoch"] + rng.choice([1, 5, LAST_EPOCH])), 0
+        if rng.random() < 0.08:
+            state["seq"] = max(0, state["seq"] + rng.choice([-3, 2, 10])) % 2**31
+        if rng.random() < 0.04:
+            state["seq"] = LAST_SEQUENCE - rng.choice([0, 1, 4])
+        sequence = state["seq"]
+        state["seq"] = (sequence + count) % 2**31
+        return state["epoch"], sequence
+
+    def copied_by_hand(self):
+        rng, made = self.rng, []
+        place = rng.choice([0, 0, 0, 0, 1, 7, -1])
+        for _ in range(rng.choice([1, 1, 2, 3])):
+            data, count = self.made_by_hand()
+            self.epoch += rng.random() < 0.05
+            made.append({"hex": data, "base_offset": f"end{place:+d}", "leader_epoch": self.epoch})
+            place += count + rng.choice([0, 0, 0, 2])
+        yield append(*made, **{"as": "follower", "epoch": self.epoch})
+
+    def led_by_hand(self):
+        data, _ = self.made_by_hand()
+        second = {"transaction_version": 2} if self.rng.random() < 0.3 else {}
+        yield append({"hex": data}, epoch=self.leader_epoch(), **second)
+
+    def copied_from_producers(self):
+        """Batches of several producers, and markers, in one append of a follower."""
+        rng, made, place = self.rng, [], 0
+        for _ in range(rng.choice([1, 2, 3, 5, 8])):
+            pid = rng.choice(FOLLOWED)
+            fields = {"base_offset": f"end{place:+d}", "leader_epoch": self.epoch, "producer_id": pid}
+            if rng.random() < 0.65:
+                rows = self.records(3)
+                epoch, sequence = self.sequence(pid, len(rows))
+                fields |= {"producer_epoch": epoch, "base_sequence": sequence, "transactional": pid not in IDEMPOTENT}
+                made.append(batch(*rows, compression=rng.choice(self.codecs), **fields))
+                place += len(rows)
+            else:
+                state = self.followed[pid]
+                state["epoch"] = min(LAST_EPOCH, max(0, state["epoch"] + rng.choice([0, 0, 1, -1])))
+                state["seq"] = rng.choice([0, state["seq"], state["seq"]])
+                fields |= {"producer_epoch": state["epoch"], "coordinator_epoch": rng.choice([0, 0, 2, 1, -1])}
+                made.append({"control": rng.choice(["commit", "abort"]), "timestamp": self.now, **fields})
+                place += 1
+        yield append(*made, **{"as": "follower", "epoch": self.epoch})
+
+    def odd_controls(self):
+        """Control records of kinds and versions that nobody knows, and batches of none."""
+        rng = self.rng
+        key = struct.pack(">hh", rng.choice([0, 0, 1, 5]), rng.choice([0, 1, 0, 1, 2, 3, 4, 5, 6, 99, -1]))
+        values = [struct.pack(">hi", version, epoch) for version, epoch in ((0, 0), (1, 3), (0, 7))]
+        is_copied = rng.random() < 0.75
+        rows = [handmade.record(0, 0, key, rng.choice([*values, b"", None, b"\0\0"]))]
+        rows = rows[: rng.choice([1, 1, 1, 0]) if is_copied else 1]
+        producer = (rng.choice([*FOLLOWED, 3]), rng.choice([0, 0, 1, 5, LAST_EPOCH]), -1)
+        flags = CONTROL | (TRANSACTIONAL if rng.random() < 0.8 else 0)
+        data = handmade.batch(
+            b"".join(rows), len(rows), codec=0, flags=flags, last=0, timestamp=self.now, producer=producer
+        )
+        one = {"hex": data.hex(), "base_offset": "end", "leader_epoch": self.epoch}
+        origin = {"origin": rng.choice(["coordinator", "client", "replication"])}
+        yield append(one, epoch=self.epoch, **({"as": "follower"} if is_copied else origin))
+
+    def leapt(self):
+        """The next batch of a follower is far ahead."""
+        place = self.rng.choice([2**30, *(2**31 + step for step in (-41, -2, -1, 0, 40)), 2**33])
+        one = batch(*self.records(3), base_offset=f"end{place:+d}", leader_epoch=self.epoch)
+        yield append(one, **{"as": "follower", "epoch": self.epoch})
+
+    def far(self):
+        yield op("truncate_fully", offset=self.rng.choice(FAR))
+        self.forget()
+
+    def wrapped(self):
+        """Sequences beyond the last one, and some of the batches again."""
+        rng, made = self.rng, []
+        seq = LAST_SEQUENCE - rng.choice([0, 1, 2, 5])
+        for _ in range(rng.choice([2, 4, 8])):
+            rows = self.records(4)
+            made.append(append(batch(*rows, producer_id=0, producer_epoch=0, base_sequence=seq), epoch=self.epoch))
+            seq = (seq + len(rows)) % 2**31
+        yield from [*made, *rng.choices(made, k=rng.choice([1, 3]))]
+
+    def last_epochs(self):
+        """A producer of the second version of transactions, whose epochs come to an end."""
+        rng, state = self.rng, self.followed[6]
+        for _ in range(rng.choice([1, 3])):
+            rows = self.records(2)
+            fields = {"producer_epoch": state["epoch"], "base_sequence": state["seq"], "transactional": True}
+            yield append(batch(*rows, producer_id=6, **fields), epoch=self.epoch, transaction_version=2)
+            state["seq"] += len(rows)
+            if rng.random() < 0.5:
+                epoch = min(LAST_EPOCH, state["epoch"] + rng.choice([0, 1, 1]))
+                how = {"epoch": self.epoch, "transaction_version": rng.choice([1, 2, 2])}
+                yield marker(rng.choice(["commit", "abort"]), 6, epoch, self.now, 0, **how)
+                if epoch != state["epoch"]:
+                    state |= {"epoch": epoch, "seq": 0}
+
+    def at_any_time(self):
+        if self.jitter:
+            return
+        rng, rows = self.rng, self.records(4)
+        for row in rows:
+            row["timestamp"] = rng.choice([-1, 0, 1, self.now, self.now + 10**12, self.now - 10**10, 2**62])
+        append_time = {"timestamp_type": "append", "log_append_time": self.now}
+        copied = {"base_offset": "end", "leader_epoch": self.epoch, **rng.choice([{}, append_time])}
+        follower = {"as": "follower"} if rng.random() < 0.5 else {}
+        yield append(batch(*rows, **(copied if follower else {})), epoch=self.epoch, **follower)
+
     def forget(self):
         for state in self.producers.values():
             state["seq"], state["epoch"], state["open"] = 0, state["epoch"] + 1, False
@@ -219,6 +390,16 @@ class Lists:
                 yield op("set_mtime", segment=rng.choice([0, 1, 5, 10]), ms=self.now - rng.choice([1000, 30_000]))
             yield op("retention")
 
+    def cleaned_again(self):
+        """Several cleanings, with time between them."""
+        rng = self.rng
+        for _ in range(rng.choice([2, 3]) if self.cleaning and self.compact else 0):
+            yield from [op("roll"), HW, op("cleanable", **self.loose)]
+            yield op("clean", offset_map_bytes=24_000, **self.loose)
+            yield from self.waited()
+            if rng.random() < 0.5:
+                yield from self.plain()
+
     def cut(self):
         rng = self.rng
         if rng.random() < 0.85:
@@ -240,6 +421,9 @@ class Lists:
         if rng.random() < 0.2:
             self.epoch += 1
             yield op("epoch", epoch=self.epoch, offset="end")
+        if rng.random() < 0.5:
+            place = rng.choice(["end", "end-3", "end+2", "start", "hw"])
+            yield op("epoch", epoch=max(0, self.epoch + rng.choice([-2, -1, 0, 1, 3])), offset=place)
         yield op("end_offset_for_epoch", epoch=rng.randint(-1, self.epoch + 1))
 
     def fetched(self):
@@ -266,6 +450,9 @@ class Lists:
         )
 
     def set_up(self):
+        if self.changes_policy and self.rng.random() < 0.5:
+            self.policy = self.rng.choice(POLICIES)
+            self.compact = "compact" in self.policy
         changed = {**self.settings(), "segment.index.bytes": self.config["segment.index.bytes"]}
         self.config = changed if self.rng.random() < 0.5 else {**self.config, "segment.bytes": changed["segment.bytes"]}
         yield op("config", config=self.config)
@@ -346,11 +533,21 @@ class Lists:
         (tidied, 5),
         (cut, 2.5),
         (started, 1.5),
-        (epochs, 1.5),
-        (fetched, 5),
+        (epochs, 3),
+        (copied_by_hand, 9),
+        (led_by_hand, 4),
+        (copied_from_producers, 9),
+        (odd_controls, 3),
+        (leapt, 0.5),
+        (far, 0.4),
+        (wrapped, 1.5),
+        (last_epochs, 2),
+        (at_any_time, 3),
+        (cleaned_again, 1.5),
+        (fetched, 11),
         (looked_up, 2.5),
         (flushed, 3),
-        (set_up, 0.7),
+        (set_up, 2.5),
         (left, 3),
         (began_again, 0.1),
     )
