@@ -757,6 +757,20 @@ def test_what_a_person_reads(golden: Path, tmp_path: Path) -> None:
     assert total.startswith("TOTAL: 0 of 1 partition changed; ")
 
 
+@pytest.mark.parametrize("command", ["compact", "reindex"])
+def test_one_replica_has_no_others(golden: Path, tmp_path: Path, command: str) -> None:
+    """Also where nothing is changed, and where the metadata is given and nothing tells whose disk it is."""
+    log_dir = copied(golden, "compact-0-before", tmp_path) / "data0"
+    metadata = tmp_path / "metadata"
+    metadata.mkdir()
+    (log_dir / "__cluster_metadata-0").rename(metadata / "__cluster_metadata-0")
+    arguments = [command, log_dir, "cmp-lz4", "--cluster-metadata", metadata]
+    for _ in range(2):
+        assert "these partitions have no other replicas" in pylogseg(*arguments).text
+    (log_dir / "meta.properties").unlink()
+    assert "these partitions have no other replicas" in pylogseg(*arguments).text
+
+
 def test_a_copy_is_not_made_where_a_broker_looks(golden: Path, tmp_path: Path) -> None:
     log_dir = copied(golden, "retention", tmp_path) / "data0"
     before = tree(log_dir)

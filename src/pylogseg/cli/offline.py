@@ -454,9 +454,10 @@ def _entry_text(change: CheckpointChange) -> str:
 def _replicas(result: Result) -> str:
     if result.sources:
         return f"nothing was changed in {', '.join(result.sources)}"
-    done = [part_result for part_result in result if part_result.state == "done"]
-    brokers = sorted({broker for part_result in done for broker in part_result.replicas} - {result.node_id})
-    if not brokers and done and result.node_id is not None and all(part_result.replicas for part_result in done):
+    chosen = [part_result for part_result in result if part_result.state == "done"] or list(result)
+    brokers = sorted({broker for part_result in chosen for broker in part_result.replicas} - {result.node_id})
+    counts = {len(part_result.replicas) for part_result in chosen}
+    if counts == {1} and (result.node_id is None or not brokers):
         return "these partitions have no other replicas"
     named = f" (these partitions have replicas on brokers {', '.join(map(str, brokers))})" if brokers else ""
     return f"other replicas are unchanged{named}: the command works on this disk only"
