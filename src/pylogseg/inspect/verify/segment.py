@@ -14,6 +14,7 @@ from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
+from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, Slice
 from pylogseg.inspect.segment_pass import Visitor, visit
 from pylogseg.inspect.verify.findings import Finding, Level, of_failure, of_gap
@@ -251,9 +252,23 @@ class SegmentCheck(Visitor):
         known = ~_wrappers(rows) & ~wrong
         for row in np.flatnonzero(known & ((rows.count < 0) | (rows.count > width))).tolist():
             self._finding("header", rows, row, f"{rows.count[row]} records declared for {width[row]} offsets")
+        for row in np.flatnonzero((rows.count == 0) & (rows.magic == 2) & (rows.size > BATCH_HEADER_BYTES)).tolist():
+            more = rows.size[row] - BATCH_HEADER_BYTES
+            self._finding("header", rows, row, f"no records declared, and {more} bytes of them are there")
         for row in np.flatnonzero(rows.codec > 4).tolist():
             self._finding("header", rows, row, f"codec {rows.codec[row]} is unknown; expected 0 to 4")
+        self._producer_fields(rows)
         self._report.is_compacted |= bool((known & (rows.count < width)).any() or rows.has_delete_horizon.any())
+
+    def _producer_fields(self, rows: BatchTable) -> None:
+        """Check fields that no producer writes; Kafka's leaders and followers take them, its cleaner does not."""
+        modern, nobody = rows.magic == 2, rows.producer_id == -1
+        for row in np.flatnonzero(modern & nobody & rows.is_transactional).tolist():
+            self._finding("uncleanable", rows, row, "a transactional batch without a producer id")
+        is_low = (rows.producer_epoch < 0) | ((rows.base_sequence < 0) & ~rows.is_control)
+        for row in np.flatnonzero(modern & ~nobody & is_low).tolist():
+            fields = f"epoch {rows.producer_epoch[row]} and base sequence {rows.base_sequence[row]}"
+            self._finding("uncleanable", rows, row, f"a batch of producer {rows.producer_id[row]} with {fields}")
 
     def _epochs(self, rows: BatchTable) -> None:
         for row in np.flatnonzero((rows.leader_epoch < -1) & (rows.magic == 2)).tolist():

@@ -54,7 +54,7 @@ _DAMAGED = (
 _BESIDE = ("offset-index", "time-index", "time-index-end", "transaction-index", "missing-index", "snapshot",
            "leader-epoch")  # fmt: skip
 _OF_BATCHES = (*(kind.value for kind in GapKind if kind.is_damage and kind is not GapKind.LOCKED), "header",
-               "inner-crc", "gap")  # fmt: skip
+               "control", "inner-crc", "gap")  # fmt: skip
 
 
 def as_uploaded(part: Partition, findings: Iterable[Finding], segment: Segment | None = None) -> Iterator[Finding]:
