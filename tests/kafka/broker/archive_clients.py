@@ -60,6 +60,7 @@ class Clients:
         self.acks: dict[Place, list[Sent]] = defaultdict(list)
         self.values: set[str] = set()  #: Of all that was sent.
         self.transactions: list[Transaction] = []
+        self.ids: set[str] = set()  #: Of transactional producers.
         self.moves: dict[tuple[str, str, int], list[Move]] = defaultdict(list)
         self.life = 1  #: Of the topic that is made anew.
         self.hold_s = 0.5  #: Transactions are open so long, at most.
@@ -189,6 +190,7 @@ class Clients:
                 producer = None
 
     def _transactional(self, name: str, timeout_ms: int) -> Producer | None:
+        self.ids.add(name)
         more = {"transactional.id": name, "transaction.timeout.ms": timeout_ms}
         producer = self._producer(**more, **{"message.timeout.ms": min(timeout_ms, 60_000)})
         try:

@@ -243,7 +243,8 @@ class Judge:
         self._one_replica(address, topics)
         told: list[str] = []
         written = 0
-        for settings in ({"enable.idempotence": True}, {"transactional.id": "archives"}):
+        ids = [{"transactional.id": name} for name in sorted(self.clients.ids)]
+        for settings in ({"enable.idempotence": True}, *ids):
             producer = Producer({**QUIET, "bootstrap.servers": address, **settings})
             if "transactional.id" in settings:
                 producer.init_transactions(60)
@@ -291,7 +292,7 @@ class Judge:
         other.close()
         shown = consumed(address, stable, "read_committed")
         values = {value for _, value in shown.values()}
-        if sum(value == _AFTERWARDS for _, value in shown.values()) != 2 * len(keys):
+        if sum(value == _AFTERWARDS for _, value in shown.values()) != (1 + len(self.clients.ids)) * len(keys):
             self.wrong.append("what was written afterwards is not shown")
         for each in self.clients.transactions:
             self._check_whole(each, values)

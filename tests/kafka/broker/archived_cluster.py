@@ -6,9 +6,12 @@ import contextlib
 import functools
 import os
 import random
+import re
+import shutil
 import signal
 import threading
 import time
+import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
@@ -44,6 +47,11 @@ _LINES = [
     "offsets.topic.replication.factor=3",
     "transaction.state.log.replication.factor=3",
     "internal.leader.imbalance.check.interval.seconds=3600",
+    # snapshots of the metadata every few seconds, and few of them are kept
+    "metadata.log.max.record.bytes.between.snapshots=6000",
+    "metadata.log.max.snapshot.interval.ms=4000",
+    "metadata.log.segment.ms=10000",
+    "metadata.max.retention.bytes=20000",
 ]
 _REPLICAS = {"kept": 2, "again": 2}
 _SMALL = {"internal.segment.bytes": "20000", "min.insync.replicas": "2"}
@@ -143,6 +151,20 @@ class ArchivedCluster(ThreeBrokers):
             "elected": self.elect,
             "settings": self.change_settings,
             "disks changed": self.change_disks,
+            "topic made anew twice": self.recreate_twice,
+            "policy switched": self.switch_policy,
+            "times and codecs switched": self.switch_times,
+            "preallocated": self.preallocate,
+            "segments of other sizes": self.resize_segments,
+            "cleaned all the time": self.clean_always,
+            "deleted to the end": self.delete_all_records,
+            "transactions short": self.shorten_transactions,
+            "coordinator stalled": self.stall_coordinator,
+            "disk emptied": self.empty_disk,
+            "disk added": self.add_disk,
+            "disks swapped": self.swap_disks,
+            "node wiped": self.wipe_node,
+            "all at once": self.end_all,
         }
 
     def begin(self) -> None:
@@ -249,7 +271,7 @@ class ArchivedCluster(ThreeBrokers):
         finally:
             self.disturbed[place] = begun_s, time.time()
 
-    def _wait_whole(self, what: str, enough: bool = False) -> None:
+    def _wait_whole(self, what: str, enough: bool = False, seconds: float = 90) -> None:
         def is_so(rows: dict[tuple[str, int], Row]) -> bool:
             return all(
                 row.leader in row.isr
@@ -257,7 +279,7 @@ class ArchivedCluster(ThreeBrokers):
                 for row in rows.values()
             )
 
-        if not self.wait(what, is_so, 90):
+        if not self.wait(what, is_so, seconds):
             raise RuntimeError(f"the cluster does not come to {what}: {self.rows()}")
 
     def _pause(self, least: float, most: float) -> None:
@@ -283,7 +305,15 @@ class ArchivedCluster(ThreeBrokers):
 
     def stall(self) -> None:
         """A broker does not answer for a while, shorter or longer than it may."""
-        node = self.chance.choice(self.brokers)
+        self._stall(self.chance.choice(self.brokers))
+
+    def stall_coordinator(self) -> None:
+        """The same, of one that coordinates transactions."""
+        parts = self._admin.list_topics("__transaction_state", timeout=20).topics["__transaction_state"].partitions
+        leaders = {part.leader for part in parts.values()} & {node.number for node in self.brokers}
+        self._stall(self.node(self.chance.choice(sorted(leaders))))
+
+    def _stall(self, node: Node) -> None:
         with self._disturbance():
             node.signal(signal.SIGSTOP)
             self._pause(1, 10)
@@ -426,6 +456,146 @@ class ArchivedCluster(ThreeBrokers):
     def change_settings(self) -> None:
         """A topic gets another setting."""
         self._set("plain", "max.message.bytes", str(self.chance.randrange(500_000, 900_000)))
+
+    def recreate_twice(self) -> None:
+        """The topic that is made anew has three lives within a few seconds."""
+        self.recreate()
+        self._pause(0, 1)
+        self.recreate()
+
+    def switch_policy(self) -> None:
+        """A topic is not cleaned for a while, and then again."""
+        for policy in ("delete", "compact,delete", "compact"):
+            self._set("state", "cleanup.policy", policy)
+            self._pause(1, 3)
+
+    def switch_times(self) -> None:
+        """Brokers write their own times for a while, and compress from now on."""
+        codec = self.chance.choice(("zstd", "lz4", "gzip", "snappy", "uncompressed"))
+        for name, value in (("message.timestamp.type", "LogAppendTime"), ("compression.type", codec)):
+            for topic in ("plain", "tx"):
+                self._set(topic, name, value)
+            self._pause(1, 3)
+        for topic in ("plain", "tx"):
+            self._set(topic, "message.timestamp.type", "CreateTime")
+
+    def preallocate(self) -> None:
+        """Segments end in zeros as long as they are written; perhaps a kill leaves some."""
+        for topic in ("plain", "tx", "state", "kept"):
+            self._set(topic, "preallocate", "true")
+        self._pause(2, 5)
+        if self.chance.random() < 0.5:
+            self.kill()
+
+    def resize_segments(self) -> None:
+        """Segments and the steps of their indexes are small or large from now on."""
+        for topic in ("plain", "tx", "state"):
+            self._set(topic, "internal.segment.bytes", str(self.chance.choice((1500, 5000, 200_000))))
+            self._set(topic, "index.interval.bytes", str(self.chance.choice((0, 1, 10_000))))
+        self._pause(1, 3)
+
+    def clean_always(self) -> None:
+        """The cleaner never ends: tiny segments, any ratio, tombstones that go at once."""
+        self.clients.deletes_keys += 60
+        lines = {"internal.segment.bytes": "1200", "min.cleanable.dirty.ratio": "0.0", "delete.retention.ms": "0"}
+        for name, value in lines.items():
+            self._set("state", name, value)
+        self._pause(5, 8)
+
+    def delete_all_records(self) -> None:
+        """All records of some partitions go, up to the high watermark."""
+        places = [TopicPartition(*of, -1) for of in (("plain", 0), ("plain", 2), ("tx", 1))]
+        for future in self._admin.delete_records(places, request_timeout=20).values():
+            future.result(30)
+        self._pause(0, 2)
+
+    def shorten_transactions(self) -> None:
+        """Transactions end at once, many of them between two notes of what is committed."""
+        self.clients.hold_s = 0.0
+        self._pause(5, 8)
+        self.clients.hold_s = 0.5
+
+    # ---- what happens to disks ----
+
+    def empty_disk(self) -> None:
+        """One of several disks of a broker is replaced by an empty one."""
+        several = [node for node in self.brokers if len(node.disks) > 1]
+        if not several:
+            return self.wipe_node()
+        node = self.chance.choice(several)
+        with self._away(node, self.chance.choice(("stop", "kill"))):
+            self._replace(node.disks[1])
+        return None
+
+    def wipe_node(self) -> None:
+        """A broker comes back with empty disks."""
+        node = self.chance.choice(self.brokers)
+        with self._away(node, "stop"):
+            for disk in node.disks:
+                self._replace(disk)
+
+    def add_disk(self) -> None:
+        """A broker gets one more disk, and some partitions go there."""
+        node = self.chance.choice(self.brokers)
+        disk = node.folder / f"data{len(node.disks)}"
+        with self._away(node, "stop"):
+            disk.mkdir()
+            self._format(disk, (node.disks[0] / "meta.properties").read_text())
+            node.use(*node.disks, disk)
+        there = sorted(key for key, row in self.rows().items() if node.number in row.replicas)
+        some = self.chance.sample(there, min(len(there), 3))
+        with self.other_admin() as admin:
+            admin.alter_replica_log_dirs({(*key, node.number): str(disk) for key in some})
+        self._pause(1, 3)
+
+    def swap_disks(self) -> None:
+        """Two disks of a broker are mounted where the other one was."""
+        several = [node for node in self.brokers if len(node.disks) > 2]
+        if not several:
+            return self.add_disk()
+        node = self.chance.choice(several)
+        with self._away(node, self.chance.choice(("stop", "kill"))):
+            _, one, other = node.disks[:3]  # the first one has the metadata
+            aside = one.with_name("aside")
+            for path, to in ((one, aside), (other, one), (aside, other)):
+                path.rename(to)
+        return None
+
+    def end_all(self) -> None:
+        """All brokers end at once, and come back."""
+        with self._disturbance():
+            for node in self.brokers:
+                node.end(self.chance.choice(("stop", "kill", "kill")))
+            self.start(*self.brokers)
+            self._wait_whole("replicas in sync", seconds=180)
+
+    @contextlib.contextmanager
+    def _away(self, node: Node, how: str) -> Iterator[None]:
+        """A broker is ended while others have all it had; it comes back with what was done to its disks."""
+        with self._disturbance():
+            self._wait_whole("replicas in sync")
+            node.end(how)
+            self.wait("other leaders", lambda rows: all(r.leader != node.number for r in rows.values()), 20)
+            yield
+            self._pause(0, 3)
+            self.start(node)
+            self._wait_whole("replicas in sync", seconds=240)
+
+    def _replace(self, disk: Path) -> None:
+        lines = (disk / "meta.properties").read_text()
+        for path in disk.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        self._pause(0, 2)
+        self._format(disk, lines)
+
+    @staticmethod
+    def _format(disk: Path, lines: str) -> None:
+        """Give an empty disk the words of another one, with an id of its own."""
+        text = re.sub(r"directory\.id=\S+", f"directory.id={format_uuid(uuid.uuid4().bytes)}", lines)
+        (disk / "meta.properties").write_text(text)
 
     # ---- how ----
 

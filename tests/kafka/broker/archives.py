@@ -6,16 +6,18 @@
 A controller and three brokers have topics of several kinds; producers write idempotently, in transactions that are
 committed, aborted, held or left open, to a compacted topic with small segments, to one of unclean elections, to one
 that is deleted and made again; groups move, to and fro. By the seed things happen: partitions are reassigned and added,
-leaders are elected, cleanly and not, brokers are killed, stopped and stalled, records are deleted, by request and by
-retention, keys are cleaned, groups are rebalanced and deleted. Meanwhile `pylogseg archive` of all disks writes a point
-every few seconds, and is killed now and then. Then the brokers are killed, and a last point is made of what they left.
+leaders are elected, cleanly and not, brokers are killed, stopped and stalled, alone and at once, their disks are
+emptied, added and swapped, records are deleted, by request and by retention, keys are cleaned, settings of topics
+change, groups are rebalanced and deleted, metadata snapshots come every few seconds. Meanwhile `pylogseg archive` of
+all disks writes a point every few seconds, and is killed now and then. Then the brokers are killed, and a last point is
+made of what they left.
 
 `verify --read-all` has to find nothing. Points are restored by `restore --node-id` into an empty folder, which a new
 broker opens: it may not recover anything, or warn of a partition. What was acknowledged and lies in the point has to be
 there, at its offset and once; what was acknowledged before the brokers noted what is committed, has to lie in it;
 nothing is there that was not sent, or that an election had lost before. No record of an aborted transaction is shown,
-and none of a part of one. Groups stand where they stood. Then the same producers write, open transactions end, and the
-group reads on. Last, `drill` with that Kafka has to agree about some points.
+and none of a part of one. Groups stand where they stood. Then the same producers write, each transactional id commits
+a transaction, open ones end, and the group reads on. Last, `drill` with that Kafka has to agree about some points.
 
 A line says of each seed what happened and what was found. About three minutes each; exit code 0 if all is well. Needs
 confluent-kafka and kafka-python.
@@ -39,6 +41,7 @@ from pathlib import Path
 # Neighbours, which are no package:
 from archive_judge import Judge
 from archived_cluster import ArchivedCluster
+from three_brokers import Node
 from tiers import broker, server
 
 from pylogseg.archive import drill, list_points, read_point, restore_point, write
@@ -53,12 +56,17 @@ _KEPT = ("log.cleaner.enable=false", "log.retention.check.interval.ms=2147483647
 class Archiver(threading.Thread):
     """`pylogseg archive --every`, which is killed now and then, and started again."""
 
-    def __init__(self, disks: list[Path], archive: Path, chance: random.Random) -> None:
+    def __init__(self, nodes: list[Node], archive: Path, chance: random.Random) -> None:
         super().__init__(daemon=True)
-        self.disks, self._archive, self._chance, self._ends = disks, archive, chance, threading.Event()
+        self._nodes, self._archive, self._chance, self._ends = nodes, archive, chance, threading.Event()
         self._how = [*chance.choice(((), ("--compress", "zstd"))), *chance.choice(((), ("--jobs", "2")))]
         self._said = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self.starts, self.errors = 0, list[str]()
+
+    @property
+    def disks(self) -> list[Path]:
+        """The disks that the nodes have now."""
+        return [disk for node in self._nodes for disk in node.disks]
 
     def run(self) -> None:
         """Go on until it is stopped."""
@@ -78,7 +86,12 @@ class Archiver(threading.Thread):
                 while self._size() == begun and process.poll() is None and time.monotonic() < until:
                     time.sleep(0.05)
                 process.send_signal(signal.SIGINT)
-                process.wait(60)
+                try:
+                    process.wait(60)
+                except subprocess.TimeoutExpired:
+                    self.errors.append("archive did not end within 60 s")
+                    process.kill()
+                    process.wait()
             elif process.poll() is not None:
                 self.errors.append(f"archive ended by itself, with {process.returncode}")
                 return
@@ -110,9 +123,8 @@ class History:
         self.cluster = ArchivedCluster(root, self.chance)
         self.events = self.chance.sample(sorted(self.cluster.all_events), events)
         self._points, self._drills = points, drills
-        disks = [disk for node in self.cluster.brokers for disk in node.disks]
-        disks += self.cluster.controller.disks if self.chance.random() < 0.5 else []
-        self.archiver = Archiver(disks, self.archive, random.Random(self.chance.random()))
+        nodes = [*self.cluster.brokers, *([self.cluster.controller] if self.chance.random() < 0.5 else [])]
+        self.archiver = Archiver(nodes, self.archive, random.Random(self.chance.random()))
         self.counts: Counter[str] = Counter()
         self.wrong: list[str] = []
 
@@ -132,6 +144,8 @@ class History:
             time.sleep(1)  # the brokers note what is committed
             self.wrong += self.archiver.stop()
         finally:
+            if self.archiver.is_alive():  # the history did not come to its end
+                self.archiver.stop()
             self.cluster.end()
         self.wrong += self.cluster.clients.errors
         points = self._made(write(self.archiver.disks, self.archive).point)

@@ -66,6 +66,12 @@ class Node:
             *settings,
         ]
 
+    def use(self, *disks: Path) -> None:
+        """Have these disks from the next start on."""
+        self.disks = list(disks)
+        line = f"log.dirs={','.join(map(str, disks))}"
+        self.lines = [line if each.startswith("log.dirs=") else each for each in self.lines]
+
     def start(self, **more: str) -> subprocess.Popen[bytes]:
         """Start it; it is ready when the process that is returned has ended."""
         environment = {"BROKER_HEAP": "400m", **os.environ, **more}
