@@ -29,7 +29,8 @@ def library_errors(path: str, operation: str) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
             raise
         number = error.errno if isinstance(error, OSError) else None
-        raise StorageError(path, operation, f"{type(error).__name__}: {error}", number) from error
+        text, _, _ = str(error).partition("\n[SQL:")  # SQLAlchemy goes on with the statement
+        raise StorageError(path, operation, f"{type(error).__name__}: {text}", number) from error
 
 
 #: Methods of every sink, with what each does.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,22 +18,23 @@ _MARKS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_tables(facts: Facts, folder: Path) -> list[Path]:
-    """Write a CSV file for each kind of row; those without rows are left out."""
+    """Write a CSV file for each kind of row, all or none; those without rows are left out."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for name, rows in tables(facts).items():
-        found = list(rows)
-        if not found:
-            continue
-        columns = list(dict.fromkeys(column for row in found for column in row))
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows([_cell(row.get(column)) for column in columns] for row in found)
-        path = folder / f"{name}.csv"
-        with whole(path) as file:
+    with contextlib.ExitStack() as stack:
+        for name, rows in tables(facts).items():
+            found = list(rows)
+            if not found:
+                continue
+            columns = list(dict.fromkeys(column for row in found for column in row))
+            text = io.StringIO()
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows([_cell(row.get(column)) for column in columns] for row in found)
+            written.append(folder / f"{name}.csv")
+            file = stack.enter_context(whole(written[-1]))
             file.write(text.getvalue().encode())
-        written.append(path)
+            file.flush()
     return written
 
 
