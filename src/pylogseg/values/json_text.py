@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 
 from pylogseg._native import _text
 from pylogseg.format.escape import json_line
+from pylogseg.reading.arrow.texts import readable_strings
 from pylogseg.values.roles import ROLE_KEY
-from pylogseg.values.strings import readable_strings
 
 # What `_text.json_strings` takes as kinds.
 _STRING, _PAYLOAD, _JSON = range(3)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Collection, Iterator
 from typing import Any, Literal
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pylogseg.errors import RequestError
-from pylogseg.format.text import MARK
+from pylogseg.reading.arrow.texts import readable_strings
 from pylogseg.reading.partition import Chunk
 
 #: Action for bytes that are not UTF-8 in a column of strings.
@@ -44,28 +42,14 @@ def strings(column: pa.Array, chunk: Chunk, name: str, not_utf8: NotUtf8) -> pa.
     except pa.ArrowInvalid:
         if not_utf8 == "raise":
             raise _no_text(column, chunk, name) from None
-    return pa.array([_text(payload, not_utf8) for payload in column.to_pylist()], pa.string())
+    return pa.array([_text_or_null(payload) for payload in column.to_pylist()], pa.string())
 
 
-def readable_strings(column: pa.Array) -> pa.Array:
-    """Bytes as strings that have all of them, as `pylogseg cat` prints them; see `strings` with ``"base64"``."""
+def _text_or_null(payload: bytes | None) -> str | None:
     try:
-        found = column.cast(pa.string())
-        if not pc.any(pc.starts_with(found, MARK)).as_py():
-            return found
-    except pa.ArrowInvalid:
-        pass
-    return pa.array([_text(payload, "base64") for payload in column.to_pylist()], pa.string())
-
-
-def _text(payload: bytes | None, not_utf8: NotUtf8) -> str | None:
-    if payload is None:
-        return None
-    try:
-        text = payload.decode()
+        return None if payload is None else payload.decode()
     except UnicodeDecodeError:
-        return None if not_utf8 == "null" else MARK + base64.b64encode(payload).decode()
-    return MARK + base64.b64encode(payload).decode() if not_utf8 == "base64" and text.startswith(MARK) else text
+        return None
 
 
 def _no_text(column: pa.Array, chunk: Chunk, name: str) -> RequestError:

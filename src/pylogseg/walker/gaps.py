@@ -29,13 +29,14 @@ class GapKind(enum.Enum):
     LOCKED = "locked"  #: Encrypted, and there is no key: not looked at. Readers stop at it as at damage.
     REMOVED = "removed"
     TIME = "time"  #: No gap in the file: records whose timestamp a column cannot hold. It is null there.
+    DIGITS = "digits"  #: No gap in the file: records with times whose last digits a column cannot hold. It lacks these.
     TORN = "torn"
     ZEROS = "zeros"
 
     @property
     def is_damage(self) -> bool:
-        """True for corruption; torn and zero-filled tails, deletion by retention and times are only notices."""
-        return self not in (GapKind.TORN, GapKind.ZEROS, GapKind.REMOVED, GapKind.TIME)
+        """True for corruption; torn and zero-filled tails, deletion by retention and columns are only notices."""
+        return self not in (GapKind.TORN, GapKind.ZEROS, GapKind.REMOVED, GapKind.TIME, GapKind.DIGITS)
 
 
 def kind_of(error: StorageError) -> GapKind:
@@ -61,7 +62,7 @@ class Gap(NamedTuple):
     is_damage : bool
         Whether this is corruption. A torn or zero-filled tail is not, unless a later segment follows.
     records : int
-        How many records have a timestamp that the column cannot hold; 0 for all other kinds.
+        How many records have a time that the column cannot hold; 0 for a gap in a file.
     """
 
     path: str
@@ -76,8 +77,13 @@ class Gap(NamedTuple):
 
     @property
     def is_loss(self) -> bool:
-        """True if the result lacks records (damage, or a broker removed them meanwhile) or timestamps."""
-        return self.is_damage or self.kind in (GapKind.REMOVED, GapKind.TIME)
+        """True if the result lacks records (damage, or a broker removed them meanwhile), timestamps or digits."""
+        return self.is_damage or self.kind is GapKind.REMOVED or self.is_of_column
+
+    @property
+    def is_of_column(self) -> bool:
+        """True if all records are read, and a column cannot hold a time of some of them."""
+        return self.kind in (GapKind.TIME, GapKind.DIGITS)
 
     @property
     def is_of_file(self) -> bool:
@@ -86,7 +92,7 @@ class Gap(NamedTuple):
 
     def joined(self, other: Gap) -> Gap | None:
         """Return one gap for two that readers of parts of a file found in its place; None if they are not of one."""
-        if self.kind is other.kind is GapKind.TIME:
+        if self.is_of_column and self.kind is other.kind:
             wide, narrow = sorted((self, other), key=lambda gap: -gap.records)
             return wide if wide.path == narrow.path and _covers(wide, narrow) else None
         ends = [gap.next_offset for gap in (self, other)]
@@ -114,8 +120,8 @@ class Gap(NamedTuple):
         }
 
     def __str__(self) -> str:
-        if self.kind is GapKind.TIME:
-            others = f"; {self.records} records in all have such a timestamp" if self.records > 1 else ""
+        if self.is_of_column:
+            others = f"; {self.records} records in all have such a time" if self.records > 1 else ""
             return f"{self.path}: offset {self.first_offset}: {self.reason}{others}"
         if self.next_offset is None:
             missing = f"offsets from {self.first_offset} on"
@@ -143,17 +149,25 @@ class Gap(NamedTuple):
 
 
 def joined_times(gaps: Iterable[Gap]) -> list[Gap]:
-    """Return gaps with one for all timestamps that a column cannot hold, at the place of the first."""
-    others, first = list[Gap](), None
+    """Return gaps with one of each kind for all times that a column cannot hold, at the place of the first."""
+    joined, first = list[Gap](), dict[GapKind, int]()
     for gap in gaps:
-        if gap.kind is not GapKind.TIME:
-            others.append(gap)
-        elif first is None:
-            first = gap
-            others.append(gap)
+        if gap.is_of_column and gap.kind in first:
+            before = joined[first[gap.kind]]
+            joined[first[gap.kind]] = before._replace(records=before.records + gap.records)
         else:
-            others[others.index(first)] = first = first._replace(records=first.records + gap.records)
-    return others
+            first.setdefault(gap.kind, len(joined))
+            joined.append(gap)
+    return joined
+
+
+def add_of_column(gaps: list[Gap], gap: Gap) -> None:
+    """Add a gap of a column; one that follows the last one of the same file becomes one with it."""
+    before = gaps[-1] if gaps else None
+    if before is not None and before[:2] == gap[:2] and (before.next_offset or 0) <= gap.first_offset:
+        gaps[-1] = before._replace(next_offset=gap.next_offset, records=before.records + gap.records)
+    else:
+        gaps.append(gap)
 
 
 def _covers(wide: Gap, narrow: Gap) -> bool:

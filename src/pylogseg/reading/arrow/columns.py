@@ -15,9 +15,10 @@ from pylogseg.errors import RequestError
 from pylogseg.format.escape import readable
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import COPY_SLACK_BYTES, Besides, Copies
+from pylogseg.reading.arrow.texts import readable_strings
 from pylogseg.reading.column_names import DEFAULT_COLUMNS, check_columns
 from pylogseg.reading.partition import Chunk
-from pylogseg.walker.gaps import Gap, GapKind
+from pylogseg.walker.gaps import Gap, GapKind, add_of_column
 
 _HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 _TYPES: dict[str, pa.DataType] = {
@@ -119,12 +120,7 @@ def note_times(chunk: Chunk, gaps: list[Gap]) -> None:
         return
     first, last = (int(chunk.columns.offset[row]) for row in unfit[[0, -1]])
     reason = f"its timestamp, {chunk.columns.timestamp[unfit[0]]} ms, does not fit the column of timestamps: null there"
-    gap = Gap(chunk.segment.path, GapKind.TIME, 0, 0, first, last + 1, reason, False, len(unfit))
-    before = gaps[-1] if gaps else None
-    if before is not None and before[:2] == gap[:2] and (before.next_offset or 0) <= first:
-        gaps[-1] = before._replace(next_offset=gap.next_offset, records=before.records + gap.records)
-    else:
-        gaps.append(gap)
+    add_of_column(gaps, Gap(chunk.segment.path, GapKind.TIME, 0, 0, first, last + 1, reason, False, len(unfit)))
 
 
 def are_held(timestamps_ms: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
@@ -222,7 +218,8 @@ def _headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:
         return _no_headers(len(columns))
     counts = columns.header_count
     key_place, key_size, value_place, value_size = columns.header_spans()
-    names = _as_text(binary_array(key_place, key_size, columns.sources, pa.binary()))
+    # Kafka does not check that names are UTF-8.
+    names = readable_strings(binary_array(key_place, key_size, columns.sources, pa.binary()))
     values = binary_array(value_place, value_size, columns.sources, pa.binary())
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
@@ -235,16 +232,6 @@ def _headers(chunk: Chunk, kind: pa.DataType) -> pa.Array:
 @functools.lru_cache(maxsize=64)  # for the hash of this type its whole text is made
 def _no_headers(count: int) -> pa.Array:
     return _repeated(None, _TYPES["headers"], count)
-
-
-def _as_text(names: pa.Array) -> pa.Array:
-    """Header names as strings. Kafka does not check that they are UTF-8; what is not becomes U+FFFD."""
-    text = pa.Array.from_buffers(pa.string(), len(names), names.buffers(), names.null_count)
-    try:
-        text.validate(full=True)
-    except pa.ArrowInvalid:
-        return pa.array([name.decode("utf-8", "replace") for name in names.to_pylist()], pa.string())
-    return text
 
 
 def _repeated(value: Any, kind: pa.DataType, count: int) -> pa.Array:

@@ -13,6 +13,7 @@ from pylogseg._native._encoder import Columns
 from pylogseg.errors import RequestError
 from pylogseg.format.record_input import wire_headers
 from pylogseg.format.records import SOURCE_SHIFT
+from pylogseg.reading.arrow.texts import bytes_of
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 
 _TAKEN = ("key", "value", "headers", "timestamp", "offset")
@@ -164,6 +165,8 @@ def _headers(column: pa.ChunkedArray, sources: list[Any]) -> tuple[Any, Any]:
         pa.chunked_array([part.flatten()[k] for part in flat.chunks], kind.value_type[k].type) for k in (0, 1)
     )
     own: list[Any] = []
+    if "string" in str(names.type):
+        names = bytes_of(names)
     pairs = pa.table({"key": names, "value": values})
     spans = [_binary_spans(pairs, name, own) for name in ("key", "value")]
     wired = Columns(len(flat), None, None, *spans[0], *spans[1], None, None, own)
