@@ -142,7 +142,7 @@ def test_halfway_numbers_go_to_the_even_one() -> None:
     for _ in range(3000):
         shift = rng.randrange(10)
         middle = (rng.randrange(2**52, 2**53) * 2 + 1) << shift
-        texts += [str(middle + off) for off in (-1, 0, 1)] + [
+        texts += [f"{middle + off}e0" for off in (-1, 0, 1)] + [  # without an exponent no double is equal to them
             f"{middle + off}e-{rng.randrange(28)}" for off in (-1, 0, 1)
         ]
     for k in range(1, 28):  # products and quotients that lie within a part in 2**64 of the middle

@@ -8,19 +8,21 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from pylogseg._native import _json, _typed
 from pylogseg.errors import RequestError
 from pylogseg.format import bounded_json
 from pylogseg.format.escape import json_fault
+from pylogseg.values.forms import rows_with
 from pylogseg.values.json_columns import JsonColumns
 from pylogseg.values.roles import ROLE_KEY
 from pylogseg.values.schemas.columns import DEEPEST, MOST_COLUMNS
 from pylogseg.values.schemas.frames import Framed, Named
 from pylogseg.values.schemas.schema import Schema
 from pylogseg.values.schemas.store import Schemas
-from pylogseg.values.typed_json_errors import mismatch
+from pylogseg.values.typed_json_errors import is_inexact, mismatch
 
 _PLAIN = {
     "string": pa.string(),
@@ -29,6 +31,8 @@ _PLAIN = {
     "boolean": pa.bool_(),
     "null": pa.null(),
 }
+#: From here on not every whole number is a double.
+_EXACT = 2.0**53
 #: Of a field whose values have several types, or any: their JSON.
 _ANY = {ROLE_KEY: b"json"}
 
@@ -63,21 +67,34 @@ class JsonEngine:
         """Return the array, status and position of each value, and by row what is wrong with one."""
         status = np.where(entry < 0, -entry, 0).astype(np.uint8)
         status[framed.size < 0] = _typed.ABSENT
+        array, taken, reasons = self._decoded(framed, status)
+        odd = rows_with(array, _is_large) | (rows_with(array, _is_zero) & ~taken)
+        inexact = [row for row in np.flatnonzero(odd).tolist() if is_inexact(framed.payload(row), self._field)]
+        if inexact:
+            status[inexact] = self._mismatch
+            reasons |= {row: mismatch(framed.payload(row), self._field) for row in inexact}
+            array = array.take(pa.array(np.arange(len(status)), mask=status == self._mismatch))
+        return array, status, np.zeros(len(status), np.int32), reasons
+
+    def _decoded(
+        self, framed: Framed, status: npt.NDArray[np.uint8]
+    ) -> tuple[pa.Array, npt.NDArray[np.bool_], dict[int, str]]:
+        """Return the array, which values a kernel made, and what is wrong with others; doubles are the nearest ones."""
         made, taken = self._columns.decode(framed, status) or (None, np.zeros(len(status), np.bool_))
-        positions, count = np.zeros(len(status), np.int32), int(np.count_nonzero(taken))
+        count = int(np.count_nonzero(taken))
         if made is not None and count == np.count_nonzero(status == 0):
-            return made, status, positions, {}
+            return made, taken, {}
         status[taken] = _typed.ABSENT
         rest, rows = self._by_lines(framed, status)
         status[taken] = 0
         bad = np.flatnonzero((status == self._mismatch) | (status == _typed.REASONS.index("no JSON"))).tolist()
         reasons = {row: mismatch(framed.payload(row), self._field) for row in bad}
         if len(rest) == len(status):
-            return rest, status, positions, reasons
+            return rest, taken, reasons
         places = np.where(taken, np.arange(len(status)), -1)
         places[rows] = np.arange(len(rest)) + (len(status) if count else 0)
         both = pa.concat_arrays([made, rest]) if count else rest
-        return both.take(pa.array(places, mask=places < 0)), status, positions, reasons
+        return both.take(pa.array(places, mask=places < 0)), taken, reasons
 
     def _by_lines(self, framed: Framed, status: npt.NDArray[np.uint8]) -> tuple[pa.Array, npt.NDArray[np.intp]]:
         """Decode the values whose status is 0 as lines: the array of those that do, and which they are."""
@@ -132,6 +149,16 @@ class JsonEngine:
         if self._is_bare:
             return pa.StructArray.from_arrays([_one(each) for each in table.columns], fields=list(self.type))
         return _one(table.column("v"))
+
+
+def _is_large(numbers: pa.Array) -> Any:
+    """Whether doubles may be another whole number than a value has."""
+    return pa.types.is_floating(numbers.type) and np.abs(np.asarray(pc.fill_null(numbers, 1.0))) >= _EXACT
+
+
+def _is_zero(numbers: pa.Array) -> Any:
+    """Whether doubles are zero; pyarrow's reader makes that of a number that is too small."""
+    return pa.types.is_floating(numbers.type) and np.asarray(pc.fill_null(numbers, 1.0)) == 0
 
 
 class _Lines(NamedTuple):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from collections import Counter
 from typing import Any, NamedTuple
 
@@ -17,6 +19,9 @@ _BITS = 63
 _SHOWN = 40
 #: Objects of Python take up to 60 times the bytes of a value: in one that is longer nobody looks for the member.
 _LONGEST = 1 << 20
+_UNKNOWN = "a value of another type than the schema has"
+#: Numbers of so many digits, or with such an exponent, that a double may not be equal to one, or is zero.
+_ODD_NUMBERS = re.compile(rb"-?\d[\d.]{15,}(?:[eE][-+]?\d+)?|-?\d[\d.]*[eE]-\d{3,}")
 
 
 class _Number(NamedTuple):
@@ -50,7 +55,24 @@ def mismatch(raw: bytes, field: pa.Field) -> str:
         return f"no JSON: {error.msg[:1].lower()}{error.msg[1:]}, at byte {at} of its payload"
     except (ValueError, RecursionError) as error:
         return f"no JSON: {json_fault(error)}"
-    return _found(value, field, "$") or "a value of another type than the schema has"
+    return _found(value, field, "$") or _UNKNOWN
+
+
+def is_inexact(raw: bytes, field: pa.Field) -> bool:
+    """Check whether a value has a whole number for a double, and no double is equal to it; or too small a number."""
+    odd = (match[0].decode() for match in _ODD_NUMBERS.finditer(raw))
+    return any(map(_double_fault, odd)) and (len(raw) > _LONGEST or not mismatch(raw, field).endswith(_UNKNOWN))
+
+
+def _double_fault(text: str) -> str | None:
+    """Return why a double does not hold a number; fractions are the nearest double."""
+    number = float(text)
+    if math.isinf(number):
+        return "does not fit in a double"
+    if text.removeprefix("-").isdecimal():
+        return None if int(text) == int(number) else f"is not a double: the nearest is {int(number)}"
+    is_zero = number != 0 or not re.search("[1-9]", text.lower().partition("e")[0])
+    return None if is_zero else "is too small for a double"
 
 
 def _refused(word: str) -> Any:
@@ -88,7 +110,8 @@ def _found(value: Any, field: pa.Field, path: str) -> str | None:
             else None
         )
     if isinstance(value, _Number) and pa.types.is_floating(kind):
-        return f"{path}: {_shown(value)} does not fit in a double" if abs(float(value.text)) == float("inf") else None
+        fault = _double_fault(value.text)
+        return None if fault is None else f"{path}: {_shown(value)} {fault}"
     is_it = (isinstance(value, str), isinstance(value, bool))
     wanted = (pa.types.is_string(kind), pa.types.is_boolean(kind))
     if is_it == wanted and any(is_it):
