@@ -41,7 +41,7 @@ _UNREADABLE = "pylogseg.unreadable"
 DAMAGE = "pylogseg.damage"
 #: Key of the gaps that `report_gaps` has not printed yet.
 _WAITING = "pylogseg.gaps"
-_LABELS = {GapKind.LOCKED: "not looked at", GapKind.TIME: "no timestamp"}
+_LABELS = {GapKind.LOCKED: "not looked at", GapKind.TIME: "no timestamp", GapKind.DIGITS: "cut"}
 #: Columns of a table are as wide as their longest text up to this, and may be wider.
 _WIDE = 64
 #: Files that are named where more have the same damage.
@@ -593,7 +593,7 @@ def report_gaps(gaps: Iterable[Gap], *, waits: bool = True) -> bool:
     """Report gaps on stderr, one line each; return whether records are lost by one of them (exit code 1).
 
     Each part of a file that is gone, or cannot be opened, has a gap: the one line `waits` for the command's end, as
-    does the one line for all timestamps that a column cannot hold.
+    does the one line for all times that a column cannot hold.
     """
     is_loss, context = False, click.get_current_context()
     if _WAITING not in context.meta:
@@ -607,7 +607,7 @@ def report_gaps(gaps: Iterable[Gap], *, waits: bool = True) -> bool:
             context.meta[_UNREADABLE] = True
         if gap.is_loss:
             context.meta[DAMAGE] = True
-        if (gap.is_of_file or gap.kind is GapKind.TIME) and waits:
+        if (gap.is_of_file or gap.is_of_column) and waits:
             add_gaps(waiting, [gap])
         else:
             _print_gaps([gap])

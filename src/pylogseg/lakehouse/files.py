@@ -93,12 +93,13 @@ def split_typed(batches: Iterable[pa.RecordBatch], how: FileOptions, name: str) 
         if how.typed is None or how.dead is None:
             rows.write_all(batches)
             return Written(rows.finish(), [], gaps)
+        typed = how.typed.with_names(how.typed.names)  # its gaps are those of this task
         with TimedFiles(how.dead, name, how.file_bytes) as dead:
             for batch in batches:
-                for good, bad in _told_apart(batch, how.typed):
+                for good, bad in _told_apart(batch, typed):
                     rows.write(_without(good, how.dead_offsets))
                     dead.write(_without(bad, how.dead_offsets))
-            return Written(rows.finish(), dead.finish(), gaps)
+            return Written(rows.finish(), dead.finish(), [*gaps, *typed.gaps])
 
 
 def dead_schema(schema: pa.Schema) -> pa.Schema:

@@ -160,11 +160,14 @@ class ColumnDecoding(Protocol):
     """Makes typed columns of bytes: the last stage of a scan; see `values.decoding.TypedBatches`.
 
     ``with_names`` is the same for other columns of records, ``of`` for some of the columns; ``needed`` says which
-    are read for them, ``is_made`` whether a column comes from bytes that are decoded.
+    are read for them, ``is_made`` whether a column comes from bytes that are decoded. ``gaps`` has the records with
+    times whose last digits a column cannot hold.
     """
 
     @property
     def undecoded(self) -> int: ...
+    @property
+    def gaps(self) -> list[Gap]: ...
     def with_names(self, names: Sequence[str]) -> ColumnDecoding: ...
     def of(self, columns: Sequence[str]) -> ColumnDecoding: ...
     def is_made(self, column: str) -> bool: ...
@@ -314,6 +317,7 @@ class LogScan:
             for batch in typed.batches(found):
                 yield batch.select(list(columns))
         finally:
+            self._add_gaps(typed.gaps)
             with self._lock:
                 self.undecoded += typed.undecoded
 

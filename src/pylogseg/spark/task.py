@@ -40,7 +40,7 @@ def read_task(
         # Decoded values may be larger than their bytes.
         decoded = None if typed is None else (batch.select(list(columns)) for batch in typed.batches(made))
         yield from made if decoded is None else evened(decoded, options)
-    for gap in joined_times(times):
+    for gap in joined_times([*times, *(typed.gaps if typed is not None else ())]):
         _log.warning("%s", gap)
     if typed is not None and typed.undecoded:
         _log.warning("%d payloads could not be decoded", typed.undecoded)

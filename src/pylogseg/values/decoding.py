@@ -21,7 +21,7 @@ from pylogseg.format.words import check_word
 from pylogseg.reading.arrow.columns import record_batches, schema
 from pylogseg.reading.arrow.functions import RaiseOrNull, bad_value
 from pylogseg.reading.partition import Chunk
-from pylogseg.values.forms import Form, in_form, with_type
+from pylogseg.values.forms import Form, cut_rows, in_form, with_type
 from pylogseg.values.internal.message_arrays import spans
 from pylogseg.values.internal.own_topics import JsonColumn, MessageColumn, is_own, own_columns
 from pylogseg.values.schemas.avro_program import RECURSION
@@ -31,6 +31,7 @@ from pylogseg.values.schemas.schema import DEFAULT_CONTEXT, Schema
 from pylogseg.values.schemas.store import Schemas, schema_of_file
 from pylogseg.values.schemas.topic import TOPIC
 from pylogseg.values.typed_engines import ProtobufEngine, engine_of, reason_of
+from pylogseg.walker.gaps import Gap, GapKind, add_of_column
 
 OnUndecoded = Literal["raw", "raise", "skip"]
 #: A schema's file, its text, its id, a subject, or a subject and version: ``orders-value:2``.
@@ -151,6 +152,21 @@ class Decoder:
 
         Raises OverflowError if several values unfold to more bytes than they may take together: decode fewer at a time.
         """
+        array, errors = self.decode_exactly(column, headers)
+        return with_type(array, self.type), errors
+
+    @property
+    def may_cut(self) -> bool:
+        """Whether `type` may lack digits of times."""
+        return _has_nanoseconds(self._engine.type) and self._engine.type != self.type
+
+    def cut_rows(self, array: pa.Array) -> list[int]:
+        """Return which values of `decode_exactly` have digits of times that `type` does not have."""
+        form = self._decoding.form
+        return [] if form is None else np.flatnonzero(cut_rows(array, form)).tolist()
+
+    def decode_exactly(self, column: pa.Array, headers: pa.Array | None = None) -> tuple[pa.Array, dict[int, str]]:
+        """Decode as `decode` does, to an array of the schema's own type."""
         place, size, source = spans(column)
         by_header = _by_header(headers, self.which) if headers is not None else {}
         framed, failed = inflated(unframed(place, size, (source,), self._decoding.frame, by_header))
@@ -165,7 +181,7 @@ class Decoder:
                 entry[row] = self._refused(reason)
         array, status, position, reasons = self._engine.decode(framed, entry, prepared)
         bad = np.flatnonzero((status != 0) & (status != _typed.ABSENT))
-        return with_type(array, self.type), {
+        return array, {
             row: reasons.get(row) or self._reason(int(status[row]), int(position[row])) for row in bad.tolist()
         }
 
@@ -216,6 +232,13 @@ class Decoder:
         raise RequestError(missing)
 
 
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    if pa.types.is_map(kind):
+        return _has_nanoseconds(kind.key_type) or _has_nanoseconds(kind.item_type)
+    parts = [*kind] if pa.types.is_struct(kind) else [kind.value_field] if pa.types.is_list(kind) else []
+    return any(_has_nanoseconds(field.type) for field in parts) or getattr(kind, "unit", "") == "ns"
+
+
 def _by_header(headers: pa.Array, which: str) -> dict[int, Named]:
     """The rows whose headers name a schema; of several headers of a name the last counts."""
     headers = headers.combine_chunks() if isinstance(headers, pa.ChunkedArray) else headers
@@ -237,12 +260,16 @@ def _by_header(headers: pa.Array, which: str) -> dict[int, Named]:
 
 @dataclass
 class TypedBatches:
-    """Replaces columns of bytes in record batches by typed columns; `undecoded` counts values that did not decode."""
+    """Replaces columns of bytes in record batches by typed columns; `undecoded` counts values that did not decode.
+
+    `gaps` get the records with times whose last digits the columns cannot hold.
+    """
 
     decoders: Mapping[str, Decoder | MessageColumn | JsonColumn]
     on_undecoded: OnUndecoded
     names: tuple[str, ...]
     undecoded: int = field(default=0, init=False)
+    gaps: list[Gap] = field(default_factory=list, init=False)
     _lock: Any = field(default_factory=threading.Lock, init=False, repr=False)
 
     def __reduce__(self) -> Any:
@@ -282,7 +309,8 @@ class TypedBatches:
     def needed(self) -> list[str]:
         """The columns that have to be read."""
         more = [name for decoder in self.decoders.values() for name in decoder.needs]
-        more += ["topic", "partition", "offset"] if self.decoders and self.on_undecoded == "raise" else []
+        if self.decoders and (self.on_undecoded == "raise" or any(map(_may_cut, self.decoders.values()))):
+            more += ["topic", "partition", "offset"]
         return [*self.names, *dict.fromkeys(name for name in more if name not in self.names)]
 
     def schema(self, source: pa.Schema | None = None) -> pa.Schema:
@@ -326,8 +354,7 @@ class TypedBatches:
             if name not in self.decoders:
                 arrays.append(column)
                 continue
-            decoder = self.decoders[name]
-            array, errors = decoder.decode(column, *(batch.column(need) for need in decoder.needs))
+            array, errors = self._array(batch, name)
             arrays.append(array)
             if errors and self.on_undecoded == "raise":
                 raise _undecoded(batch, name, *next(iter(errors.items())))
@@ -343,6 +370,26 @@ class TypedBatches:
         good = np.ones(batch.num_rows, np.bool_)
         good[[*bad]] = False
         return made.filter(pa.array(good))
+
+    def _array(self, batch: pa.RecordBatch, name: str) -> tuple[pa.Array, dict[int, str]]:
+        decoder = self.decoders[name]
+        needs = [batch.column(need) for need in decoder.needs]
+        if not isinstance(decoder, Decoder) or not decoder.may_cut:
+            return decoder.decode(batch.column(name), *needs)
+        array, errors = decoder.decode_exactly(batch.column(name), *needs)
+        rows = decoder.cut_rows(array)
+        if rows:
+            topic, partition, offset = (batch.column(each) for each in ("topic", "partition", "offset"))
+            reason = f"its {name} has a time with digits below a microsecond, which the column does not have"
+            log = f"{topic[rows[0]]}-{partition[rows[0]]}"
+            place = (offset[rows[0]].as_py(), offset[rows[-1]].as_py() + 1)
+            with self._lock:
+                add_of_column(self.gaps, Gap(log, GapKind.DIGITS, 0, 0, *place, reason, False, len(rows)))
+        return with_type(array, decoder.type), errors
+
+
+def _may_cut(decoder: Any) -> bool:
+    return isinstance(decoder, Decoder) and decoder.may_cut
 
 
 def _raw(column: pa.Array, errors: Mapping[int, str]) -> tuple[pa.Array, pa.Array]:

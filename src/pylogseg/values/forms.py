@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pylogseg.errors import RequestError
 from pylogseg.values.roles import ROLE_KEY
 
 #: Returns the type that stands for one that is not nested; its own where the engine has it.
@@ -13,8 +18,10 @@ Form = Callable[[pa.DataType], pa.DataType]
 
 
 def in_form(kind: pa.DataType, form: Form) -> pa.DataType:
-    """Return a type whose parts all have a form."""
+    """Return a type whose parts all have a form; RequestError for names that the engine takes for one."""
     if pa.types.is_struct(kind):
+        if form in _IGNORE_CASE:
+            _check_case(kind)
         return pa.struct([_field(field, form) for field in kind])
     if pa.types.is_map(kind):
         return pa.map_(_field(kind.key_field, form), _field(kind.item_field, form))
@@ -32,9 +39,46 @@ def _is_number_as_text(kind: pa.DataType, made: pa.DataType) -> bool:
     return bool(pa.types.is_decimal(kind) and pa.types.is_string(made))
 
 
+def _check_case(kind: pa.DataType) -> None:
+    names: dict[str, str] = {}
+    for field in kind:
+        other = names.setdefault(field.name.lower(), field.name)
+        if other != field.name:
+            raise RequestError(
+                f"the value has fields {other} and {field.name}, and the engine does not tell names apart by their "
+                "case: give a reader's schema without one of them (--schema, schema=)"
+            )
+
+
 def with_type(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array with a type of `in_form`; times lose what their unit does not have."""
+    """Return an array with a type of `in_form`; times lose what their unit does not have, see `cut_rows`."""
     return array if array.type == kind else array.cast(kind, safe=False)
+
+
+def cut_rows(array: pa.Array, form: Form) -> npt.NDArray[np.bool_]:
+    """Return which values have a time of nanoseconds that a form cuts to microseconds."""
+
+    def is_cut(times: pa.Array) -> Any:
+        if getattr(times.type, "unit", "") != "ns" or getattr(form(times.type), "unit", "") != "us":
+            return False
+        return np.asarray(pc.fill_null(times.view(pa.int64()), 0)) % 1000 != 0
+
+    return rows_with(array, is_cut)
+
+
+def rows_with(array: pa.Array, is_odd: Callable[[pa.Array], Any]) -> npt.NDArray[np.bool_]:
+    """Return which values have a part for which `is_odd`, given all parts of one type, is true."""
+    kind, rows = array.type, np.zeros(len(array), np.bool_)
+    if pa.types.is_struct(kind):
+        for number in range(kind.num_fields):
+            rows |= rows_with(array.field(number), is_odd)
+    elif pa.types.is_list(kind) or pa.types.is_map(kind):
+        before = np.concatenate([[0], np.cumsum(rows_with(array.values, is_odd))])
+        ends = np.asarray(array.offsets)
+        rows |= before[ends[1:]] > before[ends[:-1]]
+    else:
+        rows |= is_odd(array)
+    return rows & np.asarray(array.is_valid()) if array.null_count else rows
 
 
 def for_polars(kind: pa.DataType) -> pa.DataType:
@@ -43,8 +87,13 @@ def for_polars(kind: pa.DataType) -> pa.DataType:
 
 
 def for_duckdb(kind: pa.DataType) -> pa.DataType:
-    """Those decimals, and enums: with a dictionary in a struct, duckdb (2.0) tells a table of no filter at all."""
-    return pa.string() if pa.types.is_dictionary(kind) else for_polars(kind)
+    """Those decimals, and enums: with a dictionary in a struct, duckdb (2.0) tells a table of no filter at all.
+
+    Its lengths of time have microseconds.
+    """
+    if pa.types.is_dictionary(kind):
+        return pa.string()
+    return pa.duration("us") if kind == pa.duration("ns") else for_polars(kind)
 
 
 def for_spark(kind: pa.DataType) -> pa.DataType:
@@ -63,10 +112,14 @@ def for_spark(kind: pa.DataType) -> pa.DataType:
 
 
 def for_tables(kind: pa.DataType) -> pa.DataType:
-    """Return the type that tables of Delta and Iceberg have: as Spark's, and durations are microseconds."""
+    """Return the type that tables of Delta and Iceberg have: as Spark's, and durations are numbers in their unit."""
     kind = for_spark(kind)
     if pa.types.is_integer(kind) and kind.bit_width < 32:
         return pa.int32()
     if pa.types.is_float16(kind):
         return pa.float32()
     return pa.int64() if pa.types.is_duration(kind) else kind
+
+
+#: Forms of engines to which two names are one if they differ in case only; Spark has a setting, and says so itself.
+_IGNORE_CASE = (for_duckdb, for_tables)

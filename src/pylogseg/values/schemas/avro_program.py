@@ -45,8 +45,10 @@ _CALENDAR: dict[tuple[str, str], tuple[int, int]] = {
     ("time_us", ""): (0, _DAY_SECONDS * 10**6 - 1),
     **{
         ("timestamp", unit): (_FIRST_DAY * _DAY_SECONDS * per_second, (_LAST_DAY + 1) * _DAY_SECONDS * per_second - 1)
-        for unit, per_second in (("ms", 10**3), ("us", 10**6))  # all that fit are in a calendar in nanoseconds
+        for unit, per_second in (("ms", 10**3), ("us", 10**6))
     },
+    # Of nanoseconds all that fit are in a calendar. Engines take the first and last numbers for none and for infinity.
+    ("timestamp", "ns"): (2 - 2**63, 2**63 - 2),
 }
 _PLAIN = {
     "null": "null",
