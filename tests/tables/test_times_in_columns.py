@@ -2,6 +2,8 @@
 
 import datetime
 import json
+import shutil
+import struct
 import warnings
 
 import pyarrow as pa
@@ -122,10 +124,37 @@ def test_sql_names_them_and_ends_with_1(log):
 def test_the_tables_about_a_disk_have_negative_times_and_no_other_for_far_ones(log):
     """A negative time counted as none, and one that is too far was cut."""
     batches = pylogseg.dataset(log, of="batches")
-    times = batches.to_table(columns=["maxTimestamp"]).column(0).cast(pa.int64()).to_pylist()
+    with pytest.warns(NullTimestampWarning, match="offset 0: maxTimestamp, -9223372036854775808 ms") as noted:
+        times = batches.to_table(columns=["maxTimestamp"]).column(0).cast(pa.int64()).to_pylist()
+    assert len(noted) == 1
     assert times == [None if time == -1 else held(time) for time in TIMES]
     early = pa.scalar(datetime.datetime(1, 1, 1, tzinfo=datetime.timezone.utc), pa.timestamp("us", "UTC"))
-    assert batches.count_rows(filter=pc.field("maxTimestamp") == early) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NullTimestampWarning)
+        assert batches.count_rows(filter=pc.field("maxTimestamp") == early) == 1
+
+
+ABOUT_A_DISK = {
+    "batches": ("maxTimestamp", -(2**63)), "segments": ("largestTimestamp", 2**63 - 1),
+    "partitions": ("newestTimestamp", 2**63 - 1), "indexes": ("timestamp", 2**63 - 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("table", ABOUT_A_DISK)
+def test_sql_names_the_times_that_tables_about_a_disk_cannot_hold(log, tmp_path, table):
+    """They were null with exit code 0 and no word."""
+    pytest.importorskip("duckdb")
+    column, time = ABOUT_A_DISK[table]
+    copy = shutil.copytree(log, tmp_path / "log")
+    assert shell("reindex", copy).code == 0
+    if table == "indexes":  # of times, which Kafka writes for a sealed segment or every few kB
+        entry = struct.pack(">qi", time, len(TIMES) - 1)
+        (copy / "orders-0" / f"{0:020}.timeindex").write_bytes(entry)
+    done = shell("sql", copy, "--output", "json", f'select count(*) n, count("{column}") held from {table}')
+    assert done.code == 1
+    assert done.err.count("\n") == 1
+    assert f"{column}, {time} ms, does not fit" in done.err
+    assert shell("sql", copy, f"select count(*) from {table}").code == 0
 
 
 def test_counts_by_hour_take_all_records_and_name_those_without_an_hour(log):

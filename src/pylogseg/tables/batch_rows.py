@@ -15,7 +15,7 @@ from pylogseg.format.escape import readable
 from pylogseg.reading.header_reader import plain_batches
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.positions import position_of_offset
-from pylogseg.tables.rows import arrow_schema, record_batch
+from pylogseg.tables.rows import arrow_schema, record_batch, unheld
 from pylogseg.walker.gaps import Gap
 from pylogseg.walker.windows import walk
 
@@ -37,6 +37,8 @@ def of_range(
 ) -> Iterator[tuple[pa.RecordBatch, Gap | None]]:
     """Yield the batches that end in a half-open range of offsets, and what is no good batch there with its gap.
 
+    Batches have a gap for the timestamps that the column cannot hold.
+
     A gap that reaches into the range from before it belongs to the range before, unless this one `begins` the read.
     Bytes after the last batch belong to the range if it `ends` the segment. Without CRCs, headers alone are read where
     there is nothing but batches of magic 2.
@@ -45,7 +47,7 @@ def of_range(
     if plain is not None:
         plain = plain[plain.last_offset < end_offset] if end_offset != OPEN_END else plain
         if len(plain):
-            yield of_batches(segment, plain, wanted), None
+            yield of_batches(segment, plain, wanted), _unheld(segment, plain, wanted)
         return
     start = position_of_offset(segment, view, first_offset)
     for item in walk(view, start=start, lowest_offset=segment.base_offset, is_last=segment.is_last, crc=crc):
@@ -56,9 +58,13 @@ def of_range(
         last = item.batches.last_offset
         found = item.batches[(last >= first_offset) & (last < end_offset)]
         if len(found):
-            yield of_batches(segment, found, wanted), None
+            yield of_batches(segment, found, wanted), _unheld(segment, found, wanted)
         if last[-1] >= end_offset - (not ends):
             return
+
+
+def _unheld(segment: Segment, rows: BatchTable, wanted: pa.Schema) -> Gap | None:
+    return unheld(wanted, "maxTimestamp", rows.max_timestamp, segment.path, rows.base_offset)
 
 
 def _is_in(gap: Gap, first_offset: int, end_offset: int, begins: bool, ends: bool) -> bool:

@@ -15,13 +15,17 @@ from pylogseg.format.escape import readable
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind
-from pylogseg.tables.rows import arrow_schema, record_batch
+from pylogseg.tables.rows import arrow_schema, record_batch, unheld
+from pylogseg.walker.gaps import Gap
 
 INDEXES = arrow_schema(columns.INDEXES)
 
 
-def of_indexes(segment: Segment, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the entries of the indexes of a segment; StorageError if one cannot be read."""
+def of_indexes(segment: Segment, wanted: pa.Schema) -> Iterator[tuple[pa.RecordBatch, Gap | None]]:
+    """Yield the entries of the indexes of a segment, with the times that the column cannot hold.
+
+    Raises StorageError if an index cannot be read.
+    """
     where = {"topic": readable(segment.topic), "partition": segment.partition, "segment": readable(segment.name)}
     for kind, columns_of in _INDEXES.items():
         same = {**where, "index": kind.value[1:]}
@@ -31,13 +35,18 @@ def of_indexes(segment: Segment, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
                 continue
             found, odd_bytes = columns_of(data, segment.base_offset, segment.companions[kind])
         except CorruptionError as error:
-            yield record_batch(wanted, 1, {**same, "problem": readable(str(error))}, {})
+            yield record_batch(wanted, 1, {**same, "problem": readable(str(error))}, {}), None
             continue
         count = len(found["offset"] if "offset" in found else found["lastOffset"])
         if count:
-            yield record_batch(wanted, count, same, {"slot": np.arange(count, dtype=np.int32), **found})
+            times = found.get("timestamp", np.empty(0, np.int64))
+            far = unheld(wanted, "timestamp", times, segment.companions[kind], found.get("offset"))
+            yield record_batch(wanted, count, same, {"slot": np.arange(count, dtype=np.int32), **found}), far
         if odd_bytes:
-            yield record_batch(wanted, 1, {**same, "problem": f"{odd_bytes} bytes after the last whole entry"}, {})
+            yield (
+                record_batch(wanted, 1, {**same, "problem": f"{odd_bytes} bytes after the last whole entry"}, {}),
+                None,
+            )
 
 
 def _of_offset_index(data: bytes, base_offset: int, path: str) -> tuple[dict[str, Any], int]:

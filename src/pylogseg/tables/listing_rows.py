@@ -15,19 +15,22 @@ from pylogseg.format.escape import readable
 from pylogseg.inspect.stats.few_headers import partition_row
 from pylogseg.inspect.stats.listing import partition_fields, segment_fields
 from pylogseg.inspect.stats.listing_windows import segment_row
-from pylogseg.tables.rows import arrow_schema, record_batch
+from pylogseg.tables.rows import TIMESTAMP, arrow_schema, record_batch, unheld
+from pylogseg.walker.gaps import Gap
 
 PARTITIONS = arrow_schema(columns.PARTITIONS)
 SEGMENTS = arrow_schema(columns.SEGMENTS)
 _Listed = TypeVar("_Listed", Partition, Segment)
+#: Rows, and the times that their columns cannot hold.
+Listed = tuple[pa.RecordBatch, list[Gap]]
 
 
-def of_partitions(partitions: Sequence[Partition], wanted: pa.Schema, jobs: int) -> pa.RecordBatch:
+def of_partitions(partitions: Sequence[Partition], wanted: pa.Schema, jobs: int) -> Listed:
     """Return a row for each partition; segments are opened only for columns that need it."""
     return _rows(columns.PARTITIONS, partitions, partition_row, partition_fields, wanted, jobs)
 
 
-def of_segments(segments: Sequence[Segment], wanted: pa.Schema, jobs: int) -> pa.RecordBatch:
+def of_segments(segments: Sequence[Segment], wanted: pa.Schema, jobs: int) -> Listed:
     """Return a row for each segment; they are opened only for columns that need it."""
     return _rows(columns.SEGMENTS, segments, segment_row, segment_fields, wanted, jobs)
 
@@ -39,12 +42,20 @@ def _rows(
     fields_of: Callable[[_Listed, Any], dict[str, Any]],
     wanted: pa.Schema,
     jobs: int,
-) -> pa.RecordBatch:
+) -> Listed:
     is_read = any(column.is_read for column in table if column.name in wanted.names)
     listed = list(Threads(jobs).map(read, found)) if is_read else [None] * len(found)
     rows = [fields_of(*pair) for pair in zip(found, listed, strict=True)]
     made = {name: [_text(row[name]) for row in rows] for name in wanted.names}
-    return record_batch(wanted, len(rows), {}, made)
+    times = [field.name for field in wanted if field.type == TIMESTAMP]
+    firsts = [each.base_offset if isinstance(each, Segment) else 0 for each in found]
+    far = [
+        gap
+        for each, row, first in zip(found, rows, firsts, strict=True)
+        for name in times
+        if (gap := unheld(wanted, name, [row[name]], each.path, [first])) is not None
+    ]
+    return record_batch(wanted, len(rows), {}, made), far
 
 
 def _text(value: Any) -> Any:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from pylogseg.disk.columns import ColumnType, TableColumn
 from pylogseg.reading.arrow.columns import are_held
+from pylogseg.walker.gaps import Gap, GapKind
 
 #: Timestamps, as in the columns of records.
 TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -65,6 +66,22 @@ def timestamps(ms: Sequence[int | None] | npt.NDArray[np.int64]) -> pa.Array:
         ms = np.array([-1 if each is None else each for each in ms], np.int64)
     none = (ms == -1) | ~are_held(ms)
     return pa.array(np.where(none, 0, ms).astype(np.int64) * 1000, mask=none).cast(TIMESTAMP)
+
+
+def unheld(wanted: pa.Schema, name: str, ms: Any, path: str, offsets: Any) -> Gap | None:
+    """Return the gap of the times of a column, in milliseconds, that are null because the column cannot hold them.
+
+    `offsets` are those of the rows, for the message.
+    """
+    if name not in wanted.names:
+        return None
+    times = np.array([-1 if each is None else each for each in ms], np.int64) if not isinstance(ms, np.ndarray) else ms
+    far = np.flatnonzero(~are_held(times))
+    if not len(far):
+        return None
+    first, last = (int(offsets[row]) for row in far[[0, -1]])
+    reason = f"{name}, {times[far[0]]} ms, does not fit a column of timestamps: null there"
+    return Gap(path, GapKind.TIME, 0, 0, first, last + 1, reason, False, len(far))
 
 
 def chosen(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

@@ -25,7 +25,7 @@ from pylogseg.reading.removed_segments import open_or_gap, unreadable_gap
 from pylogseg.reading.seek import largest_timestamp
 from pylogseg.tables.batch_rows import BATCHES, of_gap, of_range
 from pylogseg.tables.index_rows import INDEXES, of_indexes
-from pylogseg.tables.listing_rows import PARTITIONS, SEGMENTS, of_partitions, of_segments
+from pylogseg.tables.listing_rows import PARTITIONS, SEGMENTS, Listed, of_partitions, of_segments
 from pylogseg.tables.rows import chosen, record_batch
 from pylogseg.walker.gaps import Gap, add_gaps, kind_of
 
@@ -131,15 +131,21 @@ class TableScan:
         """Yield the rows of a task, with some of the columns."""
         wanted = chosen(self.schema, columns)
         if self._table == "partitions":
-            yield of_partitions([place.partition for place in task], wanted, self._jobs)
+            yield self._listed(of_partitions([place.partition for place in task], wanted, self._jobs))
             return
         listed = [place for place in task if place.segment is not None]
         yield from (self._unlisted(place.partition, wanted) for place in task if place.segment is None)
         if self._table == "segments" and listed:
-            yield of_segments([place.listed for place in listed], wanted, self._jobs)
+            yield self._listed(of_segments([place.listed for place in listed], wanted, self._jobs))
         elif self._table != "segments":
             for place in listed:
                 yield from self._batches(place, wanted) if self._table == "batches" else self._indexes(place, wanted)
+
+    def _listed(self, listed: Listed) -> pa.RecordBatch:
+        rows, gaps = listed
+        for gap in gaps:
+            self._add(gap)
+        return rows
 
     def _batches(self, place: Place, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         segment = place.listed
@@ -158,7 +164,10 @@ class TableScan:
     def _indexes(self, place: Place, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
         segment = place.listed
         try:
-            yield from of_indexes(segment, wanted)
+            for rows, far in of_indexes(segment, wanted):
+                if far is not None:
+                    self._add(far)
+                yield rows
         except StorageError as error:
             self._add(unreadable_gap(segment, error, segment.base_offset, segment.next_base))
             same = {"topic": readable(segment.topic), "partition": segment.partition, "segment": readable(segment.name)}
