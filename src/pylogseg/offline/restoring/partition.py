@@ -134,14 +134,27 @@ class PartitionWriter:
     def write(self, table: pa.RecordBatch) -> None:
         """Take records.
 
-        Raises RequestError for offsets that do not ascend; the error names the first.
+        Raises RequestError for offsets that do not ascend, and for a timestamp that is null; the error names the first.
         """
+        self._check_times(table)
         if self._options.offsets == "keep":
             self._check_offsets(table)
         self._waiting.append(table)
         self.waiting_bytes += table.nbytes
         if self.waiting_bytes >= _PIECE_BYTES:
             self.flush()
+
+    def _check_times(self, table: pa.RecordBatch) -> None:
+        """Refuse a null: readers give it for a timestamp that their column cannot hold."""
+        if "timestamp" not in table.schema.names or not table.column("timestamp").null_count:
+            return
+        row = int(np.flatnonzero(table.column("timestamp").is_null())[0])
+        has_offset = "offset" in table.schema.names
+        where = f"offset {table.column('offset')[row]}" if has_offset else f"row {row} of {table.num_rows}"
+        raise RequestError(
+            f"{self.topic}-{self.partition}, {where}: its timestamp is null. If it did not fit the column, take "
+            "milliseconds as whole numbers instead. For a record without a timestamp, write -1 ms"
+        )
 
     def _check_offsets(self, table: pa.RecordBatch) -> None:
         if "offset" not in table.schema.names:
