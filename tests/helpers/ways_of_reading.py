@@ -127,6 +127,10 @@ def ways(folder: Path, offsets: Offsets, on_corrupt: Any) -> Iterator[Way]:
             names = [every[i] for i in columns]
             some = lambda jobs=jobs, names=names: _arrow(folder, offsets, on_corrupt, names, jobs=jobs)  # noqa: E731
             yield Way(f"{jobs} jobs, {' and '.join(names)}", columns, some)
+    for jobs in (1, 3):
+        for names in (["offset", "headers"], ["offset", "timestamp", "sequence"], ["offset", "position", "isControl"]):
+            some = lambda jobs=jobs, names=names: _arrow(folder, offsets, on_corrupt, names, jobs).of(0)  # noqa: E731
+            yield Way(f"{jobs} jobs, {' and '.join(names)}", (0,), some)
     for threads in (False, True):
         table = lambda threads=threads: _dataset(folder, offsets, on_corrupt, every, threads)  # noqa: E731
         yield Way(f"a dataset, threads {threads}", (0, 1, 2), table)
