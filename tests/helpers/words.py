@@ -1,0 +1,151 @@
+"""Counts of wordings and names that a stranger has to read twice, over the package and its pages."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "pylogseg"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+_INVERTED = re.compile(r"(What|Whether|Whose|Who|Of|So is|So are|Nor)\b")
+#: Relative words that stand in the place of a noun, or need one.
+_RELATIVE = re.compile(
+    r"\b(what|whatever|which|whose|whoever|others|else|those (?:that|who|of)|that of|who\b(?! has))\b", re.I
+)
+_NOBODY = re.compile(r"\b(?:is|are|was|were|be|been) (?:said|told|known|named so|not known)\b", re.I)
+_VAGUE = ("found", "each", "known", "made", "given", "told")
+#: Words in -ed that are no participles, or are nouns and verbs of the field.
+_NO_PARTICIPLES = {"embed", "feed", "need", "proceed", "read", "seed", "shed", "speed", "succeed", "exceed"}
+_PARTICIPLES = {
+    "begun", "built", "bound", "cut", "done", "drawn", "found", "given", "gone", "held", "kept", "known", "left",
+    "lost", "made", "meant", "read_only", "said", "seen", "sent", "shown", "sought", "spread", "split_off", "taken",
+    "told", "thrown", "understood", "worn", "written",
+}  # fmt: skip
+
+
+class Place(NamedTuple):
+    """Where a wording or a name stands."""
+
+    path: str
+    line: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.text}"
+
+
+@cache
+def _trees() -> dict[str, ast.Module]:
+    return {
+        str(path.relative_to(PACKAGE)): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+
+
+def _docstrings() -> Iterator[Place]:
+    for path, tree in _trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                text = ast.get_docstring(node)
+                if text:
+                    yield Place(path, getattr(node, "lineno", 1), text)
+
+
+def _helps() -> Iterator[Place]:
+    for path, tree in _trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.keyword) and node.arg in ("help", "short_help"):
+                if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+                    yield Place(path, node.value.lineno, node.value.value)
+
+
+def _page_sentences() -> Iterator[Place]:
+    for page in PAGES:
+        is_code = False
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            is_code ^= line.lstrip().startswith("```")
+            if is_code or line.startswith(("#", "    ", "<!--")):
+                continue
+            for sentence in _split(line.strip().lstrip("-*|>0123456789. ")):
+                yield Place(page.name, number, sentence)
+
+
+def _split(text: str) -> list[str]:
+    return [part for part in re.split(r"(?<=[.:;!?])\s+(?=[A-Z`*\"(])|\s\|\s|\n\s*\n", text) if part]
+
+
+def _sentences() -> Iterator[Place]:
+    for place in (*_docstrings(), *_helps()):
+        for sentence in _split(place.text):
+            yield place._replace(text=" ".join(sentence.split()))
+    yield from _page_sentences()
+
+
+def inverted() -> list[Place]:
+    """Return sentences that begin with a relative or with `Of`, so that the noun comes late."""
+    return [place for place in _sentences() if _INVERTED.match(place.text)]
+
+
+def doubly_relative() -> list[Place]:
+    """Return sentences with two words that stand in the place of a noun."""
+    return [place for place in _sentences() if len(_RELATIVE.findall(place.text)) > 1]
+
+
+def agentless() -> list[Place]:
+    """Return sentences in which something is said, told or known, and nobody says or knows it."""
+    return [place for place in _sentences() if _NOBODY.search(place.text)]
+
+
+def vague_locals() -> list[Place]:
+    """Return bindings of local names that are no nouns."""
+    places = []
+    for path, tree in _trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in _VAGUE:
+                places.append(Place(path, node.lineno, node.id))
+    return places
+
+
+def participle_functions() -> list[Place]:
+    """Return functions and methods that are named by a participle; properties do not count."""
+    places = []
+    for path, tree in _trees().items():
+        for node in ast.walk(tree):
+            if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            if any("property" in ast.unparse(each) for each in node.decorator_list):
+                continue
+            name = node.name.strip("_")
+            is_boolean = isinstance(node.returns, ast.Name) and node.returns.id == "bool"
+            if not is_boolean and "_" not in name and _is_participle(name):
+                places.append(Place(path, node.lineno, node.name))
+    return places
+
+
+def _is_participle(word: str) -> bool:
+    return word in _PARTICIPLES or (word.endswith("ed") and word not in _NO_PARTICIPLES)
+
+
+def repeated_names() -> dict[str, list[str]]:
+    """Return public functions and aliases of modules that stand in several modules, each with its modules."""
+    homes = defaultdict(list)
+    for path, tree in _trees().items():
+        names: Counter[str] = Counter()
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef):
+                names[node.name] += 1
+            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                name = node.targets[0].id
+                if name[:1].isupper() and not name.isupper():  # a type
+                    names[name] += 1
+        for name in names:
+            if name[0] != "_":
+                homes[name].append(path)
+    return {name: paths for name, paths in homes.items() if len(paths) > 1}
