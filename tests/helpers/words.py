@@ -61,9 +61,10 @@ def _docstrings() -> Iterator[Place]:
 def _helps() -> Iterator[Place]:
     for path, tree in _trees().items():
         for node in ast.walk(tree):
-            if isinstance(node, ast.keyword) and node.arg in ("help", "short_help"):
-                if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
-                    yield Place(path, node.value.lineno, node.value.value)
+            if not isinstance(node, ast.keyword) or node.arg not in ("help", "short_help"):
+                continue
+            if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+                yield Place(path, node.value.lineno, node.value.value)
 
 
 def _page_sentences() -> Iterator[Place]:
