@@ -11,7 +11,7 @@ from helpers.shell import Done, pylogseg
 
 import pylogseg as package
 from pylogseg.archive import list_points, read_point, write
-from pylogseg.disk.tier.points import archive_store, write_point
+from pylogseg.disk.tier.points import archive_store, new_id, write_point
 
 FORGED = "\nFORGED            0  live\r\nFORGED 2\ty"
 
@@ -54,9 +54,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path | str]:
     store = archive_store(folder / "archive")
     for number in (1, 2):
         time_ms = whole.time_ms + number
-        id = f"{whole.id[:15]}{int(whole.id[15:18]) + number:03d}{whole.id[18:]}"
         disks = tuple(each._replace(path=f"{each.path}{FORGED}") for each in whole.disks)
-        forged = replace(whole, id=id, time_ms=time_ms, notes=(f"a note{FORGED}",), partitions=parts, disks=disks)
+        forged = replace(
+            whole, id=new_id(time_ms), time_ms=time_ms, notes=(f"a note{FORGED}",), partitions=parts, disks=disks
+        )
         write_point(store, replace(forged, writer=f"w{FORGED}"))
     shutil.copytree(folder / "archive", folder / "copy")
     points = [each.id for each in list_points(folder / "archive")]
