@@ -109,7 +109,7 @@ class DrillResult:
     not_checked : list of str
         What was not looked at.
     is_incomplete : bool
-        Whether the point does not have all partitions, or a key is missing.
+        True if the point does not have all partitions, or a key is missing.
     """
 
     archive: str

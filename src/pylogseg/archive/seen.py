@@ -45,7 +45,7 @@ class SeenCopy:
     epochs: list[EpochEntry]
     mark: int | None  #: The high watermark; None if no checkpoint says it.
     mark_file: Marks  #: Of its disk.
-    is_cleaned: bool  #: Whether the cleaner was here.
+    is_cleaned: bool  #: True if the cleaner was here.
     end: int = 0  #: Of its log, or what is known to be in it.
 
     @property
@@ -97,7 +97,7 @@ class SeenCluster:
 
     @property
     def is_running(self) -> bool:
-        """Whether a broker has one of them open."""
+        """True if a broker has one of them open."""
         return any(disk.state == "running" for disk in self.disks)
 
     def not_seen(self) -> tuple[NotSeen, ...] | None:

@@ -60,8 +60,8 @@ class Uploaded(NamedTuple):
     end: int
     fault: str = ""
     stable: int | None = None  #: The last stable offset there, as far as it is known.
-    is_new: bool = True  #: Whether it was uploaded, and was not there from a run that was killed.
-    is_all: bool = False  #: Whether a batch follows that is not committed as a whole.
+    is_new: bool = True  #: True if it was uploaded, and was not there from a run that was killed.
+    is_all: bool = False  #: True if a batch follows that is not committed as a whole.
     hole: tuple[int, int] | None = None  #: The first offsets that no batch has, of a log that is not compacted.
 
 
@@ -258,7 +258,7 @@ class _Batches:
         self._run: Run = self._index.begin_index()
         self._rooms = _TwoRooms()
         self.fault, self.max_timestamp, self.first_epoch = "", -1, -1
-        self.is_all = False  #: Whether a batch follows that is not committed as a whole.
+        self.is_all = False  #: True if a batch follows that is not committed as a whole.
         self.hole: tuple[int, int] | None = None  #: The first offsets between batches that no batch has.
 
     def read(self, view: FileView, advance: Advance) -> None:

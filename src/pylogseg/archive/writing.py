@@ -78,7 +78,7 @@ class ArchiveResult:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all that the disks have committed is in it."""
+        """True if all that the disks have committed is in it."""
         return not self.faults
 
     def as_row(self) -> dict[str, Any]:

@@ -237,7 +237,7 @@ class _Search:
         self._typed = typed
         self._matcher, self._text, self._limit, self._names = matcher, text, limit, names
         self._prints = prints
-        #: Whether a match may end the search of a segment.
+        #: True if a match may end the search of a segment.
         self.ends_early = names or limit is not None
         self.highlight: Highlighter | None = None
         self.counts: dict[str, int] = {}

@@ -39,7 +39,7 @@ class RecordText:
         self.typed: PayloadText | None = None
         self.head = text.csv_header(fields) if as_csv else b""
         program = self._compile(("", 0, ""))  # reports errors in the options before anything is read
-        #: Whether the text of each record ends with a line feed.
+        #: True if the text of each record ends with a line feed.
         self.ends_lines = program.ops[-1, 3] > 0 and program.labels.endswith(b"\n")
 
     def slices(

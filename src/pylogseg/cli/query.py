@@ -76,7 +76,7 @@ class Query:
 
     @property
     def has_end(self) -> bool:
-        """Whether the selection excludes records that are appended later."""
+        """True if the selection excludes records that are appended later."""
         return self.offsets.end is not None or self.offsets.at_most is not None or self.until is not None
 
     def of(self, log: LogFiles) -> LogReader:

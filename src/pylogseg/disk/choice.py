@@ -45,11 +45,11 @@ class PartitionChoice(NamedTuple):
 
     @property
     def is_all(self) -> bool:
-        """Whether nothing is left out."""
+        """True if nothing is left out."""
         return not self.names and not self.numbers
 
     def has_number(self, number: int) -> bool:
-        """Whether partitions with this number are among the chosen ones."""
+        """True if partitions with this number are among the chosen ones."""
         return not self.numbers or number in self.numbers
 
     def check_numbers(self, there: Iterable[int]) -> None:
@@ -59,7 +59,7 @@ class PartitionChoice(NamedTuple):
             raise RequestError(f"no partition {', '.join(map(str, missing))} among those selected")
 
     def takes(self, topic: str, number: int) -> bool:
-        """Whether a live partition is among the chosen ones, also one that is not there."""
+        """True if a live partition is among the chosen ones, also one that is not there."""
         if not self.has_number(number):
             return False
         return not self.names or any(

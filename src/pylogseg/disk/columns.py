@@ -41,7 +41,7 @@ class TableColumn(NamedTuple):
     type: ColumnType
     meaning: str
     unit: str = ""
-    is_read: bool = False  #: Whether a segment is opened for it; else the listing of the folder says it.
+    is_read: bool = False  #: True if a segment is opened for it; else the listing of the folder says it.
     fields: tuple[TableColumn, ...] = ()  #: Of a struct.
 
 

@@ -75,7 +75,7 @@ class Segment:
         Size in bytes when the folder was listed.
     modified_ms : int
     is_last : bool
-        Whether it is the active one, which a broker may be writing: no segment follows it, and it is not of a tier.
+        True if it is the active one, which a broker may be writing: no segment follows it, and it is not of a tier.
     topic, partition : str, int
         ``""`` and -1 if the folder's name is not that of a partition.
     companions : dict of FileKind to str
@@ -271,7 +271,7 @@ class Disk:
     noted : tuple of Note
         The problems of `notes`, each with what it is about.
     is_named : bool
-        Whether the partitions were named, or given one by one: then those with a state are read too.
+        True if the partitions were named, or given one by one: then those with a state are read too.
 
     Iterate over it for its partitions; ``disk["orders"]`` selects those of a topic or a pattern, like `select`.
     """

@@ -43,7 +43,7 @@ class Note:
         return f"{self.topic}-{self.partition}" if self.partition >= 0 else self.topic
 
     def is_about(self, takes: Callable[[str, int], bool], paths: Iterable[str], topics: Iterable[str]) -> bool:
-        """Whether it is about chosen partitions, which have these paths, and are of these topics."""
+        """True if it is about chosen partitions, which have these paths, and are of these topics."""
         if self.error is not None:
             return any(os.path.dirname(path).rstrip("!") == self.place for path in paths)
         if not self.topic:

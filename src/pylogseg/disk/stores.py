@@ -52,7 +52,7 @@ class ObjectStore(Protocol):
     ``delete(name)``
         Does nothing if there is none.
     ``has(name, noted)``
-        Whether the object has the content of which `put` returned the fingerprint.
+        True if the object has the content of which `put` returned the fingerprint.
     ``scratch()``
         A folder of this machine, for files until they are put.
     ``folders``

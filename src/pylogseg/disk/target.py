@@ -43,7 +43,7 @@ class Target:
     parent: str  #: The folder of the partition folders.
     names: tuple[str, ...]  #: Of the partition folders; for a log directory all that a broker would load, in no order.
     log_dir: str | None  #: Which is `parent`; None for a partition's folder outside of a log directory.
-    is_whole: bool  #: Whether the path names the log directory itself.
+    is_whole: bool  #: True if the path names the log directory itself.
     error: StorageError | None = None  #: Why a folder beside log directories cannot be read.
 
     @classmethod

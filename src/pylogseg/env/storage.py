@@ -107,7 +107,7 @@ class MappedFile(Protocol):
     ``size``
         Bytes of the file, those without an entry too.
     ``created``
-        Whether `Storage.open_index` made the file.
+        True if `Storage.open_index` made the file.
     ``buffer``
         A read-only view of the whole file, which shows what is `put` later. Take it again for each use: after `resize`
         an old one shows the file as it was, and one that is still held then costs a copy of the bytes that are cut off.

@@ -59,9 +59,9 @@ class Summary(NamedTuple):
     any_attributes, common_attributes : int
         Attribute bits that are set in some row, and in every row.
     ascends : bool
-        Whether no offset is negative, and each batch begins after the end of the one before it.
+        True if no offset is negative, and each batch begins after the end of the one before it.
     is_overfull : bool
-        Whether a batch of magic 2 says that it has more records than offsets.
+        True if a batch of magic 2 says that it has more records than offsets.
     first_base_offset : int
         Of the first row.
     offset_before_last : int or None
@@ -251,7 +251,7 @@ def scan(
     file_position : int
         Where byte 0 of the buffer lies in its file; positions in the result are positions in the file.
     crc : bool
-        Whether to check the CRC of each batch; without, the verdicts are ``UNCHECKED``.
+        True if to check the CRC of each batch; without, the verdicts are ``UNCHECKED``.
     max_rows : int, optional
         Stop after so many batches, with ``Ending.MORE``.
     any_magic : bool

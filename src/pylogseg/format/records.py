@@ -268,7 +268,7 @@ class BatchDamage(NamedTuple):
 
     @property
     def is_limit(self) -> bool:
-        """Whether a limit is why they were not read: nothing is known to be wrong with the batch."""
+        """True if a limit is why they were not read: nothing is known to be wrong with the batch."""
         return False
 
 
@@ -463,8 +463,8 @@ class Slice(NamedTuple):
 
     columns: RecordColumns
     damage: list[BatchDamage]  #: Rows are those of the `batches` of the columns.
-    continues: bool = False  #: Whether the slice before this one had records of the first batch.
-    ends: bool = True  #: Whether no other slice has records of the last batch.
+    continues: bool = False  #: True if the slice before this one had records of the first batch.
+    ends: bool = True  #: True if no other slice has records of the last batch.
 
 
 def without_outside(part: Slice) -> Slice:

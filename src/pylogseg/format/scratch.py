@@ -27,7 +27,7 @@ COPY_SLACK_BYTES = 32
 #: What a decoder may be asked for besides columns: keys and values as views, or a copy of keys, of values, or of both.
 Besides = Literal["views", "keys", "values", "payloads"] | None
 
-#: Whether values are copied, and keys.
+#: True if values are copied, and keys.
 _COPIED = {"keys": (False, True), "values": (True, False), "payloads": (True, True)}
 _COLUMN_TYPES = {
     "offset": np.int64,

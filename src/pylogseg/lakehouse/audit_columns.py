@@ -94,7 +94,7 @@ class TableColumns(NamedTuple):
 
     @property
     def by_time(self) -> bool:
-        """Whether there are no offsets."""
+        """True if there are no offsets."""
         return self.get("offset") is None
 
     @property
@@ -131,7 +131,7 @@ class TableColumns(NamedTuple):
 
     @property
     def has_tombstones(self) -> bool:
-        """Whether a record with a null value has a row."""
+        """True if a record with a null value has a row."""
         nested = self.preset == "automq" and self.get("topic") is not None
         return not (nested or self.preset in _WITHOUT_TOMBSTONES)
 

@@ -52,7 +52,7 @@ class LogExtent(NamedTuple):
 
     @property
     def is_end_known(self) -> bool:
-        """Whether rows behind the end are not those of a batch that is damaged, cut off or zeros."""
+        """True if rows behind the end are not those of a batch that is damaged, cut off or zeros."""
         return all(gap.next_offset is not None or gap.kind is GapKind.REMOVED for gap in self.tail)
 
     def joined(self, other: LogExtent | None) -> LogExtent:

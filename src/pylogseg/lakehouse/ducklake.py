@@ -230,7 +230,7 @@ def _load(connection: Any, extension: str) -> None:
 
 
 def _is_conflict(error: Exception) -> bool:
-    """Whether another transaction came first, or has a catalog in SQLite at this moment."""
+    """True if another transaction came first, or has a catalog in SQLite at this moment."""
     return isinstance(error, duckdb.TransactionException) or "database is locked" in str(error)
 
 

@@ -43,7 +43,7 @@ class Ledger:
     isolation_level: str
     commit: str  #: Made up for each commit, so that it is found again when its outcome is not known.
     partitions: Mapping[int, Covered] = field(default_factory=dict)
-    latest: bool = False  #: Whether the table has only the latest record of each key.
+    latest: bool = False  #: True if the table has only the latest record of each key.
     cluster_id: str | None = None  #: None where no file of the log says it, and in tables of older versions.
 
     def with_extents(self, extents: Mapping[int, Covered], commit: str) -> Ledger:

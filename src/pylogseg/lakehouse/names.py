@@ -80,7 +80,7 @@ class TableName(NamedTuple):
 
     @property
     def has_topic(self) -> bool:
-        """Whether each topic has another table."""
+        """True if each topic has another table."""
         return TOPIC in self.name or TOPIC in self.place
 
 

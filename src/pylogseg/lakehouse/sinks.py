@@ -46,7 +46,7 @@ class Period:
 
     folder: str  #: Its name in the table's folder begins so.
     is_hour: bool = False
-    is_date: bool = False  #: Whether the name of the folder has a date in place of the number.
+    is_date: bool = False  #: True if the name of the folder has a date in place of the number.
 
     @property
     def micros(self) -> int:
@@ -111,7 +111,7 @@ class Sink(Protocol):
         Look at the table as it is now; return its newest ledger along its history, None if it has none. Partitions
         are those of the log.
     ``is_there``
-        Whether `load` found a table.
+        True if `load` found a table.
     ``make(schema, ledger)``
         Make the table; nothing if another run has made it just now. What it has then, `load` says.
     ``open(schema, is_new)``
@@ -173,7 +173,7 @@ def in_calendar(batch: pa.RecordBatch, gaps: list[Gap]) -> pa.RecordBatch:
 
 
 def is_plain(schema: pa.Schema) -> bool:
-    """Whether keys and values are bytes; parts of typed ones are small, and have statistics."""
+    """True if keys and values are bytes; parts of typed ones are small, and have statistics."""
     kinds = [field.type for field in schema if field.name in ("key", "value")]
     return "value" in schema.names and not any(map(pa.types.is_nested, kinds))
 
@@ -219,7 +219,7 @@ def widened(have: pa.Schema, want: pa.Schema, *, widens: bool, table: str) -> tu
 
 
 def is_same(have: pa.Schema, table: pa.Schema) -> bool:
-    """Whether a table has these columns already."""
+    """True if a table has these columns already."""
     return have.names == table.names and all(
         plain_type(one.type) == plain_type(other.type) for one, other in zip(have, table, strict=True)
     )
@@ -254,7 +254,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _fits(narrow: pa.DataType, wide: pa.DataType) -> bool:
-    """Whether each value of a type is one of another."""
+    """True if each value of a type is one of another."""
     if pa.types.is_signed_integer(narrow) and pa.types.is_signed_integer(wide):
         return bool(narrow.bit_width <= wide.bit_width)
     if pa.types.is_floating(narrow) and pa.types.is_floating(wide):

@@ -16,7 +16,7 @@ class Cleanable(NamedTuple):
 
     first_dirty: int  #: Below it, earlier cleanings left at most one record of a key.
     first_uncleanable: int  #: End of the range.
-    reset_checkpoint: bool  #: Whether the offset in the checkpoint is no longer in the log.
+    reset_checkpoint: bool  #: True if the offset in the checkpoint is no longer in the log.
 
 
 class Dirtiness(NamedTuple):

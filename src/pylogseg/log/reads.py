@@ -37,7 +37,7 @@ class Fetched(NamedTuple):
     start: OffsetMetadata  #: Base offset and place of the first batch.
     #: As in the file, not copied if this process wrote it; the limit of bytes may cut off the last batch.
     data: memoryview
-    first_incomplete: bool = False  #: Whether the limit cuts off the first batch.
+    first_incomplete: bool = False  #: True if the limit cuts off the first batch.
     #: Producer id and first offset of aborted transactions that overlap; None if not asked for.
     aborted: list[tuple[int, int]] | None = None
     #: Where the bytes are, if only that was asked for; None where there are none.

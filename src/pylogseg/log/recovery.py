@@ -56,7 +56,7 @@ class LoadHooks:
     repair: Callable[[], None] | None = None
     #: Filled during the load, so the caller has it even if the log cannot be opened.
     report: LoadReport = field(default_factory=LoadReport)
-    #: Whether to raise CorruptionError, where a broker would end the log before batches that it does not reach.
+    #: True if to raise CorruptionError, where a broker would end the log before batches that it does not reach.
     stops_at_unreached: bool = False
 
 

@@ -14,7 +14,7 @@ class Loss(NamedTuple):
     """The content of a part of a segment that is removed."""
 
     reason: str  #: The fault at its beginning, and how many good batches follow.
-    is_damage: bool  #: Whether it is more than a crash leaves.
+    is_damage: bool  #: True if it is more than a crash leaves.
     next_offset: int | None  #: After the last offset that it is known to have held.
     is_zeros: bool
 

@@ -88,7 +88,7 @@ class Action:
     kind: ActionKind
     path: str
     reason: str  #: Why, with the value that was found.
-    is_damage: bool = False  #: Whether completely written records may be lost. A torn or zero-filled end is no damage.
+    is_damage: bool = False  #: True if completely written records may be lost. A torn or zero-filled end is no damage.
     position: int | None = None  #: The bytes that were removed, half-open.
     end_position: int | None = None
     first_offset: int | None = None  #: The offsets that were removed with them, half-open; the end if it is known.

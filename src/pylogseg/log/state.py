@@ -29,7 +29,7 @@ _Result = TypeVar("_Result")
 class Start(NamedTuple):
     """What a log directory knows of a partition before its log is opened; checkpoints without an entry give 0."""
 
-    clean: bool = False  #: Whether it was shut down cleanly, or is new: nothing has to be recovered.
+    clean: bool = False  #: True if it was shut down cleanly, or is new: nothing has to be recovered.
     log_start_offset: int = 0
     recovery_point: int = 0
     high_watermark: int = 0
@@ -63,7 +63,7 @@ class LogState:
         self.metrics = LogMetrics()
         self.lock = threading.RLock()  #: Held while the log is changed.
         self.failure: StorageError | None = None  #: The first failure of the disk, which took the log offline.
-        self.is_closing = self.is_closed = False  #: Whether appends and rolls are no longer allowed.
+        self.is_closing = self.is_closed = False  #: True if appends and rolls are no longer allowed.
         self.changes = 0  #: Rolls and truncations so far; a flush starts over if it changed meanwhile.
         self.cuts = 0  #: Truncations so far.
         # What the owner of the log adds; see `owned.ownership.Ownership`.

@@ -58,7 +58,7 @@ class OfflinePartition:
         self.result, self.advance = result, advance
         self.log: Log | None = None  #: From `open` on. Flushed and closed cleanly by the frame.
         self.why_no_high_watermark = ""  #: Where its broker should have noted one.
-        #: Whether one that was closed cleanly still counts as such if the command fails and has changed nothing.
+        #: True if one that was closed cleanly still counts as such if the command fails and has changed nothing.
         self.stays_trusted = True
         self._scheduler = CollectingScheduler()
         self._opening = False

@@ -37,8 +37,8 @@ class Recoding:
     """Rewrites batches; counts batches. Control batches and those without records stay as they are."""
 
     codec: int | None = None  #: Of all batches; each keeps its own if None.
-    to_magic_2: bool = False  #: Whether batches of magic 0 and 1 become magic 2.
-    all_again: bool = False  #: Whether batches that have the codec are compressed again: for another level.
+    to_magic_2: bool = False  #: True if batches of magic 0 and 1 become magic 2.
+    all_again: bool = False  #: True if batches that have the codec are compressed again: for another level.
     levels: Levels = None
     merging: Merging | None = field(default=None)  #: Without it each batch stays one.
     limit_bytes: int | None = None  #: A batch that decompresses to more is an error.

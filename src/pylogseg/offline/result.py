@@ -62,9 +62,9 @@ class PartitionResult:
     reason, remedy : str
         Why it was skipped or failed, and what to do about that.
     not_done : bool
-        Whether it was skipped although it was asked for, by its name or as part of what the command is for.
+        True if it was skipped although it was asked for, by its name or as part of what the command is for.
     is_locked : bool
-        Whether records were left out that are encrypted, and that there is no key for.
+        True if records were left out that are encrypted, and that there is no key for.
     log_start, log_end : int or None
         Offsets afterwards; None if the log was not opened.
     bytes_before, bytes_after : int
@@ -85,7 +85,7 @@ class PartitionResult:
     replicas : tuple of int
         Brokers that hold the partition, as far as the cluster's metadata says: the other ones stay as they are.
     loses_records : bool
-        Whether records went that the other replicas are supposed to have: the controller of the cluster is then told
+        True if records went that the other replicas are supposed to have: the controller of the cluster is then told
         that this broker was not stopped in order.
     error : PylogsegError or None
     changes : list of FileChange
@@ -168,7 +168,7 @@ class Result:
     log_dir : str or None
         The log directory that was changed; None for a partition's folder that lies in none.
     dry_run : bool
-        Whether all this only would be.
+        True if all this only would be.
     notes : list of str
         About the log directory, and where the settings come from.
     doubts : list of str
@@ -178,9 +178,9 @@ class Result:
     changes : list of FileChange
         In a dry run: how the files of the log directory itself would differ.
     is_closed_clean : bool
-        Whether a broker that starts now trusts the whole log directory.
+        True if a broker that starts now trusts the whole log directory.
     was_closed_clean : bool
-        Whether it would have before the command.
+        True if it would have before the command.
     missing : list of str
         Partitions that were asked for and are not here.
     node_id : int or None

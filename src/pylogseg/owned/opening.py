@@ -122,7 +122,7 @@ class Owner(NamedTuple):
     topic_id: str | None = None
     producer_id_expiration_ms: int = 86_400_000
     keeper: Keeper | None = None  #: Copies what recovery cuts off or removes, before it does.
-    #: Whether the log runs its own tasks for checkpoints, flushes and producers; else its manager does.
+    #: True if the log runs its own tasks for checkpoints, flushes and producers; else its manager does.
     tasks: bool = True
 
 

@@ -35,7 +35,7 @@ class InOrder(NamedTuple):
 
     rows: BatchTable  #: Batches with good offsets.
     gaps: list[Gap]  #: The other batches; adjacent ones form one gap.
-    is_done: bool  #: Whether everything after the window is above the last requested offset.
+    is_done: bool  #: True if everything after the window is above the last requested offset.
 
 
 def has_next(segment: Segment) -> bool:

@@ -63,7 +63,7 @@ class Table(Protocol):
     ``guarantee(task)``
         Return an expression that is true of all rows of a task.
     ``all_match(task, filter)``
-        Whether a filter is surely true of all rows of a task.
+        True if a filter is surely true of all rows of a task.
     ``files(task)``
         Return the segments that a task reads, and about how many bytes of each.
     ``gaps``, ``undecoded``, ``is_unchecked``
@@ -192,7 +192,7 @@ class LogScan:
         self._scope, self._names = scope, tuple(names)
         self._logs, self._options = cast("Sequence[LogFiles]", scope.logs), scope.options
         self._typed = None if typed is None else typed.with_names(names)
-        #: Whether rows were counted by headers, without the check sums that were asked for.
+        #: True if rows were counted by headers, without the check sums that were asked for.
         self.is_unchecked = False
         #: Payloads that scans so far could not decode; one that is read twice counts twice.
         self.undecoded = 0

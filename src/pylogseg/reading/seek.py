@@ -194,7 +194,7 @@ class LogEnd(NamedTuple):
     """The end of a log."""
 
     offset: int  #: After the last whole batch; at least the last segment's base offset.
-    is_at_file_end: bool  #: Whether nothing follows that batch in its file, not even a torn tail.
+    is_at_file_end: bool  #: True if nothing follows that batch in its file, not even a torn tail.
 
 
 def end_offset(segments: Sequence[Segment]) -> int:

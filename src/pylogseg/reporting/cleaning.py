@@ -42,12 +42,12 @@ class CleaningSettings:
 
     @property
     def is_policy_known(self) -> bool:
-        """Whether cleanup.policy is known."""
+        """True if cleanup.policy is known."""
         return self.is_cleaned or "cleanup_policy" in self.known
 
     @property
     def is_retention_known(self) -> bool:
-        """Whether it is known what retention deletes."""
+        """True if it is known what retention deletes."""
         is_set = not self.known.isdisjoint(("retention_ms", "retention_bytes"))
         return self.is_policy_known and (is_set or not self.config.delete)
 

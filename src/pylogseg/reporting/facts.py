@@ -215,7 +215,7 @@ class MissingFact:
     not_explained: int
     ranges: tuple[GapFact, ...]  #: The first ones; not those of markers.
     ranges_not_listed: int
-    is_all: bool  #: Whether every header of the partition was read: else a missing offset may be overlooked.
+    is_all: bool  #: True if every header of the partition was read: else a missing offset may be overlooked.
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ class _Typed(TypedText):
 
 
 def _is_behind(columns: RecordColumns, which: str, known: int) -> list[bool]:
-    """Whether payloads lie in a source that was added: in the text of what they were decoded to."""
+    """True if payloads lie in a source that was added: in the text of what they were decoded to."""
     place, size = getattr(columns, f"{which}_place"), getattr(columns, f"{which}_size")
     found: list[bool] = ((size >= 0) & ((place >> SOURCE_SHIFT) >= known)).tolist()
     return found

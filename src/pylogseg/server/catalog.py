@@ -182,7 +182,7 @@ class ServedPartition:
 
     @property
     def is_open(self) -> bool:
-        """Whether the log is open now."""
+        """True if the log is open now."""
         return self._log is not None
 
     @property
@@ -251,7 +251,7 @@ class Topic:
 
     @property
     def is_internal(self) -> bool:
-        """Whether it is one of Kafka's own."""
+        """True if it is one of Kafka's own."""
         return self.name in INTERNAL
 
 
@@ -260,7 +260,7 @@ class TopicDefaults(NamedTuple):
 
     partitions: int = 1  #: Of one that is made without a number.
     internal_partitions: int = 1  #: Of each of Kafka's own.
-    auto_create: bool = False  #: Whether one comes into being when a client asks for it.
+    auto_create: bool = False  #: True if one comes into being when a client asks for it.
 
 
 class Catalog:

@@ -112,7 +112,7 @@ class ClientConnection:
 
     @property
     def is_in(self) -> bool:
-        """Whether the client has shown who it is, as far as this server wants that."""
+        """True if the client has shown who it is, as far as this server wants that."""
         return self._is_in and self._login.is_done
 
     def run(self) -> None:

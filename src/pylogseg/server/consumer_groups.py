@@ -56,7 +56,7 @@ class Beat(NamedTuple):
 
     @property
     def is_full(self) -> bool:
-        """Whether it says everything, so that the answer does, too."""
+        """True if it says everything, so that the answer does, too."""
         subscribes = self.topics is not None or self.regex is not None
         return self.epoch == JOINS or (self.rebalance_s is not None and subscribes and self.owned is not None)
 

@@ -52,9 +52,9 @@ class Join(NamedTuple):
     rebalance_s: float
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
-    #: Whether the client knows that it must come back with the id that it gets (version 4 on).
+    #: True if the client knows that it must come back with the id that it gets (version 4 on).
     needs_id: bool = False
-    #: Whether a leader can be told that there is nothing to assign (version 9 on).
+    #: True if a leader can be told that there is nothing to assign (version 9 on).
     can_skip: bool = False
 
 
@@ -71,7 +71,7 @@ class Member:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it waits for an answer: then nothing else is expected of it."""
+        """True if it waits for an answer: then nothing else is expected of it."""
         return self.joining is not None or self.syncing is not None
 
     @property

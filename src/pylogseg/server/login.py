@@ -49,7 +49,7 @@ class Login:
 
     @property
     def is_done(self) -> bool:
-        """Whether the client may ask for all."""
+        """True if the client may ask for all."""
         return self.state is LoginState.DONE
 
     def is_allowed(self, key: int) -> bool:

@@ -39,13 +39,13 @@ class Security:
     mechanisms : sequence of str
         The mechanisms of SASL that are allowed; by default ``PLAIN``, ``SCRAM-SHA-256`` and ``SCRAM-SHA-512``.
     acls : bool
-        Whether ACLs are kept and enforced, as by Kafka's ``StandardAuthorizer``; only where clients may write. By
+        True if ACLs are kept and enforced, as by Kafka's ``StandardAuthorizer``; only where clients may write. By
         default whoever can connect may do everything, and requests about ACLs are refused.
     super_users : sequence of str
         Principals that may do everything in any case, as ``"User:admin"``. Who has not logged in is
         ``"User:ANONYMOUS"``.
     allow_everyone_if_no_acl_found : bool
-        Whether everybody may use a topic, group or transactional id that no ACL is about.
+        True if everybody may use a topic, group or transactional id that no ACL is about.
     """
 
     tls_cert: Path | None = None
@@ -89,7 +89,7 @@ class Guard:
 
     @property
     def is_open(self) -> bool:
-        """Whether whoever can connect may read."""
+        """True if whoever can connect may read."""
         return self.users is None and not self.asks_certificates
 
     def warnings(self) -> Iterator[str]:

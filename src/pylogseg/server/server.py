@@ -114,7 +114,7 @@ class Server:
 
     @property
     def is_open_to_others(self) -> bool:
-        """Whether other machines can connect."""
+        """True if other machines can connect."""
         try:
             return not ipaddress.ip_address(self.address.host).is_loopback
         except ValueError:
@@ -199,7 +199,7 @@ class Server:
             self._start(socket)
 
     def _has_room(self) -> bool:
-        """Whether one more may connect; who has not logged in gives its place to it, of the machine with most such."""
+        """True if one more may connect; who has not logged in gives its place to it, of the machine with most such."""
         with self._mutex:
             if len(self._connections) < self._limits.connections:
                 return True

@@ -60,7 +60,7 @@ class Round:
 
     wanted: list[Wanted] = field(default_factory=list)
     session: FetchSession | None = None
-    is_incremental: bool = False  #: Whether partitions of which there is nothing new are left out.
+    is_incremental: bool = False  #: True if partitions of which there is nothing new are left out.
     error: int = codes.NONE  #: Of the whole request; then nothing is read.
 
     @property

@@ -68,7 +68,7 @@ class Bound(NamedTuple):
     Attributes
     ----------
     kind : {"offset", "time"}
-        Whether the numbers are offsets (including `EARLIEST` and `LATEST`) or milliseconds since 1970.
+        True if the numbers are offsets (also `EARLIEST` and `LATEST`); False if they are milliseconds since 1970.
     default : int or None
         The number for partitions that are not named; None if each has to be named.
     of : dict of (topic, partition) to int
@@ -131,7 +131,7 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
     given : mapping of str to str
         Names in any case. Values that are not strings (numbers, booleans, dicts) are converted by `as_text`.
     streaming : bool
-        Whether this is a stream, which has no end, and starts at `LATEST` by default.
+        True if this is a stream, which has no end, and starts at `LATEST` by default.
 
     Returns
     -------

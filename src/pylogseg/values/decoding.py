@@ -73,7 +73,7 @@ class Decoding:
     form : callable, optional
         Returns the type that stands for one that is not nested: for engines that do not have all of Arrow's.
     show_secrets : bool
-        Whether passwords and keys of users, settings and connectors are shown in topics that Kafka writes for itself.
+        True if passwords and keys of users, settings and connectors are shown in topics that Kafka writes for itself.
     only_own : bool
         Decode only topics that Kafka, Connect or a registry writes for itself.
     """
@@ -157,7 +157,7 @@ class Decoder:
 
     @property
     def may_cut(self) -> bool:
-        """Whether `type` may lack digits of times."""
+        """True if `type` may lack digits of times."""
         return _has_nanoseconds(self._engine.type) and self._engine.type != self.type
 
     def cut_rows(self, array: pa.Array) -> list[int]:
@@ -303,7 +303,7 @@ class TypedBatches:
         return beside.get(column, column) if self.on_undecoded == "raw" else column
 
     def is_made(self, column: str) -> bool:
-        """Whether a column of its schema comes from bytes that are decoded."""
+        """True if a column of its schema comes from bytes that are decoded."""
         return self.source_of(column) in self.decoders
 
     def needed(self) -> list[str]:

@@ -81,7 +81,7 @@ class JsonColumns:
 
 
 def is_any(field: pa.Field) -> bool:
-    """Whether a field has no type: it is a string of JSON."""
+    """True if a field has no type: it is a string of JSON."""
     return (field.metadata or {}).get(ROLE_KEY) == b"json"
 
 

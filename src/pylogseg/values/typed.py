@@ -72,7 +72,7 @@ class ArrowColumn:
         self.field: pa.Field = pa.field(column.name, self.type, metadata=metadata)
         self._column = column
         self._symbols = pa.array(column.symbols, pa.string()) if column.type == "enum" else None
-        #: Whether the numbers of an open enum are the places of their names.
+        #: True if the numbers of an open enum are the places of their names.
         self._are_places = [s.split("=")[0] for s in column.symbols] == [str(i) for i in range(len(column.symbols))]
         self._entries = [self.type.key_field, self.type.item_field] if column.type == "map" else []
 

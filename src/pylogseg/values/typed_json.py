@@ -48,7 +48,7 @@ class JsonEngine:
         self._field = JsonTypes(references, recursion, reader.title).field(reader.text)
         self.type = self._field.type
         self._mismatch = -status
-        #: Whether the lines that are read are the values themselves.
+        #: True if the lines that are read are the values themselves.
         self._is_bare = pa.types.is_struct(self.type)
         self._columns = JsonColumns(self._field)
 
@@ -152,12 +152,12 @@ class JsonEngine:
 
 
 def _is_large(numbers: pa.Array) -> Any:
-    """Whether doubles may be another whole number than a value has."""
+    """True if doubles may be another whole number than a value has."""
     return pa.types.is_floating(numbers.type) and np.abs(np.asarray(pc.fill_null(numbers, 1.0))) >= _EXACT
 
 
 def _is_zero(numbers: pa.Array) -> Any:
-    """Whether doubles are zero; pyarrow's reader makes that of a number that is too small."""
+    """True if doubles are zero; pyarrow's reader makes that of a number that is too small."""
     return pa.types.is_floating(numbers.type) and np.asarray(pc.fill_null(numbers, 1.0)) == 0
 
 

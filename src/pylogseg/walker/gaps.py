@@ -60,7 +60,7 @@ class Gap(NamedTuple):
     reason : str
         What is wrong, with the value found.
     is_damage : bool
-        Whether this is corruption. A torn or zero-filled tail is not, unless a later segment follows.
+        True if this is corruption. A torn or zero-filled tail is not, unless a later segment follows.
     records : int
         How many records have a time that the column cannot hold; 0 for a gap in a file.
     """
@@ -87,7 +87,7 @@ class Gap(NamedTuple):
 
     @property
     def is_of_file(self) -> bool:
-        """Whether a file was not there, or could not be opened: each reader of a part of it says so."""
+        """True if a file was not there, or could not be opened: each reader of a part of it says so."""
         return self.kind in (GapKind.REMOVED, GapKind.UNREADABLE, GapKind.LOCKED) and self.position == 0
 
     def joined(self, other: Gap) -> Gap | None:

@@ -195,7 +195,7 @@ class OffsetIndex(IndexFile):
 
     @property
     def is_wide(self) -> bool:
-        """Whether the entries have an offset of 4 bytes and a position of 8, by their order; Kafka has 4 and 4."""
+        """True if the entries have an offset of 4 bytes and a position of 8, by their order; Kafka has 4 and 4."""
         size = len(self.buffer)
         if not size or size % _WIDE.itemsize:
             return False

@@ -132,7 +132,7 @@ def plan_of(name: str, version: int, policy: Policy) -> MessagePlan:
 
 
 def is_flexible(field: MessageField, version: int, flexible: Versions) -> bool:
-    """Whether a field has the flexible form in a version of its message."""
+    """True if a field has the flexible form in a version of its message."""
     return (flexible if field.flexible is None else field.flexible).has(version)
 
 
@@ -163,7 +163,7 @@ def default_of(field: MessageField, policy: Policy = FILES) -> Any:
 
 
 def is_default(value: Any, default: Any) -> bool:
-    """Whether a value is the default: Kafka then leaves out a tagged field."""
+    """True if a value is the default: Kafka then leaves out a tagged field."""
     return value is default or bool(value == default) or (default == [] and value == ())
 
 

@@ -35,7 +35,7 @@ class Versions(NamedTuple):
     last: int
 
     def has(self, version: int) -> bool:
-        """Whether a version is among them."""
+        """True if a version is among them."""
         return self.first <= version <= self.last
 
 
@@ -79,7 +79,7 @@ class MessageField(NamedTuple):
     fields: tuple[MessageField, ...]
 
     def is_in(self, version: int) -> bool:
-        """Whether a version has the field, tagged or not."""
+        """True if a version has the field, tagged or not."""
         return self.versions.has(version) or self.tagged.has(version)
 
 

@@ -21,7 +21,7 @@ _IN_VALUE = re.compile(r"(?i)(passw(or)?d|secret|token|pwd)\s*=|://[^/@\s]+:[^/@
 
 
 def is_secret(resource: int, name: str) -> bool:
-    """Whether a setting is secret: a password to Kafka, or a name that Kafka does not know, as of a plugin.
+    """True if a setting is secret: a password to Kafka, or a name that Kafka does not know, as of a plugin.
 
     A broker's setting may be that of one listener, and of one SASL mechanism of it.
     """
@@ -36,5 +36,5 @@ def is_secret(resource: int, name: str) -> bool:
 
 
 def is_secret_of_connector(name: str, value: str) -> bool:
-    """Whether a connector's setting looks secret: which are is known to the connector's plugin alone."""
+    """True if a connector's setting looks secret: which are is known to the connector's plugin alone."""
     return _OF_CONNECTOR.search(name) is not None or _IN_VALUE.search(value) is not None

@@ -45,7 +45,7 @@ class Finding(NamedTuple):
         return first, first + 1 if self.last_offset is None else self.last_offset + 1
 
     def is_about(self, first: int, end: int) -> bool:
-        """Whether any of the offsets concerned is in a range; half-open."""
+        """True if any of the offsets concerned is in a range; half-open."""
         start, stop = self.offsets
         return start < end and first < stop
 
@@ -56,12 +56,12 @@ class Finding(NamedTuple):
 
     @property
     def is_unread(self) -> bool:
-        """Whether it names what was not looked at: for want of a key or of permission, or behind a link."""
+        """True if it names what was not looked at: for want of a key or of permission, or behind a link."""
         return self.kind in (GapKind.LOCKED.value, DENIED, TIER_LINKS)
 
     @property
     def is_unknown(self) -> bool:
-        """Whether it is not known if something is wrong: what is here fits both."""
+        """True if it is not known if something is wrong: what is here fits both."""
         return self.kind in _UNKNOWN
 
     @property

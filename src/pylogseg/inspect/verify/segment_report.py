@@ -38,7 +38,7 @@ class SegmentReport:
     #: Half-open ranges between two batches: the first ones, up to `MAX_MISSING`.
     missing: list[tuple[int, int]] = field(default_factory=list)
     jumps: int = 0  #: The number of such ranges.
-    begins_damaged: bool = False  #: Whether the beginning of the segment cannot be read.
+    begins_damaged: bool = False  #: True if the beginning of the segment cannot be read.
     end_gap: Gap | None = None  #: Between the last good batch and the end of the file.
     end_position: int = -1  #: The end of the file, as far as it was read.
     is_sampled: bool = False  #: Only some batches were looked at: counts, times and epochs are of these.
@@ -61,5 +61,5 @@ class SegmentReport:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether something is damaged, or was not looked at."""
+        """True if something is damaged, or was not looked at."""
         return any(finding.is_damage or finding.is_unread for finding in self.findings)

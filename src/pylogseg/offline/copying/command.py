@@ -57,9 +57,9 @@ class Copied:
     unread : list of str
         Checkpoints and small files of the log directory that cannot be read, and why; they are not in the copy.
     dry_run : bool
-        Whether nothing was written.
+        True if nothing was written.
     is_marked_clean : bool
-        Whether the copy has the clean shutdown marker: the source had it all the time, so no broker ran, and nothing
+        True if the copy has the clean shutdown marker: the source had it all the time, so no broker ran, and nothing
         is known to be missing.
     lacking : list of Finding
         What is known to be missing from the source, and so from the copy; and damage that headers show.

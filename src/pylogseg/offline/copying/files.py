@@ -114,7 +114,7 @@ def settle(storage: Storage, folder: str, log_end: int) -> list[str]:
 
 
 def is_copied(entry: Entry) -> bool:
-    """Whether an entry of a partition's folder belongs to it: a file, or what stands in the place of one."""
+    """True if an entry of a partition's folder belongs to it: a file, or what stands in the place of one."""
     return not entry.is_dir or parse_file_name(entry.name).is_live
 
 

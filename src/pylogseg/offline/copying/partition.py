@@ -55,7 +55,7 @@ class PartitionCopy:
     cut_bytes : int
         Bytes left out after the last whole batch.
     is_damaged : bool
-        Whether the last segment has damage before good batches, which the copy has too. Of other segments, headers
+        True if the last segment has damage before good batches, which the copy has too. Of other segments, headers
         are looked at; see `Copied.lacking`.
     looks : int
         Listings of the folder that were needed.

@@ -27,7 +27,7 @@ class Age(NamedTuple):
     own: Metadata  #: The metadata log of the disk's broker, and the newest one of all.
     newest: Metadata
     node_id: int
-    went_on: bool  #: Whether the broker lived when its disk had nothing any more: this is an older copy of it.
+    went_on: bool  #: True if the broker lived when its disk had nothing any more: this is an older copy of it.
 
     @classmethod
     def of(cls, node_id: int, own: Metadata, newest: Metadata) -> Age:

@@ -1,4 +1,4 @@
-"""Whether two replicas hold the same records where both have some: leader epochs say it, and checksums show it."""
+"""True if two replicas hold the same records where both have some: leader epochs say it, and checksums show it."""
 
 from __future__ import annotations
 

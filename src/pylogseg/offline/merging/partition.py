@@ -67,7 +67,7 @@ class Plan:
 
     @property
     def is_disputed(self) -> bool:
-        """Whether there are two sides, and none was named: it is not written then."""
+        """True if there are two sides, and none was named: it is not written then."""
         differ = any(trust.differs_at is not None for trust in self.trusts)
         return self.choice.rule is not Rule.NAMED and (differ or bool(self.verdict.alarms))
 

@@ -46,7 +46,7 @@ class Run(NamedTuple):
 
 
 class Trust(NamedTuple):
-    """Whether what another replica has may take the place of what is missing."""
+    """True if what another replica has may take the place of what is missing."""
 
     differs_at: int | None  #: Where both have a batch of the same leader epoch, and not the same one.
     is_shown: bool  #: The topic id, or a batch that both have, shows that they are replicas of one partition.
@@ -83,10 +83,10 @@ class ReplicaScan:
     size: int = 0  #: Bytes of the segments.
     #: What the checkpoints of the log directory say, by their names.
     entries: dict[str, int] = field(default_factory=dict)
-    is_compacted: bool = False  #: Whether the cleaner has been here: then offsets may be missing between batches.
+    is_compacted: bool = False  #: True if the cleaner has been here: then offsets may be missing between batches.
     #: The highest end that recovery point, producer snapshots, leader epochs or the last index prove.
     reached: Reached = field(default_factory=lambda: Reached(0, ""))
-    lost_tail: bool = False  #: Whether there was more behind the last good batch.
+    lost_tail: bool = False  #: True if there was more behind the last good batch.
     #: By the batches, of what lies below the first epoch of the checkpoint: records that were deleted, maybe
     #: long before its history became that of the others.
     below: Lineage = field(default_factory=lambda: Lineage((), 0, 0))

@@ -49,11 +49,11 @@ _ENDED = {"abortedTransaction": "aborted", "committedTransaction": "committed"}
 class Arrival(NamedTuple):
     """How a log comes into a cluster."""
 
-    #: Whether its producers and leaders are those of another cluster, or of another topic of its name.
+    #: True if its producers and leaders are those of another cluster, or of another topic of its name.
     is_foreign: bool = False
     why: str = ""  #: What shows it.
     origin: str = ""  #: What is known of where it comes from: logs of one origin get the same ids.
-    aborts: bool = False  #: Whether transactions that are open at its end are aborted.
+    aborts: bool = False  #: True if transactions that are open at its end are aborted.
 
     def ids(self, found: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return the ids that producers get."""

@@ -104,7 +104,7 @@ def restore(
     partition : int or sequence of int, optional
         Only partitions with these numbers.
     overwrite : bool
-        Whether a partition that is there gives way, whatever it has. An empty one does anyway.
+        True if a partition that is there gives way, whatever it has. An empty one does anyway.
     force : bool
         Restore also from a backup that is known to lack records, as its checkpoints, indexes, leader epochs, snapshots
         or metadata show. `Result.lacking` names what is missing, and no checkpoint is above the end of its log.
@@ -115,7 +115,7 @@ def restore(
     cluster_metadata : str, optional
         The folder ``__cluster_metadata-0`` of the cluster, for the ids of topics; looked for in the target if None.
     keep_producers : bool, optional
-        Whether producers and leader epochs stay as they are. If None, they do where the partition has the id of the
+        True if producers and leader epochs stay as they are. If None, they do where the partition has the id of the
         topic that it had, or had none in the same cluster.
     abort_open_transactions : bool
         Abort the transactions that are open at the end of a log, which nobody would end in another cluster: consumers

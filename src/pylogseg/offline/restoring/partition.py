@@ -44,7 +44,7 @@ class RestoreOptions:
     Attributes
     ----------
     offsets : {"keep", "assign"}
-        Whether records keep the offsets that they come with, which must ascend, or are numbered from `base_offset` on.
+        True if records keep their ascending offsets; False if they are numbered from `base_offset` on.
     base_offset : int
         Offset of the first record, if offsets are assigned.
     compression : str

@@ -32,7 +32,7 @@ class RestoreSource:
 
     has_producers = True
     keeps_going = False  #: If a partition fails, with the others.
-    asked = True  #: Whether partitions were named.
+    asked = True  #: True if partitions were named.
     notes: Sequence[str] = ()
     lacking: Sequence[Finding] = ()  #: What is known to be missing.
     folders: Sequence[str] = ()  #: Log directories that are read.
@@ -40,7 +40,7 @@ class RestoreSource:
 
     @property
     def is_marked(self) -> bool:
-        """Whether all of it was closed cleanly and is whole; what is written anew is."""
+        """True if all of it was closed cleanly and is whole; what is written anew is."""
         return True
 
     def groups(self, names: Iterable[str]) -> list[list[str]]:

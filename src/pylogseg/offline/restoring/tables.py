@@ -39,7 +39,7 @@ class RecordRange(NamedTuple):
     records: int
     #: How many of them were part of a transaction; None if the file does not have the column.
     transactional: int | None
-    is_committed: bool = False  #: Whether the file notes that no record of an aborted transaction is in it.
+    is_committed: bool = False  #: True if the file notes that no record of an aborted transaction is in it.
 
     @property
     def name(self) -> str:

@@ -66,7 +66,7 @@ def schema(columns: Sequence[str] | None = None, *, views: bool = False) -> pa.S
     columns : sequence of str, optional
         Names out of `DEFAULT_COLUMNS` (all of them by default) and `BATCH_COLUMNS`, in the order of the result.
     views : bool
-        Whether keys and values are binary views instead of binary.
+        True if keys and values are binary views instead of binary.
 
     Raises
     ------

@@ -57,7 +57,7 @@ class Need(NamedTuple):
     #: The list of the answer with the errors of these rows; without it the request is refused if a row is.
     answer: str = ""
     enough: int = 0  #: An operation on the cluster that does as well.
-    when: Callable[[Call, str], bool] | None = None  #: Whether a resource needs it, by its name.
+    when: Callable[[Call, str], bool] | None = None  #: True if a resource needs it, by its name.
 
 
 Needs = tuple[Need, ...]

@@ -53,7 +53,7 @@ class Broker(Server):
     partitions : int
         Of a topic that is made without a number, or by being asked for.
     auto_create : bool
-        Whether a topic comes into being when a client asks for it.
+        True if a topic comes into being when a client asks for it.
     node_id : int, optional
         The broker's number; 1 by default, or that of the directory.
     listen : str
@@ -313,7 +313,7 @@ class Broker(Server):
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nobody can connect, since `stop`."""
+        """True if nobody can connect, since `stop`."""
         return self._hushed.is_set()
 
     def stop(self) -> None:

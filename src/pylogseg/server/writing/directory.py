@@ -73,7 +73,7 @@ class DirectoryLogs:
         self._storage = LocalStorage()  # of its own: the lock keeps out who has another one
         self.clock = MovableClock()
         self.contents = self._read()
-        #: Whether a cluster has it: then only that changes topics.
+        #: True if a cluster has it: then only that changes topics.
         self.is_cluster = self._has_metadata()
         settings = BrokerSettings(log_dirs=(self.home,), log_cleaner_dedupe_buffer_size=_CLEANER_BYTES)
         self.manager = LogManager(settings, self._settings_of_topics(), storage=self._storage, clock=self.clock)
@@ -106,7 +106,7 @@ class DirectoryLogs:
         return read_kept(self._storage.read_all(path), path)
 
     def _has_metadata(self) -> bool:
-        """Whether there is the metadata of a cluster: a log that a quorum has begun."""
+        """True if there is the metadata of a cluster: a log that a quorum has begun."""
         folder = os.path.join(self.home, _METADATA_FOLDER)
         try:
             names = sorted(each.name for each in self._storage.list_folder(folder))

@@ -37,7 +37,7 @@ class TransactionState(Enum):
 
     @property
     def is_prepared(self) -> bool:
-        """Whether markers have to be written."""
+        """True if markers have to be written."""
         return self in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 

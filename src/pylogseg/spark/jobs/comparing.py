@@ -55,7 +55,7 @@ def diff(
     storage_options : mapping, optional
         As for `pylogseg.open_dir`: options of the store of `a` and `b`, with ``tier_keys`` for encrypted tiers.
     progress : bool, optional
-        Whether to show progress; by default only if stderr is a terminal.
+        True if to show progress; by default only if stderr is a terminal.
     **options
         Options of `pylogseg.offline.diff`, for two directories: ``mode="latest"``, ``common=True``.
 

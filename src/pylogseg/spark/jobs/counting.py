@@ -54,7 +54,7 @@ def stats(
         As for `pylogseg.open_dir`: options of the store, with ``tier_keys`` for encrypted tiers, and the tier of the
         disks in `path`.
     progress : bool, optional
-        Whether to show progress; by default only if stderr is a terminal.
+        True if to show progress; by default only if stderr is a terminal.
     top : int
         The number of keys to return; 0 for all.
 

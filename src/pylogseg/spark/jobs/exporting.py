@@ -78,9 +78,9 @@ def export(
     max_decompressed_bytes : int
         A batch that decompresses to more counts as damaged.
     keep_deleted : bool
-        Whether the table keeps records that retention has since removed from the log.
+        True if the table keeps records that retention has since removed from the log.
     overwrite : bool
-        Whether to delete everything that earlier runs wrote to the table first.
+        True if to delete everything that earlier runs wrote to the table first.
     dry_run : bool
         Return what would be done, and write nothing.
     storage_options, tier : mapping, str, optional
@@ -89,7 +89,7 @@ def export(
     out_storage_options : mapping, optional
         Options of the store of `out`; those of `storage_options` if left out.
     progress : bool, optional
-        Whether to show progress; by default only if stderr is a terminal.
+        True if to show progress; by default only if stderr is a terminal.
 
     Returns
     -------

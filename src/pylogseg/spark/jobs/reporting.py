@@ -51,7 +51,7 @@ def report(
         As for `pylogseg.open_dir`: options of the store, with ``tier_keys`` for encrypted tiers, and the tier of the
         disks in `path`.
     progress : bool, optional
-        Whether to show progress; by default only if stderr is a terminal.
+        True if to show progress; by default only if stderr is a terminal.
 
     Returns
     -------

@@ -74,7 +74,7 @@ def restore(
         The folder for the partitions, shared by all workers; or a URL of a store, in which a partition that exists is
         not compared: it is refused, unless `overwrite`.
     overwrite : bool
-        Whether existing partitions are replaced, whatever they have.
+        True if existing partitions are replaced, whatever they have.
     force : bool
         Restore also a table that is known to lack records: its notes say whether the export ended, what it could not
         read, and its files.

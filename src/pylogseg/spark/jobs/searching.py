@@ -45,9 +45,9 @@ def grep(
     places : sequence of str
         Where to look: ``key``, ``value``, ``headers``.
     regex : bool
-        Whether `pattern` is a regular expression, of Python's `re` for bytes.
+        True if `pattern` is a regular expression, of Python's `re` for bytes.
     ignore_case : bool
-        Whether letters match in both cases.
+        True if letters match in both cases.
     invert : bool
         Return the records that do not match.
     columns : sequence of str, optional

@@ -137,7 +137,7 @@ class TableExport:
         self.form, self.dry_run = replace(form, isolation_level=isolation_level), dry_run
         self._shape = {"form": form.name, "columns": list(form.columns), "isolation_level": isolation_level}
         self._overwrite = overwrite
-        #: Whether what is there already does not count.
+        #: True if what is there already does not count.
         self.starts_empty = overwrite and dry_run
         self._mark = uuid.uuid4().hex
 

@@ -235,7 +235,7 @@ def cluster_state(
         The state at a time, or below given offsets: ``{"__cluster_metadata-0": 331, "__consumer_offsets-1": 568}``;
         partitions that are not named are read to their end. A datetime must have a zone.
     show_secrets : bool
-        Whether passwords, and keys of SCRAM users, are shown instead of masked.
+        True if passwords, and keys of SCRAM users, are shown instead of masked.
 
     Returns
     -------

@@ -54,7 +54,7 @@ class KeyedLog:
     cut_off: CutOff
     notes: Notes
     _markers: dict[int, tuple[npt.NDArray[np.int64], _Mask]] | None = field(default=None, repr=False)
-    #: Whether a batch of an open transaction was met; None until the batches were looked at.
+    #: True if a batch of an open transaction was met; None until the batches were looked at.
     _has_open: bool | None = field(default=None, repr=False)
 
     def _options(self, **other: Any) -> ReadOptions:

@@ -19,7 +19,7 @@ class Notes(list[str]):
 
     @property
     def has_damage(self) -> bool:
-        """Whether some of it is damage."""
+        """True if some of it is damage."""
         return bool(self.damage)
 
     def add_left_out(self, *texts: str) -> None:

@@ -213,7 +213,7 @@ def _taken(found: list[Ends], which: npt.NDArray[np.intp], of: Callable[[Ends], 
 
 
 def _stale(table: pa.Table, topic_ids: Mapping[str, str] | None, ends: PartitionEnds) -> pa.Array:
-    """Whether an offset is of a topic that was deleted since; null where neither metadata nor folders tell.
+    """True if an offset is of a topic that was deleted since; null where neither metadata nor folders tell.
 
     The folders of a topic have its id too, and may be of another time than the metadata: what is the same as one of
     them is not stale.

@@ -242,7 +242,7 @@ class JsonColumn:
 
 
 def is_own(topic: str) -> bool:
-    """Whether a topic is written by brokers, controllers or a registry, by its name."""
+    """True if a topic is written by brokers, controllers or a registry, by its name."""
     return topic in HOMES or topic == TOPIC
 
 

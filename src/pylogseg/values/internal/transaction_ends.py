@@ -43,7 +43,7 @@ class NotedTransaction:
     status: int
     version: int
     places: set[Place]
-    is_listed: bool = True  #: Whether `places` are all of them: a record of a complete one may have none.
+    is_listed: bool = True  #: True if `places` are all of them: a record of a complete one may have none.
     marker_epoch: int = -1
     started_ms: int = -1
     decided_ms: int = -1  #: When its end was decided; -1 if that is open.

@@ -502,7 +502,7 @@ def _takes_null(of: AvroType) -> bool:
 
 
 def _is_recursive(of: AvroType) -> bool:
-    """Whether a record contains itself."""
+    """True if a record contains itself."""
     seen: set[int] = set()
     waiting = [each.type for each in of.fields]
     while waiting:

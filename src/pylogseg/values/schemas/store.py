@@ -41,7 +41,7 @@ class Schemas:
     notes : list of str
         What was ignored, and schemas that were found in an unexpected place.
     has_damage : bool
-        Whether a part of the topic could not be read.
+        True if a part of the topic could not be read.
     """
 
     def __init__(
