@@ -94,7 +94,7 @@ class WrittenPart(NamedTuple):
     folder: str  #: The folder with the files.
     first_offset: int  #: Half-open.
     end_offset: int
-    records: int  #: -1 where a log was copied.
+    records: int  #: Of a table; else -1, or 0 where a log was rewritten.
     segments: int
     size_bytes: int  #: Of the segments, without indexes.
     max_timestamp: int  #: Milliseconds; -1 if there is none.
@@ -110,11 +110,12 @@ class WrittenPart(NamedTuple):
 def entries_of_table(parts: Sequence[WrittenPart]) -> dict[str, int]:
     """Return the entries of checkpoints for a log that was made of a table: all is committed, and forced to the disk.
 
-    None for one that was copied; and none where the table lacks offsets: beside a checkpoint, a gap counts as a loss.
+    None for one that was copied or rewritten; and none where the table lacks offsets: beside a checkpoint, a gap counts
+    as a loss.
     """
     first, end = parts[0].first_offset, parts[-1].end_offset
-    kinds = FileKind.RECOVERY_POINTS, FileKind.HIGH_WATERMARKS
-    return {kind.value: end for kind in kinds} if sum(part.records for part in parts) == end - first else {}
+    is_whole = 0 < end - first == sum(part.records for part in parts)
+    return {kind.value: end for kind in (FileKind.RECOVERY_POINTS, FileKind.HIGH_WATERMARKS)} if is_whole else {}
 
 
 class PartitionWriter:
