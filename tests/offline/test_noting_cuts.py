@@ -154,7 +154,8 @@ def test_a_merge_carries_what_stays_cut(golden: Path, repaired: Path, tmp_path: 
     assert run("verify", merged.parent).output.count("cut out on purpose by `repair`, on ") == 3
     other = tmp_path / "other" / repaired.name
     shutil.copytree(golden / "broker-4.3" / "damage" / "intact" / "in", other)
-    (other.parent / "recovery-point-offset-checkpoint").write_text("0\n1\nproducers 0 45\n")
+    for name in ("recovery-point", "replication"):
+        (other.parent / f"{name}-offset-checkpoint").write_text("0\n1\nproducers 0 45\n")
     log = sorted(other.glob("*.log"))[1]
     data = bytearray(log.read_bytes())
     data[100] ^= 0x55  # the first of the three is lost here, too

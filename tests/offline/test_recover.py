@@ -79,7 +79,8 @@ def test_damage_as_kafka(golden: Path, tmp_path: Path, case: str) -> None:
         again = pylogseg("recover", folder, "--json", *INTERVAL, *options)
         stays = [row for row in rows(done, "action") if row["kind"] in ("garbage", "hidden")]
         assert bool(stays) == (case == "repeated-batch")
-        assert (again.code, rows(again, "action")) == (len(stays), stays)
+        # A gap inside for which there is no reason is named, and a broker starts with it.
+        assert (again.code, rows(again, "action")) == (len(stays) or int(case == "gap"), stays)
         assert {n: d for n, (d, _) in tree(folder).items()} == {n: d for n, (d, _) in before.items()}
     broker_keeps = ("bad-magic", "bad-timeindex-clean", "bit-second-clean", "repeated-batch")
     if case not in broker_keeps:

@@ -81,6 +81,8 @@ class OfflinePartition:
         is an UnreachedError if a broker would end the log before batches that are there.
         """
         start = self.start
+        if keeper is None and not as_broker:
+            self._refuse_without_segments()
         self._opening = True
         self._before = self._live_files()
         log = Log.open(
@@ -112,6 +114,17 @@ class OfflinePartition:
         else:
             self._choose_high_watermark(log, as_broker)
         return log
+
+    def _refuse_without_segments(self) -> None:
+        """Raise KeepError if a log that had records has no segment: an empty one would take the place of the evidence."""
+        names = [parse_file_name(entry.name) for entry in self.storage.list_folder(self.folder) if not entry.is_dir]
+        end = max(self.start.recovery_point, self.start.high_watermark)
+        has_segment = any(name.kind is FileKind.LOG and (name.is_live or name.suffix == SWAP) for name in names)
+        if end > max(self.start.log_start_offset, 0) and not has_segment:
+            reason = (
+                f"no segment is there, and the checkpoints have offsets up to {end:,}: an empty log would replace it"
+            )
+            raise KeepError(self.folder, "open the log", reason)
 
     def _choose_high_watermark(self, log: Log, as_broker: bool) -> None:
         """Choose one that no checkpoint says: of the only replica all is committed; a broker begins at the start."""

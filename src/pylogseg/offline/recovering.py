@@ -12,7 +12,7 @@ from pylogseg.env.filesystem import Entry
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
-from pylogseg.inspect.verify.findings import REMEDIES, Finding
+from pylogseg.inspect.verify.findings import PERHAPS_COMPACTED, REMEDIES, Finding
 from pylogseg.inspect.verify.lacking import lacking
 from pylogseg.inspect.verify.startup import check_start
 from pylogseg.log.recovery import UnreachedError
@@ -29,6 +29,10 @@ from pylogseg.values.internal.cluster import clusters_of
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
+
+
+#: Kinds of findings about offsets that are missing inside a log. A report of actions has what is missing at its end.
+_INSIDE = ("orphan-lost", PERHAPS_COMPACTED)
 
 
 def recover(
@@ -77,8 +81,9 @@ def recover(
 
     places = Target.find_all(shared.storage, os.fspath(path))
     gone = _gone(places, shared)
-    result = run(path, shared, work, takes=("future", "stray"), names_lacks=False)
-    result.lacking = gone
+    result = run(path, shared, work, takes=("future", "stray"))
+    inside = [finding for finding in result.lacking if finding.kind in _INSIDE]
+    result.lacking = [*gone, *inside]
     if shared.into is None and isinstance(shared.storage, LocalStorage):
         planned = {change.path for part_result in result for change in part_result.changes}  # of a dry run
         found = [finding for place in places for finding in _refusals(place)]
