@@ -116,7 +116,7 @@ class OfflinePartition:
         return log
 
     def _refuse_without_segments(self) -> None:
-        """Raise KeepError if a log that had records has no segment: an empty one would take the place of the evidence."""
+        """Raise KeepError if a log that had records has no segment: an empty log would destroy the evidence."""
         names = [parse_file_name(entry.name) for entry in self.storage.list_folder(self.folder) if not entry.is_dir]
         end = max(self.start.recovery_point, self.start.high_watermark)
         has_segment = any(name.kind is FileKind.LOG and (name.is_live or name.suffix == SWAP) for name in names)
