@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import pickle
 import shutil
 import time
@@ -69,6 +70,31 @@ def test_a_cleaner_went_on(tmp_path: Path) -> None:
     path.write_bytes(encode_offset_checkpoint({**offsets, ("state", 0): 1000}))
     (fault,) = write([history.home], tmp_path / "two").faults
     assert fault.startswith("state-0: a cleaner went up to offset 1000")
+
+
+def test_a_cleaner_at_work_has_noted_nothing_yet(tmp_path: Path) -> None:
+    """It puts one segment after the other in place, and says how far it went when it is done with all."""
+    history = History(tmp_path)
+    for step in (history.write, history.compact, history.write):
+        step()
+    partition, marks = history.home / "state-0", history.home / "replication-offset-checkpoint"
+    (history.home / ".kafka_cleanshutdown").unlink()
+    bases = sorted(int(path.stem) for path in partition.glob("*.log"))
+    offsets = {**parse_offset_checkpoint(marks.read_bytes()), ("state", 0): bases[-1] - 1}
+    marks.write_bytes(encode_offset_checkpoint(offsets))
+    noted_ns, second = time.time_ns(), 10**9
+    os.utime(marks, ns=(noted_ns + 5 * second,) * 2)  # long after what was cleaned till now
+    assert write([history.home], tmp_path / "before").faults == []
+    cleaned = partition / f"{bases[0]:020}.log"
+    before = cleaned.stat().st_mtime_ns
+    (partition / "new").write_bytes(cleaned.read_bytes())
+    os.utime(partition / "new", ns=(before, before))
+    (partition / "new").rename(cleaned)
+    os.utime(marks, ns=(noted_ns,) * 2)
+    (fault,) = write([history.home], tmp_path / "meanwhile").faults
+    assert fault.startswith(f"state-0: a cleaner was at work while it was read, and the log ends at {bases[-1] - 1}")
+    os.utime(marks, ns=(time.time_ns() + 5 * second,) * 2)  # noted again
+    assert write([history.home], tmp_path / "after").faults == []
 
 
 def test_which_point(history: History) -> None:

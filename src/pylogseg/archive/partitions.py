@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from pylogseg.archive.planning import PartitionPlan
-from pylogseg.archive.seen import Key, checkpointed
+from pylogseg.archive.seen import Key, SeenCopy, checkpointed
 from pylogseg.archive.uploading import UploadJob, last_stable, left_by_killed, producers_at, upload
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.stores import FolderStore, ObjectStore
@@ -20,9 +20,11 @@ from pylogseg.env.beside import flush
 from pylogseg.env.executor import Advance
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
-from pylogseg.format.names import METADATA_TOPIC, FileKind
+from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name
 from pylogseg.walker.gaps import offsets_text
 
+#: A broker has written its high watermarks so long after it looked at them, at most.
+_NOTING_NS = 1_000_000_000
 #: Errors of a store that are about one name, or one folder, of it.
 _OF_ONE_NAME = {
     errno.ENAMETOOLONG,
@@ -68,14 +70,38 @@ class WrittenPartition:
         return self.partition.topic, self.partition.topic_id, self.partition.partition
 
 
-def _cleaned_beyond(plan: PartitionPlan, end: int) -> str:
+def _cleaned_beyond(plan: PartitionPlan, end: int, sources: Sequence[SeenCopy]) -> str:
     """Return why the last records of keys may be missing: later ones, behind the end, had a cleaner remove them."""
     topic, _, number = plan.key
-    log_dir = os.path.dirname(plan.copies[0].part.path)
-    cleaned = checkpointed(log_dir, FileKind.CLEANER_OFFSETS).get((topic, number), 0)
-    if not plan.is_compacted or cleaned <= end:
-        return ""
-    return f"a cleaner went up to offset {cleaned} while it was read, and the log ends at {end}: the next run is whole"
+    for copy in sources or plan.copies[:1] if plan.is_compacted else ():
+        log_dir = os.path.dirname(copy.part.path)
+        cleaned = checkpointed(log_dir, FileKind.CLEANER_OFFSETS).get((topic, number), 0)
+        when = f"while it was read, and the log ends at {end}"
+        if cleaned > end:
+            return f"a cleaner went up to offset {cleaned} {when}: the next run is whole"
+        if sources and _was_cleaned(copy, end):
+            return f"a cleaner was at work {when}, and may have gone beyond it: the next run is whole"
+    return ""
+
+
+def _was_cleaned(copy: SeenCopy, end: int) -> bool:
+    """Check whether a cleaner that may know records behind an end has put a segment in place.
+
+    It takes these from sealed segments, and notes how far it went only when it is done with all. What it puts in place
+    keeps the time of the last append, and has another time of change, after the high watermark was noted.
+    """
+    since, is_beyond, is_fresh = copy.mark_file.written_ns - _NOTING_NS, False, False
+    try:
+        for entry in os.scandir(copy.part.path):
+            name = parse_file_name(entry.name)
+            if name.kind is not FileKind.LOG or not name.is_live or name.offset is None:
+                continue
+            is_beyond |= name.offset > end
+            status = entry.stat()
+            is_fresh |= name.offset < end and status.st_ctime_ns > max(since, status.st_mtime_ns)
+    except FileNotFoundError:  # the cleaner goes on, or the partition is somewhere else now
+        return True
+    return is_beyond and is_fresh
 
 
 def write_partition(job: UploadJob, item: PartitionItem, advance: Advance) -> WrittenPartition:
@@ -164,7 +190,7 @@ def _upload_partition(job: UploadJob, item: PartitionItem, advance: Advance) -> 
         stable = made.stable if is_last and made.stable is not None else made.stable_at(end)
     epochs = tuple((e.epoch, e.start_offset) for e in plan.lineage.epochs if e.start_offset < end)
     topic, topic_id, number = plan.key
-    fault = fault or _cleaned_beyond(plan, end)
+    fault = fault or _cleaned_beyond(plan, end, made.sources)
     is_overtaken = is_read and bool(fault) and not (plan.fault or made.damage)
     first = segments[0].base_offset if segments else plan.start  # a broker may have removed what lay before it
     start, disk = min(max(plan.start, first), end), plan.copies[0].disk
@@ -201,6 +227,7 @@ class _Making:
         self.new: list[ArchivedSegment] = []
         self.uploaded: list[ArchivedSegment] = []
         self.notes: list[str] = []
+        self.sources: list[SeenCopy] = []  #: Of what was uploaded.
         self.damage: list[str] = []  #: Of copies, whether another one stands in or not.
         self.stable: int | None = None  #: At the end of the last one, as far as it is known.
 
@@ -223,6 +250,7 @@ class _Making:
                     self.new.append(done.segment)
                     self.stable = done.stable
                     self.uploaded += [done.segment] if done.is_new else []
+                    self.sources += [] if copy in self.sources else [copy]
                 if done.hole is not None:
                     what = offsets_text(*done.hole)
                     self.notes.append(f"{self._plan.name}: {what} are in no batch of {segment.path}")

@@ -25,14 +25,19 @@ from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of, fallb
 
 #: The topic's name, its id, and the number of the partition.
 Key = tuple[str, str, int]
-#: A file of high watermarks.
-Marks = SmallFile[dict[tuple[str, int], int]]
 _INT32 = 2**31 - 1
 METADATA_TOPIC_ID = "A" * 21 + "Q"
 OFFSETS_TOPIC = "__consumer_offsets"
 #: Offsets that groups commit are of records that were there before, so the ends of their partitions are looked up
 #: first. `__transaction_state` is looked up with the partitions that its transactions are in.
 MARKED_FIRST = (OFFSETS_TOPIC,)
+
+
+@dataclass(frozen=True)
+class Marks(SmallFile[dict[tuple[str, int], int]]):
+    """The high watermarks of a log directory."""
+
+    written_ns: int = -1  #: When its broker wrote them; -1 if that is not known.
 
 
 @dataclass
@@ -253,7 +258,9 @@ def _state(path: str) -> str:
 
 
 def _marks_of(log_dir: str) -> Marks:
-    return read_offset_checkpoint(LocalFiles(), log_dir, FileKind.HIGH_WATERMARKS)
+    written_ns = _written_ns(log_dir)  # first: the file may be written anew meanwhile
+    found = read_offset_checkpoint(LocalFiles(), log_dir, FileKind.HIGH_WATERMARKS)
+    return Marks(found.path, found.state, found.value, found.problem, found.error, written_ns)
 
 
 def checkpointed(log_dir: str, kind: FileKind) -> dict[tuple[str, int], int]:
@@ -263,5 +270,9 @@ def checkpointed(log_dir: str, kind: FileKind) -> dict[tuple[str, int], int]:
 
 def stamps(disks: Iterable[SeenDisk]) -> list[int]:
     """Return when brokers wrote their high watermarks, in nanoseconds; -1 where that is not known."""
-    paths = [os.path.join(disk.path, FileKind.HIGH_WATERMARKS.value) for disk in disks]
-    return [os.stat(path).st_mtime_ns if os.path.exists(path) else -1 for path in paths]
+    return [_written_ns(disk.path) for disk in disks]
+
+
+def _written_ns(log_dir: str) -> int:
+    path = os.path.join(log_dir, FileKind.HIGH_WATERMARKS.value)
+    return os.stat(path).st_mtime_ns if os.path.exists(path) else -1
