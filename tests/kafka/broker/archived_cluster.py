@@ -271,7 +271,7 @@ class ArchivedCluster(ThreeBrokers):
         finally:
             self.disturbed[place] = begun_s, time.time()
 
-    def _wait_whole(self, what: str, enough: bool = False, seconds: float = 90) -> None:
+    def _wait_whole(self, what: str, enough: bool = False, seconds: float = 180) -> None:
         def is_so(rows: dict[tuple[str, int], Row]) -> bool:
             return all(
                 row.leader in row.isr
@@ -567,7 +567,7 @@ class ArchivedCluster(ThreeBrokers):
             for node in self.brokers:
                 node.end(self.chance.choice(("stop", "kill", "kill")))
             self.start(*self.brokers)
-            self._wait_whole("replicas in sync", seconds=180)
+            self._wait_whole("replicas in sync")
 
     @contextlib.contextmanager
     def _away(self, node: Node, how: str) -> Iterator[None]:
