@@ -342,6 +342,74 @@ def flip(disk: Disk) -> None:
     text(snapshot(disk), bytes(data))
 
 
+def logs(disk: Disk) -> list[Path]:
+    return sorted(disk.partition().glob("*.log"))
+
+
+def batches(path: Path) -> list[bytes]:
+    """The batches of a segment."""
+    data, found = path.read_bytes(), []
+    while data:
+        end = 12 + int.from_bytes(data[8:12], "big")
+        found.append(data[:end])
+        data = data[end:]
+    return found
+
+
+def from_replica(disk: Disk, whole: Disk) -> None:
+    """Take the partition as another replica has it."""
+    shutil.rmtree(disk.partition())
+    shutil.copytree(whole.partition(), disk.second / whole.partition().name)
+
+
+def data_as_marker(disk: Disk) -> None:
+    """Make control records of a producer of what is data, behind a right CRC, and let a broker recover the log."""
+    path = logs(disk)[0]
+    first, *others = batches(path)
+    flagged = bytearray(first[:21] + (0x30).to_bytes(2, "big") + first[23:])
+    flagged[43:57] = (5).to_bytes(8, "big") + bytes(2) + b"\xff" * 4
+    flagged[17:21] = _codec.crc32c(flagged[21:]).to_bytes(4, "big")
+    text(path, b"".join([bytes(flagged), *others]))
+    crash(disk)
+
+
+def crash(disk: Disk) -> None:
+    """Let the log directory be one that was not closed, and of which nothing was noted as flushed."""
+    (disk.second / ".kafka_cleanshutdown").unlink()
+    checkpoint("recovery-point-offset")(disk).unlink()
+
+
+def lose_segment(disk: Disk) -> None:
+    for path in disk.partition().glob(f"{logs(disk)[1].stem}.*"):
+        path.unlink()
+
+
+def lose_last_batch(disk: Disk) -> None:
+    text(logs(disk)[-1], b"".join(batches(logs(disk)[-1])[:-1]))
+
+
+def repeat_batch(disk: Disk) -> None:
+    first, *others = batches(logs(disk)[0])
+    text(logs(disk)[0], b"".join([first, first, *others]))
+
+
+def zero_page(disk: Disk) -> None:
+    data = logs(disk)[0].read_bytes()
+    text(logs(disk)[0], data[:300] + bytes(600) + data[900:])
+
+
+def mistake_segment(disk: Disk) -> None:
+    """Put the segment of another partition in the place of one."""
+    other = max(disk.second.glob(f"{TOPIC}-*"))
+    text(logs(disk)[0], b"".join(batches(min(other.glob("*.log")))[:-1]))
+
+
+def dangle(disk: Disk) -> None:
+    path = logs(disk)[0]
+    path.unlink()
+    path.symlink_to("/nowhere")
+
+
 ZEROS = b"\0" * 40
 OTHER_ID = "zzzzzzzzzzzzzzzzzzzzzA"
 RETAIN = ("log.retention.ms=86400000", "log.retention.check.interval.ms=1000", "log.segment.delete.delay.ms=100")
@@ -374,6 +442,19 @@ CASES: dict[str, Case] = {
         lambda d, whole: shutil.move(d.second / d.partition(d.first).name, d.folder / "away")),
     "folder-for-a-file": Case("unreadable", "start", "move the folder out of the partition",
         folder_for_file, FEWER, move_folder),
+    # logs
+    "data-as-marker": Case("control", "start", "take the partition from another replica",
+        data_as_marker, ENDS, from_replica),
+    "segment-gone": Case("missing", "lost", "take the partition from another replica", lose_segment, FEWER, from_replica),
+    "last-batch-gone": Case("missing", "lost", "take the partition from another replica",
+        lose_last_batch, FEWER, from_replica),
+    "batch-twice": Case("order", "lost", "take the partition from another replica",
+        repeat_batch, FEWER, from_replica),
+    "page-of-zeros": Case("crc", "lost", "take the partition from another replica", zero_page, FEWER, from_replica),
+    "segment-of-another-partition": Case("gap", "lost", "take the partition from another replica",
+        mistake_segment, FEWER, from_replica),
+    "segment-that-dangles": Case("unreadable", "start", "check the disk, and the targets of links",
+        dangle, FEWER, from_replica),
     # partition.metadata
     "topic-id-of-another-topic": Case("topic-id", "start", "write the topic's id into partition.metadata",
         lambda d: change(topic_id(d), r"topic_id: \S+", f"topic_id: {OTHER_ID}"), FEWER, again(topic_id)),
