@@ -445,7 +445,8 @@ CASES: dict[str, Case] = {
     # logs
     "data-as-marker": Case("control", "start", "take the partition from another replica",
         data_as_marker, ENDS, from_replica),
-    "segment-gone": Case("missing", "lost", "take the partition from another replica", lose_segment, FEWER, from_replica),
+    "segment-gone": Case("missing", "lost", "take the partition from another replica",
+        lose_segment, FEWER, from_replica),
     "last-batch-gone": Case("missing", "lost", "take the partition from another replica",
         lose_last_batch, FEWER, from_replica),
     "batch-twice": Case("order", "lost", "take the partition from another replica",
