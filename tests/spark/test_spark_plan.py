@@ -11,7 +11,6 @@ from pylogseg.env import filesystem
 from pylogseg.errors import RequestError
 from pylogseg.spark.options import parse
 from pylogseg.spark.plan import plan
-from pylogseg.spark.pushdown import Pruning
 
 BATCH = 50
 
@@ -29,8 +28,8 @@ def log(tmp_path_factory):
     return root
 
 
-def planned(paths, pruning=None, **options):
-    return plan(str(paths), parse(options), pruning, cores=1)
+def planned(paths, **options):
+    return plan(str(paths), parse(options), cores=1)
 
 
 def ranges(tasks):
@@ -84,15 +83,6 @@ def test_times_choose_offsets(log):
         planned(log, startingTimestamp=20_000_000)
     assert planned(log, startingTimestamp=20_000_000, startingOffsetsByTimestampStrategy="latest") == []
     assert_covers(planned(log, endingTimestamp=20_000_000), 0, 20_000)
-
-
-def test_pruning(log):
-    assert planned(log, Pruning(topics=frozenset(["other"]))) == []
-    assert planned(log, Pruning(partitions=frozenset([1]))) == []
-    assert_covers(planned(log, Pruning(first_offset=10, end_offset=20)), 10, 20)
-    late = ranges(planned(log, Pruning(since_ms=19_900_000)))
-    assert 19_800 < late[0].first_offset <= 19_900
-    assert late[-1].end_offset == 20_000
 
 
 def test_without_an_index_nothing_is_cut(log, tmp_path):

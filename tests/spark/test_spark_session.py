@@ -235,25 +235,8 @@ def pruned(spark, log, **options):
     return load(spark, log, columns="partition,offset,timestamp", rangeBytes=20_000, **options)
 
 
-@pytest.mark.skipif(VERSION < (4, 1), reason="filters pushed to the source: Spark 4.1 on")
-@pytest.mark.parametrize("enabled", ["true", "false"])
-def test_filters(spark, log, enabled):
-    """Rows are the same whether filters are pushed or not; pushed ones spare reading."""
-    spark.conf.set(PUSHDOWN, enabled)
-    try:
-        late = "timestamp >= timestamp_millis(4000000) AND timestamp < timestamp_millis(4100000)"
-        assert offsets(pruned(spark, log, pushFilters=True).where(late)) == list(range(4000, 4100))
-        some = pruned(spark, log, pushFilters=True).where("offset > 10 AND offset <= 20 AND `partition` IN (0, 7)")
-        assert offsets(some) == list(range(11, 21))
-        assert (some.rdd.getNumPartitions() == 1) == (enabled == "true")
-        either = pruned(spark, log, pushFilters=True).where("offset < 3 OR offset = 4999")
-        assert offsets(either) == [0, 1, 2, 4999]
-    finally:
-        spark.conf.unset(PUSHDOWN)
-
-
 def test_a_frame_is_filtered_in_several_ways(spark, log):
-    """Spark keeps the last pushed plan of a DataFrame for its other queries: so filters are not pushed unasked."""
+    """Spark keeps the last pushed plan of a DataFrame for its other queries: so the source takes no filters."""
     spark.conf.set(PUSHDOWN, "true")
     try:
         frame = pruned(spark, log)
@@ -405,21 +388,10 @@ def test_a_batch_that_failed_is_neither_lost_nor_doubled(spark, tmp_path):
 
 
 @pytest.mark.skipif(VERSION < (4, 1), reason="filters pushed to the source: Spark 4.1 on")
-def test_why_filters_are_not_pushed_unasked(spark, log):
-    """Rows are missing: Spark keeps what the first filter left. If that fails here, filters may be pushed unasked."""
+def test_spark_passes_a_reader_no_columns():
+    """Columns are chosen by an option."""
     from pyspark.sql.datasource import DataSourceReader
 
-    spark.conf.set(PUSHDOWN, "true")
-    try:
-        frame = pruned(spark, log, pushFilters=True)
-        assert offsets(frame.where("offset < 10")) == list(range(10))
-        assert frame.count() < 5000, "Spark asks for another plan now"
-        again = pruned(spark, log, pushFilters=True)
-        both = again.where("offset < 10").unionAll(again.where("offset >= 4990"))
-        assert both.count() < 20, "Spark asks for a plan for each side now"
-    finally:
-        spark.conf.unset(PUSHDOWN)
-    # A reader is told filters at most, never columns: columns are chosen by an option.
     told = {name for name in vars(DataSourceReader) if not name.startswith("_")}
     assert told == {"pushFilters", "partitions", "read"}, (
         "Spark tells a reader more now: perhaps the columns of a query"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,16 +44,11 @@ __all__ = [
     "cause_of",
     "check_data_sources",
     "cores_of",
-    "enable_pushdown",
     "is_connect",
-    "pushes_filters",
     "small_frame",
     "struct_of",
-    "warn_of_pushdown",
 ]
 
-#: Spark plans in this module if it pushes filters down, otherwise in another one.
-_PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 #: More rows than there are cores.
 _MANY = 100_000
 
@@ -67,21 +60,6 @@ def check_data_sources() -> None:
             f"Spark {pyspark.__version__} has no Python data sources: use Spark 4.0 or later, "
             "or pylogseg.spark.read_segments"
         )
-
-
-def pushes_filters() -> bool:
-    """Check whether Spark is about to push filters into the reader that is being made.
-
-    By default `spark.sql.python.filterPushdown.enabled` is off, and Spark refuses a reader with a method `pushFilters`.
-    The planner's process cannot see the session's settings, so look at the caller.
-    """
-    frame = sys._getframe(1)
-    while frame is not None:
-        name = frame.f_globals.get("__spec__")
-        if _PUSHING in (frame.f_globals.get("__name__"), getattr(name, "name", None)):
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
 
 
 def cores_of(spark: Any) -> int:
@@ -107,21 +85,6 @@ def cause_of(error: BaseException) -> tuple[str, str] | None:
     found = re.findall(r"^\s*(?:\w+\.)*(\w+Error): (.*)$", str(error), re.MULTILINE)
     ours = [(kind, message) for kind, message in found if hasattr(errors, kind)]
     return ours[-1] if ours else None
-
-
-def enable_pushdown(spark: Any) -> None:
-    """Let Spark push filters into Python data sources, if the version can."""
-    if VERSION >= (4, 1):
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-
-
-def warn_of_pushdown() -> None:
-    """Warn about the drawback of filters that are pushed down."""
-    warnings.warn(
-        "pushFilters: Spark keeps the plan of a DataFrame's first query, with its filters, for all queries of that "
-        "DataFrame, so other queries get too few rows: load a new DataFrame for each query and for each side of a join",
-        stacklevel=3,
-    )
 
 
 def struct_of(schema: Any) -> Any:

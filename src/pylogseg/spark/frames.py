@@ -43,17 +43,13 @@ def read(spark: Any, path: Paths, **options: Any) -> Any:
     path : path, URL or list of them
         Log directories, partition folders or files of batches.
     **options
-        As for `spark.read.option`; dicts and lists may stand for JSON. ``pushFilters=True`` also turns on the session
-        setting that it needs.
+        As for `spark.read.option`; dicts and lists may stand for JSON.
 
     Returns
     -------
     pyspark.sql.DataFrame
     """
     register(spark)
-    if parse(options).push_filters:
-        _compat.warn_of_pushdown()
-        _compat.enable_pushdown(spark)
     texts = {name: as_text(value) for name, value in options.items()}
     return spark.read.format("pylogseg").options(**texts).option("path", _joined(path)).load()
 

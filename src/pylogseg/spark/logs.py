@@ -20,7 +20,6 @@ from pylogseg.reading.partition import ReadOptions
 from pylogseg.reading.ranges import Extent, is_all_damage
 from pylogseg.reading.seek import LogEnd, late_segments
 from pylogseg.spark.options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
-from pylogseg.spark.pushdown import Pruning
 
 #: Topics that a pattern never matches, as in the Kafka source.
 _INTERNAL = frozenset(["__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"])
@@ -77,7 +76,7 @@ def _require(there: set[str], names: Iterable[str], option: str) -> None:
         )
 
 
-def extents(logs: Sequence[Partition], options: SourceOptions, pruning: Pruning | None = None) -> list[Extent]:
+def plan_extents(logs: Sequence[Partition], options: SourceOptions) -> list[Extent]:
     """Return the range of offsets of a batch read for each log; empty ones are left out.
 
     Raises RequestError for bounds that do not name the partitions that are read, and with ``failOnDataLoss`` for those
@@ -86,20 +85,16 @@ def extents(logs: Sequence[Partition], options: SourceOptions, pruning: Pruning 
     keys = [(log.topic, log.partition) for log in logs]
     check_named(options.starting, keys, "starting")
     check_named(options.ending, keys, "ending")
-    found = []
+    extents = []
     for log in logs:
-        if pruning is not None and not pruning.keeps(log.topic, log.partition):
-            continue
         ends = LogEnds(log, options)
         first, end = ends.start(options.starting), ends.end(options.ending)
         if first > end:
             raise RequestError(f"{ends.name} ({log.path}) would start at {first}, after its end {end}")
         first = max(first, ends.earliest)
-        if pruning is not None:
-            first, end = max(first, pruning.first_offset), min(end, pruning.end_offset)
         if first < end or is_all_damage(log.segments, end):
-            found.append(Extent(log, first, end))
-    return found
+            extents.append(Extent(log, first, end))
+    return extents
 
 
 def check_named(bound: Bound, keys: Sequence[TopicPartition], which: Literal["starting", "ending"]) -> None:

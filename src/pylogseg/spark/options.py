@@ -52,7 +52,7 @@ _NAMES = (
     "minPartitions", "maxRecordsPerPartition", *_ONLY_IN_STREAMS,
     "failOnDataLoss", "includeHeaders", "kafka.isolation.level", "isolationLevel", "endingAt",
     "rangeBytes", "batchRows", "batchBytes", "checkCrc", "maxDecompressedBytes", "onCorrupt", "columns",
-    "includeMetadata", "includeActive", "pushFilters", "storageOptions", "tier", "memoryMap", "decoding",
+    "includeMetadata", "includeActive", "storageOptions", "tier", "memoryMap", "decoding",
     "schema", "registry", "onUndecoded",
     "message", "showSecrets",
 )  # fmt: skip
@@ -111,7 +111,6 @@ class SourceOptions:
     include_headers: bool = False
     include_metadata: bool = False
     include_active: bool = True
-    push_filters: bool = False
     storage_options: dict[str, Any] = field(default_factory=dict, repr=False)
     tier: str | None = field(default=None, repr=False)
     memory_map: bool = False
@@ -185,7 +184,6 @@ def parse(given: Mapping[str, Any], *, streaming: bool = False) -> SourceOptions
         include_headers=values.read("includeHeaders", _boolean, False),
         include_metadata=values.read("includeMetadata", _boolean, False),
         include_active=values.read("includeActive", _boolean, True),
-        push_filters=values.read("pushFilters", _boolean, False),
         storage_options=_storage(values),
         tier=values.read("tier", _tier, None),
         memory_map=memory_map,

@@ -6,9 +6,8 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from pylogseg.reading.ranges import OPEN_COST_BYTES, Extent, Range, Task, UncutRange, cut, packed, pieces
-from pylogseg.spark.logs import extents, find_logs
+from pylogseg.spark.logs import find_logs, plan_extents
 from pylogseg.spark.options import SourceOptions
-from pylogseg.spark.pushdown import Pruning
 
 #: The fewest bytes of a task, unless more tasks were requested: starting one costs milliseconds.
 SMALLEST_TARGET_BYTES = 16 << 20
@@ -16,9 +15,7 @@ SMALLEST_TARGET_BYTES = 16 << 20
 _TASKS_PER_CORE = 4
 
 
-def plan(
-    paths: str | Sequence[str], options: SourceOptions | None = None, pruning: Pruning | None = None, *, cores: int = 0
-) -> list[Task]:
+def plan(paths: str | Sequence[str], options: SourceOptions | None = None, *, cores: int = 0) -> list[Task]:
     """Divide a read into tasks.
 
     Parameters
@@ -27,8 +24,6 @@ def plan(
         Log directories, partition folders, files, URLs.
     options : SourceOptions, optional
         The result of `options.parse`.
-    pruning : Pruning, optional
-        Bounds of the rows that are needed.
     cores : int
         The number of cores that run tasks; by default those of this machine.
 
@@ -44,15 +39,12 @@ def plan(
     """
     options = options or SourceOptions()
     logs = find_logs([paths] if isinstance(paths, str) else paths, options)
-    return tasks_of(extents(logs, options, pruning), options, pruning, cores=cores)
+    return tasks_of(plan_extents(logs, options), options, cores=cores)
 
 
-def tasks_of(
-    found: Iterable[Extent], options: SourceOptions, pruning: Pruning | None = None, *, cores: int = 0
-) -> list[Task]:
+def tasks_of(extents: Iterable[Extent], options: SourceOptions, *, cores: int = 0) -> list[Task]:
     """Divide extents of logs into tasks; see `plan`."""
-    since = None if pruning is None else pruning.since_ms
-    by_log = [list(pieces(extent, since)) for extent in found]
+    by_log = [list(pieces(extent)) for extent in extents]
     if options.on_corrupt == "stop":
         return [tuple(piece.range for piece in of_log) for of_log in by_log if of_log]
     total = sum(piece.range.size + OPEN_COST_BYTES for of_log in by_log for piece in of_log)

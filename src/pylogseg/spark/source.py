@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -10,10 +10,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from pylogseg.errors import RequestError
-from pylogseg.spark import _compat
 from pylogseg.spark.options import SourceOptions, check_names, for_table, parse, paths_of
 from pylogseg.spark.plan import plan
-from pylogseg.spark.pushdown import Pruning, pruning_of
 from pylogseg.spark.schema import columns_in, columns_of, options_in, spark_schema, typed_schema, with_options
 from pylogseg.spark.task import read_task
 from pylogseg.spark.typed import typed_source
@@ -46,14 +44,10 @@ class PylogsegSource(DataSource):
         """Return a reader for one batch query."""
         given = self._given(schema)
         options = parse(given)
-        # Spark refuses a reader that takes filters if it does not push any.
-        make = PruningReader if options.push_filters and _compat.pushes_filters() else SegmentReader
-        if make is PruningReader:
-            _compat.warn_of_pushdown()
         paths = paths_of(given)
         typed = typed_source(paths, options)
         columns = columns_in(schema, None if typed is None else typed.schema())
-        return make(paths, options, columns, typed)
+        return SegmentReader(paths, options, columns, typed)
 
     def streamReader(self, schema: StructType) -> Any:
         """Return a reader for one streaming query."""
@@ -116,31 +110,9 @@ class SegmentReader(DataSourceReader):
 
     def partitions(self) -> list[Any]:
         """Return a Spark partition for each task of the plan."""
-        return self._planned(None)
-
-    def _planned(self, pruning: Pruning | None) -> list[Any]:
-        return [InputPartition(task) for task in plan(self._paths, self._options, pruning)]
+        return [InputPartition(task) for task in plan(self._paths, self._options)]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a task. Spark makes a partition without a value if there are none."""
         yield from read_task(partition.value or (), self._options, self._columns, self._typed)
         freeze_modules()
-
-
-class PruningReader(SegmentReader):
-    """Reads segments with pushed-down filters; Spark applies them again, so here they only save reading.
-
-    Spark (4.1 to 4.3) keeps the last plan of a DataFrame: another query of it, or the other side of a self-join, gets
-    only what these filters left. So it is used only with ``pushFilters=true``.
-    """
-
-    _pruning: Pruning | None = None
-
-    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:
-        """Use the filters for pruning, and leave them all to Spark."""
-        self._pruning = pruning_of(filters)
-        return filters
-
-    def partitions(self) -> list[Any]:
-        """Return the partitions of `SegmentReader`, without those that the filters exclude."""
-        return self._planned(self._pruning)

@@ -40,7 +40,7 @@ def typed_source(paths: Sequence[str], options: SourceOptions) -> TypedBatches |
         decoding = replace(decoding, schema={"value": decoding.schema})  # type: ignore[dict-item]
 
     def first_task() -> Iterator[Chunk]:
-        first = replace(options, push_filters=False, min_partitions=0)
+        first = replace(options, min_partitions=0)
         for task in plan(paths, first)[:1]:
             yield from chunks(task, first, [*options.decoding, "headers"])
 
