@@ -1,11 +1,15 @@
 """Timestamps as far away as their type has them come back from an export, and through all that rewrites a log."""
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from helpers.extreme_times import TIMES, UNFIT, write_log
 from helpers.shell import pylogseg as shell
 
 import pylogseg
+from pylogseg.env.storage import LocalStorage
+from pylogseg.errors import NullTimestampWarning, RequestError
+from pylogseg.offline.restoring.partition import PartitionWriter, RestoreOptions
 
 KINDS = {"2, producer": (2, False), "2, broker": (2, True), "1, producer": (1, False), "1, broker": (1, True)}
 
@@ -80,6 +84,18 @@ def test_a_null_time_is_refused_by_file_partition_and_offset(tmp_path):
     assert done.code != 0
     assert f"{file.name}: orders-0, offset 0: its timestamp is null" in done.err
     assert not (tmp_path / "to" / "orders-0").exists()
+
+
+def test_what_writes_partitions_of_rows_refuses_a_null_time(tmp_path):
+    """Spark's writer made a record without a timestamp of it; readers give null for one that does not fit."""
+    rows = pylogseg.read_arrow(write_log(tmp_path / "logs" / "orders-0"), columns=["offset", "timestamp", "value"])
+    with pytest.warns(NullTimestampWarning):
+        batch = rows.read_all().combine_chunks().to_batches()[0]
+    writer = PartitionWriter(LocalStorage(), str(tmp_path), "orders", 0, RestoreOptions())
+    with pytest.raises(RequestError, match="orders-0, offset 0: its timestamp is null"):
+        writer.write(batch)
+    with pytest.raises(RequestError, match="orders-0, row 1 of 2: its timestamp is null"):
+        writer.write(pa.record_batch({"timestamp": pa.array([5, None]), "value": pa.array([b"a", b"b"])}))
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])

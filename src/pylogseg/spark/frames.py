@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from pylogseg.spark import _compat
 from pylogseg.spark.batch_rows import BATCH_SCHEMA, plan_batches
 from pylogseg.spark.executor import packed, unpacked
 from pylogseg.spark.logs import find_logs
+from pylogseg.spark.moments import moment_of
 from pylogseg.spark.options import SourceOptions, as_text, parse, paths_of
 from pylogseg.spark.plan import plan
 from pylogseg.spark.schema import columns_of, spark_schema, typed_schema
@@ -29,7 +29,6 @@ from pylogseg.spark.worker import freeze_modules
 
 Path = str | os.PathLike[str]
 Paths = Path | Sequence[Path]
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 _Work = Callable[[Task], Iterator[pa.RecordBatch]]
 
 
@@ -206,8 +205,8 @@ def segments(spark: Any, path: Paths, **options: Any) -> Any:
             following = log.segments[i + 1].base_offset if i + 1 < len(log.segments) else None
             found = segment_fields(segment, None) | {
                 "path": url_of(segment.files, segment.path),
-                "modified": _moment(segment.modified_ms),
-                "largestTimestamp": _moment(latest),
+                "modified": moment_of(segment.modified_ms, "modified", segment.path),
+                "largestTimestamp": moment_of(latest, "largestTimestamp", segment.path),
                 "nextSegmentBaseOffset": following,
                 "indexEntries": None if entries is None else len(OffsetIndex(entries, segment.base_offset)),
             }
@@ -228,10 +227,6 @@ def read_options(
 def _joined(path: Paths) -> str:
     paths = [path] if isinstance(path, (str, os.PathLike)) else path
     return json.dumps([os.fspath(one) for one in paths])
-
-
-def _moment(timestamp_ms: int) -> datetime.datetime | None:
-    return None if timestamp_ms < 0 else _EPOCH + datetime.timedelta(milliseconds=timestamp_ms)
 
 
 def map_tasks(spark: Any, tasks: list[Task], work: _Work, schema: Any) -> Any:

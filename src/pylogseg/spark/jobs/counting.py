@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -17,10 +16,10 @@ from pylogseg.inspect.stats.groups import StatsGroup, stats_row, units_of
 from pylogseg.reading.logs import partitions_of
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.frames import read_segments
+from pylogseg.spark.moments import moment_of
 from pylogseg.tables import counting
 
 _log = logging.getLogger("pylogseg.spark")
-_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
 
 def stats(
@@ -98,16 +97,19 @@ def stats_and_notes(
     units = units_of(disk, partitions_of(disk), notes)
     whole = [(unit, 0) for unit in units]
     found = counted(whole, by, Counting(), _values_of, SparkExecutor(spark, progress))
-    return spark.createDataFrame([values for _, values in found], spark_ddl(STATS))
+    return spark.createDataFrame([_with_moments(values) for _, values in found], spark_ddl(STATS))
 
 
 def _values_of(group: StatsGroup) -> tuple[Any, ...]:
     row = stats_row(group)
-    return tuple(_moment(row[c.name]) if c.type == "timestamp" else row[c.name] for c in STATS)
+    return tuple(row[column.name] for column in STATS)
 
 
-def _moment(timestamp_ms: int | None) -> datetime.datetime | None:
-    return None if timestamp_ms is None else _EPOCH + datetime.timedelta(milliseconds=timestamp_ms)
+def _with_moments(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the values of a row with moments in place of milliseconds; on the driver, where a warning is seen."""
+    named = [*zip(STATS, values, strict=True)]
+    (name,) = (value for column, value in named if column.name == "name")
+    return tuple(moment_of(value, c.name, name) if c.type == "timestamp" else value for c, value in named)
 
 
 # ---- of records ----
