@@ -63,7 +63,7 @@ LARGE = point_of(
 
 @pytest.fixture(params=["folder", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    return archive_store(tmp_path if request.param == "folder" else f"aiven+memory://lists-{tmp_path.name}")
+    return archive_store(tmp_path if request.param == "folder" else f"aiven+memory://lists-{tmp_path.parent.name}")
 
 
 @pytest.mark.parametrize("segments", [0, 1, 10, 31, 100, 3000])

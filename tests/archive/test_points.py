@@ -51,7 +51,7 @@ POINT = Point(
 
 @pytest.fixture(params=["folder", "memory"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
-    return archive_store(tmp_path if request.param == "folder" else f"aiven+memory://{tmp_path.name}")
+    return archive_store(tmp_path if request.param == "folder" else f"aiven+memory://{tmp_path.parent.name}")
 
 
 def test_round_trip(store: ObjectStore) -> None:
