@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -68,7 +69,7 @@ def test_folders_that_are_no_live_partitions(tmp_path: Path) -> None:
     for name in ("orders-0", "orders-1.0123456789abcdef0123456789abcdef-delete", "lost+found"):
         (tmp_path / name).mkdir()
     (tmp_path / "payments-0").write_text("a file")
-    assert answered(f"pylogseg cat {tmp_path} ") == ["plain,orders"]
+    assert answered(f"pylogseg cat {shlex.quote(str(tmp_path))} ") == ["plain,orders"]
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ def test_names_that_are_not_utf8_where_output_is_strict(hostile: Path, tmp_path:
 def test_a_name_is_the_same_in_a_pipe(tmp_path: Path, line: str) -> None:
     """Without its escape sequence it would be that of another folder."""
     folder = partition(tmp_path / "d", batch(record(b"k", b"v", []), 1, codec=0), "a\x1b[41mred-0")
-    words = line.replace("D", str(folder)).split()
+    words = [str(folder) if word == "D" else word for word in line.split()]
     done = subprocess.run(command(*words), env=environment(), capture_output=True, check=False)
     assert rb"a\x1b[41mred" in done.stdout
     assert b"ared" not in done.stdout
