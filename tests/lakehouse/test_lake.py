@@ -57,13 +57,16 @@ def test_rows_are_what_a_consumer_got(golden: Path, tmp_path: Path, kind: str, s
     expected: dict[str, list[dict[str, Any]]] = {}
     for row in consumed(folder):
         expected.setdefault(row["topic"], []).append(row)
-    done = pylogseg.lake([folder / "data0", folder / "data1"], name_of(kind, tmp_path / "out", "{topic}"))
+    disks = [folder / "data0", folder / "data1"]
+    # Their checkpoints know more topics, whose folders are not here.
+    topics = [topic for topic in pylogseg.open_dir(disks).topics if not topic.startswith("__")]
+    done = pylogseg.lake(disks, name_of(kind, tmp_path / "out", "{topic}"), topics)
     assert {each.topic for each in done if each.records} == {name for name in expected if not name.startswith("__")}
     for each in (each for each in done if each.records):
         rows = [told(row) for row in plain(rows_of(name_of(kind, tmp_path / "out", each.topic)))]
         assert rows == sorted(expected.get(each.topic, []), key=lambda row: (row["partition"], row["offset"]))
         assert each.records == len(rows)
-        assert pylogseg.audit([folder / "data0", folder / "data1"], each.table, each.topic).is_right
+        assert pylogseg.audit(disks, each.table, each.topic).is_right
 
 
 def test_a_run_goes_on_where_the_table_ends(tmp_path: Path, kind: str) -> None:

@@ -211,7 +211,7 @@ def _round(
     # A folder that no topic can have is in no table: of all topics, that is not all.
     code, is_damaged = 0, not chosen.choice.names and any(each.not_topics for each in chosen.disk.log_dirs)
     with common.progress(0 if quiet else chosen.size, "writing") as advance:
-        for done in write_tables(whole, parts, table, options, executor, advance):
+        for done in write_tables(whole, parts, table, options, executor, advance, chosen.choice):
             if done.commits or (done.error is None and (as_json or not quiet)):
                 common.try_print(_print, done, as_json)
             is_damaged |= common.report_gaps(done.gaps)

@@ -40,6 +40,7 @@ from pylogseg.lakehouse.audit_times import SUMS, Summed, Summing, Sums, added, b
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, columns_in_file, open_table
 from pylogseg.lakehouse.names import DEAD, NoTableError, in_order
 from pylogseg.lakehouse.source import topics_on
+from pylogseg.lakehouse.source_losses import partitions_below, vanished_partitions
 from pylogseg.reading.log_reader import LogReader, ReadScope, check_order
 from pylogseg.reading.logs import LogFiles, logs_of, partitions_of
 from pylogseg.reading.partition import OPEN_END, ReadOptions, Throttle
@@ -176,7 +177,7 @@ def audit(
     result.findings += [finding for each in tables for finding in each.findings]
     result.findings += _twice(files)
     logs = {_key_of(log): log for log in logs_of(disk)} if disk.partitions or disk.loose else {}
-    result.findings += _unlike(tables[0], disk)
+    result.findings += _unlike(tables[0], disk, choice)
     if found.by_time and (quick or decoding is not None or offset != (None, None)):
         raise RequestError(f"{result.table} has no offsets: quick, decoding and a range of offsets mean nothing there")
     if quick:
@@ -225,13 +226,16 @@ def audit(
     return result
 
 
-def _unlike(table: ForeignTable, disk: Disk) -> Iterator[TableFinding]:
+def _unlike(table: ForeignTable, disk: Disk, choice: PartitionChoice) -> Iterator[TableFinding]:
     """Yield why the log cannot be that of a table which `lake` has written; RequestError for another topic's."""
-    if table.ledger is None or disk.loose or not disk.partitions:
+    ledger = table.ledger
+    if ledger is None or disk.loose or not disk.partitions:
         return
     for topic in topics_on(disk, to_end=True):
-        if topic.name == table.ledger.topic and topic.error is None:
-            for text in topic.unlike(table.ledger, table.name):
+        if topic.name == ledger.topic and topic.error is None:
+            vanished = vanished_partitions(disk, choice, topic, ledger)
+            below = (finding.reason for finding in partitions_below(ledger, table.name, vanished))
+            for text in (*topic.unlike(ledger, table.name), *below):
                 yield TableFinding("ledger", text)
 
 

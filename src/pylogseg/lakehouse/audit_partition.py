@@ -457,7 +457,7 @@ def parts_of(
 ) -> list[LogPart]:
     """Return the parts of a log."""
     first, end = offsets
-    firsts = [max(each.first_offset, *(of.base_offset for of in each.log.segments[:1])) for each in readers]
+    firsts = [max([each.first_offset, *(of.base_offset for of in each.log.segments[:1])]) for each in readers]
     # What lies before the first part and after the last one belongs to these.
     bounds: list[Any] = [first, *firsts[1:], end]
     found = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 import random
 import time
 import uuid
@@ -15,13 +14,13 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pylogseg.disk.choice import PartitionChoice, of_topics
+from pylogseg.disk.choice import ALL, PartitionChoice, of_topics
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.executor import Executor, Threads, Workload, job_count
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.words import check_word
 from pylogseg.inspect.verify.findings import Finding
-from pylogseg.inspect.verify.lacking import Look, known, lacking, refuse, texts_of
+from pylogseg.inspect.verify.lacking import texts_of
 from pylogseg.lakehouse.files import (
     COLUMNS,
     FileOptions,
@@ -44,6 +43,7 @@ from pylogseg.lakehouse.names import TableName, in_order
 from pylogseg.lakehouse.opening import sink_of
 from pylogseg.lakehouse.sinks import Changes, ConflictError, FilePlace, NewFile, Sink, offsets_of
 from pylogseg.lakehouse.source import SourceLog, SourceTopic, Unwritten, topics_on
+from pylogseg.lakehouse.source_losses import source_losses, vanished_topics
 from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.log_reader import ReadScope
 from pylogseg.reading.logs import LogFiles
@@ -289,7 +289,7 @@ def written(
     """Write topics, chosen by names and numbers of partitions, and raise the first error of one at the end."""
     choice = PartitionChoice.of(*names)
     chosen = of_topics(whole.select(names[0]), choice.names).select(partition=names[1])
-    done = list(write_tables(whole, chosen, table, options, executor))
+    done = list(write_tables(whole, chosen, table, options, executor, choice=choice))
     for each in done:
         if each.error is not None:
             raise each.error
@@ -303,13 +303,17 @@ def write_tables(
     options: LakeOptions,
     executor: Executor,
     advance: Callable[[int], None] | None = None,
+    choice: PartitionChoice = ALL,
 ) -> Iterator[LakeTable]:
     """Write the topics of a disk; yield what was done for each. An error of one topic does not stop the others.
 
-    `whole` is the disk that they were selected from, which has the schemas. `advance` gets the bytes that were read.
+    `whole` is the disk that they were selected from by `choice`; it has the schemas. `advance` gets the bytes that were
+    read.
     """
     name = TableName.parse(table)
     topics = topics_on(chosen, to_end=options.to_end)
+    if name.has_topic:
+        topics += vanished_topics(whole, choice, topics)
     if name.has_topic and not chosen.is_named:
         topics = [each for each in topics if not is_own(each.name)]
     names = [each.name for each in topics if each.name]
@@ -324,7 +328,7 @@ def write_tables(
         except PylogsegError as error:
             yield LakeTable(topic.name, name.text, error=error)
             continue
-        yield _TableRun(whole, topic, own, options, executor, advance).done()
+        yield _TableRun(whole, choice, topic, own, options, executor, advance).done()
 
 
 class _TableRun:
@@ -333,13 +337,14 @@ class _TableRun:
     def __init__(
         self,
         whole: Disk,
+        choice: PartitionChoice,
         topic: SourceTopic,
         name: TableName,
         options: LakeOptions,
         executor: Executor,
         advance: Callable[[int], None] | None,
     ) -> None:
-        self._whole, self._topic, self._options = whole, topic, options
+        self._whole, self._choice, self._topic, self._options = whole, choice, topic, options
         self._executor, self._advance = executor, advance
         self._table = sink_of(name, options.table_options, options.layout)
         if options.latest and not isinstance(executor, Threads):
@@ -381,7 +386,9 @@ class _TableRun:
         how = ReadOptions(self._options.isolation_level, self._options.on_corrupt)
         spans = self._topic.spans(ledger, how, self._table.name, force=self._options.force)
         self._found.gaps = list(how.gaps)
-        self._found.missing = self._lacking(spans, ledger)
+        self._found.missing = source_losses(
+            self._whole, self._choice, self._topic, spans, ledger, self._table.name, force=self._options.force
+        )
         self._found.doubts = [source.doubt for source in self._topic.logs if source.doubt]
         if not spans and ledger is None and self._knows_columns():  # a table without rows, so that queries find it
             spans = self._topic.nothing()
@@ -429,31 +436,6 @@ class _TableRun:
         latest = self._options.latest if sink is self._table else None
         self._topic.check(found, self._options.isolation_level, sink.name, latest=latest)
         return found
-
-    def _lacking(self, spans: Sequence[Unwritten], ledger: Ledger | None) -> list[Finding]:
-        """Return what is known to be missing of what is to be written; IncompleteError unless it is forced.
-
-        That is up to the high watermark, also where the log ends before it.
-        """
-        wanted = {
-            each.source.partition.path: (each.source.partition, each.first_offset, each.end_offset) for each in spans
-        }
-        for source in self._topic.logs:
-            had = None if ledger is None else ledger.partitions.get(source.partition.partition)
-            start = source.log.log_start_offset if had is None else had.next_offset
-            _, first, end = wanted.get(source.partition.path, (None, start, start))
-            if (source.watermark or 0) > end:
-                wanted[source.partition.path] = (source.partition, first, source.watermark or 0)
-        found = []
-        for finding in (
-            lacking(self._whole, [part for part, _, _ in wanted.values()], how=Look.OUTLINE) if wanted else ()
-        ):
-            span = wanted.get(finding.path) or wanted.get(os.path.split(finding.path)[0])
-            if span is not None and (finding.offset is None or finding.is_about(*span[1:])):
-                found.append(finding)
-        if not self._options.force:
-            refuse(found)
-        return known(found)
 
     def _waiting(self, ledger: Ledger | None) -> dict[int, int]:
         """Return how many offsets of each partition are behind what the table has; only names and indexes are read."""

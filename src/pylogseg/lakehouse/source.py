@@ -62,6 +62,7 @@ class SourceTopic:
     cluster_id: str | None  #: None where no file says it: of a partition's folder alone, of a tier.
     logs: tuple[SourceLog, ...]
     error: PylogsegError | None = None  #: Why it cannot be read; the other topics can.
+    bare: tuple[Partition, ...] = ()  #: Folders without a segment.
 
     def check(self, ledger: Ledger | None, isolation_level: str, table: str, *, latest: bool | None) -> None:
         """Refuse a table of another topic, or of another kind of rows; `latest` is None where both kinds will do."""
@@ -132,6 +133,7 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
     logs = {log.path: log for log in logs_of(Disk((), tuple(parts), is_named=True))} if parts else {}
     marks = _Watermarks()
     found: dict[str, list[SourceLog]] = {}
+    bare: dict[str, list[Partition]] = {}
     errors: dict[str, PylogsegError] = {}
     for part in parts:
         if part.error is not None:
@@ -144,14 +146,19 @@ def topics_on(disk: Disk, *, to_end: bool = False) -> list[SourceTopic]:
             mark, doubt = (None, "") if to_end else marks.of(part)
             epochs = readable_leader_epochs(part.files, part.path)
             found.setdefault(part.topic, []).append(SourceLog(logs[part.path], part, mark, doubt, epochs))
-    return [_topic_of(name, logs, errors.get(name)) for name, logs in sorted(found.items())]
+        else:
+            found.setdefault(part.topic, [])
+            bare.setdefault(part.topic, []).append(part)
+    return [_topic_of(name, logs, bare.get(name, ()), errors.get(name)) for name, logs in sorted(found.items())]
 
 
-def _topic_of(name: str, logs: Sequence[SourceLog], error: PylogsegError | None) -> SourceTopic:
+def _topic_of(
+    name: str, logs: Sequence[SourceLog], bare: Sequence[Partition], error: PylogsegError | None
+) -> SourceTopic:
     try:
-        return SourceTopic(name, _topic_id(name, logs), _cluster_id(name, logs), tuple(logs), error)
+        return SourceTopic(name, _topic_id(name, logs), _cluster_id(name, logs), tuple(logs), error, tuple(bare))
     except RequestError as other:
-        return SourceTopic(name, None, None, tuple(logs), error or other)
+        return SourceTopic(name, None, None, tuple(logs), error or other, tuple(bare))
 
 
 def _topic_id(topic: str, logs: Iterable[SourceLog]) -> str | None:
