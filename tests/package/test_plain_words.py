@@ -11,7 +11,7 @@ import pytest
 from helpers import words
 
 CEILINGS: dict[Callable[[], Sized], int] = {
-    words.inverted: 262,
+    words.inverted: 266,
     words.doubly_relative: 452,
     words.agentless: 245,
     words.vague_locals: 1895,
