@@ -137,7 +137,9 @@ def test_export_and_restore(spark: Any, examples: Path, tmp_path: Path) -> None:
     got = [row for name in names for row in read_arrow(back, name).read_all().to_pylist()]
     assert got == rows
     assert {row.state for row in jobs.restore(spark, out, back, committed=True).collect()} == {"unchanged"}
-    assert jobs.verify(spark, back).count() == 0
+    # The table lacks the offsets of markers, so nobody knows a high watermark of their partitions.
+    findings = [(row.level, row.kind, row.reason) for row in jobs.verify(spark, back).collect()]
+    assert [level for level, _, _ in findings if level == "damage"] == [], findings
 
     shutil.rmtree(Path(back) / "txn-a-1")
     again = {(row.topic, row.partition): row.state for row in jobs.restore(spark, out, back, committed=True).collect()}
