@@ -216,7 +216,25 @@ def test_a_list_that_is_not_what_it_was(tmp_path: Path, harm: str) -> None:
     rows = [json.loads(line) for line in shell("verify", archive, "--json").text.splitlines()]
     assert sum(path.name in row.get("path", "") for row in rows) == 1
     assert list(new.iterdir()) == []
-    assert shell("archive", "points", archive).code == 0  # which reads no list
+    assert sum(path.name in line for line in shell("archive", "status", archive).err.splitlines()) == 1
+    done = shell("archive", "points", archive)  # which reads no list with lines
+    assert (done.code, len(done.err.splitlines())) == ((1, 1) if harm in ("gone", "folder") else (0, 0))
+    assert len(done.text.splitlines()) == 1 + 3
+
+
+def test_all_lists_are_gone(tmp_path: Path) -> None:
+    """`points`, `status` and `verify` say it, each in a line or two; the numbers that a point has itself stay."""
+    archive = tmp_path / "archive"
+    store = archive_store(archive)
+    store.put(MARK, mark_text("a cluster").encode())
+    for at, point in enumerate((LARGE, point_of([partition("t", 0, 40)]))):
+        write_point(store, replace(point, id=new_id(TIME_MS + at), time_ms=TIME_MS + at))
+    for path in (archive / LISTS).iterdir():
+        path.unlink()
+    for command in (("archive", "points", archive), ("archive", "status", archive), ("verify", archive)):
+        done = shell(*command)
+        assert (done.code, "list is not there" in done.text + done.err) == (1, True), command
+        assert len(done.err.splitlines()) <= 1, command
 
 
 def flipped(data: bytes, at: int) -> bytes:

@@ -79,6 +79,45 @@ def test_every(disk: Path, tmp_path: Path) -> None:
     assert len(list_points(archive)) <= 2  # the last run may have been interrupted before it pruned
 
 
+@pytest.mark.parametrize(("harm", "code"), [("empty", 2), ("gone", 2), ("a partition is gone", 1), ("none", 130)])
+def test_every_goes_on(disk: Path, tmp_path: Path, harm: str, code: int) -> None:
+    """A disk may come back: the runs that miss it are reported, and the exit code is the worst one."""
+    archive, away = tmp_path / "archive", tmp_path / "away"
+    command = [sys.executable, "-m", "pylogseg", "archive", disk, archive, "--every", "1s"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.readline()
+        part = disk / "t-0" if harm == "a partition is gone" else disk
+        if harm != "none":
+            part.rename(away)
+            if harm == "empty":
+                disk.mkdir()
+            line = process.stderr.readline()
+            while "note: " in line:
+                line = process.stderr.readline()
+            assert str(disk) in line
+            if harm == "empty":
+                disk.rmdir()
+            away.rename(part)
+            count = len(list_points(archive))
+            while len(list_points(archive)) < count + 2:
+                time.sleep(0.05)
+                assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        process.communicate()
+    assert process.returncode == code
+    if code == 2:
+        assert "the next run is in 1 s" in line
+
+
+def test_every_with_an_error_of_usage(disk: Path, tmp_path: Path) -> None:
+    """The first run ends it: nothing would be other the next time."""
+    for words in ((tmp_path / "none", tmp_path / "archive"), (disk, disk / "archive")):
+        done = shell("archive", *words, "--every", "1s")
+        assert (done.code, "the next run" in done.err) == (2, False)
+
+
 def test_status(disk: Path, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     assert shell("archive", "status", archive).code == 2

@@ -145,7 +145,7 @@ def test_harms(history: History, archive: Path, suffix: str, harm: str) -> None:
     found, summary = verified(archive, read="all")
     assert {each.path for each in found if each.kind == "archive-object"} == named
     assert summary.exit_code == 1
-    assert not (archive / "verified").exists()
+    assert {each.path for each in verified(archive)[0]} == named  # nor does it say less the next time
 
 
 def harmed(one: Path, other: Path, harm: str) -> list[Path]:
@@ -257,3 +257,84 @@ def test_command(history: History, archive: Path) -> None:
     row = json.loads(done.text.splitlines()[-1])
     assert (done.code, row["type"], row["damaged"], row["partitions"]) == (0, "summary", 0, 2)
     assert shell("verify", history.home, "--read-all").code == 2
+
+
+# ---- damage that a run found ----
+
+
+def statuses(archive: Path) -> list[int]:
+    """The exit codes of the commands by which somebody looks after an archive."""
+    commands = ("verify", archive), ("verify", archive, "orders"), ("archive", "status", archive)
+    return [shell(*command).code for command in commands]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("after", ["mended", "mended, of one topic", "pruned", "without its text"])
+def test_damage_is_not_forgotten(history: History, tmp_path: Path, suffix: str, after: str) -> None:
+    """A run that reads nothing, or only what is new, says what another found, until the object is good or gone."""
+    archive, home = tmp_path / "archive", Path(shutil.copytree(history.home, tmp_path / "home"))
+    assert write(home, archive).faults == []
+    assert shell("verify", archive, "--read-all").code == 0
+    (one, *_) = sorted(archive.glob(f"orders-*/**/*{suffix}"))
+    data = one.read_bytes()
+    one.write_bytes(flipped(data, len(data) // 2))
+    assert statuses(archive) == [0, 0, 0]  # no run has read it since
+    assert shell("verify", archive, "--read-all").code == 1
+    for _ in range(2):
+        assert statuses(archive) == [1, 1, 1]
+        done = shell("verify", archive, "--json")
+        assert {row["path"] for row in done.rows if row.get("level") == "damage"} == {str(one)}
+        found, summary = verified(archive, read="new")
+        assert {each.path for each in found if each.kind == "archive-object"} == {str(one)}
+        assert (summary.exit_code, summary.objects_read) == (1, 1)
+    if after == "without its text":
+        for note in archive.glob("verified/damaged/**/*.json"):
+            note.write_bytes(b"")
+        assert statuses(archive) == [1, 1, 1]
+    one.write_bytes(data)
+    assert statuses(archive) == [1, 1, 1]  # nobody has read it yet
+    assert shell("verify", archive, "--read-new", "--level", "headers").code == 0
+    if after == "pruned":
+        for folder in home.glob("orders-*"):
+            shutil.rmtree(folder)
+        assert shell("archive", home, archive, "--forget", "orders").code == 0
+        assert shell("archive", "prune", archive, "--keep-last", 1).code == 0
+    else:
+        names = ["orders"] if after == "mended, of one topic" else []
+        assert shell("verify", archive, *names, "--read-new").code == 0
+    assert [shell(*words).code for words in (("verify", archive), ("archive", "status", archive))] == [0, 0]
+    assert not [path for path in archive.glob("verified/damaged/**/*") if path.is_file()]
+
+
+def test_damage_beside_an_object_that_is_gone(history: History, archive: Path) -> None:
+    """The list of objects shows that one; the others of its segment are good when it is back."""
+    one = archive / next(key for key in objects_of(history) if key.endswith(".indexes"))
+    data = one.read_bytes()
+    one.unlink()
+    assert shell("verify", archive, "--read-all").code == 1
+    one.write_bytes(data)
+    assert shell("verify", archive).code == 0
+    assert "1 were never read" not in shell("verify", archive).text
+
+
+# ---- points that are gone ----
+
+
+@pytest.mark.parametrize("harm", ["points", "newest point", "note"])
+def test_points_that_are_gone(history: History, tmp_path: Path, harm: str) -> None:
+    """`points`, `status` and `verify` say it, and none of them says that there is no damage."""
+    archive = tmp_path / "archive"
+    for _ in range(2):
+        write(history.home, archive)
+    points, note = sorted((archive / "points").iterdir()), archive / "_pylogseg" / "points.json"
+    if harm == "points":
+        shutil.rmtree(archive / "points")
+    elif harm == "newest point":
+        points[-1].unlink()
+    else:
+        note.write_bytes(b"\0" * 30)
+    named = note if harm == "note" else points[-1]
+    for command in (("verify", archive), ("verify", f"aiven+file://{archive}"), ("archive", "status", archive),
+                    ("archive", "points", archive)):  # fmt: skip
+        done = shell(*command)
+        assert (done.code, str(named) in done.text + done.err) == (1, True), command

@@ -31,6 +31,15 @@ class KnownPoints:
     lost: PointName | None = None  #: The newest one, if it was written and is not there any more.
     fault: CorruptionError | None = None  #: The note cannot be read.
 
+    def damage(self, store: ObjectStore) -> list[CorruptionError]:
+        """Return what is wrong by the note of the last run, or with it."""
+        if self.fault is not None:
+            return [self.fault]
+        if self.lost is None:
+            return []
+        reason = f"the newest point is gone from the store: the last run noted it in {store.name(_NAME)}"
+        return [CorruptionError(store.name(self.lost.key), 0, reason)]
+
 
 def known_points(store: ObjectStore) -> KnownPoints:
     """Find the points of an archive by a listing and by the note of the last run."""

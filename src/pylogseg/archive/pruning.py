@@ -10,6 +10,7 @@ from typing import Any
 
 from pylogseg.archive.needs import read_needs
 from pylogseg.archive.newest import known_points, note_points
+from pylogseg.archive.read_notes import damaged_objects, forget_damage
 from pylogseg.disk.stores import Fingerprint
 from pylogseg.disk.tier.point import FILES, POINTS, Point, PointName
 from pylogseg.disk.tier.point_lists import LISTS
@@ -120,6 +121,9 @@ def prune(
                 continue
             size = listed[name].size if name in listed else 0  # a point that no listing has yet
             found.objects, found.size = found.objects + 1, found.size + size
+        if not dry_run:
+            for name in damaged_objects(store) - needed:
+                forget_damage(store, name)
         if found.removed and not dry_run:
             note_points(store, found.kept)
     return found

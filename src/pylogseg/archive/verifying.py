@@ -1,21 +1,28 @@
 """Check an archive: each object that a point needs is there as the point says, and, if they are read, is what it was.
 
-What was read without a finding is noted in ``verified/ID.json``, by the points whose objects these were, so that a run
-may read only what is new since.
+A run notes the objects that it read (`read_notes`): a later one may read only new ones, and reports damage again.
 """
 
 from __future__ import annotations
 
 import functools
-import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from pylogseg._version import __version__
 from pylogseg.archive.at_point import archive_url
 from pylogseg.archive.needs import NeededObject, Needs, read_needs
+from pylogseg.archive.newest import known_points
+from pylogseg.archive.read_notes import (
+    VERIFIED,
+    damaged_objects,
+    forget_damage,
+    note_damage,
+    note_points_read,
+    read_damage,
+    read_times,
+)
 from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.disk.disk import Partition, Segment, open_folder, uploaded_end
 from pylogseg.disk.folders import not_here
@@ -24,24 +31,20 @@ from pylogseg.disk.stores import ObjectStore
 from pylogseg.disk.tier.at_point import PointFiles, files_among, lacks_of, listed
 from pylogseg.disk.tier.keys import KEYS_OPTION, KeyRing
 from pylogseg.disk.tier.point import MARK, POINTS, SUFFIXES, ArchivedPartition, Point, PointName
-from pylogseg.disk.tier.points import archive_store, list_points, mark_text, new_id, read_mark, read_point
+from pylogseg.disk.tier.points import archive_store, mark_text, read_mark, read_point
 from pylogseg.disk.tier.read_once import ReadOnce, difference
 from pylogseg.disk.tier.uploads import Objects, Shared, Stored
 from pylogseg.env.executor import INLINE, Advance, Executor, Workload
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
-from pylogseg.format import bounded_json
-from pylogseg.format.moments import iso_text
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.inspect.verify.disk import VerifySummary, counted
-from pylogseg.inspect.verify.findings import Finding, of_error, of_failure
+from pylogseg.inspect.verify.findings import Finding, Level, of_error, of_failure
 from pylogseg.inspect.verify.segment import verify_segment
 from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.inspect.verify.tiers import as_uploaded
 
 #: What is read of the objects: none, those that no run has read, or all.
 ReadObjects = Literal["none", "new", "all"]
-#: The folder of what earlier runs noted.
-VERIFIED = "verified"
 
 
 @dataclass
@@ -62,6 +65,7 @@ class _Item(NamedTuple):
 
     segment: Segment | None
     objects: ReadOnce
+    keys: tuple[str, ...]  #: Their names in the archive.
     files: tuple[tuple[Stored, str], ...]  #: With the SHA-256 that they should have.
     manifests: tuple[tuple[Stored, str, str], ...]  #: And with what those have that were read already.
 
@@ -83,12 +87,15 @@ class _Archive(NamedTuple):
     store: ObjectStore
     needs: Needs
     newest: Point | None  #: None if the newest one that is there cannot be read.
+    damaged: set[str]  #: The objects in which earlier runs found damage.
 
 
 def is_archive(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
-    """Check whether a folder or the URL of a tier is an archive: it has points."""
+    """Check whether a folder or the URL of a tier is an archive: it has points, or a run noted that it had some."""
     try:
-        return bool(list_points(archive_store(path, storage_options)))
+        store = archive_store(path, storage_options)
+        points = known_points(store)
+        return bool(points.names or points.damage(store) or store.list(MARK))
     except RequestError:
         return False
 
@@ -131,17 +138,31 @@ def verify_archive(
             yield from summary.added([finding])
     _note_others(found, there, choice, summary)
     before = {key: each.use.read_ms for key, each in good.items() if each.use.read_ms >= 0 and read != "all"}
-    if read == "none":
-        summary.not_checked.append(
-            f"what is in the objects now (--read-all); {len(good) - len(before):,} were never read (--read-new)"
-        )
-    else:
-        keys, how = good.keys() - before.keys(), (choice, executor, limit_bytes, on_bytes, on_size, storage_options)
-        yield from _read(found, keys, summary, *how)
+    before = {key: read_ms for key, read_ms in before.items() if key not in found.damaged}
+    keys = set[str]() if read == "none" else good.keys() - before.keys()
+    yield from summary.added(_damage_before(found, sorted(found.damaged & good.keys() - keys)))
     summary.objects_read_before = len(before)
     summary.read_since_ms = min(before.values(), default=-1)
-    if summary.objects_read and not summary.exit_code and choice.is_all:
-        _note_verified(found, summary)
+    if read == "none":
+        unread = len(good.keys() - before.keys() - found.damaged)
+        summary.not_checked.append(f"what is in the objects now (--read-all); {unread:,} were never read (--read-new)")
+        return
+    is_whole = choice.is_all and good.keys() == needs.objects.keys() and not (needs.errors or needs.conflicts)
+    notes = _ReadNotes(found, summary, good)
+    yield from _read(found, keys, summary, notes, choice, executor, limit_bytes, on_bytes, on_size, storage_options)
+    if is_whole and summary.objects_read and not notes.is_partial:
+        notes.note_points()
+
+
+def _damage_before(found: _Archive, keys: Sequence[str]) -> Iterator[Finding]:
+    """Yield the damage that earlier runs found in objects that this run does not read."""
+    for key in keys:
+        noted = read_damage(found.store, key)
+        reason = (
+            f"a run that read it at {noted.time} found damage: {noted.reason}; it counts until a run reads it again "
+            "without damage (--read-new)"
+        )
+        yield Finding(found.store.name(key), "archive-object", True, reason)
 
 
 def _opened(
@@ -149,17 +170,19 @@ def _opened(
 ) -> tuple[_Archive, list[Finding]]:
     """Read the points of an archive; return what is wrong with them."""
     store = archive_store(archive, storage_options)
-    names = list_points(store)
-    if not names:
-        raise RequestError(f"{store.name(POINTS)}: no point of an archive is here")
-    needs, newest = read_needs(store, names, choice, _read_times(store)), None
-    damage = [_of_point(each) for each in (*needs.errors, *needs.conflicts)]
+    points = known_points(store)
+    if not points.names and not points.damage(store):
+        raise RequestError(f"{store.name(POINTS)}: no point of an archive is here: `pylogseg archive` writes the first")
+    needs, newest = read_needs(store, points.names, choice, read_times(store)), None
+    kind = "archive-point" if points.fault is None else "archive-note"
+    damage = [of_error(kind, error) for error in points.damage(store)]
+    damage += [_of_point(each) for each in (*needs.errors, *needs.conflicts)]
     if needs.heads:
         try:
             newest = read_point(store, needs.heads[-1].name)
         except (CorruptionError, StorageError) as error:
             damage += [] if needs.errors else [_of_point(error)]
-    found = _Archive(archive_url(archive), store, needs, newest)
+    found = _Archive(archive_url(archive), store, needs, newest, damaged_objects(store))
     if not damage:
         _check_choice(found, choice)
     return found, damage
@@ -241,6 +264,7 @@ def _read(
     found: _Archive,
     keys: set[str],
     summary: ArchiveSummary,
+    notes: _ReadNotes,
     choice: PartitionChoice,
     executor: Executor,
     limit_bytes: int,
@@ -263,6 +287,7 @@ def _read(
         try:
             point = read_point(found.store, name)
         except (CorruptionError, StorageError) as error:
+            notes.is_partial = True
             yield from summary.added([_of_point(error)])
             continue
         stems = {key.removesuffix(suffix) for key in mine for suffix in SUFFIXES if key.endswith(suffix)}
@@ -276,7 +301,9 @@ def _read(
         for (part, item), result in zip(items, results, strict=True):
             summary.objects_read += len(item.files) + len(item.manifests)
             summary.bytes_read += result.bytes_read + sum(stored.size for stored, *_ in item.manifests)
-            for finding in summary.added(_findings(part, item, result, summary)):
+            findings = list(summary.added(_findings(part, item, result, summary)))
+            notes.take(item, findings)
+            for finding in findings:
                 if finding not in told:
                     told.add(finding)
                     yield finding
@@ -296,11 +323,13 @@ def _items(
         ]
         groups += [(None, [partition.file_key(name)]) for name in partition.files]
         for segment, keys in groups:
-            stored = [(files.stored(key), found.needs.objects[key].archived.sha256) for key in keys if key in mine]
+            keys = [key for key in keys if key in mine]
+            stored = [(files.stored(key), found.needs.objects[key].archived.sha256) for key in keys]
             if stored:
                 read = [each for each in stored if each[0].path in objects.manifests]
                 manifests = tuple((*each, objects.manifests[each[0].path]) for each in read)
-                yield part, _Item(segment, objects, tuple(each for each in stored if each not in read), manifests)
+                others = tuple(each for each in stored if each not in read)
+                yield part, _Item(segment, objects, tuple(keys), others, manifests)
 
 
 def _check(item: _Item, advance: Advance, level: Any, limit_bytes: int) -> _ItemReport:
@@ -352,34 +381,49 @@ def _beyond(item: _Item, report: SegmentReport) -> Iterator[Finding]:
         yield Finding(path, "archive-point", True, reason, None, segment.base_offset)
 
 
-# ---- what was read before ----
+# ---- what later runs know of it ----
 
 
-def _read_times(store: ObjectStore) -> dict[str, int]:
-    """Return when the objects of points were last read, by their ids, as earlier runs have noted it."""
-    times: dict[str, int] = {}
-    for key in store.list(VERIFIED):
+class _ReadNotes:
+    """Notes of a run in the archive about the objects that it reads, at once: somebody may kill it."""
+
+    def __init__(self, found: _Archive, summary: ArchiveSummary, good: Collection[str]) -> None:
+        self._found, self._summary = found, summary
+        self._lacking = {_stem(key) for key in found.needs.objects if key not in good}
+        self.is_partial = False  #: True if some of it was not looked at, or it is not known whether it is damage.
+
+    def take(self, item: _Item, findings: Sequence[Finding]) -> None:
+        """Note the damaged objects of an item, and forget the damage of good ones."""
+        levels, reasons = {finding.level for finding in findings}, dict[str, str]()
+        damage = [finding for finding in findings if finding.is_damage]
+        # An object that is gone, cut or another one is to blame for what is wrong with the others of its segment.
+        rotten = [finding for finding in damage if finding.kind == "archive-object"]
+        if rotten or self._lacking.isdisjoint(map(_stem, item.keys)):
+            for finding in rotten or damage:
+                named = [key for key in item.keys if finding.path.endswith(f"/{key}")] or item.keys
+                reasons.update({key: finding.reason for key in named if key not in reasons})
+        for key, reason in reasons.items():
+            self._write(key, note_damage, key, reason)
+        if not levels.isdisjoint(("unread", "unknown")):
+            self.is_partial = True
+        elif "damage" not in levels and self._summary.level is Level.INDEXES:  # a lower one may not see it
+            for key in self._found.damaged.intersection(item.keys):
+                self._write(key, forget_damage, key)
+
+    def note_points(self) -> None:
+        """Note that all objects of the points were read."""
+        summary = self._summary
+        read_ms = summary.read_since_ms if summary.read_since_ms >= 0 else time.time_ns() // 1_000_000
+        self._write("all of it", note_points_read, read_ms, [head.id for head in self._found.needs.heads])
+
+    def _write(self, subject: str, note: Callable[..., None], *content: Any) -> None:
         try:
-            noted = bounded_json.loads(store.read(key) or b"")
-            for name in noted["points"]:
-                times[name] = max(times.get(name, 0), int(noted["timeMs"]))
-        except (ValueError, KeyError, TypeError, RecursionError, PylogsegError):  # then it is read again
-            continue
-    return times
+            note(self._found.store, *content)
+        except (PylogsegError, OSError) as error:
+            text = f"{subject}: that it was read could not be noted in the archive: {error}"
+            self._summary.not_checked.append(text)
 
 
-def _note_verified(found: _Archive, summary: ArchiveSummary) -> None:
-    """Note that all objects of these points were read, at the time of the oldest reading."""
-    now_ms = time.time_ns() // 1_000_000
-    read_ms = now_ms if summary.read_since_ms < 0 else summary.read_since_ms
-    content = {
-        "format": 1,
-        "time": iso_text(read_ms),
-        "timeMs": read_ms,
-        "writer": f"pylogseg {__version__}",
-        "points": [head.id for head in found.needs.heads],
-    }
-    try:
-        found.store.create(f"{VERIFIED}/{new_id(now_ms)}.json", json.dumps(content).encode())
-    except (PylogsegError, OSError) as error:
-        summary.not_checked.append(f"that all of it was read could not be noted in the archive: {error}")
+def _stem(key: str) -> str:
+    """Return the name that the objects of a segment have in common."""
+    return key.rpartition(".")[0] if key.endswith(SUFFIXES) else key

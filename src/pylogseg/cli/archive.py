@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from pylogseg.archive.looking import PointsLook, look_at_newest, look_at_points
 from pylogseg.archive.pruning import Pruned, differences, prune
 from pylogseg.archive.writing import ArchiveResult, upload_form, written
 from pylogseg.cli import common, completion
@@ -18,18 +19,11 @@ from pylogseg.cli.workers import Workers, parts_option, workers_option
 from pylogseg.disk.notes import joined_lines
 from pylogseg.disk.tier.at_point import UNSEALED
 from pylogseg.disk.tier.point import ArchivedPartition, PointHead
-from pylogseg.disk.tier.points import (
-    OpenedPoint,
-    archive_store,
-    find_point,
-    list_points,
-    open_points,
-    read_mark,
-    read_point,
-)
+from pylogseg.disk.tier.points import archive_store, find_point, read_point
 from pylogseg.disk.tier.writing import UploadForm
 from pylogseg.env.executor import Executor
-from pylogseg.errors import CorruptionError, RequestError, StorageError
+from pylogseg.env.interrupts import answered
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, is_missing
 from pylogseg.reading.partition import Throttle
 
 _EPILOG = """\b
@@ -90,7 +84,7 @@ def archive() -> None:
 @click.option(
     "--every",
     callback=common.parsed(_parse_interval),
-    help="Go on, and write a point so often, until interrupted.",
+    help="Go on, and write a point so often, until interrupted; a run that fails is reported, and the next one comes.",
 )
 @click.option(
     "--forget",
@@ -131,22 +125,44 @@ def run(
     form = upload_form(encrypt_to, compress=compress == "zstd")
     throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
     with workers.executor() as executor:
+
+        def run_once() -> bool:
+            done = _written(disks, url, form, executor, throttle, to_end, forget)
+            _report(done, as_json)
+            if any(keep.values()):
+                _prune_after(done, url, keep, as_json)
+            return done.is_whole
+
+        if every is None:
+            common.end_with(not run_once())
+        else:
+            _repeat(run_once, every)
+
+
+def _repeat(run_once: Callable[[], bool], seconds: float) -> None:
+    """Run until interrupted, also after runs that failed; the exit code is the worst one of them, 130 without any.
+
+    The first run ends it for an error of usage and for a disk that is not there; later ones may miss a disk that comes
+    back.
+    """
+    worst, is_first = 0, True
+    try:
         while True:
             began = time.monotonic()
             try:
-                done = _written(disks, url, form, executor, throttle, to_end, forget)
-            except StorageError as error:
-                if every is None:
+                worst = max(worst, 0 if run_once() else 1)
+            except PylogsegError as error:
+                if is_first and (isinstance(error, RequestError) or is_missing(error)):
                     raise
-                common.complain(common.remedy(error))  # the next time it may be there again
-            else:
-                _report(done, as_json)
-                if any(keep.values()):
-                    _prune_after(done, url, keep, as_json, goes_on=every is not None)
-                if every is None:
-                    common.end_with(not done.is_whole)
-                    return
-            time.sleep(max(0.0, every - (time.monotonic() - began)))
+                common.complain(f"{common.remedy(error)}; the next run is in {_span_text(seconds)}")
+                worst = max(worst, 1 if isinstance(error, CorruptionError) else 2)
+            is_first = False
+            time.sleep(max(0.0, seconds - (time.monotonic() - began)))
+    except KeyboardInterrupt:
+        if worst:
+            answered()
+            click.get_current_context().exit(worst)
+        raise
 
 
 def _written(
@@ -178,17 +194,12 @@ def _written(
         )
 
 
-def _prune_after(done: ArchiveResult, url: str, keep: dict[str, Any], as_json: bool, *, goes_on: bool) -> None:
+def _prune_after(done: ArchiveResult, url: str, keep: dict[str, Any], as_json: bool) -> None:
     """Prune after a run, unless it has faults: an older point may have what the new one lacks."""
     if not done.is_whole:
         common.complain("nothing was pruned: the run has faults, and older points may have what this one lacks")
         return
-    try:
-        _report_pruned(prune(url, **keep), as_json)
-    except (CorruptionError, StorageError) as error:
-        if not goes_on:
-            raise
-        common.complain(common.remedy(error))
+    _report_pruned(prune(url, **keep), as_json)
 
 
 def _report(done: ArchiveResult, as_json: bool) -> None:
@@ -225,20 +236,10 @@ _url = click.argument("url", metavar="URL", shell_complete=completion.files)
 @common.json_option
 def points(url: str, as_json: bool) -> None:
     """List the points."""
-    store, heads, damaged = archive_store(url), list[PointHead](), list[CorruptionError]()
-    names = list_points(store)
-    if not names and read_mark(store) is None:
-        raise RequestError(f"{store.url}: no archive is here")
-    for opened in open_points(store, names):
-        if isinstance(opened, StorageError):
-            raise opened
-        if isinstance(opened, CorruptionError):
-            damaged.append(opened)
-        else:
-            heads.append(opened.head)
+    look = look_at_points(archive_store(url))
     rows = [
         (each.id, common.time_text(each.time_ms), each.partitions, each.size, each.not_seen, each.faults)
-        for each in heads
+        for each in look.heads
     ]
     columns = "point", "time", "partitions", "bytes", "notSeen", "faults"
     if as_json:
@@ -248,9 +249,9 @@ def points(url: str, as_json: bool) -> None:
         cells = [(*row[:3], common.size_text(row[3]), "unknown" if row[4] is None else row[4], row[5]) for row in rows]
         headings = ["POINT", "TIME", "PARTITIONS", "SIZE", "NOT SEEN", "FAULTS"]
         common.print_table(headings, cells, headings[2:])
-    for each in damaged:
+    for each in look.damage:
         common.complain(str(each))
-    common.end_with(bool(damaged))
+    common.end_with(bool(look.damage))
 
 
 @archive.command("status")
@@ -263,28 +264,37 @@ def points(url: str, as_json: bool) -> None:
 )
 @common.json_option
 def status(url: str, max_age: float | None, as_json: bool) -> None:
-    """Say in one line how many points there are, how old the newest is, and what it lacks: exit code 1."""
+    """Say in one line how many points there are, how old the newest is, and what it lacks or verify found damaged.
+
+    The exit code is 1 if it lacks something, or an object is damaged.
+    """
     store = archive_store(url)
-    names = list_points(store)
-    newest = names[-1] if names else find_point(store)
-    (opened,) = open_points(store, [newest])
-    if not isinstance(opened, OpenedPoint):
-        raise opened
-    head, seconds = opened.head, max(0, time.time_ns() // 1_000_000 - newest.time_ms) / 1000
-    is_late = max_age is not None and seconds > max_age
+    look = look_at_newest(store)
+    if not look.names and not look.damage:
+        raise RequestError(f"{store.url}: the archive has no point yet")
+    head, is_late = look.newest, False
+    if head is not None:
+        seconds = max(0, time.time_ns() // 1_000_000 - head.time_ms) / 1000
+        is_late = max_age is not None and seconds > max_age
+        _print_status(look, head, seconds, is_late, as_json)
+    if is_late:
+        common.complain(f"{store.name(look.names[-1].key)}: the newest point is {_span_text(seconds)} old")
+    for error in look.damage:
+        common.complain(str(error))
+    common.end_with(head is None or bool(head.faults or look.damage) or is_late)
+
+
+def _print_status(look: PointsLook, head: PointHead, seconds: float, is_late: bool, as_json: bool) -> None:
     if as_json:
         fields = {"point": head.id, "ageSeconds": seconds, "partitions": head.partitions, "bytes": head.size}
-        lacking = {"notSeen": head.not_seen, "faults": head.faults}
-        common.print_json({"type": "status", "points": len(names), **fields, **lacking, "isLate": is_late})
-    else:
-        numbers = common.count_text(head.partitions, "partition"), common.size_text(head.size)
-        unseen = "unknown" if head.not_seen is None else head.not_seen
-        lacks = f"{common.count_text(head.faults, 'fault')}, not seen: {unseen}"
-        age = f"the newest {_span_text(seconds)} old"
-        say(f"{common.count_text(len(names), 'point')}, {age}: {', '.join(numbers)}, {lacks}")
-    if is_late:
-        common.complain(f"{store.name(newest.key)}: the newest point is {_span_text(seconds)} old")
-    common.end_with(bool(head.faults) or is_late)
+        lacking = {"notSeen": head.not_seen, "faults": head.faults, "damage": len(look.damage)}
+        common.print_json({"type": "status", "points": len(look.names), **fields, **lacking, "isLate": is_late})
+        return
+    numbers = common.count_text(head.partitions, "partition"), common.size_text(head.size)
+    unseen = "unknown" if head.not_seen is None else head.not_seen
+    lacks = f"{common.count_text(head.faults, 'fault')}, not seen: {unseen}"
+    age = f"the newest {_span_text(seconds)} old"
+    say(f"{common.count_text(len(look.names), 'point')}, {age}: {', '.join(numbers)}, {lacks}")
 
 
 def _span_text(seconds: float) -> str:

@@ -163,12 +163,18 @@ def head_of(fields: JsonFields, data: bytes) -> PointHead:
     )
 
 
+def names_of_lists(store: ObjectStore, head: PointHead, at: str) -> tuple[list[str], set[str]]:
+    """Return the names of the lists with the lines of a point, in order, and those of all of its lists."""
+    names, deeper = list(head.lists), set(head.lists)
+    for _ in range(head.depth):
+        names = [name for data in read_lists(store, names, at) for name in names_in(data, at)]
+        deeper.update(names)
+    return names, deeper
+
+
 def read_listed(store: ObjectStore, fields: JsonFields, head: PointHead) -> Point:
     """Read the lists of a point."""
-    names, known = list(head.lists), set(head.lists)
-    for _ in range(head.depth):
-        names = [name for data in read_lists(store, names, fields.at) for name in names_in(data, fields.at)]
-        known.update(names)
+    names, known = names_of_lists(store, head, fields.at)
     members = dict(fields.value) | {"settings": {}, "notSeen": [], "aboveEnd": [], "notes": [], "partitions": []}
     segments, part_of = list[Any](), None
     for data in read_lists(store, names, fields.at):

@@ -242,6 +242,7 @@ REMEDIES = {
     "not need it can be restored",
     "archive-mark": "write the file again, with the id of the cluster: no record and no point is lost with it, but "
     "`pylogseg archive` refuses to go on",
+    "archive-note": "run `pylogseg archive` again, which writes the file again",
     "archive-point": "take the file from a copy of the archive or an older version of the bucket, or delete it: other "
     "points do not need it",
     GapKind.LOCKED.value: "give the private key that the reason names: --keys, keys= or PYLOGSEG_TIER_KEYS",
