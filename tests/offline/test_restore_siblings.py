@@ -68,6 +68,32 @@ def test_directories_of_others(tmp_path: Path, disks: tuple[Path, Path], other: 
     assert shell("restore", tmp_path / "backup" / "copy", one, "orders-1").code == 0
 
 
+HARMS = {"absent": None, "empty": b"", "zeros": bytes(40), "garbage": b"\xffx\n\\u12", "another text": b"a=b\n"}
+
+
+@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("kind", ["archive", "copy", "table"])
+def test_a_directory_that_does_not_say_whose_it_is(
+    tmp_path: Path, disks: tuple[Path, Path], kind: str, harm: str
+) -> None:
+    """It may be the broker's: nothing is restored beside it, and the file is named; an export is no log directory."""
+    one, two = disks
+    source = sources(tmp_path, two)[kind]
+    (tmp_path / "photos" / "orders-1").mkdir(parents=True)
+    for place in (two, one) if harm != "absent" else (two,):
+        label(one), label(two)
+        meta = place / "meta.properties"
+        content = HARMS[harm]
+        meta.unlink() if content is None else meta.write_bytes(content)
+        done = shell("restore", source, one, "orders-1", *(("--committed",) if kind == "table" else ()))
+        assert (done.code, str(meta) in done.err, "orders-1: " in done.err) == (2, True, True), done.err
+        assert not (one / "orders-1").exists()
+    shutil.rmtree(two / "orders-1")
+    done = shell("restore", source, one, "orders-1", *(("--committed",) if kind == "table" else ()))
+    assert done.code in (0, 1), done.err
+    assert (one / "orders-1").exists()
+
+
 def test_what_is_restored_from_is_no_sibling(tmp_path: Path, disks: tuple[Path, Path]) -> None:
     """A backup beside the disks that the restore reads; another one there is named, with what to do."""
     one, two = disks
