@@ -1,7 +1,7 @@
 """The log directory of a new cluster of one broker, which has the topics of a point, with all that is no record.
 
 Settings, ACLs, users, quotas and features go into Kafka's `bootstrap.checkpoint`, from which a controller takes its
-first state; `meta.properties` is written last, without which no broker starts on a directory.
+first state; `meta.properties` comes last, without which no broker starts on a directory.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.tier.point import ArchivedPartition, Point
-from pylogseg.env.storage import LocalStorage
+from pylogseg.disk.tier.point_json import INT32
 from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.files.properties import MetaProperties
 from pylogseg.format.files.status import encode_clean_shutdown
 from pylogseg.format.names import METADATA_TOPIC, FileKind, partition_folder_name
 from pylogseg.offline.restoring.adopting import HANDED_OUT
+from pylogseg.offline.restoring.staging import is_left_behind, is_of_dead_run
 from pylogseg.offline.result import PartitionResult
 from pylogseg.server.sasl import users_of
 from pylogseg.server.writing.acls import acls_of
@@ -26,8 +27,8 @@ from pylogseg.server.writing.bootstrap_checkpoint import (
     BootstrapContents,
     KeptTopic,
     encode_kept,
+    encode_label,
     new_id,
-    write_label,
 )
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, TOPIC_RESOURCE
 from pylogseg.values.internal.image import Image
@@ -44,14 +45,26 @@ _TIERED = ("remote.storage.enable", "local.retention.ms", "local.retention.bytes
 
 def check_new(target: str, node_id: int) -> None:
     """Refuse a folder that is not empty, as far as a broker would see it."""
-    found = [name for name in sorted(os.listdir(target)) if name != "lost+found"] if os.path.isdir(target) else []
+    check_node_id(node_id)
+    names = sorted(os.listdir(target)) if os.path.isdir(target) else []
+    empty = "lost+found", FileKind.LOCK.value  # a run that was killed leaves its lock, which nobody has then
+    found = [name for name in names if name not in empty and not is_of_dead_run(os.path.join(target, name))]
+    if found and is_left_behind(found[0]):
+        raise RequestError(
+            f"{target}: another restore is writing to {found[0]} there, or one was killed on another machine: wait, or "
+            "remove that folder"
+        )
     if found:
         raise RequestError(
             f"{target}: it is not empty ({found[0]}): a new cluster of node {node_id} begins in an empty folder; to "
             "add partitions to a log directory that a cluster has, leave --node-id out"
         )
-    if node_id < 0:
-        raise RequestError(f"node_id must be 0 or more, not {node_id}")
+
+
+def check_node_id(node_id: int) -> None:
+    """Raise RequestError for a number that no broker can have: Kafka writes it in 32 bits."""
+    if not 0 <= node_id <= INT32:
+        raise RequestError(f"node_id must be 0 to {INT32}, not {node_id}")
 
 
 def check_counts(url: str, highest: Mapping[str, int]) -> None:
@@ -73,13 +86,21 @@ class LackingPartitions(NamedTuple):
     topic: str
 
 
+class NewCluster(NamedTuple):
+    """The small files by which a log directory becomes a cluster of one broker."""
+
+    files: dict[str, bytes]  #: By their names; `meta.properties` comes last.
+    notes: list[str]
+    lacking: list[LackingPartitions]
+    unread: list[str]  #: The metadata of the point that could not be taken over.
+
+
 def found_cluster(
     disk: Disk, point: Point, target: str, node_id: int, result: Iterable[PartitionResult], instead: Mapping[str, str]
-) -> tuple[list[str], list[LackingPartitions], list[str]]:
-    """Make a log directory that of a broker which is a cluster by itself; `result` says which partitions are in it.
+) -> NewCluster:
+    """Make a new cluster of one broker; `result` says which partitions are in its log directory, `target`.
 
-    `instead` has settings that all topics get. Returns notes, the partitions of these topics of which nothing is in
-    `result`, and what of the metadata at the point could not be taken over.
+    `instead` has settings that all topics get.
     """
     image, notes, unread = _image(disk)
     contents = _contents(image, instead)
@@ -99,13 +120,16 @@ def found_cluster(
         left = [name for name in _TIERED if topic.settings.pop(name, None) is not None]
         if left:
             notes.append(f"topic {topic.name}: settings of its tier are left out: {', '.join(left)}")
-    storage, directory_id = LocalStorage(), new_id()
-    storage.write_whole(os.path.join(target, FILE), encode_kept(contents, node_id, directory_id))
-    # All batches were checked when they were written: there is nothing to recover.
-    storage.write_whole(os.path.join(target, FileKind.CLEAN_SHUTDOWN.value), encode_clean_shutdown(None))
-    label = MetaProperties(1, point.cluster_id or new_id(), node_id, directory_id)
-    write_label(storage, os.path.join(target, FileKind.META_PROPERTIES.value), label)
-    return notes, lacking, unread
+    directory_id = new_id()
+    files = {
+        FILE: encode_kept(contents, node_id, directory_id),
+        # All batches were checked when they were written: there is nothing to recover.
+        FileKind.CLEAN_SHUTDOWN.value: encode_clean_shutdown(None),
+        FileKind.META_PROPERTIES.value: encode_label(
+            MetaProperties(1, point.cluster_id or new_id(), node_id, directory_id)
+        ),
+    }
+    return NewCluster(files, notes, lacking, unread)
 
 
 def _image(disk: Disk) -> tuple[Image | None, list[str], list[str]]:

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from pylogseg.archive.at_point import Moment, opened_point, point_url
-from pylogseg.archive.one_broker import check_counts, check_new, found_cluster
+from pylogseg.archive.one_broker import NewCluster, check_counts, check_new, check_node_id, found_cluster
 from pylogseg.disk.choice import PartitionChoice
+from pylogseg.env.locks import check_unlocked
 from pylogseg.errors import RequestError
 from pylogseg.format.names import METADATA_TOPIC, partition_folder_name
 from pylogseg.offline.restoring.command import checked_target, restore
+from pylogseg.offline.restoring.staging import finish_commits
 from pylogseg.offline.result import PartitionResult, Result
 
 _NO_SETTINGS: Mapping[str, str] = {}
@@ -68,19 +70,29 @@ def restore_point(
     disk, files = opened_point(url, storage_options)
     if settings and node_id is None:
         raise RequestError("settings are those of a new cluster: give node_id too")
-    into = os.fspath(target)
-    if node_id is not None:
-        into = checked_target(target)
-        check_new(into, node_id)
-        choice, highest = PartitionChoice.of(how.get("topic"), how.get("partition")), dict[str, int]()
-        for part in files.point.partitions:
-            if choice.takes(part.topic, part.partition):
-                highest[part.topic] = max(part.partition, highest.get(part.topic, 0))
-        check_counts(files.url, highest)
-    result = restore(files.url, into, storage_options=storage_options, **how)
-    if node_id is None or result.dry_run:
+    if node_id is None:
+        return restore(files.url, target, storage_options=storage_options, **how)
+    into = checked_target(target)
+    check_node_id(node_id)
+    if not how.get("dry_run") and (placed := _finish_commits_in(into)):
+        note = "a restore that was killed had all of it ready, and now it is in place: this run read nothing"
+        return Result(placed, log_dir=into, notes=[note], node_id=node_id, is_closed_clean=True)
+    check_new(into, node_id)
+    choice, highest = PartitionChoice.of(how.get("topic"), how.get("partition")), dict[str, int]()
+    for part in files.point.partitions:
+        if choice.takes(part.topic, part.partition):
+            highest[part.topic] = max(part.partition, highest.get(part.topic, 0))
+    check_counts(files.url, highest)
+    clusters = list[NewCluster]()
+
+    def make_files(result: Result) -> Mapping[str, bytes]:
+        clusters.append(found_cluster(disk, files.point, into, node_id, result, settings))
+        return clusters[0].files
+
+    result = restore(files.url, into, storage_options=storage_options, files=make_files, **how)
+    if result.dry_run:
         return result
-    notes, lacking, unread = found_cluster(disk, files.point, into, node_id, result, settings)
+    _, notes, lacking, unread = clusters[0]
     result.notes = [
         *disk.select(how.get("topic"), how.get("partition")).notes,
         *notes,
@@ -100,3 +112,11 @@ def restore_point(
             result.partitions.append(metadata := PartitionResult(name, ""))
         metadata.skip("; ".join(unread), not_done=True)
     return result
+
+
+def _finish_commits_in(into: str) -> list[PartitionResult]:
+    """Finish the commit of a restore that was killed in it; return the partitions that it brought."""
+    if not os.path.isdir(into):
+        return []
+    check_unlocked(into)
+    return [PartitionResult(name, os.path.join(into, name)) for name in finish_commits(into)]

@@ -40,7 +40,7 @@ taken, or another process that has the lock.
 )
 @click.option(
     "--node-id",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 2**31 - 1),
     metavar="N",
     help="Number of the broker. Default: 1, or that of DIR, which keeps it.",
 )

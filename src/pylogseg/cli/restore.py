@@ -143,7 +143,7 @@ def _arrival_options(command: F) -> F:
 @point_options
 @click.option(
     "--node-id",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 2**31 - 1),
     metavar="N",
     help="From an archive: make DST, which is empty, the log directory of broker N, a cluster by itself.",
 )

@@ -51,6 +51,8 @@ from pylogseg.values.internal.cluster import ClusterMetadata, cluster_id_of, fin
 from pylogseg.values.internal.cut_off import CutOff
 from pylogseg.values.internal.transactions import TOPIC as TRANSACTIONS
 
+#: Makes small files of a log directory, by their names, of what a restore has written.
+SmallFiles = Callable[[Result], Mapping[str, bytes]]
 #: Partitions of a log directory that are copied together.
 _TOGETHER = 64
 
@@ -78,6 +80,7 @@ def restore(
     executor: Executor | None = None,
     on_result: Callable[[PartitionResult], None] | None = None,
     on_bytes: Callable[[int], None] | None = None,
+    files: SmallFiles | None = None,
     **table: Any,
 ) -> Result:
     """Put partitions into a log directory of a broker that does not run: all that were chosen appear, or none.
@@ -141,6 +144,9 @@ def restore(
         Called with the result of each partition, in the order of names.
     on_bytes : callable, optional
         Gets the bytes that were read since its last call.
+    files : callable, optional
+        Called with the result when all partitions are written: small files of the log directory, by their names. They
+        appear with the partitions, or nothing does.
     **table
         Of `RestoreOptions`, for records of a table: ``compression``, ``batch_bytes``, ``segment_bytes``.
 
@@ -193,7 +199,7 @@ def restore(
         if not isinstance(workers, Threads):
             raise RequestError(f"{into}: a restore into a store works on one machine, as it makes the partitions there")
         return _into_store(given, StoreUpload(into, target_storage_options), overwrite, dry_run, *how)
-    job = Restoring(given, into, *how)
+    job = Restoring(given, into, *how, files=files)
     return job.plan(overwrite) if dry_run else job.run(overwrite)
 
 
@@ -404,9 +410,10 @@ class Restoring:
         keep_producers: bool | None = None,
         abort_open_transactions: bool = False,
         executor: Executor = INLINE,
+        files: SmallFiles | None = None,
     ) -> None:
         self._given, self._target, self._executor = given, target, executor
-        self._keeps, self._aborts = keep_producers, abort_open_transactions
+        self._keeps, self._aborts, self._files = keep_producers, abort_open_transactions, files
         self._arrivals: dict[str, Arrival] = {}
         self._known: dict[str, str] = {}  #: The ids that the target's cluster has for topics.
         self._tell, self._advance = on_result or (lambda result: None), on_bytes or (lambda size: None)
@@ -434,17 +441,20 @@ class Restoring:
             self._note(f"a restore that was killed left partitions half-way, and now they are in place: {places}")
         before = read_checkpoints(self._storage, self._target, self._result.doubts)
         names, given = self._chosen(overwrite), self._given
-        if not names:
+        if not names and self._files is None:
             return self._end()
         staging = Staging(self._target)
         try:
             staging.begin()
-            order = RestoreOrder(staging, names, self._topic_ids(names), self._arrivals, self._advance)
-            done = spreading.write(given, order, self._executor)
-            if done:
-                done = self._ends.end(done, self._result)
-                self._match_markers()
-                staging.commit(done, overwrite=True, may_repeat=False)
+            with staging.mark_process():
+                order = RestoreOrder(staging, names, self._topic_ids(names), self._arrivals, self._advance)
+                done = spreading.write(given, order, self._executor) if names else []
+                if done:
+                    done = self._ends.end(done, self._result)
+                    self._match_markers()
+                files = {} if self._files is None else self._files(self._result)
+                if done or files:
+                    staging.commit(done, overwrite=True, may_repeat=False, files=files)
         finally:
             staging.abort()
         written = {each.name: each for each in done}

@@ -7,17 +7,20 @@ crash interrupts it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pylogseg.disk.outside import STAGING_TOPIC
+from pylogseg.env.beside import scratch_folder, unfinished, was_left
 from pylogseg.env.shared import check_written, not_shared
 from pylogseg.env.storage import LocalStorage, Lock, Storage
 from pylogseg.errors import RequestError, StorageError
@@ -31,6 +34,8 @@ _MARKER = ".pylogseg-committed-"
 #: A staging folder without changes for this long is removed; the marker of a commit is kept as long.
 FORGOTTEN_MS = 24 * 3600 * 1000
 _LOCK_SECONDS = 60.0
+#: How bytes that are no text stand in the JSON of a plan.
+_BYTES = "surrogateescape"
 
 
 class Placed(NamedTuple):
@@ -55,6 +60,12 @@ class Staging:
         self._storage: Storage = LocalStorage() if storage is None else storage
         self.folder = self._storage.join(root, partition_folder_name(STAGING_TOPIC, 0, "delete", self.write_id))
         self._marker = self._storage.join(root, _MARKER + self.write_id)
+
+    @contextlib.contextmanager
+    def mark_process(self) -> Iterator[None]:
+        """Leave a name in the folder that tells of which process it is: when that died, the next run removes it."""
+        with scratch_folder(Path(self.folder, unfinished())):
+            yield
 
     def begin(self) -> None:
         """Create the folder, and finish or remove what earlier writes left."""
@@ -110,7 +121,7 @@ class Staging:
                         self._check_size(part)
                     said = functools.cache(lambda folder: all_entries(self._storage, folder))
                     moves = [self._joined(parts, said) for parts in by_partition]
-                    texts = {name: data.decode() for name, data in (files or {}).items()}
+                    texts = {name: data.decode(errors=_BYTES) for name, data in (files or {}).items()}
                     plan = {"write": self.write_id, "partitions": moves, "files": texts, "isMarked": may_repeat}
                     self._storage.write_whole(plan_path, json.dumps(plan).encode())
                 _finish(self._storage, self.root, self.folder)
@@ -182,6 +193,13 @@ def is_left_behind(name: str) -> bool:
     return name.startswith((f"{STAGING_TOPIC}-0.", _MARKER))
 
 
+def is_of_dead_run(folder: str) -> bool:
+    """Check whether a folder of a log directory is the staging folder of a process of this machine that died."""
+    if not is_left_behind(os.path.basename(folder)) or not os.path.isdir(folder):
+        return False
+    return any(was_left(path) for path in Path(folder).iterdir())
+
+
 def finish_commits(root: str, storage: Storage | None = None, now_ms: Callable[[], int] | None = None) -> list[str]:
     """Finish commits that a crash interrupted, and remove forgotten staging folders and markers.
 
@@ -196,7 +214,7 @@ def finish_commits(root: str, storage: Storage | None = None, now_ms: Callable[[
             if storage.exists(storage.join(path, _PLAN)):
                 with _Locked(storage, root):
                     done += _finish(storage, root, path)
-            elif now - _last_change(storage, path, entry.modified_ms) > FORGOTTEN_MS:
+            elif is_of_dead_run(path) or now - _last_change(storage, path, entry.modified_ms) > FORGOTTEN_MS:
                 storage.remove_folder(path)
         elif entry.name.startswith(_MARKER) and now - entry.modified_ms > FORGOTTEN_MS:
             storage.remove(path)
@@ -230,7 +248,7 @@ def _finish(storage: Storage, root: str, folder: str) -> list[str]:
     storage.sync_folder(root)
     note_entries(storage, root, {move["to"]: move["checkpoints"] for move in plan["partitions"]})
     for name, text in plan.get("files", {}).items():
-        storage.write_whole(storage.join(root, name), text.encode())
+        storage.write_whole(storage.join(root, name), text.encode(errors=_BYTES))
     if plan.get("isMarked", True):
         storage.write_whole(storage.join(root, _MARKER + plan["write"]), b"")
     # Readers skip a folder without a plan, and nobody else touches it, so the order does not matter.

@@ -182,5 +182,9 @@ def new_id() -> str:
 
 def write_label(storage: Storage, path: str, meta: MetaProperties) -> None:
     """Write `meta.properties`, by which a broker knows the directory for one of its own."""
-    date = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime())
-    storage.write_whole(path, encode_meta_properties(meta, date))
+    storage.write_whole(path, encode_label(meta))
+
+
+def encode_label(meta: MetaProperties) -> bytes:
+    """Return what `meta.properties` has, with the time of now."""
+    return encode_meta_properties(meta, time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime()))
