@@ -143,6 +143,15 @@ def test_a_failure_at_each_step(
             assert (again.code, files_of(target)) == (0, whole), (number, again.err)
 
 
+def test_the_newest_point_is_the_default(archive: Path, tmp_path: Path) -> None:
+    """As with --node-id, also for partitions that come into a log directory, and for an archive by its URL."""
+    for number, source in enumerate((archive, f"file://{archive}")):
+        target = tmp_path / str(number)
+        target.mkdir()
+        done = shell("restore", source, target, "orders")
+        assert (done.code, (target / "orders-0").is_dir()) == (0, True), done.err
+
+
 def test_another_restore_is_at_work(archive: Path, tmp_path: Path) -> None:
     """Its staging folder stays: of a process that runs, or of another machine."""
     staging = tmp_path / f"pylogseg-staging-0.{'0' * 32}-delete"

@@ -212,8 +212,9 @@ def test_harms_of_the_mark(history: History, archive: Path, tmp_path: Path) -> N
         found, summary = verified(archive)
         assert {(each.kind, each.path) for each in found} == {("archive-mark", str(mark))}, harm
         assert summary.exit_code == 1
-        with pytest.raises((RequestError, CorruptionError)):
+        with pytest.raises((RequestError, CorruptionError)) as caught:
             write(history.home, archive)
+        assert harm is not None or all(text in str(caught.value) for text in (str(mark), whole.decode()))
         mark.write_bytes(whole)
     assert verified(archive)[1].exit_code == 0
     point = archive / history.archiver.points[0].name.key

@@ -16,10 +16,10 @@ from helpers.lake_tables import name_of
 from helpers.shell import pylogseg as shell
 
 import pylogseg
-from pylogseg.errors import PylogsegError
+from pylogseg.errors import PylogsegError, StorageError
 from pylogseg.lakehouse.library_errors import library_errors
 
-pytest.importorskip("deltalake")
+deltalake = pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")
 
 _SEEDS = 8 if IS_DEEP else 2
@@ -121,6 +121,16 @@ def test_any_damage_is_an_error_of_ours(tmp_path: Path, kind: str, seed: int) ->
             with contextlib.suppress(PylogsegError):
                 command()
         assert [path.name for path in canary.iterdir()] == ["x.parquet"]
+
+
+def test_frames_of_a_stack_are_left_out(tmp_path: Path) -> None:
+    """The first sentence of a library in Rust says it all."""
+    (tmp_path / "_delta_log").mkdir()
+    (tmp_path / "_delta_log" / f"{0:020d}.json").write_text('{"commitInfo": ')
+    with pytest.raises(StorageError) as caught, library_errors("table", "read"):
+        deltalake.DeltaTable(tmp_path)
+    assert "Truncated record" in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_panic_of_a_library_is_an_error_of_ours() -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from pylogseg.disk.outside import check_outside
 from pylogseg.disk.stores import FolderStore, ObjectStore
-from pylogseg.disk.tier.point import FILES, SUFFIXES, ArchivedPartition, ArchivedSegment
-from pylogseg.disk.tier.points import read_mark
+from pylogseg.disk.tier.point import FILES, MARK, SUFFIXES, ArchivedPartition, ArchivedSegment
+from pylogseg.disk.tier.points import OpenedPoint, list_points, mark_text, open_points, read_mark
 from pylogseg.env.beside import is_unfinished, remove, was_left
 from pylogseg.env.file_errors import storage_error
 from pylogseg.errors import RequestError
@@ -22,6 +22,13 @@ def check_place(store: ObjectStore) -> None:
     if read_mark(store) is not None:
         return
     other = next((name for name in store.list() if not name.startswith(f"{NOTES}/") and not _temporary(name)), None)
+    if other is not None and (names := list_points(store)):
+        head = next((each.head for each in open_points(store, names[::-1]) if isinstance(each, OpenedPoint)), None)
+        text = mark_text("" if head is None else head.cluster_id)
+        raise RequestError(
+            f"{store.name(MARK)}: the object is not there, and points are: write it again, {text}, or take it from a "
+            "copy of the archive"
+        )
     if other is not None:
         raise RequestError(f"{store.url}: this is not an archive, and not empty, it has {other!r}: name an empty place")
 

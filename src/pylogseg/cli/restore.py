@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from pylogseg.archive.at_point import point_url
 from pylogseg.archive.restoring import restore_point
 from pylogseg.cli.common import (
     F,
@@ -27,6 +28,7 @@ from pylogseg.cli.points import at_point, point_options
 from pylogseg.cli.tiers import keys_option, tier_of_command, tier_option
 from pylogseg.cli.workers import Workers, parts_option, workers_option
 from pylogseg.disk.disk import open_dir
+from pylogseg.disk.folders import is_archive
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import CODEC_NAMES
@@ -87,8 +89,10 @@ any if none has it. A broker starts with it, and `pylogseg move` spreads partiti
 
 
 def _source(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """Check that a source is there; whether a tier is, shows when it is opened."""
+    """Check that a source is there, an archive at its newest point; whether a tier is, shows when it is opened."""
     value = at_point(ctx, param, value)
+    if not is_tier(value) and ("://" in value or (os.path.isdir(value) and is_archive(os.listdir(value)))):
+        value = point_url(value)
     if not is_tier(value) and not os.path.exists(value):
         raise click.BadParameter(f"{value}: no such file or folder", ctx, param)
     return value

@@ -261,8 +261,13 @@ def nothing_here(path: str, entries: Iterable[Entry], *, is_local: bool) -> Requ
     )
 
 
+def is_archive(names: Iterable[str]) -> bool:
+    """Check whether a folder with these names is an archive with points."""
+    return {"archive.json", "points"} <= set(names)
+
+
 def refuse_archive(path: str, names: Iterable[str]) -> None:
     """Raise RequestError for a folder with these names if it is an archive: it says which URL reads it."""
-    if {"archive.json", "points"} <= set(names):
+    if is_archive(names):
         url = f"aiven+file://{os.path.abspath(path)}#latest"
         raise RequestError(f"{path}: this is an archive: name a point of it, such as '{url}' (in quotes)")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -16,6 +17,8 @@ from pylogseg.errors import PylogsegError, StorageError
 _Class = TypeVar("_Class")
 #: The exception of a panic in Rust; it is not an `Exception`, and no module exports it.
 _PANIC = "PanicException"
+#: Where SQLAlchemy goes on with the statement, and Rust with the frames of its stack.
+_MORE = re.compile(r"\n\[SQL:|\n\s*(?:[Ss]tack )?[Bb]acktrace:|\n\s*0: ")
 
 
 @contextlib.contextmanager
@@ -29,7 +32,7 @@ def library_errors(path: str, operation: str) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != _PANIC:
             raise
         number = error.errno if isinstance(error, OSError) else None
-        text, _, _ = str(error).partition("\n[SQL:")  # SQLAlchemy goes on with the statement
+        text = _MORE.split(str(error), maxsplit=1)[0].rstrip()
         raise StorageError(path, operation, f"{type(error).__name__}: {text}", number) from error
 
 
