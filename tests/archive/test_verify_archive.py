@@ -339,3 +339,4 @@ def test_points_that_are_gone(history: History, tmp_path: Path, harm: str) -> No
                     ("archive", "points", archive)):  # fmt: skip
         done = shell(*command)
         assert (done.code, str(named) in done.text + done.err) == (1, True), command
+        assert "prune` removes" not in done.text

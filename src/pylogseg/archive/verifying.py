@@ -88,6 +88,7 @@ class _Archive(NamedTuple):
     needs: Needs
     newest: Point | None  #: None if the newest one that is there cannot be read.
     damaged: set[str]  #: The objects in which earlier runs found damage.
+    has_all_points: bool  #: False if one is gone, or it or a list of it cannot be read.
 
 
 def is_archive(path: str, storage_options: Mapping[str, Any] | None = None) -> bool:
@@ -182,7 +183,7 @@ def _opened(
             newest = read_point(store, needs.heads[-1].name)
         except (CorruptionError, StorageError) as error:
             damage += [] if needs.errors else [_of_point(error)]
-    found = _Archive(archive_url(archive), store, needs, newest, damaged_objects(store))
+    found = _Archive(archive_url(archive), store, needs, newest, damaged_objects(store), not damage)
     if not damage:
         _check_choice(found, choice)
     return found, damage
@@ -254,7 +255,10 @@ def _note_others(found: _Archive, there: Mapping[str, Any], choice: PartitionCho
     others = [each.size for key, each in there.items() if key not in needed and not key.startswith(ours)]
     if others:
         text = f"objects that no point needs: {len(others):,} of {sum(others):,} bytes"
-        summary.not_checked.append(f"{text}; a run may be writing them, or `pylogseg archive prune` removes them")
+        reason = "a run may be writing them, or `pylogseg archive prune` removes them"
+        if not found.has_all_points:
+            reason = "keep them: a point that is gone, or that nobody can read, may need them"
+        summary.not_checked.append(f"{text}; {reason}")
 
 
 # ---- reading ----
