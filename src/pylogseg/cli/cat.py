@@ -127,13 +127,15 @@ def _print_selected(
     is_soon = limit is not None and not is_latest
     passes = 1 + is_latest  # one for the keys, one for the records
     with Bar(0 if is_soon else passes * total_bytes, "reading") as bar:
+        count = 0
         if merged:
             _print_merged(text, readers, limit, gaps, bar)
         elif limit is not None or jobs == 1:
             each = (gaps.chunks(part.apart(bar), bar) for part in readers)
-            print_records(text, itertools.chain.from_iterable(each), limit, bar)
+            count = print_records(text, itertools.chain.from_iterable(each), limit, bar)
         else:
             _print_all(text, readers, jobs, gaps, bar)
+    gaps.damage |= (limit is None or count < limit) and common.report_losses(readers)
     common.end_with(gaps.damage | text.has_undecoded())
 
 

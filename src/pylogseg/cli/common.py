@@ -33,6 +33,7 @@ from pylogseg.walker.gaps import Gap, GapKind, add_gaps, joined_times
 
 if TYPE_CHECKING:
     from pylogseg.inspect.verify.findings import Finding
+    from pylogseg.reading.log_reader import LogReader
     from pylogseg.reading.logs import LogFiles
 
 #: In a context's meta: something could not be read, and was not to be skipped.
@@ -41,7 +42,12 @@ _UNREADABLE = "pylogseg.unreadable"
 DAMAGE = "pylogseg.damage"
 #: Key of the gaps that `report_gaps` has not printed yet.
 _WAITING = "pylogseg.gaps"
-_LABELS = {GapKind.LOCKED: "not looked at", GapKind.TIME: "no timestamp", GapKind.DIGITS: "cut"}
+_LABELS = {
+    GapKind.LOST: "missing",
+    GapKind.LOCKED: "not looked at",
+    GapKind.TIME: "no timestamp",
+    GapKind.DIGITS: "cut",
+}
 #: Columns of a table are as wide as their longest text up to this, and may be wider.
 _WIDE = 64
 #: Files that are named where more have the same damage.
@@ -76,7 +82,7 @@ class Chosen(NamedTuple):
         """Return the logs to read, one for each partition."""
         from pylogseg.reading.logs import logs_of
 
-        return logs_of(self._numbered(), from_log_start=self.from_log_start)
+        return logs_of(self._numbered(), from_log_start=self.from_log_start, with_ends=True)
 
     def _numbered(self) -> Disk:
         return self.disk.select(partition=self.choice.numbers or None)
@@ -612,6 +618,11 @@ def report_gaps(gaps: Iterable[Gap], *, waits: bool = True) -> bool:
         else:
             _print_gaps([gap])
     return is_loss
+
+
+def report_losses(readers: Iterable[LogReader]) -> bool:
+    """Report what is known to be lost of what readers are to read to its end; return whether there is any (code 1)."""
+    return report_gaps([gap for reader in readers for gap in reader.losses()])
 
 
 def _print_gaps(gaps: Iterable[Gap]) -> None:

@@ -193,7 +193,9 @@ def _once(search: _Search, readers: Sequence[LogReader], total_bytes: int, worke
     target = None if search.ends_early else workers.part_bytes
     parts = [part for reader in readers for part in reader.parts(target)]
     with workers.executor() as executor, Bar(total_bytes, "searching") as bar:
-        return search.run(parts, executor, bar)
+        is_done = search.run(parts, executor, bar)
+    search.damage |= not search.ends_early and common.report_losses(readers)
+    return is_done
 
 
 def _follow(search: _Search, query: Query, readers: list[LogReader], chosen: common.Chosen, selector: Selector) -> bool:

@@ -145,6 +145,9 @@ def stats(
     damage = False
     for group in groups:
         damage |= common.report_gaps(group.stats.gaps)
+    damage |= common.report_losses(
+        LogReader.of(log, (0, OPEN_END), (since, until), ReadOptions()) for log in chosen.logs()
+    )
     if as_json:
         for group in groups:
             common.print_json({**stats_row(group), **tops_row(group, max_decompressed_bytes)})
@@ -171,7 +174,7 @@ def _count_records(
     parts = [part for reader in readers for part in reader.parts(workers.part_bytes)]
     with workers.executor() as executor, common.progress(chosen.size, "counting") as advance:
         found, gaps = counted_records(parts, by, executor, advance)
-    damage = common.report_gaps(gaps)
+    damage = common.report_gaps(gaps) | common.report_losses(readers)
     topics, values, records, sizes = (column.to_pylist() for column in _plain(found).columns)
     if as_json:
         keys = values if by == "hour" else map(key_text, values)

@@ -15,7 +15,7 @@ from pylogseg.format.batches import BatchTable
 from pylogseg.format.records import RecordColumns
 from pylogseg.reading.latest import Latest
 from pylogseg.reading.logs import LogFiles, LogSource
-from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions
+from pylogseg.reading.partition import OPEN_END, Chunk, ReadOptions, note
 from pylogseg.reading.ranges import Extent, Share, cut, placed, shares
 from pylogseg.reading.seek import end_offset
 from pylogseg.walker.gaps import Gap
@@ -139,6 +139,18 @@ def chunks_of(
     return (chunk for chunk in found if len(chunk.columns))
 
 
+def losses_of(
+    log: LogSource, offsets: tuple[int, int], times: tuple[int | None, int | None], reached: int = 0
+) -> list[Gap]:
+    """Return what is known to be lost of a log, which has reached some offset, in half-open ranges."""
+    if not isinstance(log, LogFiles):
+        return []
+    if log.noted is not None and reached >= log.noted.offset:
+        log = log._replace(noted=None)
+    first, end = range_of(log, offsets, times)
+    return log.losses(first, end if times[1] is None else min(end, log.offset_of_time(times[1])))
+
+
 class ReadScope(NamedTuple):
     """The logs, ranges and options of a read: the beginning of each scan."""
 
@@ -154,8 +166,9 @@ class ReadScope(NamedTuple):
         """Yield the records in the order of logs and offsets, a part of a segment at a time; no chunk is empty."""
         left = self.limit
         for log in self.logs if left is None or left > 0 else ():
-            offsets = range_of(log, self.offsets, self.times)
+            offsets, before, reached = range_of(log, self.offsets, self.times), len(self.options.gaps), 0
             for chunk in chunks_of(log, offsets, self.times, self.options, self.filter, self.latest):
+                reached = int(chunk.columns.offset[-1]) + 1
                 if left is not None:
                     if len(chunk.columns) > left:
                         chunk = chunk._replace(columns=chunk.columns.take(slice(0, left)))
@@ -163,6 +176,9 @@ class ReadScope(NamedTuple):
                 yield chunk
                 if left == 0:
                     return
+            if self.options.on_corrupt != "stop" or not any(gap.is_damage for gap in self.options.gaps[before:]):
+                for loss in losses_of(log, self.offsets, self.times, reached):
+                    note(loss, self.options)
 
 
 @dataclass(frozen=True)
@@ -245,6 +261,10 @@ class LogReader:
                 options=replace(whole.options, gaps=[], continues=continues),
                 part_bytes=part.size,
             )
+
+    def losses(self) -> list[Gap]:
+        """Return what is known to be lost of the range."""
+        return losses_of(self.log, (self.first_offset, self.end_offset), (None, self.until))
 
     def read(self) -> Iterator[Chunk]:
         """Yield the chunks of the range of offsets, unfiltered; some may be empty."""

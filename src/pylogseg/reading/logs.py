@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.names import FileKind
+from pylogseg.reading.known_losses import NotedEnd, known_losses, noted_ends
 from pylogseg.reading.partition import OPEN_END, Chunk, PartitionReader, ReadOptions
 from pylogseg.reading.seek import end_offset, offset_of_time
 from pylogseg.reading.stable_offset import Tail
@@ -40,6 +41,7 @@ class LogFiles(NamedTuple):
     error: StorageError | None = None  #: Why the segments cannot be listed.
     path: str = ""  #: Of the partition's folder, or of the file.
     tail: Tail | None = None  #: The known end of the log, for callers that read it repeatedly.
+    noted: NotedEnd | None = None  #: How far the log once went, for callers that name what is lost.
 
     @property
     def log_end_offset(self) -> int:
@@ -49,6 +51,12 @@ class LogFiles(NamedTuple):
     def offset_of_time(self, timestamp_ms: int) -> int:
         """See `LogSource`."""
         return offset_of_time(self.segments, timestamp_ms, OPEN_END, self.log_start_offset)
+
+    def losses(self, first_offset: int, end_offset: int) -> list[Gap]:
+        """Return what is known to be lost in a half-open range; of a log that cannot be listed nothing."""
+        if self.error is not None:
+            return []
+        return known_losses(self.path, self.segments, self.log_start_offset, self.noted, first_offset, end_offset)
 
     def chunks(self, first_offset: int, end_offset: int, options: ReadOptions) -> Iterator[Chunk]:
         """See `LogSource`. A log that cannot be listed is an error, or a gap from the first offset on."""
@@ -88,11 +96,15 @@ def check_once(partitions: Iterable[Partition]) -> None:
                 )
 
 
-def logs_of(disk: Disk, *, from_log_start: bool = True) -> list[LogFiles]:
-    """Return single files and what `partitions_of` selects, as logs; StorageError if none can be listed."""
+def logs_of(disk: Disk, *, from_log_start: bool = True, with_ends: bool = False) -> list[LogFiles]:
+    """Return single files and what `partitions_of` selects, as logs; StorageError if none can be listed.
+
+    With ends, these are noted that the checkpoints have.
+    """
     chosen = partitions_of(disk)
     if chosen and chosen[0].error is not None and not disk.loose:
         raise _copy_of(chosen[0].error)
+    noted = noted_ends(chosen) if with_ends else {}
     logs = [
         LogFiles(
             p.segments,
@@ -101,6 +113,7 @@ def logs_of(disk: Disk, *, from_log_start: bool = True) -> list[LogFiles]:
             f"{p.topic}-{p.partition}" if p.topic else p.path,
             p.error,
             p.path,
+            noted=noted.get(p.path),
         )
         for p in chosen
     ]

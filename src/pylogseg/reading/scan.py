@@ -21,9 +21,9 @@ from pylogseg.reading.arrow import columns as arrow
 from pylogseg.reading.bounds import Bounds, bounded, guarantee_of, matching, ranges_of, up_to
 from pylogseg.reading.column_names import BATCH_COLUMNS, DEFAULT_COLUMNS
 from pylogseg.reading.filters import Columns, Selection, check_filter, fields_of, filtered
-from pylogseg.reading.log_reader import ReadScope, range_of, wanted_of
+from pylogseg.reading.log_reader import ReadScope, losses_of, range_of, wanted_of
 from pylogseg.reading.logs import LogFiles
-from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, ReadOptions
+from pylogseg.reading.partition import OPEN_END, Chunk, IsolationLevel, ReadOptions, note
 from pylogseg.reading.ranges import Extent, PlannedLogs, Range, RangeReader, Task, is_all_damage, packed, pieces, url_of
 from pylogseg.reading.seek import LogEnd, end_of, largest_timestamp
 from pylogseg.reading.stable_offset import last_stable_offset
@@ -234,6 +234,7 @@ class LogScan:
                 self._unreadable(log.error)
                 continue
             extent = self._extent(log, bounds)
+            self._add_losses(log, bounds)
             if extent is None:
                 continue
             if self._options.on_corrupt == "stop":  # what is read ends where damage begins: before that all is read
@@ -272,6 +273,16 @@ class LogScan:
         check_tail(log, end, how)
         self._add_gaps(how.gaps)
         return end.offset
+
+    def _add_losses(self, log: LogFiles, bounds: Bounds) -> None:
+        """Note what is known to be lost of the part of a log that a filter leaves."""
+        end, offsets = self._ends.get(log.path), self._scope.offsets
+        first, stop = offsets if min(offsets) >= 0 else range_of(log, offsets, (None, None))
+        part = max(first, bounds.first_offset), min(stop, bounds.end_offset)
+        for loss in losses_of(log, part, self._scope.times, 0 if end is None else end.offset):
+            how = replace(self._options, gaps=[])
+            note(loss, how)
+            self._add_gaps(how.gaps)
 
     def _unreadable(self, error: StorageError) -> None:
         how = replace(self._options, gaps=[])

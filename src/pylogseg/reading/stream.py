@@ -275,7 +275,7 @@ def read(
     )
     if latest and jobs != 1:
         raise RequestError("jobs= and latest= cannot be combined: the last record of each key is found by one thread")
-    logs = logs_of(disk, from_log_start=from_log_start)
+    logs = logs_of(disk, from_log_start=from_log_start, with_ends=True)
     last_only = Latest(tombstones, latest_memory_bytes) if latest else None
     wanted = None if filter is None else _of_arrow(filter)
     return reader_of(logs, offset, timestamp, limit, options, columns, last_only, wanted)

@@ -15,8 +15,9 @@ from pylogseg.errors import CorruptionError, RequestError, StorageError
 from pylogseg.format.codec_error import with_option
 from pylogseg.format.names import FileKind
 from pylogseg.reading import scan
+from pylogseg.reading.known_losses import NotedEnd, known_losses, noted_ends
 from pylogseg.reading.logs import LogFiles, check_once, logs_of
-from pylogseg.reading.partition import ReadOptions
+from pylogseg.reading.partition import OPEN_END, ReadOptions
 from pylogseg.reading.ranges import Extent, is_all_damage
 from pylogseg.reading.seek import LogEnd, late_segments
 from pylogseg.spark.options import EARLIEST, LATEST, Bound, SourceOptions, TopicPartition
@@ -80,15 +81,16 @@ def plan_extents(logs: Sequence[Partition], options: SourceOptions) -> list[Exte
     """Return the range of offsets of a batch read for each log; empty ones are left out.
 
     Raises RequestError for bounds that do not name the partitions that are read, and with ``failOnDataLoss`` for those
-    outside a log.
+    outside a log, and where records are known to be lost.
     """
     keys = [(log.topic, log.partition) for log in logs]
     check_named(options.starting, keys, "starting")
     check_named(options.ending, keys, "ending")
-    extents = []
+    extents, noted = [], noted_ends(logs)
     for log in logs:
         ends = LogEnds(log, options)
         first, end = ends.start(options.starting), ends.end(options.ending)
+        ends.check_losses(noted.get(log.path), first, end)
         if first > end:
             raise RequestError(f"{ends.name} ({log.path}) would start at {first}, after its end {end}")
         first = max(first, ends.earliest)
@@ -204,6 +206,14 @@ class LogEnds:
                 self.name, self._log.path, timestamp_ms, later,
             )  # fmt: skip
         return _NO_SUCH_TIME
+
+    def check_losses(self, noted: NotedEnd | None, first: int, end: int) -> None:
+        """Report what is known to be lost from an offset on, up to an end or behind the last record."""
+        if noted is not None and noted.offset <= self.latest:
+            noted = None
+        stop = OPEN_END if end >= self.latest else end
+        for loss in known_losses(self._log.path, self._log.segments, self.earliest, noted, first, stop):
+            self._lost(f"has lost records: {loss}")
 
     def _lost(self, what: str) -> None:
         message = f"{self.name} ({self._log.path}) {what}"

@@ -158,7 +158,7 @@ def open_table(
         raise RequestError(f"decoding is for records, not for {of}")
     if of != "records":
         return _other_table(of, disk, partition)
-    logs = logs_of(disk.select(partition=partition), from_log_start=from_log_start)
+    logs = logs_of(disk.select(partition=partition), from_log_start=from_log_start, with_ends=True)
     names = COLUMNS if columns is None else columns
     scope = ReadScope(logs, (0, OPEN_END), (None, None), None, how)
     if decoding is None:

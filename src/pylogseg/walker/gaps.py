@@ -28,6 +28,7 @@ class GapKind(enum.Enum):
     UNREADABLE = "unreadable"
     LOCKED = "locked"  #: Encrypted, and there is no key: not looked at. Readers stop at it as at damage.
     REMOVED = "removed"
+    LOST = "lost"  #: No gap in the file: a checkpoint or an index says that there were records.
     TIME = "time"  #: No gap in the file: records whose timestamp a column cannot hold. It is null there.
     DIGITS = "digits"  #: No gap in the file: records with times whose last digits a column cannot hold. It lacks these.
     TORN = "torn"
@@ -35,8 +36,10 @@ class GapKind(enum.Enum):
 
     @property
     def is_damage(self) -> bool:
-        """True for corruption; torn and zero-filled tails, deletion by retention and columns are only notices."""
-        return self not in (GapKind.TORN, GapKind.ZEROS, GapKind.REMOVED, GapKind.TIME, GapKind.DIGITS)
+        """True for corruption; what is torn, zeros, removed, lost, or of a column is no damage of what is there."""
+        return self not in (
+            GapKind.TORN, GapKind.ZEROS, GapKind.REMOVED, GapKind.LOST, GapKind.TIME, GapKind.DIGITS
+        )  # fmt: skip
 
 
 def kind_of(error: StorageError) -> GapKind:
@@ -77,8 +80,8 @@ class Gap(NamedTuple):
 
     @property
     def is_loss(self) -> bool:
-        """True if the result lacks records (damage, or a broker removed them meanwhile), timestamps or digits."""
-        return self.is_damage or self.kind is GapKind.REMOVED or self.is_of_column
+        """True if the result lacks records (damaged, lost, or removed by a broker meanwhile), timestamps or digits."""
+        return self.is_damage or self.kind in (GapKind.REMOVED, GapKind.LOST) or self.is_of_column
 
     @property
     def is_of_column(self) -> bool:
@@ -123,6 +126,8 @@ class Gap(NamedTuple):
         if self.is_of_column:
             others = f"; {self.records} records in all have such a time" if self.records > 1 else ""
             return f"{self.path}: offset {self.first_offset}: {self.reason}{others}"
+        if self.kind is GapKind.LOST:
+            return f"{self.path}: {offsets_text(self.first_offset, self.next_offset)} are lost: {self.reason}"
         if self.next_offset is None:
             missing = f"offsets from {self.first_offset} on"
         elif self.next_offset > self.first_offset:
