@@ -153,3 +153,47 @@ def test_a_refusal_prints_no_row(tmp_path: Path, kind: str) -> None:
         done = shell("lake", data, table, "--latest", *options)
         assert (done.code, done.out) == (2, b"")
         assert "all records" in done.err
+
+
+LABELS = {"garbage": b"\xfe\xff garbage", "empty": b"", "zeros": bytes(40), "absent": None, "folder": None}
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_log_of_which_nobody_knows_the_cluster(tmp_path: Path, label: str) -> None:
+    """The table has the id of a cluster: `lake` and `audit` go on, name the file, and end with 1."""
+    table, data = name_of("delta", tmp_path / "out", "orders"), tmp_path / "data"
+    pylogseg.lake(append(data, 5, cluster="AAAAAAAAAAAAAAAAAAAAAA"), table)
+    label_of(data).unlink()
+    if (content := LABELS[label]) is not None:
+        label_of(data).write_bytes(content)
+    elif label == "folder":
+        label_of(data).mkdir()
+    append(data, 2)
+    for command in ("lake", "audit"):
+        done = shell(command, data, "orders", table)
+        assert done.code == 1
+        assert str(label_of(data)) in done.err + done.text
+    assert rows_of(table).num_rows == 7
+
+
+def test_a_folder_that_no_broker_had_needs_no_cluster(tmp_path: Path) -> None:
+    table, data = name_of("delta", tmp_path / "out", "orders"), append(tmp_path / "data", 5)
+    for command in ("lake", "audit"):
+        assert shell(command, data, "orders", table).code == 0
+
+
+@pytest.mark.parametrize("label", ["garbage", "empty", "folder"])
+def test_a_topic_id_that_the_folder_does_not_say(tmp_path: Path, label: str) -> None:
+    table, data = name_of("delta", tmp_path / "out", "orders"), append(tmp_path / "data", 5)
+    file = data / "orders-0" / "partition.metadata"
+    file.unlink(missing_ok=True)
+    for words in (("lake", data, "orders", table), ("export", data, "--out", tmp_path / "files")):
+        assert shell(*words).code == 0
+    if (content := LABELS[label]) is not None:
+        file.write_bytes(content)
+    else:
+        file.mkdir()
+    for words in (("lake", data, "orders", table), ("export", data, "--out", tmp_path / "other")):
+        done = shell(*words)
+        assert done.code == 1
+        assert str(file) in done.err

@@ -94,6 +94,8 @@ def test_a_partition_of_another_broker_has_not_vanished(data: Path, tmp_path: Pa
         ("PartitionRecord", {"partitionId": 1, "topicId": TOPIC_ID, "replicas": [1, 2], "isr": [1], "leader": 1}),
     ]
     write_log(data / "__cluster_metadata-0", [(None, encode_framed(kind, 0, of)) for kind, of in made])
+    for number in (0, 1):
+        (data / f"orders-{number}" / "partition.metadata").write_text(f"version: 0\ntopic_id: {TOPIC_ID}\n")
     pylogseg.lake(data, table, "orders")
     lose(data, "no folder")
     assert shell("lake", data, "orders", table).code == (0 if node == 2 else 2)

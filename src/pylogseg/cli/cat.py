@@ -13,6 +13,7 @@ import click
 from pylogseg.cli import common
 from pylogseg.cli.bar import Bar
 from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
+from pylogseg.cli.losses import report_losses
 from pylogseg.cli.output import Output, RecordText, output_options
 from pylogseg.cli.query import make_query, query_options
 from pylogseg.cli.tail import last_records
@@ -135,7 +136,7 @@ def _print_selected(
             count = print_records(text, itertools.chain.from_iterable(each), limit, bar)
         else:
             _print_all(text, readers, jobs, gaps, bar)
-    gaps.damage |= (limit is None or count < limit) and common.report_losses(readers)
+    gaps.damage |= (limit is None or count < limit) and report_losses(readers)
     common.end_with(gaps.damage | text.has_undecoded())
 
 

@@ -33,7 +33,6 @@ from pylogseg.walker.gaps import Gap, GapKind, add_gaps, joined_times
 
 if TYPE_CHECKING:
     from pylogseg.inspect.verify.findings import Finding
-    from pylogseg.reading.log_reader import LogReader
     from pylogseg.reading.logs import LogFiles
 
 #: In a context's meta: something could not be read, and was not to be skipped.
@@ -618,11 +617,6 @@ def report_gaps(gaps: Iterable[Gap], *, waits: bool = True) -> bool:
         else:
             _print_gaps([gap])
     return is_loss
-
-
-def report_losses(readers: Iterable[LogReader]) -> bool:
-    """Report what is known to be lost of what readers are to read to its end; return whether there is any (code 1)."""
-    return report_gaps([gap for reader in readers for gap in reader.losses()])
 
 
 def _print_gaps(gaps: Iterable[Gap]) -> None:

@@ -17,6 +17,7 @@ import click
 from pylogseg.cli import common
 from pylogseg.cli.export_dates import check_dated, export_by_date
 from pylogseg.cli.exported import Done, end
+from pylogseg.cli.losses import report_doubts
 from pylogseg.cli.output import STYLES
 from pylogseg.cli.outputs import check_free, check_output
 from pylogseg.cli.query import make_query, query_options
@@ -40,6 +41,7 @@ from pylogseg.env.beside import sweep
 from pylogseg.env.executor import Advance, Executor, Workload
 from pylogseg.env.shared import SharedFolder
 from pylogseg.errors import NotOwnError, RequestError
+from pylogseg.format.names import FileKind
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import lacking_for
 from pylogseg.reading import column_names
@@ -58,6 +60,7 @@ from pylogseg.tables.export.file import (
 )
 from pylogseg.tables.export.notes import locked, note_log, said_of, writing
 from pylogseg.tables.export.tables import COLUMNS as TABLE_COLUMNS
+from pylogseg.values.internal.source_doubts import source_doubts
 from pylogseg.walker.gaps import GapKind
 
 if TYPE_CHECKING:
@@ -270,6 +273,7 @@ def export(
     make = _decoded_columns if layout.is_table else _decoded_text
     layouts = make(layout, options, (internal, show_secrets), arguments, readers)
     lacking = lacking_for(chosen.disk, readers, chosen.choice, jobs=workers.jobs)
+    report_doubts(source_doubts(chosen.live_partitions(), [FileKind.HIGH_WATERMARKS, FileKind.RECOVERY_POINTS]))
     if by_date:
         listed = [reader.log for reader in readers]
         done = export_by_date(out.text, layout, query, listed, chosen.size, workers, overwrite=overwrite)

@@ -17,6 +17,7 @@ from pylogseg.cli import common
 from pylogseg.cli.bar import Bar
 from pylogseg.cli.follow import Gaps, Selector, follow, follow_option
 from pylogseg.cli.highlight import Highlighter, is_coloured
+from pylogseg.cli.losses import report_losses
 from pylogseg.cli.output import Output, RecordText, output_options
 from pylogseg.cli.query import Query, bytes_of, make_query, query_options
 from pylogseg.cli.streams import say
@@ -194,7 +195,7 @@ def _once(search: _Search, readers: Sequence[LogReader], total_bytes: int, worke
     parts = [part for reader in readers for part in reader.parts(target)]
     with workers.executor() as executor, Bar(total_bytes, "searching") as bar:
         is_done = search.run(parts, executor, bar)
-    search.damage |= not search.ends_early and common.report_losses(readers)
+    search.damage |= not search.ends_early and report_losses(readers)
     return is_done
 
 

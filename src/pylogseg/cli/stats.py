@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.losses import report_losses
 from pylogseg.cli.streams import say
 from pylogseg.cli.tops import key_text, print_tops, shown_key, tops_row
 from pylogseg.cli.workers import Workers, workers_option
@@ -145,9 +146,7 @@ def stats(
     damage = False
     for group in groups:
         damage |= common.report_gaps(group.stats.gaps)
-    damage |= common.report_losses(
-        LogReader.of(log, (0, OPEN_END), (since, until), ReadOptions()) for log in chosen.logs()
-    )
+    damage |= report_losses(LogReader.of(log, (0, OPEN_END), (since, until), ReadOptions()) for log in chosen.logs())
     if as_json:
         for group in groups:
             common.print_json({**stats_row(group), **tops_row(group, max_decompressed_bytes)})
@@ -174,7 +173,7 @@ def _count_records(
     parts = [part for reader in readers for part in reader.parts(workers.part_bytes)]
     with workers.executor() as executor, common.progress(chosen.size, "counting") as advance:
         found, gaps = counted_records(parts, by, executor, advance)
-    damage = common.report_gaps(gaps) | common.report_losses(readers)
+    damage = common.report_gaps(gaps) | report_losses(readers)
     topics, values, records, sizes = (column.to_pylist() for column in _plain(found).columns)
     if as_json:
         keys = values if by == "hour" else map(key_text, values)

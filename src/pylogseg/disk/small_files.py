@@ -17,7 +17,7 @@ from pylogseg.errors import CorruptionError, StorageError, is_missing
 from pylogseg.format.files.checkpoint import EpochEntry, parse_leader_epochs, parse_offset_checkpoint
 from pylogseg.format.files.properties import MetaProperties, parse_meta_properties
 from pylogseg.format.files.status import QuorumState, parse_partition_metadata, parse_quorum_state
-from pylogseg.format.names import FileKind
+from pylogseg.format.names import METADATA_TOPIC, FileKind
 
 _Value = TypeVar("_Value")
 
@@ -71,6 +71,21 @@ def read_partition_metadata(files: Folders, folder: str) -> SmallFile[str]:
 def read_meta_properties(files: Folders, log_dir: str) -> SmallFile[MetaProperties]:
     """Read the ids of the cluster, the node and the log directory; text that has none of them counts as unreadable."""
     return _read(files, files.join(log_dir, FileKind.META_PROPERTIES.value), _ids)
+
+
+def unknown_cluster(files: Folders, log_dir: str) -> str:
+    """Return why `meta.properties` says no cluster; empty if it was read, or where no broker needs one.
+
+    A log directory without a metadata log need not be a broker's: there, one that is absent is in order.
+    """
+    file = read_meta_properties(files, log_dir)
+    if file.is_read or (file.state is FileState.ABSENT and not _has_metadata(files, log_dir)):
+        return ""
+    return f"{file.problem}: the cluster of these logs is not known by it"
+
+
+def _has_metadata(files: Folders, log_dir: str) -> bool:
+    return read_quorum_state(files, files.join(log_dir, f"{METADATA_TOPIC}-0")).state is not FileState.ABSENT
 
 
 def read_quorum_state(files: Folders, folder: str) -> SmallFile[QuorumState]:

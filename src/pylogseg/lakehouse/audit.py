@@ -235,7 +235,8 @@ def _unlike(table: ForeignTable, disk: Disk, choice: PartitionChoice) -> Iterato
         if topic.name == ledger.topic and topic.error is None:
             vanished = vanished_partitions(disk, choice, topic, ledger)
             below = (finding.reason for finding in partitions_below(ledger, table.name, vanished))
-            for text in (*topic.unlike(ledger, table.name), *below):
+            unknown = topic.doubts_of_cluster(ledger) if ledger.cluster_id is not None else ()
+            for text in (*topic.unlike(ledger, table.name), *below, *unknown):
                 yield TableFinding("ledger", text)
 
 

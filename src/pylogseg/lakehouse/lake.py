@@ -18,6 +18,7 @@ from pylogseg.disk.choice import ALL, PartitionChoice, of_topics
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.executor import Executor, Threads, Workload, job_count
 from pylogseg.errors import PylogsegError, RequestError, StorageError
+from pylogseg.format.names import FileKind
 from pylogseg.format.words import check_word
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import texts_of
@@ -53,6 +54,7 @@ from pylogseg.reading.stream import Path
 from pylogseg.values.decoding import Decoding, SchemaChoice, TypedBatches, typed_batches
 from pylogseg.values.forms import for_tables
 from pylogseg.values.internal.own_topics import is_own
+from pylogseg.values.internal.source_doubts import source_doubts
 from pylogseg.values.schemas.store import Schemas
 from pylogseg.walker.gaps import Gap, joined_times
 
@@ -389,7 +391,12 @@ class _TableRun:
         self._found.missing = source_losses(
             self._whole, self._choice, self._topic, spans, ledger, self._table.name, force=self._options.force
         )
-        self._found.doubts = [source.doubt for source in self._topic.logs if source.doubt]
+        parts = [source.partition for source in self._topic.logs]
+        self._found.doubts = [
+            *(source.doubt for source in self._topic.logs if source.doubt),
+            *self._topic.doubts_of_cluster(ledger),
+            *source_doubts(parts, [FileKind.RECOVERY_POINTS]),
+        ]
         if not spans and ledger is None and self._knows_columns():  # a table without rows, so that queries find it
             spans = self._topic.nothing()
         if spans:

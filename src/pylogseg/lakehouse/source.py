@@ -10,8 +10,9 @@ from pylogseg.disk.disk import Disk, Partition
 from pylogseg.disk.folders import readable_leader_epochs, readable_topic_id
 from pylogseg.disk.lineage.chains import UNKNOWN_EPOCH, Lineage
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
-from pylogseg.disk.small_files import read_meta_properties
-from pylogseg.env.filesystem import LocalFiles
+from pylogseg.disk.small_files import read_meta_properties, unknown_cluster
+from pylogseg.env.filesystem import FileSystem, LocalFiles
+from pylogseg.env.remote import RemoteFiles
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.names import FileKind
 from pylogseg.lakehouse.ledger import Covered, Ledger
@@ -95,6 +96,15 @@ class SourceTopic:
                 f"cluster {self.cluster_id}; {_UNDO}"
             )
 
+    def doubts_of_cluster(self, ledger: Ledger | None) -> list[str]:
+        """Return why nobody can say the cluster of the logs, or compare it with that of a table."""
+        above = _log_dirs(self.logs)
+        doubts = [why for folder, files in above.items() if (why := unknown_cluster(files, folder))]
+        if doubts or not above or self.cluster_id is not None or ledger is None or ledger.cluster_id is None:
+            return doubts
+        absent = next((read_meta_properties(files, folder).problem for folder, files in above.items()), "")
+        return [f"{absent}: not known whether the log is of the table's cluster, {ledger.cluster_id}"]
+
     def unlike(self, ledger: Ledger, table: str) -> Iterator[str]:
         """Yield why the log cannot be the one that a table was written from, though it has the topic's id."""
         self.check_identity(ledger, table)
@@ -169,12 +179,19 @@ def _topic_id(topic: str, logs: Iterable[SourceLog]) -> str | None:
 
 
 def _cluster_id(topic: str, logs: Iterable[SourceLog]) -> str | None:
-    above = {each.partition.files.split(each.partition.path)[0]: each.partition.files for each in logs}
+    above = _log_dirs(logs)
     labels = [read_meta_properties(files, folder).value for folder, files in above.items()]
     ids = {label.cluster_id for label in labels if label is not None} - {None}
     if len(ids) > 1:
         raise RequestError(f"{topic}: its partitions are of different clusters, {' and '.join(sorted(map(str, ids)))}")
     return ids.pop() if ids else None
+
+
+def _log_dirs(logs: Iterable[SourceLog]) -> dict[str, FileSystem]:
+    """Return the log directories of logs; a tier has none."""
+    parts = [each.partition for each in logs]
+    of_disks = [part for part in parts if isinstance(part.files, LocalFiles | RemoteFiles)]
+    return {part.files.split(part.path)[0]: part.files for part in of_disks}
 
 
 class _Watermarks:

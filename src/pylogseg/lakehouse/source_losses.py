@@ -1,4 +1,4 @@
-"""Losses that are known of the logs of a table: offsets of a log, and whole partitions."""
+"""Known losses of the logs of a table: offsets of a log, and whole partitions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def source_losses(
     *,
     force: bool,
 ) -> list[Finding]:
-    """Return what is known to be missing of what is to be written; an error unless it is forced.
+    """Return the known losses among the offsets of the next run; an error unless a user forces it.
 
     That is up to the high watermark, also where the log ends before it; and of a partition without a segment, all that
     the table does not have. The error is a RequestError if the table has rows of a partition that is gone.

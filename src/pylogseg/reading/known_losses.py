@@ -1,4 +1,4 @@
-"""Offsets of a log that are known to be lost: checkpoints or an index show that there were records."""
+"""Known losses of a log: checkpoints or an index show that there were records."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def noted_ends(partitions: Iterable[Partition]) -> dict[str, NotedEnd]:
 def known_losses(
     path: str, segments: Sequence[Segment], log_start: int, noted: NotedEnd | None, first: int, end: int
 ) -> list[Gap]:
-    """Return what is known to be lost in a half-open range of a log: its end, and segments that have become empty.
+    """Return the known losses in a half-open range of a log: at its end, and of segments that have become empty.
 
     The end is looked for only where checkpoints note one, and while nobody has the lock of the log directory: of a log
     that is written to, a checkpoint may be newer than what was read.

@@ -142,7 +142,7 @@ def chunks_of(
 def losses_of(
     log: LogSource, offsets: tuple[int, int], times: tuple[int | None, int | None], reached: int = 0
 ) -> list[Gap]:
-    """Return what is known to be lost of a log, which has reached some offset, in half-open ranges."""
+    """Return the known losses of a log in half-open ranges; it has reached some offset."""
     if not isinstance(log, LogFiles):
         return []
     if log.noted is not None and reached >= log.noted.offset:
@@ -263,7 +263,7 @@ class LogReader:
             )
 
     def losses(self) -> list[Gap]:
-        """Return what is known to be lost of the range."""
+        """Return the known losses in the range."""
         return losses_of(self.log, (self.first_offset, self.end_offset), (None, self.until))
 
     def read(self) -> Iterator[Chunk]:

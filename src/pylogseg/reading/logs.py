@@ -53,7 +53,7 @@ class LogFiles(NamedTuple):
         return offset_of_time(self.segments, timestamp_ms, OPEN_END, self.log_start_offset)
 
     def losses(self, first_offset: int, end_offset: int) -> list[Gap]:
-        """Return what is known to be lost in a half-open range; of a log that cannot be listed nothing."""
+        """Return the known losses in a half-open range; of a log that cannot be listed none."""
         if self.error is not None:
             return []
         return known_losses(self.path, self.segments, self.log_start_offset, self.noted, first_offset, end_offset)

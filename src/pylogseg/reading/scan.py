@@ -275,7 +275,7 @@ class LogScan:
         return end.offset
 
     def _add_losses(self, log: LogFiles, bounds: Bounds) -> None:
-        """Note what is known to be lost of the part of a log that a filter leaves."""
+        """Note the known losses in the part of a log that a filter leaves."""
         end, offsets = self._ends.get(log.path), self._scope.offsets
         first, stop = offsets if min(offsets) >= 0 else range_of(log, offsets, (None, None))
         part = max(first, bounds.first_offset), min(stop, bounds.end_offset)

@@ -81,7 +81,7 @@ def plan_extents(logs: Sequence[Partition], options: SourceOptions) -> list[Exte
     """Return the range of offsets of a batch read for each log; empty ones are left out.
 
     Raises RequestError for bounds that do not name the partitions that are read, and with ``failOnDataLoss`` for those
-    outside a log, and where records are known to be lost.
+    outside a log, and for known losses.
     """
     keys = [(log.topic, log.partition) for log in logs]
     check_named(options.starting, keys, "starting")
@@ -208,7 +208,7 @@ class LogEnds:
         return _NO_SUCH_TIME
 
     def check_losses(self, noted: NotedEnd | None, first: int, end: int) -> None:
-        """Report what is known to be lost from an offset on, up to an end or behind the last record."""
+        """Report the known losses from an offset on, up to an end or behind the last record."""
         if noted is not None and noted.offset <= self.latest:
             noted = None
         stop = OPEN_END if end >= self.latest else end

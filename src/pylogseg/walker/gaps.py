@@ -36,7 +36,7 @@ class GapKind(enum.Enum):
 
     @property
     def is_damage(self) -> bool:
-        """True for corruption; what is torn, zeros, removed, lost, or of a column is no damage of what is there."""
+        """True for corruption; a tail that is torn or zeros, a removal, a loss and a column are only notices."""
         return self not in (
             GapKind.TORN, GapKind.ZEROS, GapKind.REMOVED, GapKind.LOST, GapKind.TIME, GapKind.DIGITS
         )  # fmt: skip

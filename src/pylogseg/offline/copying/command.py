@@ -12,6 +12,7 @@ from typing import Any
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.outside import check_outside
+from pylogseg.disk.small_files import unknown_cluster
 from pylogseg.disk.target import NOT_A_TOPIC, Target, chosen_in, sizes_in
 from pylogseg.env.beside import NewFolder, check_free
 from pylogseg.env.executor import Advance, Threads, Workload, job_count
@@ -372,6 +373,8 @@ class _Copy:
         noted = OffsetCheckpoints(self.storage, self._place.parent)
         self._checkpoints = {kind: self._checkpoint(kind, noted) for kind in CHECKPOINTS}
         self.result.doubts += doubts_of(self.storage, self._place.parent, self._names)
+        if self._place.log_dir is not None and (why := unknown_cluster(self.storage, self._place.parent)):
+            self.result.doubts.append(why)
 
     def _checkpoint(self, kind: FileKind, noted: OffsetCheckpoints) -> _Offsets:
         if self._place.log_dir is None:

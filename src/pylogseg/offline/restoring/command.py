@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.folders import refuse_archive
+from pylogseg.disk.small_files import unknown_cluster
 from pylogseg.disk.target import Target, chosen_in, moving_picture
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.env.executor import INLINE, Executor, Threads, job_count
@@ -265,6 +266,8 @@ class _FromLogs(RestoreSource):
                 self.partitions.append(self._new_result(place, name, asked))
         self.partitions.sort(key=lambda result: result.name)
         self.folders = [place.parent for place, _ in chosen]
+        whole = [place.log_dir for place, _ in chosen if place.log_dir is not None]
+        self.doubts = [why for log_dir in whole if (why := unknown_cluster(self._storage, log_dir))]
         left = {result.name for result in self.partitions if result.state == "skipped"}
         kept = [(place, [name for name in names if name not in left]) for place, names in chosen]
         found = lacking_in(kept, choice, how=Look.CARRIED)
@@ -422,7 +425,7 @@ class Restoring:
         metadata = ClusterMetadata() if folder is None else ClusterMetadata.read(folder)
         self._ids = None if folder is None else metadata.topic_ids
         self._result = Result(log_dir=target, notes=list(given.notes), lacking=list(given.lacking))
-        self._result.doubts += metadata.notes
+        self._result.doubts += [*given.doubts, *metadata.notes]
         self._marker = os.path.join(target, FileKind.CLEAN_SHUTDOWN.value)
 
     def plan(self, overwrite: bool) -> Result:

@@ -35,6 +35,7 @@ class RestoreSource:
     asked = True  #: True if partitions were named.
     notes: Sequence[str] = ()
     lacking: Sequence[Finding] = ()  #: What is known to be missing.
+    doubts: Sequence[str] = ()  #: Small files that say less than they should.
     folders: Sequence[str] = ()  #: Log directories that are read.
     partitions: list[PartitionResult]
 
