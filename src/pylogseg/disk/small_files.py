@@ -1,8 +1,8 @@
 """The small files of a log directory and of a partition's folder, each with how it is known.
 
-Five things differ: the file is absent, it has 0 bytes, it has zeros alone (a disk that lost its power leaves them), it
-cannot be read, or it was read and has no entries. A broker makes its checkpoints with 0 bytes and fills them later, so
-`FileState.EMPTY` is unknown, and not damage by itself.
+Six things differ: the file is absent, it has 0 bytes, it has zeros alone (a disk that lost its power leaves them), it
+ends behind its version, it cannot be read, or it was read and has no entries. A broker makes its checkpoints with 0
+bytes and fills them later, so `FileState.EMPTY` is unknown, and not damage by itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from pylogseg.disk.folders import Folders
 from pylogseg.errors import CorruptionError, StorageError, is_missing
-from pylogseg.format.files.checkpoint import EpochEntry, parse_leader_epochs, parse_offset_checkpoint
+from pylogseg.format.files.checkpoint import VERSION, EpochEntry, parse_leader_epochs, parse_offset_checkpoint
 from pylogseg.format.files.properties import MetaProperties, parse_meta_properties
 from pylogseg.format.files.status import QuorumState, parse_partition_metadata, parse_quorum_state
 from pylogseg.format.names import METADATA_TOPIC, FileKind
@@ -29,6 +29,9 @@ class FileState(enum.Enum):
     ABSENT = "absent"
     EMPTY = "empty"  #: 0 bytes.
     ZEROS = "zeros"  #: Bytes, and each is 0.
+    CUT = (
+        "cut"  #: A checkpoint of its version alone: brokers take it for empty, and write a number of entries behind it.
+    )
     UNREADABLE = "unreadable"  #: Its bytes are not of the format, or the disk does not give them.
 
 
@@ -49,8 +52,8 @@ class SmallFile(Generic[_Value]):
 
     @property
     def is_damaged(self) -> bool:
-        """True if the file is there with bytes, and these say nothing: zeros, or what cannot be read."""
-        return self.state in (FileState.ZEROS, FileState.UNREADABLE)
+        """True if the file is there with bytes, and these say nothing: zeros, what is cut, or what cannot be read."""
+        return self.state in (FileState.ZEROS, FileState.CUT, FileState.UNREADABLE)
 
 
 def read_offset_checkpoint(files: Folders, log_dir: str, kind: FileKind) -> SmallFile[dict[tuple[str, int], int]]:
@@ -105,6 +108,9 @@ def _read(files: Folders, path: str, parse: Callable[[bytes, str], _Value]) -> S
     if not any(data):
         zeros = CorruptionError(path, 0, f"the file has {len(data)} bytes, and each of them is 0")
         return SmallFile(path, FileState.ZEROS, None, str(zeros), zeros)
+    if parse in (parse_offset_checkpoint, parse_leader_epochs) and data.strip() == b"%d" % VERSION:
+        problem = f"{path}: the file ends behind its version: the number of entries is cut off, and what follows it"
+        return SmallFile(path, FileState.CUT, None, problem)
     try:
         return SmallFile(path, FileState.READ, parse(data, path))
     except CorruptionError as error:

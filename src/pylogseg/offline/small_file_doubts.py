@@ -28,7 +28,7 @@ def doubts_of(storage: Storage, log_dir: str, names: Iterable[str]) -> list[str]
             remedy = "; `pylogseg recover` writes it by the cluster's metadata" if is_known else ""
             doubts.append(f"{file.problem}: a broker of KRaft sets the folder aside, and begins an empty log{remedy}")
         if (epochs := read_leader_epochs(storage, path)).is_damaged:
-            doubts.append(
-                f"{epochs.problem}: a broker takes the log directory offline; `pylogseg reindex` makes it again"
-            )
+            is_cut = epochs.state is FileState.CUT
+            result = "it is empty to a broker" if is_cut else "a broker takes the log directory offline"
+            doubts.append(f"{epochs.problem}: {result}; `pylogseg reindex` makes it again")
     return doubts

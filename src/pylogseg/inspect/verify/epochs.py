@@ -138,7 +138,11 @@ def _without(
     beside = (FileKind.PARTITION_METADATA, FileKind.PRODUCER_SNAPSHOT)
     if file.state is FileState.ABSENT and kinds.isdisjoint(beside) and not (checkpoints and checkpoints.partitions):
         return
-    words = {FileState.ABSENT: "it is missing", FileState.EMPTY: "it has 0 bytes"}.get(file.state, "it has no entry")
+    words = {
+        FileState.ABSENT: "it is missing",
+        FileState.EMPTY: "it has 0 bytes",
+        FileState.CUT: "it ends behind its version",
+    }.get(file.state, "it has no entry")
     reason = f"{words}, and the batches from offset {runs[0].first_offset} on are of leader epoch {runs[0].epoch}"
     more = len({run.epoch for run in runs}) - 1
     reason += f" and {more} more" if more else ""

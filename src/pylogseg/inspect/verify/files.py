@@ -163,7 +163,7 @@ def check_watermarks(log_dir: LogDir, checkpoints: Checkpoints, asked: Callable[
     A broker writes all high watermarks when it stops, and every few seconds.
     """
     file = read_offset_checkpoint(log_dir.files, log_dir.path, FileKind.HIGH_WATERMARKS)
-    if file.is_damaged or not log_dir.checkpoints:  # a finding already; not a broker's
+    if file.error is not None or not log_dir.checkpoints:  # a finding already; not a broker's
         return
     known = file.value or {}
     # A broker that has just begun has not written it yet: it notes recovery points a minute later.
@@ -175,7 +175,11 @@ def check_watermarks(log_dir: LogDir, checkpoints: Checkpoints, asked: Callable[
         and (checkpoints.is_stopped or (part.topic, part.partition) in recovered)
     ]  # fmt: skip
     if names:
-        words = {FileState.ABSENT: "the file is missing", FileState.EMPTY: "the file has 0 bytes"}
+        words = {
+            FileState.ABSENT: "the file is missing",
+            FileState.EMPTY: "the file has 0 bytes",
+            FileState.CUT: "the file ends behind its version",
+        }
         reason = f"{words.get(file.state, 'the file lacks partitions')}: nothing says how far {names_text(names)} "
         reason += "is committed" if len(names) == 1 else "are committed"
         # A restore adds logs without an entry: only a file that has lost all of them is damage.
