@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
-
 from pylogseg.disk.disk import Disk, LogDir, OtherFile, Partition, Segment
 from pylogseg.disk.folders import readable_leader_epochs
+from pylogseg.disk.indexed_ends import end_in_indexes
 from pylogseg.env.filesystem import Entry, FileSystem
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.files.checkpoint import EpochEntry, parse_offset_checkpoint
-from pylogseg.format.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name, parse_partition_folder, segment_file_name
 from pylogseg.inspect.verify.findings import PERHAPS_REMOTE, Finding
 from pylogseg.inspect.verify.segment_report import SegmentReport
@@ -380,19 +378,8 @@ def _orphan(
 
 def _named_by(files: FileSystem, others: Sequence[OtherFile]) -> int:
     """Return the offset after the last one in the indexes of a segment; 0 if they have no entry."""
-    end = 0
-    for other in others:
-        kinds: Mapping[FileKind, type[OffsetIndex] | type[TimeIndex]]
-        kinds = {FileKind.OFFSET_INDEX: OffsetIndex, FileKind.TIME_INDEX: TimeIndex}
-        if other.name.kind not in kinds:
-            continue
-        try:
-            index = kinds[other.name.kind](files.read_all(other.path), other.name.offset or 0, other.path)
-        except StorageError:
-            continue
-        if len(index.entries) and np.frombuffer(index.buffer, np.uint8).any():
-            end = max(end, int(index.offsets[-1]) + 1)
-    return end
+    base = next((other.name.offset or 0 for other in others), 0)
+    return end_in_indexes(files, base, [(other.name.kind, other.path) for other in others])
 
 
 def _deleted_below(partition: Partition) -> int:

@@ -54,6 +54,8 @@ class ClusterMetadata:
         Of a broker, until when it was there: the time of the last record, or of the last one about it, if it is fenced.
     acls, users : list of dict
         Fields of the records of ACLs, and of users of SCRAM.
+    removed_topics : set of str
+        Names of topics that records of the log removed; one may have been made again.
     notes : list of str
         Snapshots that cannot be read whole, each with where the state comes from instead: a difference to say.
     """
@@ -69,6 +71,7 @@ class ClusterMetadata:
     acls: list[dict[str, Any]] = field(default_factory=list)
     users: list[dict[str, Any]] = field(default_factory=list, repr=False)
     notes: list[str] = field(default_factory=list)
+    removed_topics: set[str] = field(default_factory=set)
 
     @classmethod
     def read(cls, of: str | Partition) -> ClusterMetadata:
@@ -99,6 +102,7 @@ class ClusterMetadata:
             list(image.acls.values()),
             list(image.users.values()),
             image.notes,
+            image.removed_topics,
         )
 
     def is_only_replica(self, topic: str, partition: int) -> bool:

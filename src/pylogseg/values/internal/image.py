@@ -7,14 +7,16 @@ made again has two. Records of a transaction count together at its end, or not a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from pylogseg.disk.disk import Disk, Partition, Segment, open_dir
+from pylogseg.disk.indexed_ends import indexed_end
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.control import ControlKind
 from pylogseg.format.messages.control import decode_control
@@ -26,6 +28,7 @@ from pylogseg.format.records import RecordColumns
 from pylogseg.reading.seek import end_offset as end_offset_of
 from pylogseg.reading.stream import read
 from pylogseg.values.internal.partition_changes import LISTS, SAME_LEADER, SAME_STATE, Key, PartitionChanges
+from pylogseg.walker.gaps import offsets_text
 
 _Fields = dict[str, Any]
 #: Records near which all are applied one by one.
@@ -58,6 +61,8 @@ class Image:
         The newest timestamp of a record; a controller that has nothing to say writes one twice a second.
     seen_ms : dict of int to int
         Of a broker, the time of the last record of the log about it: it registered, or was fenced or no longer.
+    removed_topics : set of str
+        Names of topics that records of the log removed.
     unknown : Counter of (int, int)
         Type and version of records that the table of messages does not have; they do not count.
     damage : list of str
@@ -80,6 +85,7 @@ class Image:
     offset: int = 0
     time_ms: int = -1
     seen_ms: dict[int, int] = field(default_factory=dict)
+    removed_topics: set[str] = field(default_factory=set)
     unknown: Counter[tuple[int, int]] = field(default_factory=Counter)
     damage: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -140,6 +146,7 @@ class Image:
             raise _gap(partition, first, image.offset, [error for _, error in harmed])
         image.notes = [f"{error}; {base}the log gives the state of the cluster instead" for _, error in harmed]
         image._read(partition, image.offset, end_offset, until_ms)
+        image.notes += _lacking(partition, 2**63 - 1 if end_offset is None else end_offset)
         return image
 
     @classmethod
@@ -312,6 +319,35 @@ def _gap(
     return CorruptionError(partition.path, 0, f"{reason}: what is between them is missing", first)
 
 
+def _lacking(partition: Partition, end_offset: int) -> Iterator[str]:
+    """Yield which offsets below an end the log is known to lack: its indexes, or what lies beside it, have them."""
+    first, segments = max((end for end, *_ in _snapshots(partition, end_offset)), default=0), partition.segments
+    for before, after in pairwise(segments):
+        end = end_offset_of([before])
+        if max(first, end) < min(after.base_offset, end_offset) and end >= 0:
+            offsets = offsets_text(max(first, end), after.base_offset)
+            yield _lack_text(before.path, offsets, f"the next segment begins at {after.base_offset}")
+    if not segments:
+        return
+    # A broker writes the log first: of one that runs, the indexes are read before the end of the log.
+    noted = max(indexed_end(segments[-1]), *_noted_ends(partition))
+    end = max(end_offset_of(segments[-1:]), segments[-1].base_offset)
+    if end < min(noted, end_offset):
+        yield _lack_text(
+            segments[-1].path, offsets_text(end, min(noted, end_offset)), f"files beside it have {noted - 1}"
+        )
+
+
+def _lack_text(path: str, offsets: str, why: str) -> str:
+    return f"{path}: {offsets} of the cluster's metadata are missing: {why}; what they say of topics is not known"
+
+
+def _noted_ends(partition: Partition) -> list[int]:
+    """Return the ends of the log by snapshots of producers and of the metadata; the latter replace a whole log."""
+    kinds = FileKind.PRODUCER_SNAPSHOT, FileKind.KRAFT_SNAPSHOT
+    return [0, *(o.name.offset or 0 for o in partition.others if o.name.kind in kinds and o.name.is_live)]
+
+
 def _topic(image: Image, fields: _Fields) -> None:
     image.topics[fields["topicId"]] = fields["name"]
     image.topic_ids[fields["name"]] = fields["topicId"]
@@ -320,6 +356,7 @@ def _topic(image: Image, fields: _Fields) -> None:
 def _remove_topic(image: Image, fields: _Fields) -> None:
     topic_id = fields["topicId"]
     name = image.topics.pop(topic_id, None)
+    image.removed_topics.update(() if name is None else (name,))
     if name is not None and image.topic_ids.get(name) == topic_id:
         del image.topic_ids[name]
         image.configs.pop((2, name), None)
