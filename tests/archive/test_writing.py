@@ -301,7 +301,7 @@ def test_a_segment_that_begins_during_the_look(tmp_path: Path, monkeypatch: pyte
 def test_a_folder_that_goes_during_the_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker removes its replica, as after a reassignment: nothing of it is taken for a log of its own."""
     cluster = Cluster(tmp_path / "disks", random.Random(3), unclean=False)
-    real, gone = seen.readable_leader_epochs, cluster.brokers[1].folder / NAME
+    real, gone = seen.read_leader_epochs, cluster.brokers[1].folder / NAME
     for _ in range(20):
         cluster.write()
         for broker in cluster.brokers[1:]:
@@ -314,7 +314,7 @@ def test_a_folder_that_goes_during_the_look(tmp_path: Path, monkeypatch: pytest.
             gone.rename(f"{gone}.0123456789abcdef0123456789abcdef-delete")
         return real(files, folder)
 
-    monkeypatch.setattr(seen, "readable_leader_epochs", removed_first)
+    monkeypatch.setattr(seen, "read_leader_epochs", removed_first)
     done = write([each.folder for each in cluster.brokers], tmp_path / "archive")
     assert not gone.exists()
     assert (done.faults, done.point.notes) == ([], ())

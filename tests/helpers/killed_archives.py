@@ -132,6 +132,8 @@ class KilledRuns:
     def __init__(self, root: Path, place: Place, chance: random.Random) -> None:
         self.place, self.chance, self.root = place, chance, root
         self.history = History(root)
+        # The broker may be stopped within its first cleaning: without an entry, nobody knows that there was one.
+        (self.history.home / "cleaner-offset-checkpoint").write_text("0\n1\nstate 0 0\n")
         Key.make("ops", root / "keys")
         (root / "keys" / "ops.public").rename(root / "ops.pem")
         (root / "tmp").mkdir()

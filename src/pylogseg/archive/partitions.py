@@ -57,12 +57,14 @@ class WrittenPartition:
     adopted: int = 0
     notes: list[str] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
+    has_holes: bool = False  #: Whether offsets are in no batch of what was read, and no cleaner explains it.
     is_overtaken: bool = False  #: Whether, while it was read, a broker has removed what the point should have.
 
     def continued(self, later: WrittenPartition) -> WrittenPartition:
         """Return it as it is after another look, which began with what was written."""
         later.new, later.adopted = self.new + later.new, self.adopted + later.adopted
         later.notes, later.damage = self.notes + later.notes, self.damage + later.damage
+        later.has_holes = later.has_holes or self.has_holes
         return later
 
     @property
@@ -190,14 +192,16 @@ def _upload_partition(job: UploadJob, item: PartitionItem, advance: Advance) -> 
         stable = made.stable if is_last and made.stable is not None else made.stable_at(end)
     epochs = tuple((e.epoch, e.start_offset) for e in plan.lineage.epochs if e.start_offset < end)
     topic, topic_id, number = plan.key
-    fault = fault or _cleaned_beyond(plan, end, made.sources)
+    if fault == plan.fault:
+        fault = _cleaned_beyond(plan, end, made.sources) or fault
     is_overtaken = is_read and bool(fault) and not (plan.fault or made.damage)
     first = segments[0].base_offset if segments else plan.start  # a broker may have removed what lay before it
     start, disk = min(max(plan.start, first), end), plan.copies[0].disk
     ends = start, end, max(min(stable, end), 0), plan.ended_by
     partition = ArchivedPartition(topic, topic_id, number, *ends, disk, epochs, segments, files, fault)
-    adopted, notes = len(made.new) - len(made.uploaded), plan.notes + made.notes
-    return WrittenPartition(partition, made.uploaded, adopted, notes, made.damage, is_overtaken)
+    adopted, notes = sum(each not in made.uploaded for each in made.new), plan.notes + plan.doubts + made.notes
+    damage = plan.doubts + made.damage
+    return WrittenPartition(partition, made.uploaded, adopted, notes, damage, made.has_holes, is_overtaken)
 
 
 def _stand_in(made: _Making, plan: PartitionPlan, first: int, end: int) -> list[ArchivedSegment]:
@@ -229,17 +233,21 @@ class _Making:
         self.notes: list[str] = []
         self.sources: list[SeenCopy] = []  #: Of what was uploaded.
         self.damage: list[str] = []  #: Of copies, whether another one stands in or not.
+        self.has_holes = False
         self.stable: int | None = None  #: At the end of the last one, as far as it is known.
 
     def fill(self, first: int, end: int) -> str | None:
         """Upload a range of offsets, of each copy what it has; return why that is not all."""
         while first < end:
             why = f"the log ends at offset {first}, and {end} was committed"
-            for copy, limit in zip(self._plan.copies, self._plan.limits, strict=True):
+            copies = zip(self._plan.copies, self._plan.limits, strict=True)
+            for copy, limit in sorted(copies, key=lambda pair: pair[0].lacks_offset(first)):
                 segment = _segment_at(copy.part.segments, first)
                 if segment is None or first >= limit or segment.base_offset > max(first, self._plan.start):
                     continue
                 stop = min(end, limit, 2**63 - 1 if segment.next_base is None else segment.next_base)
+                if len(self._plan.copies) > 1:  # another copy may have what this one lacks
+                    stop = min([stop, *(lack.first for lack in copy.lacks if lack.is_known and first < lack.first)])
                 there = self._item.there
                 done = left_by_killed(self._job, self._plan, there, segment, first, stop)
                 done = done or upload(self._job, self._plan, there, copy, segment, first, stop, self._advance)
@@ -252,7 +260,7 @@ class _Making:
                     self.uploaded += [done.segment] if done.is_new else []
                     self.sources += [] if copy in self.sources else [copy]
                 if done.hole is not None:
-                    what = offsets_text(*done.hole)
+                    what, self.has_holes = offsets_text(*done.hole), True
                     self.notes.append(f"{self._plan.name}: {what} are in no batch of {segment.path}")
                 if done.is_all:
                     return None

@@ -8,17 +8,19 @@ bytes between two offsets have to be as many as before.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pylogseg.archive.seen import Key, SeenCluster, SeenCopy
+from pylogseg.archive.seen import Key, Lack, SeenCluster, SeenCopy
 from pylogseg.disk.disk import Segment
 from pylogseg.disk.lineage.authority import Choice, Known, Rule, choose, judge
 from pylogseg.disk.lineage.chains import Lineage, divergence
 from pylogseg.disk.small_files import FileState
 from pylogseg.disk.tier.point import ArchivedPartition, ArchivedSegment
 from pylogseg.format.names import METADATA_TOPIC
+from pylogseg.inspect.verify.lacking import Look
 from pylogseg.reading.seek import end_of
 from pylogseg.values.internal.cluster import INTERNAL_TOPICS
 from pylogseg.walker.gaps import offsets_text
@@ -45,7 +47,11 @@ class PartitionPlan:
     lacking: list[tuple[int, int]] = field(default_factory=list)  #: Half-open ranges of offsets to upload.
     joined: set[int] = field(default_factory=set)  #: Where those of them begin that are archived in many pieces.
     notes: list[str] = field(default_factory=list)
+    saved: list[Lack] = field(default_factory=list)  #: Lacks of the first copy that what was archived fills.
+    doubts: list[str] = field(default_factory=list)  #: Faults of a disk, of which the archive lacks nothing.
     fault: str = ""
+    known_ids: frozenset[str] = frozenset()  #: Of the segments that the newest point has.
+    is_changed: bool = False  #: True if a sealed segment has other bytes than what was archived of it.
     is_unmarked: bool = False  #: True if a running broker has not noted a high watermark of it yet.
 
     @property
@@ -57,6 +63,15 @@ class PartitionPlan:
     def folder(self) -> str:
         """Where its segments lie in the archive."""
         return f"{self.key[0]}-{self.key[1]}/{self.key[2]}"
+
+    def needs_look(self, past: ArchivedPartition | None) -> Look | None:
+        """Return how the headers have to be looked at, since something about the log is new; None if nothing is."""
+        if past is None or self.is_compacted:
+            is_new = past is None or self.is_changed or bool(past.fault)
+            return Look.OUTLINE if is_new else None
+        if self.is_changed or past.fault:
+            return Look.HEADERS
+        return Look.OUTLINE if self.start > past.start_offset else None
 
     @property
     def size(self) -> int:
@@ -119,15 +134,40 @@ def planned(
         for alarm in verdict.alarms
     ]
 
-    def order(number: int) -> tuple[bool, bool, bool, int]:
+    def order(number: int) -> tuple[bool, bool, bool, bool, int]:
         is_used = seen.disks[copies[number].disk].path == before.path and limits[number] >= plan.end
-        return not is_used, number != choice.replica, number != verdict.extended_by, number
+        return (
+            any(lack.is_known for lack in copies[number].lacks),
+            not is_used,
+            number != choice.replica,
+            number != verdict.extended_by,
+            number,
+        )
 
     numbers = sorted(range(len(copies)), key=order)
     plan.copies, plan.limits = [copies[each] for each in numbers], [limits[each] for each in numbers]
     plan.lost = before.lost
+    plan.known_ids = frozenset(each.segment_id for each in past.segments) if past is not None else frozenset()
+    _go_below(plan, past)
     _find_lacking(plan, past)
+    _name_lacks(plan)
     return plan
+
+
+def _name_lacks(plan: PartitionPlan) -> None:
+    """Name the offsets that disks lack: a fault of the partition if neither another copy nor a point has them."""
+    lacks = [lack.text for lack in plan.copies[0].lacks if lack.is_known and lack not in plan.saved]
+    plan.fault = plan.fault or "; ".join(lacks)
+    others = [lack.text for copy in plan.copies[1:] for lack in copy.lacks if lack.is_known]
+    others += [doubt for copy in plan.copies for doubt in copy.doubts]
+    plan.doubts += [f"{plan.name}: {text}" for text in others]
+
+
+def _go_below(plan: PartitionPlan, past: ArchivedPartition | None) -> None:
+    """Begin where the newest point does if the disk has lost first segments: nobody deleted these."""
+    for lack in plan.copies[0].lacks:
+        if past is not None and lack.is_known and lack.end == plan.start:
+            plan.start = min(plan.start, max(lack.first, past.start_offset))
 
 
 def _is_running(copies: Sequence[SeenCopy], seen: SeenCluster) -> bool:
@@ -162,6 +202,8 @@ def _find_ends(key: Key, copies: Sequence[SeenCopy], past: ArchivedPartition | N
             copy.end = past.end_offset
         else:
             copy.end = max(end_of(segments).offset, copy.part.log_start_offset)
+        if copy.noted_end > copy.end:  # the upload finds that the log ends before
+            copy.end = max(copy.noted_end, least)
 
 
 def _tiled(archived: Sequence[ArchivedSegment], segment: Segment) -> int:
@@ -235,9 +277,15 @@ def _find_lacking(plan: PartitionPlan, past: ArchivedPartition | None) -> None:
             plan.joined.add(begin)
             plan.lacking.append((begin, end))
         elif covered == end:
-            if bytes_ == segment.size or (is_active and bytes_ < segment.size):
+            is_less = bytes_ > segment.size
+            is_same = bytes_ == segment.size or (is_active and not is_less)
+            if is_same and not (is_active and os.path.isdir(segment.path)):
                 plan.kept += inside
+            elif is_less and (lost := [lack for lack in plan.copies[0].lacks if lack.first < end and begin < lack.end]):
+                plan.kept += inside
+                _note_saved(plan, lost, begin, end)
             else:
+                plan.is_changed = plan.is_changed or not is_active
                 plan.lacking.append((begin, end))  # cleaned, or cut
         elif plan.is_compacted:
             if is_active:
@@ -250,3 +298,17 @@ def _find_lacking(plan: PartitionPlan, past: ArchivedPartition | None) -> None:
                 plan.lacking.append((covered, end))
     if not plan.copies[0].part.segments and plan.end > plan.start:
         plan.lacking.append((plan.start, plan.end))
+    if below := [each for each in agreed if each.end_offset <= first]:  # first segments that the disk has lost
+        plan.kept += below
+        begin, end = below[0].base_offset, below[-1].end_offset
+        _note_saved(plan, [lack for lack in plan.copies[0].lacks if lack.first < end and begin < lack.end], begin, end)
+
+
+def _note_saved(plan: PartitionPlan, lacks: Sequence[Lack], begin: int, end: int) -> None:
+    """Say of a range of offsets that the archive alone has what the disk lacks."""
+    for lack in lacks:
+        plan.saved.append(lack)
+        offsets = offsets_text(max(begin, lack.first), min(end, lack.end))
+        unknown = "" if lack.is_known else ", and it is not known whether a cleaner removed them"
+        remedy = "`pylogseg restore` brings them back"
+        plan.doubts.append(f"{plan.name}: the archive alone has {offsets} now{unknown}; {remedy}: {lack.text}")

@@ -7,12 +7,21 @@ import hashlib
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from pylogseg.disk.disk import Disk, Partition, open_dir
-from pylogseg.disk.folders import not_topics_here, readable_leader_epochs, readable_topic_id
+from pylogseg.disk.folders import not_topics_here
 from pylogseg.disk.lineage.authority import Replica
 from pylogseg.disk.lineage.chains import Lineage
-from pylogseg.disk.small_files import FileState, SmallFile, read_meta_properties, read_offset_checkpoint
+from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
+from pylogseg.disk.small_files import (
+    FileState,
+    SmallFile,
+    read_leader_epochs,
+    read_meta_properties,
+    read_offset_checkpoint,
+    read_partition_metadata,
+)
 from pylogseg.disk.tier.point import NotSeen, Point, SeenDisk
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.env.locks import check_unlocked
@@ -40,6 +49,15 @@ class Marks(SmallFile[dict[tuple[str, int], int]]):
     written_ns: int = -1  #: When its broker wrote them; -1 if that is not known.
 
 
+class Lack(NamedTuple):
+    """Offsets that a log should have, and that are in none of its batches; half-open."""
+
+    first: int
+    end: int
+    is_known: bool  #: False where a cleaner may have removed them.
+    text: str
+
+
 @dataclass
 class SeenCopy:
     """A folder of a partition on one of the disks."""
@@ -48,15 +66,25 @@ class SeenCopy:
     disk: int
     node_id: int | None
     epochs: list[EpochEntry]
+    epochs_file: SmallFile[list[EpochEntry]]
+    id_file: SmallFile[str]
     mark: int | None  #: The high watermark; None if no checkpoint says it.
     mark_file: Marks  #: Of its disk.
     is_cleaned: bool  #: True if the cleaner was here.
     end: int = 0  #: Of its log, or what is known to be in it.
+    noted_end: int = 0  #: Of the metadata log: the end that files beside it have.
+    is_settled: bool = False  #: True once the facts that its files lost are taken from elsewhere.
+    doubts: list[str] = field(default_factory=list)  #: The facts that its files lost, and what the point has instead.
+    lacks: list[Lack] = field(default_factory=list)  #: As far as somebody looked.
 
     @property
     def lineage(self) -> Lineage:
         """Its history."""
         return Lineage.of(self.epochs, self.part.log_start_offset, self.end)
+
+    def lacks_offset(self, offset: int) -> bool:
+        """Check whether a look has shown that it lacks an offset."""
+        return any(lack.is_known and lack.first <= offset < lack.end for lack in self.lacks)
 
     @property
     def unmarked(self) -> str:
@@ -88,7 +116,9 @@ class SeenCluster:
     disk: Disk
     disks: list[SeenDisk]
     metadata: ClusterMetadata | None = None
+    clusters: dict[str, ClusterMetadata] = field(default_factory=dict)  #: By the paths of log directories.
     copies: dict[Key, list[SeenCopy]] = field(default_factory=dict)
+    checkpoints: list[OffsetCheckpoints] = field(default_factory=list)  #: By log directory.
     notes: list[str] = field(default_factory=list)
     unreadable: list[StorageError] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)  #: Of files and folders that no partition of a point has.
@@ -131,6 +161,7 @@ class SeenCluster:
     def take_copies(self, marks: Sequence[Marks]) -> None:
         """Take the copies of partitions that are listed, with high watermarks by log directory."""
         self.copies, self.unreadable = {}, []
+        self.checkpoints = [OffsetCheckpoints(LocalFiles(), log_dir.path) for log_dir in self.disk.log_dirs]
         for number, log_dir in enumerate(self.disk.log_dirs):
             cleaned, node_id = checkpointed(log_dir.path, FileKind.CLEANER_OFFSETS), self.disks[number].node_id
             file = marks[number]
@@ -139,7 +170,7 @@ class SeenCluster:
             if log_dir.not_topics:
                 self._add_fault(f"{log_dir.path}: {not_topics_here(log_dir.not_topics)}")
             for part in log_dir.partitions:
-                epochs = readable_leader_epochs(part.files, part.path)
+                epochs = read_leader_epochs(part.files, part.path)
                 if self.is_running and not os.path.isdir(part.path):
                     continue  # its broker removed it meanwhile
                 if part.error is not None:
@@ -150,8 +181,19 @@ class SeenCluster:
                     mark = (file.value or {}).get(place)
                     is_cleaned = cleaned.get(place, 0) > part.log_start_offset
                     node = node_id if node_id >= 0 else None
-                    copy = SeenCopy(part, number, node, epochs, mark, file, is_cleaned)
-                    self.copies.setdefault((part.topic, _topic_id(part, self), part.partition), []).append(copy)
+                    copy = SeenCopy(
+                        part,
+                        number,
+                        node,
+                        epochs.value or [],
+                        epochs,
+                        read_partition_metadata(part.files, part.path),
+                        mark,
+                        file,
+                        is_cleaned,
+                    )
+                    key = part.topic, _topic_id(part, copy.id_file.value, self), part.partition
+                    self.copies.setdefault(key, []).append(copy)
         self._leave_deleted()
 
     def take_ids(self, point: Point) -> None:
@@ -199,9 +241,9 @@ def look(paths: Sequence[str | os.PathLike[str]]) -> SeenCluster:
     if len(of) > 1:
         (one, first), (other, second) = list(of.items())[:2]
         raise RequestError(f"{first} is of cluster {one}, and {second} of cluster {other}: archive each by itself")
-    found, problems = clusters_of(disk)
-    seen.metadata = max(found.values(), key=lambda each: each.offset, default=None)
-    seen.faults += [*problems, *fallbacks_of(found)]
+    seen.clusters, problems = clusters_of(disk)
+    seen.metadata = max(seen.clusters.values(), key=lambda each: each.offset, default=None)
+    seen.faults += [*problems, *fallbacks_of(seen.clusters)]
     places = [os.path.abspath(log_dir.path) for log_dir in disk.log_dirs]
     seen.first_marks = [early[each] if each in early else _marks_of(each) for each in places]
     if all(each in late for each in places):
@@ -224,12 +266,12 @@ def _marks_below(paths: Sequence[str | os.PathLike[str]]) -> dict[str, Marks]:
     return found
 
 
-def _topic_id(part: Partition, seen: SeenCluster) -> str:
+def _topic_id(part: Partition, written: str | None, seen: SeenCluster) -> str:
     """Return the id of a topic; one made of the names of the cluster and the topic where none is known."""
     if part.topic == METADATA_TOPIC:
         return METADATA_TOPIC_ID
     known = seen.metadata.topic_ids.get(part.topic) if seen.metadata is not None else None
-    found = readable_topic_id(part.files, part.path) or known
+    found = written or known
     if found is None:
         note = f"{part.topic}: no file says its topic id: if it was made anew under its name, nobody can tell"
         seen.notes += [note] if note not in seen.notes else []

@@ -213,6 +213,8 @@ def left_by_killed(
         except CorruptionError:
             continue
         of = manifest.segment
+        if of.segment_id in plan.known_ids:  # the plan keeps it, or knows that the log has other bytes there now
+            continue
         reached = of.end_offset + 1
         whole = max((at + size for at, size in manifest.indexes.values()), default=0)
         indexes = job.store.read(f"{key}.indexes") if there.get(f"{stem}.indexes") == whole else None

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pylogseg._version import __version__
+from pylogseg.archive.facts import file_faults, id_faults, settle_facts
+from pylogseg.archive.lacks import look_for_lacks, vanished_partitions
 from pylogseg.archive.losses import (
     absence_fault,
     absent_partitions,
@@ -41,6 +43,8 @@ from pylogseg.disk.tier.writing import UploadForm
 from pylogseg.env.executor import INLINE, Executor, Threads, Workload, job_count
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.moments import iso_text
+from pylogseg.inspect.verify.lacking import Look
+from pylogseg.inspect.verify.missing import Around
 from pylogseg.reading.partition import Throttle
 from pylogseg.tables.export.notes import locked
 from pylogseg.values.internal.cluster_state import cluster_state
@@ -237,8 +241,18 @@ class _Archiving:
             if before is not None
         }
 
+        around = Around(seen.disk, seen.clusters)
+
         def plan(key: Key) -> PartitionPlan:
-            return planned(key, seen.copies[key], seen, past.get(key, Past()), to_end=self._to_end)
+            copies, of = seen.copies[key], past.get(key, Past())
+            for copy in copies:
+                settle_facts(copy, of.partition, seen)
+            made = planned(key, copies, seen, of, to_end=self._to_end)
+            if (how := made.needs_look(of.partition)) is None:
+                return made
+            for copy in copies:
+                look_for_lacks(copy, seen, around, how)
+            return planned(key, copies, seen, of, to_end=self._to_end) if any(c.lacks for c in copies) else made
 
         plans = [plan(key) for key in sorted(seen.copies)]
         if on_size is not None:
@@ -273,7 +287,7 @@ class _Archiving:
             times = stamps(seen.disks)
             overtaken = {key[0] for key in again if written[key].is_overtaken}
             seen.look_at_marks(also_first=not (overtaken | {key[0] for key in unmarked}).isdisjoint(MARKED_FIRST))
-            again = sorted(key for key in again if key in seen.copies)
+            again, around = sorted(key for key in again if key in seen.copies), Around(seen.disk, seen.clusters)
             for key in again:
                 partition = written[key].partition
                 past[key] = Past(partition, seen.disks[partition.disk].path)
@@ -282,6 +296,7 @@ class _Archiving:
             for key, each in upload_all(plans).items():
                 written[key] = written[key].continued(each)
             above = self._above_end(seen, written, past, None)
+        self._look_at_holes(seen, written)
         several = Counter(key[::2] for key in written)
         self._faults += [
             f"{topic}-{number}: disks have {count} topics of this name: which one the cluster has, no metadata says"
@@ -290,6 +305,13 @@ class _Archiving:
         ]
         if before is not None:
             self._add_losses(seen, written, before, forgotten, lost)
+        for log_dir, checkpoints in zip(seen.disk.log_dirs, seen.checkpoints, strict=True):
+            seen.faults += file_faults(log_dir, checkpoints)
+        seen.faults += id_faults(seen)
+        for name, fault in vanished_partitions(seen, written):
+            note = f"{name}: left out, as `--forget` said"
+            is_forgotten = name in {f"{key[0]}-{key[2]}" for key in forgotten} or (before and note in before.notes)
+            (seen.notes if is_forgotten else seen.faults).append(note if is_forgotten else fault)
         self._faults += seen.faults
         point = self._readable(self._point(seen, written, now_ms, above, before))
         new = [segment for each in written.values() for segment in each.new]
@@ -302,7 +324,7 @@ class _Archiving:
         size = sum(stored.size for segment in new for stored in segment.objects)
         faults = [f"{p.name}: {p.fault}" for p in point.partitions if p.fault] + self._faults
         faults += [str(each) for each in seen.unreadable]
-        faults += [each for one in written.values() for each in one.damage if each not in faults]
+        faults = list(dict.fromkeys([*faults, *(each for one in written.values() for each in one.damage)]))
         return ArchiveResult(point, len(new), size, sum(each.adopted for each in written.values()), faults)
 
     def _uploaded(
@@ -321,6 +343,16 @@ class _Archiving:
             done = list(self._executor.map(work, lacking, load))
             done += INLINE.map(work, [each for each in items if not each.plan.lacking])
         return {each.key: each for each in done}
+
+    def _look_at_holes(self, seen: SeenCluster, written: Mapping[Key, WrittenPartition]) -> None:
+        """Name the offsets that no batch has, where a look at all headers proves that they are missing."""
+        around = Around(seen.disk, seen.clusters)
+        for key, each in written.items():
+            if each.has_holes and not each.partition.fault:
+                for copy in seen.copies.get(key, ()):
+                    look_for_lacks(copy, seen, around, Look.HEADERS)
+                lacks = [lack.text for copy in seen.copies.get(key, ()) for lack in copy.lacks if lack.is_known]
+                each.partition = replace(each.partition, fault=lacks[0] if lacks else "")
 
     def _before(self, seen: SeenCluster) -> Point | None:
         """Return the newest point; refuse a place that is no archive, or that of another cluster."""

@@ -18,7 +18,7 @@ from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import IncompleteError
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.verify.findings import PERHAPS_COMPACTED, PERHAPS_REMOTE, Finding, Level, of_gap, uncut
-from pylogseg.inspect.verify.missing import Around, absolute, check_ends, check_orphans, check_partitions
+from pylogseg.inspect.verify.missing import Around, Checkpoints, absolute, check_ends, check_orphans, check_partitions
 from pylogseg.inspect.verify.partition import Reports, check_continuity, check_swaps
 from pylogseg.inspect.verify.segment import header_report, verify_segment
 from pylogseg.inspect.verify.segment_report import SegmentReport
@@ -27,7 +27,7 @@ from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.partition import OPEN_END
 from pylogseg.reading.seek import end_offset
 from pylogseg.reading.transaction_markers import markers_of
-from pylogseg.values.internal.cluster import clusters_of
+from pylogseg.values.internal.cluster import ClusterMetadata, clusters_of
 from pylogseg.walker.gaps import GapKind, offsets_text
 
 #: Findings that an error names.
@@ -74,7 +74,7 @@ def lacking(
     parts = [part for part in (disk.partitions if chosen is None else chosen) if not part.state]
 
     def check(part: Partition, advance: Advance) -> list[Finding]:
-        return _of_partition(part, around, how, with_unknown)
+        return lacking_of(part, around, how, with_unknown=with_unknown)
 
     found = [finding for findings in Threads(jobs).map(check, parts) for finding in findings]
     places = {(p.topic, p.partition): d.path for d in disk.log_dirs for p in d.partitions if not p.state}
@@ -178,7 +178,7 @@ def refuse(found: Sequence[Finding]) -> None:
         )
 
 
-def _of_partition(part: Partition, around: Around, how: Look, with_unknown: bool) -> list[Finding]:
+def lacking_of(part: Partition, around: Around, how: Look, *, with_unknown: bool = False) -> list[Finding]:
     """Return what is missing of one partition, each range once, by paths in its folder."""
     if part.error is not None:
         return []
@@ -189,7 +189,7 @@ def _of_partition(part: Partition, around: Around, how: Look, with_unknown: bool
             for first, end in uploaded.holes
         ]
     checkpoints, cluster = around.of(part)
-    reports, seen = _reports(part, how)
+    reports, seen = _reports(part, how, checkpoints, cluster)
     end = reports[-1].end_gap if reports else None
     if how is not Look.CARRIED:
         seen = [of_gap(end)] if end is not None and not end.is_damage else []
@@ -257,10 +257,13 @@ def _unindexed(part: Partition, reports: Sequence[SegmentReport]) -> Iterator[Fi
 _ABORTS = ("have the ends of aborted transactions", "is the end of an aborted transaction")
 
 
-def _reports(part: Partition, how: Look) -> tuple[list[SegmentReport], list[Finding]]:
+def _reports(
+    part: Partition, how: Look, checkpoints: Checkpoints, cluster: ClusterMetadata | None
+) -> tuple[list[SegmentReport], list[Finding]]:
     """Return what the headers of a partition's segments say, and the damage of those on this machine.
 
-    By an outline, and what does not lie on this machine, it is looked at as a whole only if its outline has gaps.
+    By an outline, and what does not lie on this machine, it is looked at as a whole only if its outline has gaps that
+    no cleaning explains.
     """
     taken, seen = Reports(part.log_start_offset), list[Finding]()
     for segment in part.segments:
@@ -269,7 +272,7 @@ def _reports(part: Partition, how: Look) -> tuple[list[SegmentReport], list[Find
         seen += report.findings
         taken.add(segment, report)
     sampled = any(report.is_sampled for report in taken.reports)
-    if not sampled or not list(check_continuity(part, taken.reports, _Explained(), None, None)):
+    if not sampled or not list(check_continuity(part, taken.reports, _Explained(), checkpoints, cluster)):
         return taken.reports, seen
     taken = Reports(part.log_start_offset)
     for segment in part.segments:

@@ -320,7 +320,7 @@ def _gap(
 
 
 def _lacking(partition: Partition, end_offset: int) -> Iterator[str]:
-    """Yield which offsets below an end the log is known to lack: its indexes, or what lies beside it, have them."""
+    """Yield the offsets below an end that the log lacks, since its indexes or the files beside it have them."""
     first, segments = max((end for end, *_ in _snapshots(partition, end_offset)), default=0), partition.segments
     for before, after in pairwise(segments):
         end = end_offset_of([before])

@@ -1,0 +1,177 @@
+"""The facts that a run takes in the place of those that the small files of a disk lost, and a fault for each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from pylogseg.archive.seen import SeenCluster, SeenCopy, made_up_id
+from pylogseg.disk.disk import LogDir, Partition
+from pylogseg.disk.indexed_ends import end_in_indexes
+from pylogseg.disk.lineage.chains import Lineage, divergence
+from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
+from pylogseg.disk.small_files import FileState, read_leader_epochs, read_partition_metadata, read_quorum_state
+from pylogseg.disk.tier.point import ArchivedPartition
+from pylogseg.errors import StorageError
+from pylogseg.format.files.checkpoint import EpochEntry
+from pylogseg.format.names import METADATA_TOPIC, FileKind
+from pylogseg.inspect.verify.epochs import check_leader_epochs
+from pylogseg.inspect.verify.missing import Checkpoints
+from pylogseg.inspect.verify.segment import header_report
+from pylogseg.inspect.verify.segment_report import EpochRun
+from pylogseg.reading.positions import position_of_offset
+from pylogseg.reading.removed_segments import open_unless_removed
+from pylogseg.reading.seek import headers_from
+
+
+def file_faults(log_dir: LogDir, checkpoints: OffsetCheckpoints) -> Iterator[str]:
+    """Yield a fault for each small file of a log directory that says less than its broker wrote."""
+    for kind, effect in _EFFECTS.items():
+        file = checkpoints.file(kind)
+        # A broker may not have written recovery points yet, and the cleaner cleans where there is something to clean.
+        harm = checkpoints.harm(kind) if kind is FileKind.LOG_STARTS else file.problem * file.is_damaged
+        if harm:
+            yield f"{harm}: {effect}"
+    for part in log_dir.partitions:
+        if part.topic == METADATA_TOPIC and (quorum := read_quorum_state(part.files, part.path)).is_damaged:
+            yield f"{quorum.problem}: nobody knows for which controller this node voted"
+
+
+def id_faults(seen: SeenCluster) -> Iterator[str]:
+    """Yield a fault for each `partition.metadata` that does not say the topic's id, where something else does.
+
+    A broker of ZooKeeper's time wrote no such file.
+    """
+    for (topic, topic_id, _), copies in seen.copies.items():
+        is_known = topic_id != made_up_id(seen.cluster_id, topic)
+        for copy in copies if topic != METADATA_TOPIC else ():
+            if copy.id_file.is_read or (copy.id_file.state is FileState.ABSENT and not is_known):
+                continue
+            file = read_partition_metadata(copy.part.files, copy.part.path)  # a broker writes it soon after the folder
+            if not file.is_read and os.path.isdir(copy.part.path):
+                yield f"{file.problem}: the point has the topic's id {topic_id}{_RECOVER * is_known}"
+
+
+_RECOVER = "; while the broker is stopped, `pylogseg recover` writes the file by the cluster's metadata"
+
+
+_EFFECTS = {
+    FileKind.RECOVERY_POINTS: "how much of its logs lies on the disk is not known",
+    FileKind.LOG_STARTS: "deleted records may be in the point: logs begin where leader epochs or the point before say",
+    FileKind.CLEANER_OFFSETS: "which of its logs were compacted is not known",
+}
+
+
+def settle_facts(copy: SeenCopy, past: ArchivedPartition | None, seen: SeenCluster) -> None:
+    """Take the leader epochs of a copy from its batches where its file has none, and its log start from the epochs.
+
+    `past` is the partition in the newest point, which may know more.
+    """
+    if copy.is_settled:
+        return
+    copy.is_settled, part = True, copy.part
+    if part.topic == METADATA_TOPIC:
+        indexes = [(o.name.offset or 0, o.name.kind, o.path) for o in part.others if o.name.kind.is_index]
+        indexes += (
+            [(part.segments[-1].base_offset, *each) for each in part.segments[-1].companions.items()]
+            if part.segments
+            else []
+        )
+        copy.noted_end = max(
+            (end_in_indexes(part.files, base, [(kind, path)]) for base, kind, path in indexes), default=0
+        )
+    if not part.segments:
+        return
+    if not copy.epochs:
+        _take_epochs(copy, past)
+    if part.topic != METADATA_TOPIC:
+        _prove_start(copy, past, seen)
+
+
+# ---- leader epochs ----
+
+
+def _take_epochs(copy: SeenCopy, past: ArchivedPartition | None) -> None:
+    part, file = copy.part, copy.epochs_file
+    reports = [header_report(segment) for segment in part.segments]
+    now = read_leader_epochs(part.files, part.path)
+    if now.value:  # a broker has written it meanwhile
+        copy.epochs, copy.epochs_file = now.value, now
+        return
+    checkpoints = Checkpoints(part.files, os.path.dirname(part.path))
+    findings = [each for each in check_leader_epochs(part, reports, checkpoints) if each.is_damage]
+    if not findings and not file.is_damaged:
+        return
+    runs = [run for report in reports for run in report.epochs]
+    copy.epochs = _joined(runs, past)
+    problem = file.problem or f"{file.path}: {findings[0].reason}"
+    remedy = "while the broker is stopped, `pylogseg reindex DIR NAME --only epochs` writes the file"
+    copy.doubts.append(f"{problem}: the point has the leader epochs of the batches; {remedy}")
+
+
+def _joined(runs: Sequence[EpochRun], past: ArchivedPartition | None) -> list[EpochEntry]:
+    """Return the leader epochs of batches, and of the newest point where the batches agree with it."""
+    entries = list[EpochEntry]()
+    for run in runs:
+        if not entries or run.epoch > entries[-1].epoch:
+            entries.append(EpochEntry(run.epoch, run.first_offset))
+    if past is None or not past.epochs:
+        return entries
+    old = Lineage.of(past.epochs, past.start_offset, past.end_offset)
+    first = old.epochs[0].start_offset if old.epochs else 0
+    if any(old.epoch_at(run.first_offset) != run.epoch for run in runs if first <= run.first_offset < old.end):
+        return entries
+    return [*old.epochs, *(each for each in entries if each.epoch > old.last_epoch)]
+
+
+# ---- log starts ----
+
+
+def _prove_start(copy: SeenCopy, past: ArchivedPartition | None, seen: SeenCluster) -> None:
+    """Begin where records were deleted up to, if the checkpoint of log starts has lost that."""
+    part, checkpoints = copy.part, seen.checkpoints[copy.disk]
+    start, first = part.log_start_offset, copy.epochs[0] if copy.epochs else None
+    is_lost = bool(checkpoints.harm(FileKind.LOG_STARTS))
+    path, texts = checkpoints.file(FileKind.LOG_STARTS).path, list[str]()
+    if first is not None and first.start_offset > start:
+        epoch = _epoch_below(part, first.start_offset)
+        is_deletion = epoch == first.epoch
+        if is_deletion or (epoch >= 0 and is_lost):
+            start = first.start_offset
+            texts.append(f"leader-epoch-checkpoint begins at {start}")
+    if is_lost and past is not None and past.start_offset > start:
+        old, now = (Lineage.of(each, 0, past.end_offset) for each in (past.epochs, copy.epochs))
+        if divergence(old, now).epoch is not None and divergence(old, now).offset >= past.start_offset:
+            start = past.start_offset
+            texts = [f"the newest point begins at {start}"]
+    if start > part.log_start_offset:
+        copy.part = replace(part, log_start_offset=start)
+        # A broker writes the epochs at once, and this file every minute and when it stops.
+        if is_lost or seen.disks[copy.disk].state == "stopped":
+            copy.doubts.append(
+                f"{path}: the file does not say that records below {start} were deleted, and {texts[0]}: the point"
+                f" begins there; `pylogseg delete-records` deletes them again"
+            )
+
+
+def _epoch_below(part: Partition, offset: int) -> int:
+    """Return the leader epoch of the batch just below an offset; -1 if there is none, or it has no epoch."""
+    for segment in part.segments:
+        if segment.base_offset < offset and (segment.next_base is None or segment.next_base >= offset):
+            try:
+                opened = open_unless_removed(segment)
+            except StorageError:
+                return -1
+            if opened is None:
+                return -1
+            with opened as view:
+                epoch = -1
+                for rows in headers_from(segment, view, position_of_offset(segment, view, offset - 1)):
+                    below = rows[rows.base_offset < offset]
+                    if len(below):
+                        epoch = int(below.leader_epoch[-1]) if below.magic[-1] >= 2 else -1
+                    if len(below) < len(rows):
+                        break
+                return epoch
+    return -1
