@@ -34,9 +34,9 @@ def look_for_lacks(copy: SeenCopy, seen: SeenCluster, around: Around, how: Look)
         except (RequestError, StorageError):  # a broker removed it
             return
         now = replace(now, log_start_offset=max(now.log_start_offset, copy.part.log_start_offset))
-        again = {(each.kind, *each.offsets) for each in lacking_of(now, Around(seen.disk, seen.clusters), how)}
-        findings = [each for each in findings if (each.kind, *each.offsets) in again]
-    copy.lacks = [_lack(each) for each in findings if each.kind in _LACKS and each.last_offset is not None]
+        again = {(finding.kind, *finding.offsets) for finding in lacking_of(now, Around(seen.disk, seen.clusters), how)}
+        findings = [finding for finding in findings if (finding.kind, *finding.offsets) in again]
+    copy.lacks = [_lack(row) for row in findings if row.kind in _LACKS and row.last_offset is not None]
 
 
 def _lack(finding: Finding) -> Lack:

@@ -347,12 +347,12 @@ class _Archiving:
     def _look_at_holes(self, seen: SeenCluster, written: Mapping[Key, WrittenPartition]) -> None:
         """Name the offsets that no batch has, where a look at all headers proves that they are missing."""
         around = Around(seen.disk, seen.clusters)
-        for key, each in written.items():
-            if each.has_holes and not each.partition.fault:
+        for key, result in written.items():
+            if result.has_holes and not result.partition.fault:
                 for copy in seen.copies.get(key, ()):
                     look_for_lacks(copy, seen, around, Look.HEADERS)
                 lacks = [lack.text for copy in seen.copies.get(key, ()) for lack in copy.lacks if lack.is_known]
-                each.partition = replace(each.partition, fault=lacks[0] if lacks else "")
+                result.partition = replace(result.partition, fault=lacks[0] if lacks else "")
 
     def _before(self, seen: SeenCluster) -> Point | None:
         """Return the newest point; refuse a place that is no archive, or that of another cluster."""
