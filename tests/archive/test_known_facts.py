@@ -160,7 +160,7 @@ def test_deleted_records_stay_deleted(harm: Harm, tmp_path: Path) -> None:
 
 def test_a_partition_that_was_deleted_or_moved(prepared: Path, tmp_path: Path) -> None:
     """Checkpoints keep entries for a while: the metadata says that a broker has the partition no more."""
-    from pylogseg.archive.lacks import vanished_partitions
+    from pylogseg.archive.lacks import find_lost_folders
     from pylogseg.archive.seen import look
 
     disk = Path(shutil.copytree(prepared / "disk", tmp_path / "disk"))
@@ -168,15 +168,15 @@ def test_a_partition_that_was_deleted_or_moved(prepared: Path, tmp_path: Path) -
     seen = look([disk])
     assert seen.metadata is not None
     topic_id = seen.metadata.topic_ids["mixed"]
-    assert [name for name, _ in vanished_partitions(seen, seen.copies)] == ["mixed-0"]
+    assert [name for name, _ in find_lost_folders(seen, seen.copies)] == ["mixed-0"]
     replicas = seen.metadata.replicas[topic_id, 0]
     seen.metadata.replicas[topic_id, 0] = (77,)
-    assert list(vanished_partitions(seen, seen.copies)) == []
+    assert list(find_lost_folders(seen, seen.copies)) == []
     seen.metadata.replicas[topic_id, 0] = replicas
     del seen.metadata.topic_ids["mixed"]
-    assert len(list(vanished_partitions(seen, seen.copies))) == 1
+    assert len(list(find_lost_folders(seen, seen.copies))) == 1
     seen.metadata.removed_topics.add("mixed")
-    assert list(vanished_partitions(seen, seen.copies)) == []
+    assert list(find_lost_folders(seen, seen.copies)) == []
 
 
 @pytest.mark.parametrize("harm", [empty, cut_at_a_batch])

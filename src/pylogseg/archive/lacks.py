@@ -43,7 +43,7 @@ def _lack(finding: Finding) -> Lack:
     return Lack(*finding.offsets, finding.is_damage, f"{finding.path}: {finding.reason}")
 
 
-def vanished_partitions(seen: SeenCluster, there: Collection[Key]) -> Iterator[tuple[str, str]]:
+def find_lost_folders(seen: SeenCluster, there: Collection[Key]) -> Iterator[tuple[str, str]]:
     """Yield the partitions that checkpoints of a disk have, and no disk, with a fault: not if deleted, or moved."""
     around, metadata, names = Around(seen.disk, seen.clusters), seen.metadata, {(key[0], key[2]) for key in there}
 

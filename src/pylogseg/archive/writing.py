@@ -13,7 +13,7 @@ from typing import Any
 
 from pylogseg._version import __version__
 from pylogseg.archive.facts import file_faults, id_faults, settle_facts
-from pylogseg.archive.lacks import look_for_lacks, vanished_partitions
+from pylogseg.archive.lacks import find_lost_folders, look_for_lacks
 from pylogseg.archive.losses import (
     absence_fault,
     absent_partitions,
@@ -308,7 +308,7 @@ class _Archiving:
         for log_dir, checkpoints in zip(seen.disk.log_dirs, seen.checkpoints, strict=True):
             seen.faults += file_faults(log_dir, checkpoints)
         seen.faults += id_faults(seen)
-        for name, fault in vanished_partitions(seen, written):
+        for name, fault in find_lost_folders(seen, written):
             note = f"{name}: left out, as `--forget` said"
             is_forgotten = name in {f"{key[0]}-{key[2]}" for key in forgotten} or (before and note in before.notes)
             (seen.notes if is_forgotten else seen.faults).append(note if is_forgotten else fault)
