@@ -25,11 +25,9 @@ def archive(tmp_path: Path) -> Path:
     return tmp_path / "archive"
 
 
-@pytest.mark.parametrize("command", [("ls",), ("cat",), ("stats",), ("serve",), ("restore",), ("lake",), ("report",)])
+@pytest.mark.parametrize("command", [("ls",), ("cat",), ("stats",), ("serve",), ("lake",), ("report",)])
 def test_the_folder_of_an_archive_is_known(archive: Path, tmp_path: Path, command: tuple[str, ...]) -> None:
-    more = {"restore": [tmp_path / "disk"], "report": ["-o", tmp_path / "x.html"], "lake": ["delta:x/{topic}"]}.get(
-        command[0], []
-    )
+    more = {"report": ["-o", tmp_path / "x.html"], "lake": ["delta:x/{topic}"]}.get(command[0], [])
     done = shell(*command, archive, *more)
     assert (done.code, f"aiven+file://{archive}#latest" in done.err) == (2, True), done.err
 

@@ -86,7 +86,8 @@ def plan_extents(logs: Sequence[Partition], options: SourceOptions) -> list[Exte
     keys = [(log.topic, log.partition) for log in logs]
     check_named(options.starting, keys, "starting")
     check_named(options.ending, keys, "ending")
-    extents, noted = [], noted_ends(logs)
+    extents: list[Extent] = []
+    noted = noted_ends(logs) if options.include_active else {}  # without the active segment a log ends earlier
     for log in logs:
         ends = LogEnds(log, options)
         first, end = ends.start(options.starting), ends.end(options.ending)

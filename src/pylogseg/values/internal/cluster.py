@@ -71,7 +71,7 @@ class ClusterMetadata:
     acls: list[dict[str, Any]] = field(default_factory=list)
     users: list[dict[str, Any]] = field(default_factory=list, repr=False)
     notes: list[str] = field(default_factory=list)
-    removed_topics: set[str] = field(default_factory=set)
+    removed_topics: set[str] = field(default_factory=set, compare=False)
 
     @classmethod
     def read(cls, of: str | Partition) -> ClusterMetadata:
