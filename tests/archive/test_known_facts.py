@@ -12,14 +12,12 @@ from pathlib import Path
 
 import pytest
 from helpers import depth
+from helpers.archives import rows_of
 from helpers.shell import pylogseg as shell
 
-import pylogseg
 from pylogseg.archive import list_points, open_archive, read_point, write
-from pylogseg.errors import PylogsegError
 
 Harm = Callable[[Path], None]
-Row = tuple[str, int, int, bytes | None]
 
 SEALED, MIDDLE, ACTIVE = "codec-zstd-1/" + "0" * 20, "mixed-0/" + f"{80:020d}", f"codec-zstd-1/{394:020d}"
 METADATA = "__cluster_metadata-0/" + "0" * 20 + ".log"
@@ -89,16 +87,6 @@ def prepared(golden: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.write_text("\n".join(["0", str(len(lines)), *lines, ""]))
     assert write(root / "disk", root / "archive").faults == []
     return root
-
-
-def rows_of(log: object) -> set[Row]:
-    rows: set[Row] = set()
-    try:
-        for record in pylogseg.read(log, on_corrupt="skip"):  # type: ignore[call-overload]
-            rows.add((record.topic, record.partition, record.offset, record.value))
-    except PylogsegError:
-        pass
-    return rows
 
 
 def ids() -> list[str]:

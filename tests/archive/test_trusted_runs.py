@@ -13,17 +13,16 @@ from pathlib import Path
 
 import pytest
 from helpers import depth
+from helpers.archives import rows_of
 from helpers.shell import pylogseg as shell
 
 import pylogseg
 from pylogseg.archive import list_points, open_archive, write
 from pylogseg.archive.verifying import ArchiveSummary, verify_archive
 from pylogseg.disk.stores import Fingerprint, FolderStore
-from pylogseg.errors import PylogsegError
 from pylogseg.inspect.verify.findings import Level
 
 Harm = Callable[[Path], None]
-Row = tuple[str, int, int, bytes | None]
 
 SMALL_FILES = (
     "replication-offset-checkpoint",
@@ -68,17 +67,6 @@ CASES += [("disk", name, harm) for name in ("t-0/00000000000000000000.log",) for
 CASES += [("disk", ",".join(names), absent) for names in FOLDERS]
 CASES += [("store", "*".join(map(str, each)), harm) for each in OBJECTS for harm in HARMS]
 CASES += [("store", f"{topic}-*folder", absent) for topic in "tu"]
-
-
-def rows_of(log: object) -> set[Row]:
-    """The records of a disk or of a point, as far as they can be read."""
-    rows: set[Row] = set()
-    try:
-        for record in pylogseg.read(log, on_corrupt="skip"):  # type: ignore[call-overload]
-            rows.add((record.topic, record.partition, record.offset, record.value))
-    except PylogsegError:
-        pass
-    return rows
 
 
 @pytest.fixture(scope="module")

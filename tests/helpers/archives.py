@@ -9,11 +9,26 @@ import pylogseg
 from helpers.tiers import Uploader
 from pylogseg.disk.tier.point import MARK, SUFFIXES, ArchivedFile, ArchivedPartition, ArchivedSegment, Point, SeenDisk
 from pylogseg.disk.tier.points import archive_store, mark_text, new_id, write_point
+from pylogseg.errors import PylogsegError
 from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.files.properties import parse_properties
 from pylogseg.reading.seek import end_offset
 
 TIME_MS = 1_780_000_000_000
+
+#: Topic, partition, offset and value of a record.
+Row = tuple[str, int, int, bytes | None]
+
+
+def rows_of(log: object) -> set[Row]:
+    """The records of a disk or of a point, as far as they can be read."""
+    rows: set[Row] = set()
+    try:
+        for record in pylogseg.read(log, on_corrupt="skip"):  # type: ignore[call-overload]
+            rows.add((record.topic, record.partition, record.offset, record.value))
+    except PylogsegError:
+        pass
+    return rows
 
 
 def digest(data: bytes) -> ArchivedFile:

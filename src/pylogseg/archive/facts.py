@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pylogseg.archive.seen import SeenCluster, SeenCopy, made_up_id
 from pylogseg.disk.disk import LogDir, Partition
-from pylogseg.disk.indexed_ends import end_in_indexes
+from pylogseg.disk.indexed_ends import end_in_indexes, indexed_end
 from pylogseg.disk.lineage.chains import Lineage, divergence
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.small_files import FileState, read_leader_epochs, read_partition_metadata, read_quorum_state
@@ -72,21 +72,20 @@ def settle_facts(copy: SeenCopy, past: ArchivedPartition | None, seen: SeenClust
         return
     copy.is_settled, part = True, copy.part
     if part.topic == METADATA_TOPIC:
-        indexes = [(o.name.offset or 0, o.name.kind, o.path) for o in part.others if o.name.kind.is_index]
-        indexes += (
-            [(part.segments[-1].base_offset, *each) for each in part.segments[-1].companions.items()]
-            if part.segments
-            else []
-        )
-        copy.noted_end = max(
-            (end_in_indexes(part.files, base, [(kind, path)]) for base, kind, path in indexes), default=0
-        )
+        copy.noted_end = _end_in_indexes(part)
     if not part.segments:
         return
     if not copy.epochs:
         _take_epochs(copy, past)
     if part.topic != METADATA_TOPIC:
         _prove_start(copy, past, seen)
+
+
+def _end_in_indexes(part: Partition) -> int:
+    """Return the end that the indexes of the last segment have, and those that have lost their segment."""
+    orphans = [other for other in part.others if other.name.kind.is_index]
+    ends = [end_in_indexes(part.files, o.name.offset or 0, [(o.name.kind, o.path)]) for o in orphans]
+    return max([*ends, *map(indexed_end, part.segments[-1:])], default=0)
 
 
 # ---- leader epochs ----
@@ -142,7 +141,8 @@ def _prove_start(copy: SeenCopy, past: ArchivedPartition | None, seen: SeenClust
             texts.append(f"leader-epoch-checkpoint begins at {start}")
     if is_lost and past is not None and past.start_offset > start:
         old, now = (Lineage.of(each, 0, past.end_offset) for each in (past.epochs, copy.epochs))
-        if divergence(old, now).epoch is not None and divergence(old, now).offset >= past.start_offset:
+        parting = divergence(old, now)
+        if parting.epoch is not None and parting.offset >= past.start_offset:
             start = past.start_offset
             texts = [f"the newest point begins at {start}"]
     if start > part.log_start_offset:

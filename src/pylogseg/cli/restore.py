@@ -82,8 +82,8 @@ committed. Files show that they have none if they were exported with
 --isolation-level read_committed, or if column isTransactional is false. For other
 files give --committed, or --without-transactions to leave such records out.
 Create the topic in the cluster first, with the same number of partitions.
-Of several log directories of a broker, DST is one: that which has the partition, or
-any if none has it. A broker starts with it, and `pylogseg move` spreads partitions.
+If a broker has several log directories, name the one that has the partition, or any
+if none has it. A broker starts with it, and `pylogseg move` spreads partitions.
 
 {EXIT_CODES}"""
 

@@ -10,9 +10,10 @@ import click
 from pylogseg.cli import common
 from pylogseg.cli.losses import report_losses
 from pylogseg.cli.streams import say
-from pylogseg.cli.tops import key_text, print_tops, shown_key, tops_row
+from pylogseg.cli.tops import print_tops, shown_key, tops_row
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.format.scratch import Scratch
+from pylogseg.format.text import payload_text
 from pylogseg.inspect.stats.counting import Counting, counted
 from pylogseg.inspect.stats.groups import (
     TIME_TYPES,
@@ -176,7 +177,7 @@ def _count_records(
     damage = common.report_gaps(gaps) | report_losses(readers)
     topics, values, records, sizes = (column.to_pylist() for column in _plain(found).columns)
     if as_json:
-        keys = values if by == "hour" else map(key_text, values)
+        keys = values if by == "hour" else map(payload_text, values)
         for row in zip(topics, keys, records, sizes, strict=True):
             common.print_json(dict(zip(("topic", by, "records", "bytes"), row, strict=True)))
         return damage

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from typing import Any
 
 import click
@@ -11,7 +10,7 @@ from pylogseg.cli import common
 from pylogseg.cli.streams import say
 from pylogseg.disk.disk import Segment
 from pylogseg.format.escape import printable_line
-from pylogseg.format.text import MARK
+from pylogseg.format.text import payload_text
 from pylogseg.inspect.stats.groups import StatsGroup
 from pylogseg.inspect.stats.sketch import Heaviest
 from pylogseg.inspect.stats.tops import TopRecord, Tops
@@ -97,18 +96,7 @@ def _name(segment: Segment) -> str:
 
 
 def _key(record: TopRecord | None) -> str | None:
-    return None if record is None else key_text(record.key)
-
-
-def key_text(key: bytes | None) -> str | None:
-    """Return a key as in JSON lines: text, or base64 with a mark."""
-    if key is None:
-        return None
-    try:
-        text = key.decode()
-    except UnicodeDecodeError:
-        text = MARK
-    return MARK + base64.b64encode(key).decode() if text.startswith(MARK) else text
+    return None if record is None else payload_text(record.key)
 
 
 def _shown(record: TopRecord | None) -> str | None:
@@ -117,7 +105,7 @@ def _shown(record: TopRecord | None) -> str | None:
 
 def shown_key(key: bytes | None, size: int | None) -> str | None:
     """Return a key as in a table: cut off, with its size, if it is long."""
-    text = key_text(key)
+    text = payload_text(key)
     if text is None:
         return None
     text = printable_line(text) or "(empty)"

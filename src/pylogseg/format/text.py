@@ -213,6 +213,21 @@ def csv(
     return _program([*parts, b"\n"], ord(delimiter))
 
 
+def payload_text(payload: bytes | None) -> str | None:
+    """Return a payload as JSON lines have it: text, or base64 with a mark; `payload_of` gives the bytes back.
+
+    >>> payload_text(b"text"), payload_text(bytes([0xFF]))
+    ('text', 'base64:/w==')
+    """
+    if payload is None:
+        return None
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        text = MARK
+    return MARK + base64.b64encode(payload).decode() if text.startswith(MARK) else text
+
+
 def payload_of(written: str | None) -> bytes | None:
     """Return the bytes of a payload that JSON lines or CSV have as text.
 

@@ -58,7 +58,6 @@ class _Command(NamedTuple):
     check: Callable[[Settings, list[str]], None] | None
     takes: Collection[str]
     frees: bool
-    names_lacks: bool
 
 
 def run(
@@ -68,7 +67,6 @@ def run(
     check: Callable[[Settings, list[str]], None] | None = None,
     takes: Collection[str] = (),
     frees: bool = False,
-    names_lacks: bool = True,
 ) -> Result:
     """Take the chosen partitions of a log directory, of several, or one folder through a command.
 
@@ -77,12 +75,12 @@ def run(
     settings and the names that will not be skipped, before anything else is done. `takes` are states of folders
     (``"delete"``, ``"future"``, ``"stray"``) that are not skipped. `frees` says that the command removes the oldest
     segments: on a full disk they go before the log is opened, since what a crash left may need room to be put in order.
-    `names_lacks`: what the partitions are known to lack is a part of the result.
+    The result has the findings about offsets that the partitions are known to lack.
 
     Raises RequestError if the path, a name or a setting is wrong, or `Options.into` is not empty; StorageError if
     another writer has the lock, or the log directory cannot be written.
     """
-    command = _Command(work, check, takes, frees, names_lacks)
+    command = _Command(work, check, takes, frees)
     places = Target.find_all(options.storage, os.fspath(path))
     chosen = chosen_in(places, options.choice)
     if len(places) == 1:
@@ -133,7 +131,7 @@ def _run_one(place: Target, names: list[str], options: Options, command: _Comman
     kept = [name for name in names if not reason_to_skip(place, name, command.takes)]
     if command.check is not None:
         command.check(settings, kept)
-    known = known_lacks(place, kept, options) if command.names_lacks else []
+    known = known_lacks(place, kept, options)
     result = _run_there(place, names, settings, options, command)
     name_lacks(result, known)
     return result

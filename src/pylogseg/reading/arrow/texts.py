@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pylogseg.format.text import MARK, payload_of
+from pylogseg.format.text import MARK, payload_of, payload_text
 
 
 def readable_strings(column: pa.Array) -> pa.Array:
     """Return binary as strings, as `pylogseg cat` prints it: `bytes_of` gives all bytes back.
 
-    What is not UTF-8 is encoded, and so is text that begins with ``base64:``.
+    Bytes that are not UTF-8 are encoded, and so is text that begins with ``base64:``.
     """
     try:
         strings = column.cast(pa.string())
@@ -22,7 +21,7 @@ def readable_strings(column: pa.Array) -> pa.Array:
             return strings
     except pa.ArrowInvalid:
         pass
-    return pa.array([_encoded(payload) for payload in column.to_pylist()], pa.string())
+    return pa.array([payload_text(payload) for payload in column.to_pylist()], pa.string())
 
 
 def bytes_of(strings: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -32,19 +31,9 @@ def bytes_of(strings: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array([_bytes(text) for text in strings.to_pylist()], pa.binary())])
 
 
-def _encoded(payload: bytes | None) -> str | None:
-    if payload is None:
-        return None
-    try:
-        text = payload.decode()
-    except UnicodeDecodeError:
-        text = MARK
-    return MARK + base64.b64encode(payload).decode() if text.startswith(MARK) else text
-
-
 def _bytes(text: str | None) -> bytes | None:
     try:
         payload = payload_of(text)
     except binascii.Error:
         payload = None
-    return payload if text is None or _encoded(payload) == text else text.encode()
+    return payload if text is None or payload_text(payload) == text else text.encode()
