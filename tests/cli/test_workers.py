@@ -57,7 +57,6 @@ def test_reading(sent: Any, disks: dict[str, Path], text: str, which: str) -> No
     assert told(sent(*words(text, **places))) == told(run(*words(text, **places)))
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("which", ["whole", "damaged"])
 def test_a_marker_says_if_records_were_lost(sent: Any, disks: dict[str, Path], which: str, tmp_path: Path) -> None:
     """It loses the broker's epoch, so that the controller knows, on a copy that each executor makes."""
@@ -73,7 +72,6 @@ def test_a_marker_says_if_records_were_lost(sent: Any, disks: dict[str, Path], w
         assert (tmp_path / name / marker).read_bytes() == encode_clean_shutdown(None if which == "damaged" else 14)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize(("text", "which"), diagonals(WRITING, ["whole", "damaged"], 2))
 def test_writing(sent: Any, disks: dict[str, Path], text: str, which: str, tmp_path: Path) -> None:
     one, other = tmp_path / "one" / "out", tmp_path / "other" / "out"

@@ -18,13 +18,13 @@ from helpers.typed_logs import append_later_orders, write_orders
 
 import pylogseg
 from pylogseg import offline
-from pylogseg.archive import list_points
-from pylogseg.archive.writing import upload_form, written
+from pylogseg.archive import list_points, write
 from pylogseg.disk.disk import open_dir
 from pylogseg.env.executor import UNSAID, Threads
 from pylogseg.env.shared import SharedFolder, check_marks, marked
 from pylogseg.errors import StorageError
-from pylogseg.lakehouse.lake import lake_options, write_tables
+from pylogseg.lakehouse.lake import LakeOptions, write_tables
+from pylogseg.values.decoding import Decoding
 
 
 def test_marks(tmp_path: Path) -> None:
@@ -117,9 +117,9 @@ def test_no_point_of_objects_that_are_not_there(data: Path, tmp_path: Path, url:
     archive, how = tmp_path / "archive", {"auto_mkdir": True} if url else {}
     losing = Losing(archive, f"*.{suffix}", HARMS[harm])
     with pytest.raises(StorageError, match=rf"\.{suffix}: .* a job wrote .*no point is written"):
-        written(data, f"{url}{archive}", upload_form(), losing, storage_options=how)
+        write(data, f"{url}{archive}", executor=losing, storage_options=how)
     assert list_points(archive) == []
-    assert written(data, archive, upload_form(), Threads()).segments > 0
+    assert write(data, archive).segments > 0
     assert [row.value for row in pylogseg.read(f"aiven+file://{archive}", "orders")] == [
         row.value for row in pylogseg.read(data, "orders")
     ]
@@ -133,7 +133,8 @@ def test_no_commit_of_files_that_are_not_there(data: Path, tmp_path: Path, kind:
     if not has_format(kind):
         pytest.skip(f"the packages of {kind} are not here")
     log, out = Path(shutil.copytree(data, tmp_path / "data")), tmp_path / "out"
-    table, how = name_of(kind, out, "orders"), lake_options(decoding="value", registry=log / "schemas", schema=7)
+    decoding = Decoding.of("value", registry=log / "schemas", schema=7)
+    table, how = name_of(kind, out, "orders"), LakeOptions(decoding=decoding)
     files = f"*{dead}/**/*.parquet" if dead else "*orders/**/*.parquet"
     for count in (0, 100):
         if count:

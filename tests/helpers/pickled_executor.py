@@ -42,3 +42,6 @@ class Pickled:
 
     def stream(self, function: Callable[..., Any], items: Sequence[Any], load: Workload = UNSAID) -> Iterator[Any]:
         yield from map(sent, INLINE.stream(sent(function), [sent(item) for item in items], load))
+
+    def dumps(self, value: object) -> bytes:
+        return pickle.dumps(value)

@@ -11,7 +11,7 @@ import pytest
 
 import pylogseg
 from pylogseg import offline
-from pylogseg.offline import Blank
+from pylogseg.offline import Blank, by_executor
 from pylogseg.reading.logs import logs_of
 from pylogseg.reading.marks import is_marked, mark_of
 from pylogseg.reading.partition import ReadOptions
@@ -83,16 +83,15 @@ def test_export_after_a_value_was_blanked(tmp_path: Path) -> None:
     assert values == [[b"kept", OLD], [b"kept", NEW]]
 
 
-def test_what_jobs_of_spark_note(tmp_path: Path) -> None:
-    rewriting = pytest.importorskip("pylogseg.spark.jobs.rewriting")
+def test_notes_of_an_executor(tmp_path: Path) -> None:
     path = _made(tmp_path)
     folder = str(path.parent)
-    note = rewriting.made_of(folder, "how")
-    assert rewriting.is_made_of((folder, note, "how"), lambda _: None)
-    assert not rewriting.is_made_of((folder, note, "otherwise"), lambda _: None)
-    assert not rewriting.is_made_of((folder, {**note, "log_start": 1}, "how"), lambda _: None)
-    assert not rewriting.is_made_of(
+    note = by_executor.note_of(folder, "how")
+    assert by_executor.is_made_of((folder, note, "how"), lambda _: None)
+    assert not by_executor.is_made_of((folder, note, "otherwise"), lambda _: None)
+    assert not by_executor.is_made_of((folder, {**note, "log_start": 1}, "how"), lambda _: None)
+    assert not by_executor.is_made_of(
         (folder, {**note, "files": [[path.name, *note["files"][path.name][:2]]]}, "how"), lambda _: None
     )
     _keeping_time(path, lambda: _blank(path, tmp_path))
-    assert not rewriting.is_made_of((folder, note, "how"), lambda _: None)
+    assert not by_executor.is_made_of((folder, note, "how"), lambda _: None)

@@ -153,7 +153,7 @@ def test_a_job_that_died_around_its_commit(
         with pytest.raises(Dies):
             jobs.compact(spark, str(root), str(out), ["users"], **options)
     with monkeypatch.context() as patch:
-        patch.setattr("pylogseg.spark.jobs.rewriting._into", die)  # no work is done again
+        patch.setattr("pylogseg.offline.by_executor._put_in_place", die)  # no work is done again
         again = jobs.compact(spark, str(root), str(out), ["users"], **options).collect()
     assert [row.state for row in again] == ["unchanged"] * 3
     offline.compact(root, topic=["users"], into=str(tmp_path / "plain"), **options)

@@ -40,7 +40,7 @@ from pylogseg.disk.tier.point import (
 from pylogseg.disk.tier.point_json import parse_point
 from pylogseg.disk.tier.points import archive_store, mark_text, new_id, read_mark, read_point, write_point
 from pylogseg.disk.tier.writing import UploadForm
-from pylogseg.env.executor import INLINE, Executor, Threads, Workload, job_count
+from pylogseg.env.executor import INLINE, Executor, Threads, Workload, choose_executor
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.moments import iso_text
 from pylogseg.inspect.verify.lacking import Look
@@ -111,6 +111,7 @@ def write(
     to_end: bool = False,
     forget: Sequence[str] = (),
     jobs: int | None = 1,
+    executor: Executor | None = None,
     max_bytes_per_second: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     on_size: Callable[[int], None] | None = None,
@@ -139,6 +140,9 @@ def write(
         on. Otherwise they stay in each point, with a fault, until the cluster's metadata says that they were deleted.
     jobs : int or None
         Threads, each with a partition; None is one per processor.
+    executor : Executor, optional
+        In place of threads: `pylogseg.spark.executor.SparkExecutor`, whose workers upload. This process decides what to
+        upload, and writes the point.
     max_bytes_per_second : int, optional
         Read no faster.
     storage_options : mapping, optional
@@ -159,46 +163,14 @@ def write(
     CorruptionError
         If what says of which cluster the archive is, is damaged. A damaged point is a fault.
     """
-    form = upload_form(encrypt_to, compress=compress)
-    return written(
-        disks,
-        archive,
-        form,
-        Threads(job_count(jobs)),
-        None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
-        storage_options,
-        on_size,
-        on_bytes,
-        to_end=to_end,
-        forget=forget,
-    )
-
-
-def upload_form(encrypt_to: str | os.PathLike[str] | None = None, *, compress: bool = False) -> UploadForm:
-    """Return how segments are uploaded, by the options of `write`."""
-    return UploadForm(compress, None if encrypt_to is None else PublicKey(encrypt_to))
-
-
-def written(
-    disks: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    archive: str | os.PathLike[str],
-    form: UploadForm,
-    executor: Executor,
-    throttle: Throttle | None = None,
-    storage_options: Mapping[str, Any] | None = None,
-    on_size: Callable[[int], None] | None = None,
-    on_bytes: Callable[[int], None] | None = None,
-    *,
-    to_end: bool = False,
-    forget: Sequence[str] = (),
-) -> ArchiveResult:
-    """Do what `write` does, where an executor works: partitions are its items, and the point is written here."""
+    form = UploadForm(compress, None if encrypt_to is None else PublicKey(encrypt_to))
+    throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
     paths = [disks] if isinstance(disks, (str, os.PathLike)) else list(disks)
-    store = archive_store(archive, storage_options)
+    store, work = archive_store(archive, storage_options), choose_executor(executor, jobs)
     check_place(store)  # before there is a lock in it
     with locked(store, "archive"):
         try:
-            return _Archiving(store, form, executor, throttle, to_end, forget).run(paths, on_size, on_bytes)
+            return _Archiving(store, form, work, throttle, to_end, forget).run(paths, on_size, on_bytes)
         except StorageError as error:
             if not error.path.startswith(store.url):
                 raise

@@ -11,7 +11,7 @@ import click
 
 from pylogseg.archive.looking import PointsLook, look_at_newest, look_at_points
 from pylogseg.archive.pruning import Pruned, differences, prune
-from pylogseg.archive.writing import ArchiveResult, upload_form, written
+from pylogseg.archive.writing import ArchiveResult, write
 from pylogseg.cli import common, completion
 from pylogseg.cli.points import keep_options
 from pylogseg.cli.streams import say
@@ -20,11 +20,8 @@ from pylogseg.disk.notes import joined_lines
 from pylogseg.disk.tier.at_point import UNSEALED
 from pylogseg.disk.tier.point import ArchivedPartition, PointHead
 from pylogseg.disk.tier.points import archive_store, find_point, read_point
-from pylogseg.disk.tier.writing import UploadForm
-from pylogseg.env.executor import Executor
 from pylogseg.env.interrupts import answered
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, is_missing
-from pylogseg.reading.partition import Throttle
 
 _EPILOG = """\b
 Examples:
@@ -122,12 +119,12 @@ def run(
     """
     if forget and every is not None:
         raise click.UsageError("--forget is for one run: leave out --every")
-    form = upload_form(encrypt_to, compress=compress == "zstd")
-    throttle = None if max_bytes_per_second is None else Throttle(max_bytes_per_second)
+    how: dict[str, Any] = {"encrypt_to": encrypt_to, "compress": compress == "zstd", "to_end": to_end, "forget": forget}
     with workers.executor() as executor:
+        how |= {"executor": executor, "max_bytes_per_second": max_bytes_per_second}
 
         def run_once() -> bool:
-            done = _written(disks, url, form, executor, throttle, to_end, forget)
+            done = _write(disks, url, how)
             _report(done, as_json)
             if any(keep.values()):
                 _prune_after(done, url, keep, as_json)
@@ -165,15 +162,7 @@ def _repeat(run_once: Callable[[], bool], seconds: float) -> None:
         raise
 
 
-def _written(
-    disks: tuple[str, ...],
-    url: str,
-    form: UploadForm,
-    executor: Executor,
-    throttle: Throttle | None,
-    to_end: bool,
-    forget: tuple[str, ...],
-) -> ArchiveResult:
+def _write(disks: tuple[str, ...], url: str, how: dict[str, Any]) -> ArchiveResult:
     """Write a point, with a bar of what has to be read for it, which is known after a look at the disks."""
     with contextlib.ExitStack() as stack:
         moved: list[Callable[[int], None]] = []
@@ -181,17 +170,7 @@ def _written(
         def begin(size: int) -> None:
             moved.append(stack.enter_context(common.progress(size, "archiving")))
 
-        return written(
-            disks,
-            url,
-            form,
-            executor,
-            throttle,
-            on_size=begin,
-            on_bytes=lambda size: moved[0](size),
-            to_end=to_end,
-            forget=forget,
-        )
+        return write(disks, url, on_size=begin, on_bytes=lambda size: moved[0](size), **how)
 
 
 def _prune_after(done: ArchiveResult, url: str, keep: dict[str, Any], as_json: bool) -> None:

@@ -15,7 +15,7 @@ from pylogseg.cli.query import Query
 from pylogseg.cli.workers import Workers
 from pylogseg.reading.logs import LogFiles
 from pylogseg.tables.export.file import Form
-from pylogseg.tables.export.tables import TableExport, exported_by, parts_of, rows_of
+from pylogseg.tables.export.tables import TableExport, export_logs, rows_of
 
 #: Options of `query_options` that select other records than a table by date has.
 _OTHERS = ("offset", "key", "control", "below_log_start", "latest", "tombstones")
@@ -46,13 +46,8 @@ def export_by_date(
     options = replace(query.options, skip_unreadable=False)  # what cannot be read does not replace what could
     place = out if "://" in out else os.path.abspath(out)
     table = TableExport(place, form, options.isolation_level, overwrite=overwrite)
-    with (
-        workers.executor() as executor,
-        common.progress(total_bytes, "exporting") as advance,
-        table.opened([log.name for log in logs]),
-    ):
-        groups = parts_of(logs, table, options, (query.since, query.until))
-        done = list(exported_by(executor, groups, table, advance))
+    with workers.executor() as executor, common.progress(total_bytes, "exporting") as advance:
+        done = export_logs(logs, table, options, (query.since, query.until), executor=executor, on_bytes=advance)
     rows = [row for part in done for row in rows_of(part, table.store)]
     failed = [part for part in done if part.problem is not None]
     problems = [f"{part.topic}-{part.partition}: segment {part.base_offset}: {part.problem}" for part in failed]

@@ -38,7 +38,6 @@ from pylogseg.cli.streams import say
 from pylogseg.cli.tiers import DISK, Local
 from pylogseg.cli.verify import print_finding
 from pylogseg.cli.workers import Workers, parts_option, worker_options, workers_of
-from pylogseg.env.executor import Threads
 from pylogseg.env.overlay import FileChange
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
@@ -148,14 +147,13 @@ class Request(NamedTuple):
         nothing: str = "",
         passes: int = 1,
         total_bytes: int | None = None,
-        takes_executor: bool = False,
         **own: Any,
     ) -> None:
         """Run a command of `pylogseg.offline`, print its result, and end with its exit code.
 
         `columns` are headings by names in `PartitionResult.numbers`, `nothing` a line for a result without a change.
         `passes` is how often the command goes through the bytes of a log, for the bar; `total_bytes` are these, if the
-        caller knows better. Without a parameter ``executor`` of the command, Spark gets one partition at a time.
+        caller knows better.
         """
         name = click.get_current_context().info_name or "work"
         copies = self.options.get("into") is not None and not self.options["dry_run"]
@@ -169,7 +167,7 @@ class Request(NamedTuple):
                 "on_result": lambda part_result: try_print(self._report, part_result),
             }
             try:
-                result = self._work(command, takes_executor, {**shared, **own})
+                result = self._work(command, {**shared, **own})
             except KeyboardInterrupt:
                 say(f"interrupted: {self._after_interrupt()}", err=True)
                 raise
@@ -185,20 +183,13 @@ class Request(NamedTuple):
         if result.exit_code:
             click.get_current_context().exit(result.exit_code)
 
-    def _work(self, command: Callable[..., Result], takes_executor: bool, given: dict[str, Any]) -> Result:
+    def _work(self, command: Callable[..., Result], given: dict[str, Any]) -> Result:
         if self.workers is None:
             return command(self.path, **given)
-        if self.workers.is_spark and not takes_executor and given["into"] is None:
+        if self.workers.is_spark and "into" in given and given["into"] is None:
             raise click.UsageError("--spark works on a copy: give --into FOLDER, which its workers share")
         with self.workers.executor() as executor:
-            if takes_executor:
-                return command(self.path, executor=executor, **given)
-            if isinstance(executor, Threads):
-                return command(self.path, jobs=executor.jobs, **given)
-            from pylogseg.spark.jobs.rewriting import rewritten
-
-            # Each partition is rewritten by itself, and they are put in place together.
-            return rewritten(executor, command, self.path, given.pop("into"), **given)
+            return command(self.path, executor=executor, **given)
 
     def _after_interrupt(self) -> str:
         if self.options["dry_run"]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -19,8 +18,9 @@ from pylogseg.reading.log_reader import check_times
 from pylogseg.reading.partition import Throttle
 from pylogseg.reporting.cluster import cluster_ids
 from pylogseg.reporting.comparing import earlier_facts
+from pylogseg.reporting.gather import gather
 from pylogseg.reporting.options import ReportOptions
-from pylogseg.reporting.report import check_decoding, command_of, partitions_to_scan, reported
+from pylogseg.reporting.report import Report, check_decoding, command_of, partitions_to_scan
 
 _EPILOG = """\b
 Examples:
@@ -182,7 +182,7 @@ def report(
     size = sum(segment.size for p in scanned for segment in p.segments)
     size += sum(segment.size for segment in chosen.disk.loose)
     with workers.executor() as executor, common.progress(size, "report") as advance:
-        found = reported(chosen.disk, replace(options, executor=executor), advance)
+        found = Report(gather(chosen.disk, scanned, options, executor, advance))
     if compare is not None:
         found = found.since(compare)
     if output is not None:

@@ -200,7 +200,6 @@ def restore(
             raise click.UsageError("--node-id is for an archive, which --tier is not: give its URL as SRC")
     Request(source, {**choice, "dry_run": dry_run}, as_json, quiet, workers=workers).run(
         command,
-        takes_executor=True,
         total_bytes=_size(source),
         target=target,
         overwrite=overwrite,

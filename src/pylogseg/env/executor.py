@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import operator
 import os
+import pickle
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -100,6 +101,10 @@ class Executor(Protocol):
         """Yield the pieces of output that a function emits for each item, then its result, which is not ``bytes``."""
         ...
 
+    def dumps(self, value: object) -> bytes:
+        """Return the bytes as which a value travels: of a function that the other end does not have, with its code."""
+        ...
+
 
 @dataclass(frozen=True)
 class Threads:
@@ -182,6 +187,10 @@ class Threads:
             finally:
                 _end(pool, stop)
 
+    def dumps(self, value: object) -> bytes:
+        """See `Executor`."""
+        return pickle.dumps(value)
+
     def flat(self, function: Callable[[T], Iterator[R]], items: Iterable[T]) -> Iterator[R]:
         """Yield what a function yields for each item, in the order of the items; the caller's thread is one of these.
 
@@ -230,6 +239,11 @@ class Threads:
 
 #: The caller's own thread.
 INLINE = Threads(1)
+
+
+def choose_executor(executor: Executor | None, jobs: int | None) -> Executor:
+    """Return the argument `executor` of a public function, or without one as many threads as `jobs` means."""
+    return Threads(job_count(jobs)) if executor is None else executor
 
 
 def _one_of_them(work: Callable[[T], R], waiting: deque[tuple[T, Future[R]]]) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 
 from pylogseg.disk.choice import PartitionChoice, of_topics
 from pylogseg.disk.disk import Disk, Partition, as_disk
-from pylogseg.env.executor import Advance, Executor, Threads, Workload, job_count
+from pylogseg.env.executor import Advance, Executor, Threads, Workload, choose_executor, job_count
 from pylogseg.env.shared import SharedFolder
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.scratch import Scratch
@@ -160,7 +160,7 @@ def audit(
         raise RequestError("schema= and registry= go with decoding='value'")
     table, topic = in_order(table, topic)
     choice = PartitionChoice.of(topic, partition)
-    work: Executor = Threads(job_count(jobs)) if executor is None else executor
+    work = choose_executor(executor, jobs)
     # The table first: what a log gets meanwhile may be missing in it, but not the other way round.
     tables = list(opened(table, dead_letters))
     if tables[0].ledger is not None and tables[0].ledger.latest:

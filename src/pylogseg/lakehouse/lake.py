@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from pylogseg.disk.choice import ALL, PartitionChoice, of_topics
 from pylogseg.disk.disk import Disk, Partition, as_disk
-from pylogseg.env.executor import Executor, Threads, Workload, job_count
+from pylogseg.env.executor import Executor, Threads, Workload, choose_executor
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.names import FileKind
 from pylogseg.format.words import check_word
@@ -196,6 +196,7 @@ def lake(
     file_bytes: int = FILE_BYTES,
     commit_bytes: int = COMMIT_BYTES,
     jobs: int | None = 1,
+    executor: Executor | None = None,
 ) -> list[LakeTable]:
     """Write topics to tables of a lakehouse: Delta, Iceberg or DuckLake. Each range of a log gets there once.
 
@@ -237,6 +238,9 @@ def lake(
         About the size of files, and how many bytes of the log a commit has.
     jobs : int or None
         Threads; None is one per processor.
+    executor : Executor, optional
+        In place of threads: `pylogseg.spark.executor.SparkExecutor`, whose workers write files. This process commits.
+        A table of the latest records is written by threads.
 
     Returns
     -------
@@ -259,39 +263,26 @@ def lake(
     >>> import pylogseg
     >>> found = pylogseg.lake("examples/data", "delta:out/orders", "orders")  # doctest: +SKIP
     """
-    options = lake_options(
-        isolation_level=isolation_level, decoding=decoding, schema=schema, registry=registry, on_corrupt=on_corrupt,
-        to_end=to_end, force=force, clean=clean, latest=latest, layout=layout,
-        table_options=table_options, file_bytes=file_bytes, commit_bytes=commit_bytes,
-    )  # fmt: skip
+    if decoding is None and (schema is not None or registry is not None):
+        raise RequestError("schema= and registry= go with decoding='value'")
+    options = LakeOptions(
+        isolation_level,
+        None if decoding is None else Decoding.of(decoding, schema=schema, registry=registry),
+        on_corrupt,
+        to_end,
+        force,
+        clean,
+        latest,
+        file_bytes,
+        commit_bytes,
+        table_options=table_options or {},
+        layout=layout,
+    )
     whole = as_disk(path)
     table, topic = in_order(table, topic)
-    return written(whole, table, (topic, partition), options, Threads(job_count(jobs)))
-
-
-def lake_options(
-    *,
-    decoding: str | Sequence[str] | Decoding | None = None,
-    schema: SchemaChoice | Mapping[str, SchemaChoice] | None = None,
-    registry: Path | Schemas | None = None,
-    table_options: Mapping[str, str] | None = None,
-    **others: Any,
-) -> LakeOptions:
-    """Return the options of `lake`; RequestError if they do not go together."""
-    given = {"schema": schema, "registry": registry}
-    if decoding is None and any(each is not None for each in given.values()):
-        raise RequestError("schema= and registry= go with decoding='value'")
-    how = None if decoding is None else Decoding.of(decoding, **given)
-    return LakeOptions(decoding=how, table_options=table_options or {}, **others)
-
-
-def written(
-    whole: Disk, table: str, names: tuple[Any, Any], options: LakeOptions, executor: Executor
-) -> list[LakeTable]:
-    """Write topics, chosen by names and numbers of partitions, and raise the first error of one at the end."""
-    choice = PartitionChoice.of(*names)
-    chosen = of_topics(whole.select(names[0]), choice.names).select(partition=names[1])
-    done = list(write_tables(whole, chosen, table, options, executor, choice=choice))
+    choice = PartitionChoice.of(topic, partition)
+    chosen = of_topics(whole.select(topic), choice.names).select(partition=partition)
+    done = list(write_tables(whole, chosen, table, options, choose_executor(executor, jobs), choice=choice))
     for each in done:
         if each.error is not None:
             raise each.error

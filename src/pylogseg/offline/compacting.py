@@ -14,7 +14,7 @@ from pylogseg.log.cleaner_filter import decoded_parts
 from pylogseg.log.cleaner_range import cleanable, dirtiness
 from pylogseg.log.log import Log
 from pylogseg.log.offset_map import SLOT_BYTES, OffsetMap
-from pylogseg.offline.options import OptionKeywords, Options
+from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
@@ -29,6 +29,7 @@ _NAME_IT = (
 _MORE = "give it more by map_bytes (--map-memory)"
 
 
+@takes_executor
 def compact(
     path: str | os.PathLike[str],
     *,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.disk.folders import not_here
-from pylogseg.env.executor import Advance, Executor, Threads, Workload, job_count
+from pylogseg.env.executor import Advance, Executor, Workload, choose_executor
 from pylogseg.errors import RequestError
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import Scratch
@@ -235,7 +235,7 @@ def diff(
     pairs = _pairs(*(_logs(disk, choice, from_log_start) for disk in disks))
     comparison = _Comparison(mode, offset, common, options, latest, max_ranges)
     sizes = [sum(segment.size for log in sides if log for segment in log.segments) for _, *sides in pairs]
-    return (executor or Threads(job_count(jobs))).map(comparison.run, pairs, Workload("pylogseg diff", sizes, on_bytes))
+    return choose_executor(executor, jobs).map(comparison.run, pairs, Workload("pylogseg diff", sizes, on_bytes))
 
 
 _Pair = tuple[str, LogFiles | None, LogFiles | None]

@@ -13,7 +13,7 @@ from pylogseg.errors import RequestError
 from pylogseg.format.names import parse_partition_folder, partition_folder_name
 from pylogseg.log.log import Log
 from pylogseg.offline.ages import UNCOMMITTED
-from pylogseg.offline.options import OptionKeywords, Options
+from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
@@ -26,6 +26,7 @@ HIGH_WATERMARK = -1
 _VERSION = 1
 
 
+@takes_executor
 def delete_records(
     path: str | os.PathLike[str],
     offsets: int | Mapping[str, int],

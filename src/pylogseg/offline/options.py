@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, ParamSpec, TypedDict
 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.env.clock import Clock, SystemClock
-from pylogseg.env.executor import job_count
+from pylogseg.env.executor import Executor, Threads, job_count
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import RequestError
-from pylogseg.offline.result import PartitionResult
+from pylogseg.offline.result import PartitionResult, Result
+
+P = ParamSpec("P")
 
 _PATHS = ("into", "server_properties", "cluster_metadata")
 
@@ -40,6 +44,8 @@ class OptionKeywords(TypedDict, total=False):
     cluster_metadata: str | os.PathLike[str] | None
     now_ms: int | None
     jobs: int | None
+    executor: Executor | None
+    overwrite: bool
     on_result: Callable[[PartitionResult], None] | None
     on_bytes: Callable[[int], None] | None
     storage: Storage
@@ -72,6 +78,11 @@ class Options:
         The time to assume, milliseconds since 1970; by default the clock's.
     jobs : int or None
         Threads, each with a partition: 1 is the caller's own, None one per processor.
+    executor : Executor, optional
+        In place of threads: `pylogseg.spark.executor.SparkExecutor`. Each partition is changed by itself, on a copy in
+        `into`, which its workers share, and which another run completes.
+    overwrite : bool
+        With such an executor: replace partitions that are in `into` already.
     on_result : callable, optional
         Called with each result as soon as it is known, in the order of names.
     on_bytes : callable, optional
@@ -89,6 +100,8 @@ class Options:
     cluster_metadata: str | None = None
     now_ms: int | None = None
     jobs: int = 1
+    executor: Executor | None = None
+    overwrite: bool = False
     on_result: Callable[[PartitionResult], None] | None = None
     on_bytes: Callable[[int], None] | None = None
     storage: Storage = field(default_factory=LocalStorage)
@@ -107,10 +120,14 @@ class Options:
             if name not in known:
                 raise RequestError(f"unknown option {name!r}; expected one of {', '.join(known)}")
         paths = {name: os.fspath(options[name]) for name in _PATHS if options.get(name) is not None}
-        made = cls(**{**options, **paths, "jobs": job_count(options.get("jobs", 1))})
+        executor = options.get("executor")
+        jobs = executor.jobs if isinstance(executor, Threads) else job_count(options.get("jobs", 1))
+        made = cls(**{**options, **paths, "jobs": jobs})
         made.choice  # noqa: B018  (what is wrong with it is said before anything is done)
         if made.dry_run and not isinstance(made.storage, LocalStorage):
             raise RequestError("a dry run works on the disks of this machine only")
+        if made.overwrite:
+            raise RequestError("overwrite is for an executor of other processes: without one, into has to be empty")
         return made
 
     @property
@@ -122,3 +139,20 @@ class Options:
     def clock(self) -> Clock:
         """The time of `now_ms`, or this machine's clock."""
         return SystemClock() if self.now_ms is None else FixedClock(self.now_ms)
+
+
+def takes_executor(command: Callable[P, Result]) -> Callable[P, Result]:
+    """Give a command the options `executor` and `overwrite`: an executor of other processes gets partitions."""
+    names = list(inspect.signature(command).parameters)
+
+    @functools.wraps(command)
+    def run(*args: P.args, **given: P.kwargs) -> Result:
+        options: dict[str, Any] = {**dict(zip(names, args, strict=False)), **given}
+        executor = options.pop("executor", None)
+        if executor is None or isinstance(executor, Threads):
+            return command(*args, **given)
+        from pylogseg.offline.by_executor import rewrite
+
+        return rewrite(executor, run, options.pop("path"), options)
+
+    return run

@@ -10,7 +10,7 @@ from pylogseg.format.builder import codec_number
 from pylogseg.format.codec_error import CodecError
 from pylogseg.format.codecs import check_level
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.offline.options import OptionKeywords, Options
+from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.recoding_batches import Merging, Recoding
 from pylogseg.offline.result import Result
@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
 
 
+@takes_executor
 def recode(
     path: str | os.PathLike[str],
     *,

@@ -19,7 +19,7 @@ from pylogseg.log.recovery import UnreachedError
 from pylogseg.log.recovery_keep import KeepError
 from pylogseg.log.recovery_report import REMEDIES as ACTION_REMEDIES
 from pylogseg.log.recovery_report import ActionKind
-from pylogseg.offline.options import OptionKeywords, Options
+from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition, keeper_of
 from pylogseg.offline.restoring.checkpoints import read_checkpoints
 from pylogseg.offline.result import Result
@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # typing has it from Python 3.11 on
 _INSIDE = ("orphan-lost", PERHAPS_COMPACTED)
 
 
+@takes_executor
 def recover(
     path: str | os.PathLike[str], *, full: bool = False, keep: str | None = None, **options: Unpack[OptionKeywords]
 ) -> Result:

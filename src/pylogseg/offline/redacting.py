@@ -14,7 +14,7 @@ from pylogseg.format.batches import scan
 from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode
 from pylogseg.offline.noting_cuts import note_gaps
-from pylogseg.offline.options import OptionKeywords, Options
+from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.redacting_batches import Blank, HasHeader, KeySet, Mask, Predicate, Redaction, any_of
 from pylogseg.offline.result import Result
@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # typing has it from Python 3.11 on
 _HIDDEN = ("delete", "future", "stray")
 
 
+@takes_executor
 def redact(
     path: str | os.PathLike[str],
     *,

@@ -24,7 +24,7 @@ from pylogseg.log.recovery import LoadHooks
 from pylogseg.log.recovery_report import ActionKind, LoadReport
 from pylogseg.log.segment_removal import DELETED
 from pylogseg.log.state import Start
-from pylogseg.offline.options import OptionKeywords, Options
+from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
@@ -54,6 +54,7 @@ _BESIDE = (ActionKind.INDEX, ActionKind.ORPHAN, ActionKind.SNAPSHOT, ActionKind.
 _WRITING = ".cleaned"
 
 
+@takes_executor
 def reindex(path: str | os.PathLike[str], what: Sequence[What] = (), **options: Unpack[OptionKeywords]) -> Result:
     """Rebuild indexes, producer snapshots and leader epochs from the log, like a broker's recovery.
 

@@ -12,7 +12,7 @@ from pylogseg.inspect.verify.findings import REMEDIES
 from pylogseg.log.log import Log
 from pylogseg.log.segment import LogSegment
 from pylogseg.offline.ages import check_ages, name_blocking, name_held
-from pylogseg.offline.options import OptionKeywords, Options
+from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import is_named, run
@@ -29,6 +29,7 @@ _SAY = (
 _NAME_IT = "it may be compacted: name the topic, give --cluster-metadata, or use --force to delete anyway"
 
 
+@takes_executor
 def retain(
     path: str | os.PathLike[str],
     *,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pylogseg.disk.target import Target, chosen_in
 from pylogseg.errors import RequestError
 from pylogseg.log.log import Log
-from pylogseg.offline.options import OptionKeywords, Options
+from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.result import Result
 from pylogseg.offline.running import run
@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # typing has it from Python 3.11 on
     from typing_extensions import Unpack
 
 
+@takes_executor
 def truncate(path: str | os.PathLike[str], to: int, **options: Unpack[OptionKeywords]) -> Result:
     """Cut off the end of one partition, as a broker does that follows a new leader.
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice
 
 from pylogseg.disk.disk import Disk, Partition, Segment
-from pylogseg.env.executor import INLINE, Advance, Threads, Workload
+from pylogseg.env.executor import INLINE, Advance, Executor, Threads, Workload
 from pylogseg.inspect.stats.groups import Unit, units_of, units_since
 from pylogseg.inspect.stats.segment import Stats, Times
 from pylogseg.inspect.verify.disk import VerifySummary, findings_of
@@ -38,6 +38,7 @@ def gather(
     disk: Disk,
     chosen: Sequence[Partition],
     options: ReportOptions,
+    executor: Executor,
     on_bytes: Callable[[int], None] | None = None,
 ) -> Facts:
     """Return the facts of partitions of a disk, and of its single files."""
@@ -52,7 +53,7 @@ def gather(
     assembly.reading.add_notes(*notes)
     whole = [(unit, first) for _, unit, first in order if unit is not None] + loose
     tasks = _tasks(whole, options)
-    scans = _scanned(disk, tasks, options, on_bytes)
+    scans = _scanned(disk, tasks, options, executor, on_bytes)
     summary = VerifySummary(Level.INDEXES)
     if options.is_whole:
         reports = _reports(order, loose, scans, assembly)
@@ -92,12 +93,17 @@ def _reports(
 
 
 def _scanned(
-    disk: Disk, tasks: list[Task], options: ReportOptions, on_bytes: Callable[[int], None] | None
+    disk: Disk,
+    tasks: list[Task],
+    options: ReportOptions,
+    executor: Executor,
+    on_bytes: Callable[[int], None] | None,
 ) -> Iterator[SegmentScan]:
     """Look at segments, in order; what records of a partition say is merged where it was read."""
     # Headers of local files are many small reads with little work in between: threads would wait for each other.
     is_small = not options.full and all(is_local(task.segment) for task in tasks)
-    executor = INLINE if is_small and isinstance(options.executor, Threads) else options.executor
+    if is_small and isinstance(executor, Threads):
+        executor = INLINE
     keys = [task.segment.path if task.segment in disk.loose else _folder(task) for task in tasks]
     sizes = [task.segment.size if task.is_full else min(task.segment.size, _SOME_BYTES) for task in tasks]
     work = functools.partial(_scan, throttle=options.throttle)

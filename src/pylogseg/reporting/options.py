@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pylogseg.disk.choice import ALL, PartitionChoice
-from pylogseg.env.executor import INLINE, Executor
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.reading.partition import Throttle
 
@@ -20,7 +19,6 @@ class ReportOptions:
     since: int | None = None
     until: int | None = None  # excluded
     payloads: int = 0  # newest records a partition to show, with keys of the hottest ones
-    executor: Executor = INLINE
     throttle: Throttle | None = None
     #: The most that a batch may decompress to.
     limit_bytes: int = DECOMPRESSED_LIMIT_BYTES

@@ -14,7 +14,7 @@ from typing import Any
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.beside import whole
-from pylogseg.env.executor import Threads, job_count
+from pylogseg.env.executor import Executor, choose_executor
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import json_line
 from pylogseg.inspect.verify.disk import exit_code_of
@@ -144,6 +144,7 @@ def report(
     registry: _Path | None = None,
     value_as: str | None = None,
     jobs: int | None = 1,
+    executor: Executor | None = None,
     max_bytes_per_second: float | None = None,
     max_decompressed_bytes: int = 64 << 20,
     config: Mapping[str, str] | None = None,
@@ -176,6 +177,9 @@ def report(
     jobs : int or None
         Threads, with `full` and for files that are not local: 1 is the caller's own, None one per processor. Headers
         of local files are read by one thread.
+    executor : Executor, optional
+        In place of threads: `pylogseg.spark.executor.SparkExecutor`. This process reads the small files of partitions,
+        and the topics of groups and transactions.
     max_bytes_per_second : float, optional
         Read no faster.
     max_decompressed_bytes : int
@@ -224,7 +228,6 @@ def report(
         payloads=sample,
         registry=None if registry is None else os.fspath(registry),
         value_as=value_as,
-        executor=Threads(job_count(jobs)),
         throttle=None if max_bytes_per_second is None else Throttle(max_bytes_per_second),
         limit_bytes=max_decompressed_bytes,
         config=dict(config or {}),
@@ -244,16 +247,9 @@ def report(
         ),
         paths=shown,
     )
-    return reported(disk.select(topic, partition), options, on_bytes)
-
-
-def reported(
-    disk: Disk,
-    options: ReportOptions,
-    on_bytes: Callable[[int], None] | None = None,
-) -> Report:
-    """Return the report of what was selected of a disk; see `gather`."""
-    return Report(gather(disk, partitions_to_scan(disk, options.choice), options, on_bytes))
+    chosen = disk.select(topic, partition)
+    scanned = partitions_to_scan(chosen, choice)
+    return Report(gather(chosen, scanned, options, choose_executor(executor, jobs), on_bytes))
 
 
 def partitions_to_scan(disk: Disk, choice: PartitionChoice) -> list[Partition]:

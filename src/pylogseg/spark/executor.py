@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
+from pyspark import cloudpickle
 
 from pylogseg.env.executor import UNSAID, Advance, Emit, Threads, Workload
 from pylogseg.env.shared import check_marks, marked
@@ -151,6 +152,11 @@ class SparkExecutor:
                 yield from map(_result, results)
         finally:
             frame.unpersist()
+
+    def dumps(self, value: object) -> bytes:
+        """See `Executor`."""
+        data: bytes = cloudpickle.dumps(value)
+        return data
 
     def _run(self, function: Callable[[T, Advance], R], items: Sequence[T], load: Workload) -> list[R | _Failed]:
         """Return a result, or what failed, for each item."""

@@ -25,7 +25,7 @@ from pylogseg.log.segment_replace import replace_segments
 from pylogseg.log.segment_rewrite import Filtered, SegmentWriter
 from pylogseg.log.segments import Segments
 from pylogseg.offline.noting_cuts import note_cuts
-from pylogseg.offline.options import OptionKeywords, Options
+from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition, keeper_of
 from pylogseg.offline.repairing.replicas import OtherDisk, OtherReplica, holes
 from pylogseg.offline.repairing.salvage import Survey, kept_batches, survey
@@ -47,6 +47,7 @@ _MOST_RUNS = 4
 _FEW = 20
 
 
+@takes_executor
 def repair(
     path: str | os.PathLike[str],
     *,

@@ -15,7 +15,7 @@ from pylogseg.disk.folders import refuse_archive
 from pylogseg.disk.small_files import unknown_cluster
 from pylogseg.disk.target import Target, chosen_in, moving_picture
 from pylogseg.disk.tier.opening import is_tier
-from pylogseg.env.executor import INLINE, Executor, Threads, job_count
+from pylogseg.env.executor import INLINE, Executor, Threads, choose_executor
 from pylogseg.env.filesystem import is_same_folder, refuse_inside
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage
@@ -75,6 +75,7 @@ def restore(
     tier: str | None = None,
     until: Until | None = None,
     on_corrupt: Literal["raise", "skip"] = "raise",
+    keep_going: bool = False,
     dry_run: bool = False,
     target_storage_options: Mapping[str, Any] | None = None,
     jobs: int | None = 1,
@@ -133,6 +134,9 @@ def restore(
         From a tier: the offset or the time that restored logs end before, at the bounds of a batch.
     on_corrupt : {"raise", "skip"}
         From a tier: at damage, or offsets that no upload has, restore nothing, or all but these.
+    keep_going : bool
+        From a tier: a partition that fails is a result with the state ``"failed"``, and the others are restored. By
+        default nothing is.
     dry_run : bool
         Only say what would be done.
     target_storage_options : mapping, optional
@@ -178,9 +182,9 @@ def restore(
         if committed or without_transactions or table:
             raise RequestError(f"{source}: logs are restored byte for byte: options of tables do not apply")
         disk = open_dir(source, storage_options=storage_options, tier=tier)
-        given = FromTier(disk, choice, until or Until(), skips_damage=on_corrupt == "skip")
+        given = FromTier(disk, choice, until or Until(), skips_damage=on_corrupt == "skip", keeps_going=keep_going)
         given.lacking = given.look(disk, force)
-    elif until is not None or on_corrupt != "raise":
+    elif until is not None or on_corrupt != "raise" or keep_going:
         raise RequestError(f"{source}: only what comes from tiered storage is restored in part")
     elif comes_from_table(source):
         lacking = lacking_of(source, choice.takes)
@@ -194,7 +198,7 @@ def restore(
         given = _FromLogs(source, choice, force)
         if not is_remote:
             given.refuse_inside(into)
-    workers = executor or Threads(job_count(jobs))
+    workers = choose_executor(executor, jobs)
     how = (cluster_metadata, on_result, on_bytes, keep_producers, abort_open_transactions, workers)
     if is_remote:
         if not isinstance(workers, Threads):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pylogseg.archive.writing import upload_form, written
+from pylogseg.archive.writing import write
 from pylogseg.spark import _compat
 from pylogseg.spark.executor import SparkExecutor
 
@@ -65,6 +65,7 @@ def archive(
     RequestError, StorageError, CorruptionError
         As by `pylogseg.archive.write`.
     """
-    form, work = upload_form(encrypt_to, compress=compress), SparkExecutor(spark, progress)
-    done = written(path, archive, form, work, storage_options=storage_options, to_end=to_end, forget=forget)
+    how: dict[str, Any] = {"storage_options": storage_options, "to_end": to_end, "forget": forget}
+    work = SparkExecutor(spark, progress)
+    done = write(path, archive, encrypt_to=encrypt_to, compress=compress, executor=work, **how)
     return _compat.small_frame(spark, [done.as_row()], RESULT)

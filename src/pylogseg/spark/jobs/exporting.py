@@ -9,16 +9,14 @@ from typing import Any
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.columns import EXPORTED, spark_ddl
 from pylogseg.disk.disk import open_dir
-from pylogseg.format.names import parse_partition_folder
 from pylogseg.format.scratch import Scratch
-from pylogseg.inspect.verify.findings import Finding
-from pylogseg.inspect.verify.lacking import lacking_for, texts_of
+from pylogseg.inspect.verify.lacking import lacking_for
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import logs_of
 from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.tables.export.file import Form
-from pylogseg.tables.export.tables import COLUMNS, TableExport, exported_by, parts_of, rows_of
+from pylogseg.tables.export.tables import COLUMNS, TableExport, export_logs, missing_row, rows_of
 
 
 def export(
@@ -105,18 +103,9 @@ def export(
     logs = logs_of(disk.select(topic, partition))
     into = storage_options if out_storage_options is None else out_storage_options
     table = TableExport(target, layout, isolation_level, dry_run=dry_run, overwrite=overwrite, storage_options=into)
-    with table.opened([log.name for log in logs]):
-        groups = parts_of(logs, table, options, (since, until), keep_deleted=keep_deleted)
-        done = list(exported_by(SparkExecutor(spark, progress), groups, table))
+    work = SparkExecutor(spark, progress)
+    done = export_logs(logs, table, options, (since, until), keep_deleted=keep_deleted, executor=work)
     rows = [tuple(row.values()) for part in done for row in rows_of(part, table.store)]
     readers = [LogReader.of(log, (0, OPEN_END), (since, until), options) for log in logs]
-    rows += [_missing(each) for each in lacking_for(disk, readers, choice)]
+    rows += [tuple(missing_row(each).values()) for each in lacking_for(disk, readers, choice)]
     return spark.createDataFrame(rows, spark_ddl(EXPORTED))
-
-
-def _missing(finding: Finding) -> tuple[Any, ...]:
-    above, name = os.path.split(finding.path)
-    folder = parse_partition_folder(name) or parse_partition_folder(os.path.basename(above))
-    topic, number = (folder.topic, folder.partition) if folder else (None, None)
-    (text,) = texts_of([finding])
-    return (topic, number, finding.offset, "missing", None, 0, None, text)

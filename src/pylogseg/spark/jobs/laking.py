@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pylogseg.disk.disk import open_dir
-from pylogseg.lakehouse.lake import LakeTable, lake_options, written
+from pylogseg.lakehouse.lake import LakeTable
+from pylogseg.lakehouse.lake import lake as write
 from pylogseg.spark import _compat
 from pylogseg.spark.executor import SparkExecutor
 
@@ -69,7 +70,7 @@ def lake(
         As by `pylogseg.lake`.
     """
     disk = open_dir(path, storage_options=storage_options, tier=tier)
-    done = written(disk, table, (topic, partition), lake_options(**options), SparkExecutor(spark, progress))
+    done = write(disk, table, topic, partition, executor=SparkExecutor(spark, progress), **options)
     return _compat.small_frame(spark, [each.as_row() for each in done], TABLES)
 
 
@@ -109,15 +110,15 @@ def lake_batches(
     >>> clock = spark.readStream.format("rate").load()  # doctest: +SKIP
     >>> query = clock.writeStream.foreachBatch(write).trigger(processingTime="60 seconds").start()  # doctest: +SKIP
     """
-    how, tell = lake_options(**options), on_done or _log_problems
+    tell = on_done or _log_problems
 
-    def write(frame: Any, _: int) -> None:
+    def write_batch(frame: Any, _: int) -> None:
         disk = open_dir(path, storage_options=storage_options, tier=tier)
         executor = SparkExecutor(frame.sparkSession, progress=False)
-        for done in written(disk, table, (topic, partition), how, executor):
+        for done in write(disk, table, topic, partition, executor=executor, **options):
             tell(done)
 
-    return write
+    return write_batch
 
 
 def _log_problems(done: LakeTable) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import open_dir
-from pylogseg.reporting.options import ReportOptions
-from pylogseg.reporting.report import Report, command_of, reported
+from pylogseg.reporting.report import Report
+from pylogseg.reporting.report import report as make_report
 from pylogseg.spark.executor import SparkExecutor
 
 
@@ -59,17 +57,8 @@ def report(
         Its ``write`` writes the page. The driver reads the small files of partitions, and the topics of groups and
         transactions.
     """
-    choice = PartitionChoice.of(topic, partition)
-    disk = open_dir(path, storage_options=storage_options, tier=tier).select(topic, partition)
-    shown = [str(each) for each in (path if isinstance(path, (list, tuple)) else [path])]
-    options = ReportOptions(
-        full=full,
-        payloads=sample,
-        now_ms=time.time_ns() // 1_000_000 if now_ms is None else now_ms,
-        choice=choice,
-        config=dict(config or {}),
-        command=command_of(shown, choice, full=full, sample=sample, config=config),
-        paths=shown,
-        executor=SparkExecutor(spark, progress),
+    disk = (
+        path if storage_options is None and tier is None else open_dir(path, storage_options=storage_options, tier=tier)
     )
-    return reported(disk, options)
+    how: dict[str, Any] = {"full": full, "sample": sample, "config": config, "now_ms": now_ms}
+    return make_report(disk, topic, partition, executor=SparkExecutor(spark, progress), **how)

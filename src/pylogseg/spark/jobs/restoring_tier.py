@@ -7,18 +7,13 @@ driver puts in place what they wrote.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
-from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.disk import open_dir
+from pylogseg import offline
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
-from pylogseg.format.words import check_word
 from pylogseg.inspect.verify.lacking import texts_of
-from pylogseg.offline.restoring.command import Restoring, checked_target
-from pylogseg.offline.restoring.tier import FromTier, Until
-from pylogseg.offline.result import Result
 from pylogseg.spark.executor import SparkExecutor
 from pylogseg.spark.jobs.results import frame_of
 
@@ -71,44 +66,11 @@ def restore_tier(
     StorageError
         If a broker has the lock of `target`.
     """
-    result = restored(spark, path, target, PartitionChoice.of(topic, partition), **options)
+    if options.get("tier") is None and not is_tier(path):
+        raise RequestError(f"{path}: not the URL of a tier, such as aiven+s3://bucket/prefix; restore is for tables")
+    executor = SparkExecutor(spark, options.pop("progress", None))
+    how: dict[str, Any] = {"topic": topic, "partition": partition, "keep_going": True, "executor": executor}
+    result = offline.restore(path, target, **how, **options)
     for note in [*result.notes, *texts_of(result.lacking)]:
         _log.warning("%s", note)
     return frame_of(spark, result)
-
-
-def restored(
-    spark: Any,
-    path: str,
-    target: str,
-    choice: PartitionChoice,
-    *,
-    overwrite: bool = False,
-    force: bool = False,
-    cluster_metadata: str | None = None,
-    keep_producers: bool | None = None,
-    abort_open_transactions: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    tier: str | None = None,
-    until: Until | None = None,
-    on_corrupt: Literal["raise", "skip"] = "raise",
-    dry_run: bool = False,
-    progress: bool | None = None,
-) -> Result:
-    """Return the result of `restore_tier`."""
-    if tier is None and not is_tier(path):
-        raise RequestError(f"{path}: not the URL of a tier, such as aiven+s3://bucket/prefix; restore is for tables")
-    check_word("on_corrupt", on_corrupt, ("raise", "skip"))
-    into = checked_target(target)
-    disk = open_dir(path, storage_options=storage_options, tier=tier)
-    given = FromTier(disk, choice, until or Until(), skips_damage=on_corrupt == "skip", keeps_going=True)
-    given.lacking = given.look(disk, force)
-    job = Restoring(
-        given,
-        into,
-        cluster_metadata,
-        keep_producers=keep_producers,
-        abort_open_transactions=abort_open_transactions,
-        executor=SparkExecutor(spark, progress),
-    )
-    return job.plan(overwrite) if dry_run else job.run(overwrite)

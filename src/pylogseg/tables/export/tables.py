@@ -24,9 +24,12 @@ from pylogseg.disk.disk import Segment
 from pylogseg.disk.outside import check_outside
 from pylogseg.disk.stores import Fingerprint, FolderStore, ObjectStore, store_of
 from pylogseg.env.beside import scratch_folder, sweep
-from pylogseg.env.executor import Advance, Executor, Workload
+from pylogseg.env.executor import INLINE, Advance, Executor, Workload
 from pylogseg.env.file_errors import storage_error
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.names import parse_partition_folder
+from pylogseg.inspect.verify.findings import Finding
+from pylogseg.inspect.verify.lacking import texts_of
 from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles
 from pylogseg.reading.marks import is_marked, mark_of
@@ -326,17 +329,23 @@ def export_parts(
     return done
 
 
-def exported_by(
-    executor: Executor,
-    groups: Sequence[Sequence[ExportPart]],
+def export_logs(
+    logs: Sequence[LogFiles],
     table: TableExport,
+    options: ReadOptions,
+    times: tuple[int | None, int | None] = (None, None),
+    *,
+    keep_deleted: bool = True,
+    executor: Executor = INLINE,
     on_bytes: Callable[[int], None] | None = None,
-) -> Iterator[ExportedPart]:
-    """Let an executor export the lists of `parts_of`, into a table that is `TableExport.opened`."""
-    sizes = [sum(part.segment.size for part in parts) for parts in groups]
-    load = Workload("pylogseg export", sizes, on_bytes, () if table.dry_run else table.store.folders)
-    for done in executor.map(functools.partial(_export, table=table), groups, load):
-        yield from done
+) -> list[ExportedPart]:
+    """Bring a table up to date with logs: an executor exports the lists of `parts_of`. Arguments are those of it."""
+    with table.opened([log.name for log in logs]):
+        groups = parts_of(logs, table, options, times, keep_deleted=keep_deleted)
+        sizes = [sum(part.segment.size for part in parts) for parts in groups]
+        load = Workload("pylogseg export", sizes, on_bytes, () if table.dry_run else table.store.folders)
+        work = functools.partial(_export, table=table)
+        return [part for parts in executor.map(work, groups, load) for part in parts]
 
 
 def _export(parts: Sequence[ExportPart], advance: Advance, table: TableExport) -> list[ExportedPart]:
@@ -353,6 +362,16 @@ def rows_of(part: ExportedPart, store: ObjectStore) -> list[dict[str, Any]]:
         {**where, "path": store.name(path), "records": records, "size": size, "problem": part.problem}
         for path, records, size in part.files
     ]
+
+
+def missing_row(finding: Finding) -> dict[str, Any]:
+    """Return the columns `EXPORTED` for records that are known to be missing from a log."""
+    above, name = os.path.split(finding.path)
+    folder = parse_partition_folder(name) or parse_partition_folder(os.path.basename(above))
+    topic, number = (folder.topic, folder.partition) if folder else (None, None)
+    (problem,) = texts_of([finding])
+    where = {"topic": topic, "partition": number, "baseOffset": finding.offset, "state": "missing", "path": None}
+    return {**where, "records": 0, "size": None, "problem": problem}
 
 
 def _export_part(part: ExportPart, table: TableExport, advance: Callable[[int], None] | None) -> ExportedPart:
