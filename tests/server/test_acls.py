@@ -14,11 +14,8 @@ from helpers.kafka_clients import PATIENCE_S, RawClient
 
 import pylogseg
 from pylogseg.errors import RequestError
-from pylogseg.server import codes, wire
-from pylogseg.server.service import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
-from pylogseg.server.writing import acls
-from pylogseg.server.writing.access import NEEDS
-from pylogseg.server.writing.acls import Acl, Acls, Authorizer, Who
+from pylogseg.server import acls, codes, wire
+from pylogseg.server.acls import CLUSTER, CLUSTER_NAME, GROUP, TOPIC, Acl, Acls, Authorizer, Who
 from pylogseg.server.writing.handlers import WRITING
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -109,7 +106,7 @@ def versions(key: int) -> list[int]:
 
 
 def test_the_table_has_every_request() -> None:
-    assert set(NEEDS) == set(WRITING.handlers) == set(requests())
+    assert set(WRITING.apis) == {*requests(), wire.API_VERSIONS}
 
 
 #: Requests that are not refused, but show less.
@@ -119,7 +116,6 @@ OTHERS: dict[int, list[tuple[int, ...]]] = {
     1: [(TOPIC, acls.READ)],
     9: [(GROUP, acls.DESCRIBE), (TOPIC, acls.DESCRIBE)],
     19: [(TOPIC, acls.CREATE, acls.CREATE), (TOPIC, acls.DESCRIBE_CONFIGS)],
-    22: [(acls.TRANSACTIONAL_ID, acls.WRITE), (CLUSTER, acls.IDEMPOTENT_WRITE)],
 }
 
 
@@ -127,17 +123,17 @@ def needs(key: int) -> list[tuple[int, ...]]:
     """Return what a request needs: type, operation, and the operation on the cluster that does as well."""
     if key in OTHERS:
         return [(*each, 0)[:3] for each in OTHERS[key]]
-    kinds = {need: [need.kind] if need.kind else [TOPIC, GROUP, CLUSTER] for need in NEEDS[key]}
-    return [(kind, need.operation, need.enough) for need, each in kinds.items() for kind in each]
+    kinds = {need: [need.kind] if need.kind else [TOPIC, GROUP, CLUSTER] for need in WRITING.apis[key].needs}
+    return list(dict.fromkeys((kind, need.operation, need.enough) for need, each in kinds.items() for kind in each))
 
 
-@pytest.mark.parametrize("key", sorted(set(WRITING.handlers) - {*SHOW_LESS}))
+@pytest.mark.parametrize("key", sorted(set(requests()) - {*SHOW_LESS}))
 def test_without_acls_each_request_is_refused(broker: pylogseg.Broker, key: int) -> None:
     for version in versions(key):
         assert asked(broker, key, version) & {*REFUSED.values()}, version
 
 
-@pytest.mark.parametrize("key", sorted(set(WRITING.handlers) - {*SHOW_LESS}))
+@pytest.mark.parametrize("key", sorted(set(requests()) - {*SHOW_LESS}))
 def test_each_request_needs_what_stands_in_the_table(broker: pylogseg.Broker, key: int) -> None:
     """With all that it needs it is not refused; if one of these is denied, it is, with the error of that resource."""
     with logged_in(broker.bootstrap_servers, "admin") as administrator:

@@ -22,7 +22,6 @@ from pylogseg.server import codes
 from pylogseg.server.defaults import errors as errors_of_kafka
 from pylogseg.server.wire import NO_ID, request_of
 from pylogseg.server.writing.control import _depth
-from pylogseg.server.writing.failures import LISTS, lists_of
 from pylogseg.server.writing.handlers import WRITING
 
 confluent_kafka = pytest.importorskip("confluent_kafka")
@@ -126,12 +125,12 @@ def errors(value: Any) -> set[int]:
     return set().union(*map(errors, value)) if isinstance(value, list) else set()
 
 
-@pytest.mark.parametrize("key", sorted(WRITING.handlers))
+@pytest.mark.parametrize("key", sorted(WRITING.apis))
 def test_every_request_can_fail(broker: pylogseg.Broker, client: RawClient, key: int) -> None:
     """In every version the answer holds the error, and for each part that was asked for."""
     of = request_of(key)
     assert of is not None
-    _, first, last = WRITING.offered[key]
+    first, last = WRITING.offered[key]
     for version in range(max(first, of.versions.first), last + 1):
         broker.fail(of.name.removesuffix("Request"), 89)
         values = {field.name: example(field, version) for field in of.fields if field.is_in(version)}
@@ -152,7 +151,7 @@ def of_topics(broker: pylogseg.Broker, key: int, row: Any) -> list[Any]:
     for topic, count in COUNTS:
         named = {name: topic for name in ("name", "topic") if name in row}
         named |= {} if "topicId" not in row else {"topicId": NO_ID if named else broker.catalog.topics[topic].id}
-        for inner in {rows.request for rows in LISTS[key][1:]}:
+        for inner in {rows.request for rows in WRITING.apis[key].rows[1:]}:
             one = row[inner][0]
             named[inner] = [
                 i if isinstance(one, int) else {**one, **dict.fromkeys(NUMBERS & one.keys(), i)} for i in range(count)
@@ -163,7 +162,7 @@ def of_topics(broker: pylogseg.Broker, key: int, row: Any) -> list[Any]:
 
 def errors_of_topics(broker: pylogseg.Broker, key: int, answer: dict[str, Any]) -> dict[tuple[str, int], int]:
     """Return the errors in an answer by topic and partition, which is 0 where topics alone have errors."""
-    found, rows = {}, LISTS[key]
+    found, rows = {}, WRITING.apis[key].rows
     for row in answer[rows[0].answer]:
         topic = row.get("name") or row.get("topic") or broker.catalog.by_id[row["topicId"]].name
         for each in row[rows[1].answer] if rows[1:] else [row]:
@@ -173,7 +172,7 @@ def errors_of_topics(broker: pylogseg.Broker, key: int, answer: dict[str, Any]) 
     return found
 
 
-@pytest.mark.parametrize("key", [key for key in sorted(WRITING.handlers) if _depth(key) and key != 1])
+@pytest.mark.parametrize("key", [key for key, api in sorted(WRITING.apis.items()) if _depth(api) and key != 1])
 def test_a_topic_fails_alone(broker: pylogseg.Broker, client: RawClient, key: int) -> None:
     """Of every request with topics one fails, or a partition of one, in every version; the rest is answered as ever."""
     of = request_of(key)
@@ -181,9 +180,9 @@ def test_a_topic_fails_alone(broker: pylogseg.Broker, client: RawClient, key: in
     broker.create_topic("two", 2)
     offset = [{"name": "one", "partitions": [{"partitionIndex": 0, "committedOffset": 0}]}]
     for version in range(of.versions.first, WRITING.offered[key].last + 1):
-        for partition in (None, 1)[: _depth(key)]:
+        for partition in (None, 1)[: _depth(WRITING.apis[key])]:
             values = {field.name: example(field, version) for field in of.fields if field.is_in(version)}
-            asked = lists_of(key, version)[0].request
+            asked = WRITING.apis[key].rows_of(version)[0].request
             values[asked] = of_topics(broker, key, values[asked][0])
             group = values.get("groupId", "g")  # there is such a group
             client.ask(8, 9, {"groupId": group, "generationIdOrMemberEpoch": -1, "topics": offset})
@@ -191,7 +190,7 @@ def test_a_topic_fails_alone(broker: pylogseg.Broker, client: RawClient, key: in
             found = errors_of_topics(broker, key, client.ask(key, version, values))
             meant = {place for place in found if place[0] == "two" and partition in (None, place[1])}
             assert {place for place, code in found.items() if code == 89} == meant != set()
-            assert len(found) == (3 if _depth(key) == 2 else 2)
+            assert len(found) == (3 if _depth(WRITING.apis[key]) == 2 else 2)
 
 
 @pytest.mark.parametrize("version", [4, 11, 12, 13, 18])

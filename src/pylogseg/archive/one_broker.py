@@ -21,7 +21,7 @@ from pylogseg.offline.restoring.adopting import HANDED_OUT
 from pylogseg.offline.restoring.staging import is_left_behind, is_of_dead_run
 from pylogseg.offline.result import PartitionResult
 from pylogseg.server.sasl import users_of
-from pylogseg.server.writing.acls import acls_of
+from pylogseg.server.acls import acls_of
 from pylogseg.server.writing.bootstrap_checkpoint import (
     FILE,
     BootstrapContents,

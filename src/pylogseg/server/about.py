@@ -6,9 +6,10 @@ import re
 from typing import Any
 
 from pylogseg.server import codes
+from pylogseg.server.acls import CLUSTER, TOPIC
 from pylogseg.server.catalog import Topic
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.service import CLUSTER, TOPIC, Call
+from pylogseg.server.service import Call
 from pylogseg.server.wire import NO_ID, Values
 
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
@@ -18,10 +19,11 @@ _NO_ELR = {"eligibleLeaderReplicas": (), "lastKnownElr": ()}
 _NOT_ASKED = -(2**31)
 
 
-def is_software_known(values: Values, version: int) -> bool:
-    """Return whether a client has given its name and version in the form that Kafka asks for."""
-    names = (values["clientSoftwareName"], values["clientSoftwareVersion"])
-    return version < 3 or all(_SOFTWARE.fullmatch(name) for name in names)
+def api_versions(call: Call) -> Values:
+    """Answer ApiVersions; the client gives its name and version in the form that Kafka asks for."""
+    names = (call.values["clientSoftwareName"], call.values["clientSoftwareVersion"])
+    is_known = call.version < 3 or all(map(_SOFTWARE.fullmatch, names))
+    return call.service.table.api_versions(call.version, codes.NONE if is_known else codes.INVALID_REQUEST)
 
 
 # ---- brokers and topics ----
@@ -46,6 +48,12 @@ def metadata(call: Call) -> Values:
         "topics": found,
         "clusterAuthorizedOperations": call.operations(CLUSTER) if wants_cluster else _NOT_ASKED,
     }
+
+
+def fail_metadata(call: Call, code: int, text: str | None) -> Values:
+    """Return the cluster, which stands in an answer that fails as well."""
+    catalog = call.catalog
+    return {"brokers": [call.node()], "clusterId": catalog.cluster_id, "controllerId": catalog.node_id}
 
 
 def _asked_topic(call: Call, name: str | None, topic_id: bytes) -> dict[str, Any]:
@@ -146,6 +154,11 @@ def log_dirs(call: Call) -> Values:
             row = {"partitionIndex": served.number, "partitionSize": served.size}
             rows.setdefault(served.log_dir, {}).setdefault(served.topic, []).append(row)
     return {"results": [_log_dir(call, path, topics) for path, topics in rows.items()]}
+
+
+def fail_log_dirs(call: Call, code: int, text: str | None) -> Values:
+    """Return the error for each directory."""
+    return {"results": [{"logDir": path, "errorCode": code} for path in call.catalog.log_dirs or [""]]}
 
 
 def _log_dir(call: Call, path: str, topics: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pylogseg.errors import ClosedError, RequestError, StorageError
 from pylogseg.format.escape import printable
 from pylogseg.log.read_result import FileSlice
-from pylogseg.server import about, codes
+from pylogseg.server import codes
 from pylogseg.server.budget import REQUEST_BYTES, TIMES, Budget, TooMuch
 from pylogseg.server.login import MOST_BYTES_BEFORE, REFUSAL_DELAY_S, SASL, Login, LoginState
 from pylogseg.server.sasl import Denied
@@ -273,13 +273,10 @@ class ClientConnection:
         client = self._client
         who = self._principal()
         call = Call(self._service, header.version, values, client, self._host, who, self._endpoint, self._wait, budget)
-        before = self._service.before
-        if before is not None and (found := before(header.key, call)) is not None:
+        api, before = self._service.table.apis[header.key], self._service.before
+        if before is not None and (found := before(api, call)) is not None:
             return found
-        if header.key == API_VERSIONS:
-            good = about.is_software_known(values, header.version)
-            return self._service.table.api_versions(header.version, codes.NONE if good else codes.INVALID_REQUEST)
-        return self._service.answer(header.key, call)
+        return self._service.answer(api, call)
 
     def _principal(self) -> str:
         """Return who the client has shown to be, in Kafka's form."""

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 _ISOLATIONS: dict[int, FetchIsolation] = {0: "high_watermark", 1: "txn_committed"}
 _NO_REPLICA = -1
 _LOOK_SECONDS = 0.25
-#: The first versions that have topic ids, that say who leads now, and that clients of zstd send.
-_IDS, _LEADERS, _ZSTD = 13, 16, 10
+#: The first versions that have topic ids, that say who leads now, that clients of zstd send, and that have an error for
+#: the whole answer.
+_IDS, _LEADERS, _ZSTD, _WHOLE_FETCH = 13, 16, 10, 7
 _OFFLINE_SINCE = 6
 
 _Answer = tuple[Wanted, dict[str, Any]]
@@ -75,6 +76,19 @@ def fetch(call: Call) -> Values:
             with PartitionGrowth(_watched(call, turn.wanted)) as growth:
                 answers = _grown(call, growth, until, lambda: _read(call, turn.wanted, isolation, limit), least)
     return {"sessionId": turn.number, **_grouped(call, turn.told(answers))}
+
+
+def fail_fetch(call: Call, code: int, text: str | None) -> Values:
+    """Return the error for each partition, where a version has none for the whole answer."""
+    if call.version >= _WHOLE_FETCH:
+        return {}
+    nothing = {"errorCode": code, "highWatermark": -1, "records": b""}
+    return {
+        "responses": [
+            {**topic, "partitions": [{"partitionIndex": row["partition"], **nothing} for row in topic["partitions"]]}
+            for topic in call.values["topics"]
+        ]
+    }
 
 
 def _watched(call: Call, wanted: list[Wanted]) -> list[ServedPartition]:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from pylogseg.server import codes
+from pylogseg.server import acls, codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.committed import Committed, Place
 from pylogseg.server.consumer_groups import Beat, KnownTopic, check_subscription
 from pylogseg.server.groups import Join, check_sizes, size_of
-from pylogseg.server.service import GROUP as GROUP_KIND
 from pylogseg.server.service import Call
 from pylogseg.server.wire import NO_ID, Values
 
-GROUP, _TRANSACTION = 0, 1
+GROUP, TRANSACTION = 0, 1
 #: First versions: of a join that gets its id first, of one whose leader may skip the assignment.
 _NEEDS_ID, _CAN_SKIP = 4, 9
 _BY_ID = 10
+#: The first version of OffsetFetch that has an error for the whole answer.
+_WHOLE_OFFSETS = 2
 #: Of OffsetCommit: the first that knows groups of the new protocol.
 _NEW_PROTOCOL = 9
 _NOT_ASKED = -(2**31)
@@ -24,11 +25,19 @@ _NOT_ASKED = -(2**31)
 
 def find_coordinator(call: Call) -> Values:
     """Answer FindCoordinator: this node, for groups and transactions."""
-    known = call.values["keyType"] in (GROUP, _TRANSACTION)
+    known = call.values["keyType"] in (GROUP, TRANSACTION)
     row: dict[str, Any] = {**call.node(), "errorMessage": ""}
     if not known:
         row = {"errorCode": codes.INVALID_REQUEST, "nodeId": -1, "host": "", "port": -1, "errorMessage": "only groups"}
     return {**row, "coordinators": [{"key": key, **row} for key in call.values["coordinatorKeys"]]}
+
+
+def fail_coordinators(call: Call, code: int, text: str | None) -> Values:
+    """Return no node for each key."""
+    nowhere = {"nodeId": -1, "host": "", "port": -1}
+    keys = call.values["coordinatorKeys"]
+    rows = [{"key": key, "errorCode": code, "errorMessage": text, **nowhere} for key in keys]
+    return {**nowhere, "coordinators": rows}
 
 
 def join(call: Call) -> Values:
@@ -170,6 +179,17 @@ def fetch_offsets(call: Call) -> Values:
     return _offsets_of(call, values)
 
 
+def fail_offsets(call: Call, code: int, text: str | None) -> Values:
+    """Return the error for each group; version 1 has it in partitions."""
+    failure: Values = {"groups": [{"groupId": group["groupId"], "errorCode": code} for group in call.values["groups"]]}
+    if call.version < _WHOLE_OFFSETS:
+        failure["topics"] = [
+            {**topic, "partitions": [_offset(number, None, code) for number in topic["partitionIndexes"]]}
+            for topic in call.values["topics"] or ()
+        ]
+    return failure
+
+
 def _offsets_of(call: Call, asked: dict[str, Any]) -> Values:
     try:
         found = call.service.groups.committed(asked["groupId"], asked.get("memberId"), asked.get("memberEpoch", -1))
@@ -241,7 +261,7 @@ def list_groups(call: Call) -> Values:
 
 def _operations(call: Call, row: Values) -> int:
     is_asked = call.values["includeAuthorizedOperations"] and not row.get("errorCode")
-    return call.operations(GROUP_KIND, row["groupId"]) if is_asked else _NOT_ASKED
+    return call.operations(acls.GROUP, row["groupId"]) if is_asked else _NOT_ASKED
 
 
 def describe_groups(call: Call) -> Values:

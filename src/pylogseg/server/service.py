@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from pylogseg.server import codes
+from pylogseg.server import acls, codes
+from pylogseg.server.acls import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
 from pylogseg.server.budget import Budget, Pool
 from pylogseg.server.catalog import Catalog, ServedPartition, Topic
 from pylogseg.server.codes import KafkaError
@@ -16,7 +17,7 @@ from pylogseg.server.complaints import ClientComplaints
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.security import Guard, Security
 from pylogseg.server.sessions import FetchSessions
-from pylogseg.server.table import ApiTable, Handler
+from pylogseg.server.table import Api, ApiTable
 from pylogseg.server.wire import NO_ID, Values
 
 _log = logging.getLogger(__name__)
@@ -26,17 +27,13 @@ def _bits(*numbers: int) -> int:
     return sum(1 << number for number in numbers)
 
 
-#: Kafka's types of resources.
-TOPIC, GROUP, CLUSTER = 2, 3, 4
-CLUSTER_NAME = "kafka-cluster"
-#: What whoever can connect may do to each type of resource: the numbers of Kafka's operations, as bits.
-_READING = {TOPIC: _bits(3, 8, 10), GROUP: _bits(3, 8, 10), CLUSTER: _bits(8)}
-_WRITING = {
-    TOPIC: _bits(3, 4, 5, 6, 7, 8, 10, 11),
-    GROUP: _bits(3, 6, 8, 10, 11),
-    CLUSTER: _bits(5, 7, 8, 9, 10, 11, 12),
+#: What whoever can connect may do to each type of resource, as bits.
+_READING = {
+    TOPIC: _bits(acls.READ, acls.DESCRIBE, acls.DESCRIBE_CONFIGS),
+    GROUP: _bits(acls.READ, acls.DESCRIBE, acls.DESCRIBE_CONFIGS),
+    CLUSTER: _bits(acls.DESCRIBE),
 }
-_DESCRIBE = 8
+_WRITING = {kind: _bits(*operations) for kind, operations in acls.OPERATIONS.items()}
 ANONYMOUS = "User:ANONYMOUS"
 
 
@@ -54,7 +51,7 @@ class Endpoint(NamedTuple):
 class Rights(Protocol):
     """Permissions of clients by ACLs."""
 
-    def answer(self, key: int, call: Call, handler: Handler) -> Values | None: ...
+    def answer(self, api: Api, call: Call) -> Values | None: ...
     def check_readable(self, call: Call, topic: str) -> None: ...
     def topics_that_may_be_described(self, call: Call) -> Callable[[str], bool]: ...
     def operations(self, call: Call, kind: int, name: str) -> int: ...
@@ -85,14 +82,13 @@ class Service:
     #: Without it, whoever can connect may do all that is offered.
     rights: Rights | None = None
     #: Sees each request before it is answered, and may answer in the server's place.
-    before: Callable[[int, Call], Values | None] | None = None
+    before: Callable[[Api, Call], Values | None] | None = None
     #: Sees each partition before it is fetched, and may raise KafkaError in the log's place.
     before_fetch: Callable[[Call, str, int], None] | None = None
 
-    def answer(self, key: int, call: Call) -> Values | None:
+    def answer(self, api: Api, call: Call) -> Values | None:
         """Answer a request, as far as its client may ask for it."""
-        handler = self.table.handlers[key]
-        return handler(call) if self.rights is None else self.rights.answer(key, call, handler)
+        return api.handler(call) if self.rights is None else self.rights.answer(api, call)
 
     def check_readable(self, call: Call, topic: str) -> None:
         """Raise KafkaError for a topic that a client may not read."""
@@ -139,7 +135,7 @@ class Call(NamedTuple):
     def operations(self, kind: int, name: str = CLUSTER_NAME) -> int:
         """Return what the client may do to a resource, as bits; of a cluster that it may not describe, none."""
         found = self.service.operations(self, kind, name)
-        return found if kind != CLUSTER or found & 1 << _DESCRIBE else 0
+        return found if kind != CLUSTER or found & 1 << acls.DESCRIBE else 0
 
     def node(self) -> dict[str, Any]:
         """Return this node, as fields of a node of several answers."""

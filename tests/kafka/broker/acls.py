@@ -5,7 +5,7 @@
 
 Kafka has StandardAuthorizer and SASL, `Broker` has `Security(acls=True)`. An administrator makes topics and ACLs
 (literal, prefixed, for all; that allow and that deny; of hosts and of everybody); then each user sends each request
-of the table of `server/writing/access.py`, in its oldest and its newest version. Compared are errors, names and
+of the table of `server/writing/handlers.py`, in its oldest and its newest version. Compared are errors, names and
 authorized operations. A minute; exit code 0 if all is equal. --all prints what is equal too.
 """
 
@@ -28,7 +28,7 @@ from helpers.access import TOPICS, logged_in, requests, rows
 from helpers.kafka_clients import PATIENCE_S
 
 import pylogseg
-from pylogseg.server.writing.access import NEEDS
+from pylogseg.server import wire
 from pylogseg.server.writing.handlers import WRITING
 
 HERE = Path(__file__).resolve().parent
@@ -199,8 +199,6 @@ def answers(server: str) -> dict[tuple[str, int, int, int], Counter[str]]:
 
 def decoded(key: int, version: int, frame: bytes) -> dict[str, Any]:
     """Return an answer."""
-    from pylogseg.server import wire
-
     of = wire.response_of(key)
     values, _ = wire.decode(of, version, frame, 5 if of.flexible.has(version) else 4)
     return values
@@ -211,7 +209,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--all", action="store_true", help="print what is equal too")
     options = parser.parse_args()
-    assert set(NEEDS) == set(requests()), set(NEEDS) ^ set(requests())
+    assert set(WRITING.apis) == {*requests(), wire.API_VERSIONS}
     found = []
     for server in (kafkas, ours):
         with server() as address:

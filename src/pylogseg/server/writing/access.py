@@ -1,39 +1,29 @@
-"""What each request has to be allowed, in one table, and the one place that asks for it.
+"""The one place that asks whether a client may do what a request needs (`Api.needs`).
 
 What is refused leaves the request before it is answered, and its errors are put into the answer.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from pylogseg.server import codes
-from pylogseg.server.catalog import INTERNAL
+from pylogseg.server import acls, codes
+from pylogseg.server.acls import CLUSTER, CLUSTER_NAME, GROUP, TOPIC, TRANSACTIONAL_ID, Authorizer, Who
 from pylogseg.server.codes import KafkaError
-from pylogseg.server.service import CLUSTER, CLUSTER_NAME, GROUP, TOPIC, Call
-from pylogseg.server.table import Handler
+from pylogseg.server.service import Call
+from pylogseg.server.table import Api, Need, need_topics
 from pylogseg.server.wire import NO_ID, Values
-from pylogseg.server.writing import acls
-from pylogseg.server.writing.acls import Authorizer, Who
-from pylogseg.server.writing.failures import failed
+from pylogseg.server.writing.failures import fail
 from pylogseg.values.internal.cluster import BROKER_RESOURCE, GROUP_RESOURCE, METRICS_RESOURCE, TOPIC_RESOURCE
 
-#: Requests that are not like the others.
-_PRODUCE, _FETCH_OFFSETS, _FIND_COORDINATOR, _DELETE_TOPICS, _INIT_PRODUCER, _ADD_PARTITIONS = 0, 9, 10, 20, 22, 24
-_DELETE_OFFSETS, _DESCRIBE_PARTITIONS = 47, 75
-#: DescribeLogDirs and OffsetDelete: their answers have no rows if they are refused as a whole.
-_WITHOUT_ROWS = (35, _DELETE_OFFSETS)
-#: The first versions: of OffsetFetch and FindCoordinator for several, of DeleteTopics with a list of rows.
-_MANY_GROUPS, _MANY_COORDINATORS, _ROWS_TO_DELETE = 8, 4, 6
-#: In a batch: the lower half of its attributes, and the bit of those of a transaction.
-_FLAGS_AT, _TRANSACTIONAL = 22, 0x10
+#: The first version of OffsetFetch for several groups.
+_MANY_GROUPS = 8
 _ERRORS = {
     TOPIC: (codes.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed."),
     GROUP: (codes.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."),
     CLUSTER: (codes.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."),
-    acls.TRANSACTIONAL_ID: (
+    TRANSACTIONAL_ID: (
         codes.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         "Transactional Id authorization failed.",
     ),
@@ -47,118 +37,11 @@ _OF_SETTINGS = {
 }
 
 
-class Need(NamedTuple):
-    """An operation that has to be allowed."""
-
-    operation: int
-    kind: int  #: On which type of resource; 0 is that of the settings that a row is about.
-    field: str = ""  #: Where its name stands; without it, it is the cluster, or a row is the name.
-    rows: str = ""  #: The list of the request whose rows need it, each for itself; without it the whole request does.
-    #: The list of the answer with the errors of these rows; without it the request is refused if a row is.
-    answer: str = ""
-    enough: int = 0  #: An operation on the cluster that does as well.
-    when: Callable[[Call, str], bool] | None = None  #: True if a resource needs it, by its name.
-
-
-Needs = tuple[Need, ...]
-
-
-def _cluster(operation: int) -> Needs:
-    return (Need(operation, CLUSTER),)
-
-
-def _topics(operation: int, answer: str = "topics", field: str = "name", **more: Any) -> Need:
-    return Need(operation, TOPIC, field, more.pop("rows", "topics"), answer, **more)
-
-
-def _has_transactions(call: Call, _: str) -> bool:
-    """Return whether there are batches of a transaction in a request."""
-    batches = (each["records"] for topic in call.values["topicData"] for each in topic["partitionData"])
-    return any(data is not None and len(data) > _FLAGS_AT and data[_FLAGS_AT] & _TRANSACTIONAL for data in batches)
-
-
-def _would_come(call: Call, name: str) -> bool:
-    """Return whether a topic comes into being by being asked for."""
-    makes = call.values["allowAutoTopicCreation"] and call.catalog.defaults.auto_create
-    return makes and name not in call.catalog.topics and name not in INTERNAL
-
-
-def _is_here(call: Call, name: str) -> bool:
-    return name in call.catalog.topics
-
-
-def _is_asked(kind: int) -> Callable[[Call, str], bool]:
-    """Return what tells whether coordinators of groups (0) or of transactions (1) are asked for."""
-    return lambda call, _: bool(call.values["keyType"] == kind)
-
-
-_READ_GROUP = Need(acls.READ, GROUP, "groupId")
-_OF_TRANSACTION = Need(acls.WRITE, acls.TRANSACTIONAL_ID, "transactionalId")
-_DELETED = [_topics(acls.DESCRIBE, "responses", enough=acls.DELETE),
-            _topics(acls.DELETE, "responses", enough=acls.DELETE, when=_is_here)]  # fmt: skip
-_FOUND = [Need(acls.DESCRIBE, GROUP, "key", when=_is_asked(0)),
-          Need(acls.DESCRIBE, acls.TRANSACTIONAL_ID, "key", when=_is_asked(1))]  # fmt: skip
-_SETTINGS = Need(acls.ALTER_CONFIGS, 0, "resourceName", "resources", "responses")
-
-#: Of each request that is answered.
-NEEDS: dict[int, Needs] = {
-    0: (_OF_TRANSACTION._replace(when=_has_transactions),
-        _topics(acls.WRITE, "responses", rows="topicData")),
-    1: (),  # of the topics of a session only the fetch itself knows: `Service.check_readable`
-    2: (_topics(acls.DESCRIBE),),
-    3: (_topics(acls.DESCRIBE), _topics(acls.CREATE, enough=acls.CREATE, when=_would_come)),
-    8: (_READ_GROUP, _topics(acls.READ)),
-    9: (),  # of each group: `_fetch_offsets`
-    10: tuple(_FOUND),
-    11: (_READ_GROUP,),
-    12: (_READ_GROUP,),
-    13: (_READ_GROUP,),
-    14: (_READ_GROUP,),
-    15: (Need(acls.DESCRIBE, GROUP, "", "groups", "groups"),),
-    16: (),  # what may not be described is not shown: `_SHOWN`
-    19: (_topics(acls.CREATE, enough=acls.CREATE),),
-    20: tuple(_DELETED),
-    21: (_topics(acls.DELETE),),
-    22: (_OF_TRANSACTION,),
-    23: (_topics(acls.DESCRIBE, field="topic", enough=acls.CLUSTER_ACTION),),
-    24: (_OF_TRANSACTION._replace(field="v3AndBelowTransactionalId"),
-         _topics(acls.WRITE, "resultsByTopicV3AndBelow", rows="v3AndBelowTopics")),
-    25: (_OF_TRANSACTION, _READ_GROUP),
-    26: (_OF_TRANSACTION,),
-    28: (_OF_TRANSACTION, _READ_GROUP, _topics(acls.READ)),
-    29: _cluster(acls.DESCRIBE),
-    30: _cluster(acls.ALTER),
-    31: _cluster(acls.ALTER),
-    32: (_SETTINGS._replace(operation=acls.DESCRIBE_CONFIGS, answer="results"),),
-    33: (_SETTINGS,),
-    34: _cluster(acls.ALTER),
-    35: _cluster(acls.DESCRIBE),
-    37: (_topics(acls.ALTER, "results"),),
-    42: (Need(acls.DELETE, GROUP, "", "groupsNames", "results"),),
-    43: _cluster(acls.ALTER),
-    44: (_SETTINGS,),
-    45: _cluster(acls.ALTER),
-    46: _cluster(acls.DESCRIBE),
-    47: (Need(acls.DELETE, GROUP, "groupId"), _topics(acls.READ)),
-    50: _cluster(acls.DESCRIBE),
-    51: _cluster(acls.ALTER),
-    55: _cluster(acls.DESCRIBE),
-    60: (),  # whoever is in may see the brokers
-    61: (_topics(acls.READ),),
-    65: (Need(acls.DESCRIBE, acls.TRANSACTIONAL_ID, "", "transactionalIds", "transactionStates"),),
-    66: (),  # as 16
-    68: (_READ_GROUP, Need(acls.DESCRIBE, TOPIC, "", "subscribedTopicNames")),
-    69: (Need(acls.DESCRIBE, GROUP, "", "groupIds", "groups"),),
-    74: _cluster(acls.DESCRIBE_CONFIGS),
-    75: (_topics(acls.DESCRIBE),),
-}  # fmt: skip
-
-
 class Asking(NamedTuple):
     """A request, and what may be decided about it."""
 
     authorizer: Authorizer
-    key: int
+    api: Api
     call: Call
 
     @property
@@ -169,9 +52,13 @@ class Asking(NamedTuple):
         """Return whether who asks may do something to a resource."""
         return self.authorizer.allows(self.who, operation, kind, name)
 
+    def may_somewhere(self, operation: int, kind: int) -> bool:
+        """Return whether who asks may do something to a resource of a type, by ACLs of that resource."""
+        return self.authorizer.allows_some(self.who, operation, kind)
+
     def meets(self, need: Need, name: str, kind: int) -> bool:
         """Return whether a need is met for a resource."""
-        if need.when is not None and not need.when(self.call, name):
+        if need.when is not None and not need.when(self, name):
             return True
         return bool(need.enough and self.may(need.enough, CLUSTER)) or self.may(need.operation, kind, name)
 
@@ -179,9 +66,9 @@ class Asking(NamedTuple):
         """Return the answer of a request, or of some values of it, that is refused as a whole."""
         call = self.call if values is None else self.call._replace(values={**self.call.values, **values})
         code, text = _ERRORS[kind]
-        if self.key in _WITHOUT_ROWS and values is None:
+        if self.api.fails_first and values is None:
             return {"errorCode": code}
-        return failed(self.key, call, code, text)
+        return fail(self.api, call, code, text)
 
 
 class AclRights:
@@ -190,9 +77,9 @@ class AclRights:
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 
-    def answer(self, key: int, call: Call, handler: Handler) -> Values | None:
+    def answer(self, api: Api, call: Call) -> Values | None:
         """Answer a request as far as its client may ask for it."""
-        return _answered(Asking(self._authorizer, key, call), handler)
+        return _answer(Asking(self._authorizer, api, call))
 
     def check_readable(self, call: Call, topic: str) -> None:
         """Raise KafkaError for a topic that a client may not read."""
@@ -209,56 +96,40 @@ class AclRights:
         return self._authorizer.operations(Who(call.principal, call.host), kind, name)
 
 
-def _answered(asking: Asking, handler: Handler) -> Values | None:
-    key, call = asking.key, asking.call
+def _answer(asking: Asking) -> Values | None:
+    api, call = asking.api, asking.call
     denied = _denied(asking)
-    silent = key == _PRODUCE and call.values["acks"] == 0
+    is_silent = call.values.get("acks") == 0
     if denied is not None:
-        return None if silent else asking.refused(denied)
-    if key == _FETCH_OFFSETS:
-        return _fetch_offsets(asking, handler)
-    if key == _DESCRIBE_PARTITIONS and not call.values["topics"]:
-        return _describe_all_partitions(asking, handler)
+        return None if is_silent else asking.refused(denied)
+    if api.answer_allowed is not None and (answer := api.answer_allowed(asking)) is not None:
+        return answer
     refused, left = _without_denied(asking)
     if not refused:
-        done = handler(call)
-    elif key == _ADD_PARTITIONS:  # all are added, or none
-        done = failed(key, left, codes.OPERATION_NOT_ATTEMPTED)
-    elif key == _DELETE_OFFSETS or any(left.values[need.rows] for need in needs_of(key, call.version) if need.answer):
-        done = handler(left)
+        done = api.handler(call)
+    elif api.is_atomic:
+        done = fail(api, left, codes.OPERATION_NOT_ATTEMPTED)
+    elif api.fails_first or any(left.values[need.rows] for need in api.needs if need.answer):
+        done = api.handler(left)
     else:
-        done = failed(key, left, codes.NONE)
-    if silent:
+        done = fail(api, left, codes.NONE)
+    if is_silent:
         return None if refused else done
     assert done is not None
-    done = _SHOWN[key](asking, done) if key in _SHOWN else done
-    is_whole = key == _DELETE_OFFSETS and done.get("errorCode")  # of the group
-    for answer, rows in () if is_whole else refused:
-        done = {**done, answer: [*done[answer], *rows]}
+    done = done if api.show is None else api.show(asking, done)
+    is_whole = api.fails_first and done.get("errorCode")
+    for answer_list, rows in () if is_whole else refused:
+        done = {**done, answer_list: [*done[answer_list], *rows]}
     return done
 
 
 # ---- what is refused ----
 
 
-@functools.cache
-def needs_of(key: int, version: int) -> Needs:
-    """Return what a version of a request needs: some name one thing, or stand for it, where others have a list."""
-    needs = NEEDS[key]
-    if key == _FIND_COORDINATOR and version >= _MANY_COORDINATORS:
-        return tuple(each._replace(field="", rows="coordinatorKeys", answer="coordinators") for each in needs)
-    if key == _DELETE_TOPICS and version < _ROWS_TO_DELETE:
-        return tuple(each._replace(field="", rows="topicNames") for each in needs)
-    return needs
-
-
 def _denied(asking: Asking) -> int | None:
     """Return the type of a resource for whose sake a request is refused; None if it is not."""
     values = asking.call.values
-    if asking.key == _INIT_PRODUCER and values["transactionalId"] is None:
-        may = asking.may(acls.IDEMPOTENT_WRITE, CLUSTER)
-        return None if may or asking.authorizer.allows_some(asking.who, acls.WRITE, TOPIC) else CLUSTER
-    for need in needs_of(asking.key, asking.call.version):
+    for need in asking.api.needs:
         if not need.answer:
             names = values[need.rows] or () if need.rows else [values[need.field] if need.field else CLUSTER_NAME]
             if not all(asking.meets(need, name or "", need.kind) for name in names):
@@ -269,7 +140,7 @@ def _denied(asking: Asking) -> int | None:
 def _without_denied(asking: Asking) -> tuple[list[tuple[str, list[Any]]], Call]:
     """Return the rows of errors, each with its list in the answer, and the request without what was refused."""
     left, found = asking.call, []
-    for need in needs_of(asking.key, left.version):
+    for need in asking.api.needs:
         if not need.answer:
             continue
         kept, refused = [], dict[int, list[Any]]()
@@ -306,22 +177,22 @@ def _describes(asking: Asking, kind: int, rows: Iterable[dict[str, Any]], name: 
     return [row for row in rows if not row[name] or asking.may(acls.DESCRIBE, kind, row[name])]
 
 
-def _show_topics(asking: Asking, done: Values) -> Values:
+def show_topics(asking: Asking, done: Values) -> Values:
     return {**done, "topics": _describes(asking, TOPIC, done["topics"], "name")}
 
 
-def _show_groups(asking: Asking, done: Values) -> Values:
+def show_groups(asking: Asking, done: Values) -> Values:
     if asking.may(acls.DESCRIBE, CLUSTER):
         return done
     return {**done, "groups": _describes(asking, GROUP, done["groups"], "groupId")}
 
 
-def _show_transactions(asking: Asking, done: Values) -> Values:
-    rows = _describes(asking, acls.TRANSACTIONAL_ID, done.get("transactionStates", ()), "transactionalId")
+def show_transactions(asking: Asking, done: Values) -> Values:
+    rows = _describes(asking, TRANSACTIONAL_ID, done.get("transactionStates", ()), "transactionalId")
     return {**done, "transactionStates": rows}
 
 
-def _show_topics_of_transactions(asking: Asking, done: Values) -> Values:
+def show_topics_of_transactions(asking: Asking, done: Values) -> Values:
     rows = [
         {**row, "topics": _describes(asking, TOPIC, row.get("topics", ()), "topic")}
         for row in done["transactionStates"]
@@ -329,7 +200,7 @@ def _show_topics_of_transactions(asking: Asking, done: Values) -> Values:
     return {**done, "transactionStates": rows}
 
 
-def _show_settings(asking: Asking, done: Values) -> Values:
+def show_settings(asking: Asking, done: Values) -> Values:
     """Hide the settings of topics that were made."""
     hidden = {"topicConfigErrorCode": codes.TOPIC_AUTHORIZATION_FAILED, "numPartitions": -1, "replicationFactor": -1}
     rows = [
@@ -341,7 +212,7 @@ def _show_settings(asking: Asking, done: Values) -> Values:
     return {**done, "topics": rows}
 
 
-def _show_members(asking: Asking, done: Values) -> Values:
+def show_members(asking: Asking, done: Values) -> Values:
     """Hide groups whose members have topics that may not be described."""
     text = "The group has described topic(s) that the client is not authorized to describe."
     hidden = {"errorCode": codes.TOPIC_AUTHORIZATION_FAILED, "errorMessage": text}
@@ -357,41 +228,32 @@ def _describes_all(asking: Asking, group: dict[str, Any]) -> bool:
     return all(asking.may(acls.DESCRIBE, TOPIC, name) for name in topics)
 
 
-_SHOWN: dict[int, Callable[[Asking, Values], Values]] = {
-    3: _show_topics,
-    16: _show_groups,
-    19: _show_settings,
-    65: _show_topics_of_transactions,
-    66: _show_transactions,
-    69: _show_members,
-}
-
-
 # ---- requests that are answered in another way ----
 
 
-def _fetch_offsets(asking: Asking, handler: Handler) -> Values:
+def fetch_offsets(asking: Asking) -> Values:
     """Answer OffsetFetch: of each group that may be described, the topics that may be."""
     call = asking.call
     if call.version < _MANY_GROUPS:
         if not asking.may(acls.DESCRIBE, GROUP, call.values["groupId"]):
             return asking.refused(GROUP)
         values, errors = _readable(asking, call.values)
-        return _with_topics(asking, handler(call._replace(values=values)) or {}, errors)
+        return _with_topics(asking, asking.api.handler(call._replace(values=values)) or {}, errors)
     kept, denied = [], []
     for group in call.values["groups"]:
         if asking.may(acls.DESCRIBE, GROUP, group["groupId"]):
             kept.append(_readable(asking, group))
         else:
             denied.append(group)
-    done = handler(call._replace(values={**call.values, "groups": [group for group, _ in kept]})) or {}
+    left = call._replace(values={**call.values, "groups": [group for group, _ in kept]})
+    done = asking.api.handler(left) or {}
     rows = [_with_topics(asking, row, errors) for row, (_, errors) in zip(done["groups"], kept, strict=True)]
     return {"groups": [*rows, *asking.refused(GROUP, {"groups": denied})["groups"]]}
 
 
 def _readable(asking: Asking, group: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return what may be asked of a group, and the topics with errors."""
-    need, kept, errors = _topics(acls.DESCRIBE), [], []
+    need, kept, errors = need_topics(acls.DESCRIBE), [], []
     for row in group["topics"] or ():
         name, kind = _named(asking.call, need, row)
         if name is None or asking.may(acls.DESCRIBE, kind, name):
@@ -409,10 +271,12 @@ def _with_topics(asking: Asking, done: Values, errors: list[dict[str, Any]]) -> 
     return {**done, "topics": [*_describes(asking, TOPIC, done["topics"], "name"), *errors]}
 
 
-def _describe_all_partitions(asking: Asking, handler: Handler) -> Values:
-    """Answer DescribeTopicPartitions about all topics that may be described."""
+def describe_all_partitions(asking: Asking) -> Values | None:
+    """Answer DescribeTopicPartitions about all topics that may be described, if it names none."""
     call = asking.call
+    if call.values["topics"]:
+        return None
     names = [name for name in sorted(call.catalog.topics) if asking.may(acls.DESCRIBE, TOPIC, name)]
     if not names:
         return {"topics": []}
-    return handler(call._replace(values={**call.values, "topics": [{"name": name} for name in names]})) or {}
+    return asking.api.handler(call._replace(values={**call.values, "topics": [{"name": name} for name in names]})) or {}

@@ -9,13 +9,11 @@ from typing import Any
 
 from pylogseg.format.uuids import format_uuid
 from pylogseg.server import codes
-from pylogseg.server.codes import KafkaError
-from pylogseg.server.sasl import ITERATIONS, SCRAM, ScramCredential
-from pylogseg.server.service import CLUSTER, CLUSTER_NAME, Call, Disconnected
-from pylogseg.server.wire import Values
-from pylogseg.server.writing.acls import (
+from pylogseg.server.acls import (
     ALLOW,
     ANY,
+    CLUSTER,
+    CLUSTER_NAME,
     DENY,
     LAST_KIND,
     LAST_OPERATION,
@@ -25,6 +23,10 @@ from pylogseg.server.writing.acls import (
     AclFilter,
     Acls,
 )
+from pylogseg.server.codes import KafkaError
+from pylogseg.server.sasl import ITERATIONS, SCRAM, ScramCredential
+from pylogseg.server.service import Call, Disconnected
+from pylogseg.server.wire import Values
 from pylogseg.server.writing.admin import tried
 from pylogseg.server.writing.writer import writing_of
 
@@ -202,6 +204,11 @@ def describe_users(call: Call) -> Values:
     return {"results": [_described(name, by_name.get(name), asked[name] > 1) for name in sorted(names)]}
 
 
+def fail_descriptions(call: Call, code: int, text: str | None) -> Values:
+    """Return the error for each user, without their names, as Kafka."""
+    return {"results": [{"user": "", "errorCode": code, "errorMessage": text} for _ in call.values["users"] or ()]}
+
+
 def _described(name: str, found: list[dict[str, int]] | None, is_double: bool) -> dict[str, Any]:
     if is_double:
         text = f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
@@ -231,6 +238,12 @@ def alter_users(call: Call) -> Values:
         failed = {"errorCode": error.code, "errorMessage": error.text}
         return {"results": [{"user": name, **failed} for name in names]}
     return {"results": [*rows.values()]}
+
+
+def fail_changes(call: Call, code: int, text: str | None) -> Values:
+    """Return the error for each user."""
+    names = dict.fromkeys(row["name"] for row in (*call.values["deletions"], *call.values["upsertions"]))
+    return {"results": [{"user": name, "errorCode": code, "errorMessage": text} for name in names]}
 
 
 def _alter(

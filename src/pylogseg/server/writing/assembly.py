@@ -7,12 +7,12 @@ import secrets
 from collections.abc import Callable
 
 from pylogseg.errors import RequestError
+from pylogseg.server.acls import Authorizer
 from pylogseg.server.committed import CommittedOffsets, Offsets
 from pylogseg.server.group_coordinator import GroupCoordinator
 from pylogseg.server.security import Guard, Security
 from pylogseg.server.service import Service
 from pylogseg.server.writing.access import AclRights
-from pylogseg.server.writing.acls import Authorizer
 from pylogseg.server.writing.handlers import WRITING
 from pylogseg.server.writing.journal import LoadedGroups, OffsetsJournal, TransactionsJournal
 from pylogseg.server.writing.topics import Topics

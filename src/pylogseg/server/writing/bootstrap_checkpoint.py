@@ -24,8 +24,8 @@ from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.format.records import decode
 from pylogseg.format.uuids import format_uuid
 from pylogseg.reading.arrow.encode import encode
+from pylogseg.server.acls import FIELDS, Acl, acls_of
 from pylogseg.server.sasl import SCRAM, ScramCredential, users_of
-from pylogseg.server.writing.acls import FIELDS, Acl, acls_of
 from pylogseg.values.internal.cluster import TOPIC_RESOURCE
 
 FILE = "bootstrap.checkpoint"

@@ -23,6 +23,7 @@ from pylogseg.server.sessions import FetchSessions
 from pylogseg.server.writing.assembly import REQUEST_BYTES, broker_service
 from pylogseg.server.writing.clock import MovableClock
 from pylogseg.server.writing.control import Control, ReceivedRequest, RequestFilter
+from pylogseg.server.writing.handlers import WRITING
 from pylogseg.server.writing.memory import memory_topics
 from pylogseg.server.writing.topics import Topics
 from pylogseg.server.writing.writer import Writing
@@ -108,7 +109,7 @@ class Broker(Server):
         _check_folders(path, self._above)
         self._node_id = None if node_id is None else _whole(node_id, "node_id", 0)
         self._partitions = _whole(partitions, "partitions", 1)
-        self._guard, self._control = Guard(security), Control()
+        self._guard, self._control = Guard(security), Control(WRITING)
         if isinstance(topics, str):
             raise RequestError(f"topics are a list of names, or names with numbers of partitions, not {topics!r}")
         counts = topics if isinstance(topics, Mapping) else dict.fromkeys(topics, partitions)

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pylogseg.errors import RequestError
-from pylogseg.format.messages.schema import numbered
 from pylogseg.server import codes
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import errors
 from pylogseg.server.service import Call, Disconnected
+from pylogseg.server.table import Api, ApiTable, Rows
 from pylogseg.server.wire import NO_ID, Values, request_of
-from pylogseg.server.writing.failures import LISTS, Rows, failed, joined, lists_of
+from pylogseg.server.writing.failures import fail, join_topics
 
 #: Requests that are remembered, and what they take of memory; the oldest go first.
 _MOST_REQUESTS, MOST_REQUEST_BYTES = 10_000, 64 << 20
@@ -54,23 +54,23 @@ class RequestFilter(NamedTuple):
     partition: int | None = None
     group: str | None = None
 
-    def check(self, key: int) -> None:
-        """Raise RequestError where the requests of a key do not name such things."""
-        if self.topic is not None and _depth(key) == 0:
-            raise RequestError(f"{_NAMES[key]} has no errors of single topics: leave out topic")
-        if self.partition is not None and (self.topic is None or _depth(key) < 2):
+    def check(self, api: Api) -> None:
+        """Raise RequestError where the requests of an API do not name such things."""
+        if self.topic is not None and _depth(api) == 0:
+            raise RequestError(f"{api.name} has no errors of single topics: leave out topic")
+        if self.partition is not None and (self.topic is None or _depth(api) < 2):
             needs = "has no errors of single partitions: leave out partition" if self.topic else "needs a topic too"
-            raise RequestError(f"partition={self.partition!r} of {_NAMES[key]} {needs}")
-        if self.group is not None and not _group_fields(key):
-            raise RequestError(f"{_NAMES[key]} names no group: leave out group")
+            raise RequestError(f"partition={self.partition!r} of {api.name} {needs}")
+        if self.group is not None and not _group_fields(api.key):
+            raise RequestError(f"{api.name} names no group: leave out group")
 
-    def is_in(self, key: int, call: Call) -> bool:
+    def is_in(self, api: Api, call: Call) -> bool:
         """Return whether a request names it."""
-        if self.group is not None and self.group not in _groups(key, call.values):
+        if self.group is not None and self.group not in _groups(api.key, call.values):
             return False
         if self.topic is None:
             return True
-        lists = lists_of(key, call.version)
+        lists = api.rows_of(call.version)
         return any(map(self.chooser(call, lists), call.values[lists[0].request] or ()))
 
     def chooser(self, call: Call, lists: tuple[Rows, ...]) -> Callable[[Any], bool]:
@@ -127,7 +127,8 @@ class Requests:
 class Control:
     """Stands between the clients and the broker."""
 
-    def __init__(self) -> None:
+    def __init__(self, table: ApiTable) -> None:
+        self._table = table
         self.requests = Requests()
         self._mutex = threading.Lock()
         self._failures: defaultdict[int, list[_Rule]] = defaultdict(list)
@@ -135,17 +136,18 @@ class Control:
         self._running = threading.Event()
         self._running.set()
 
-    def before(self, key: int, call: Call) -> Values | None:
+    def before(self, api: Api, call: Call) -> Values | None:
         """Look at a request before it is answered; return the answer that a test wants instead."""
+        key = api.key
         values = _with_names(_without_records(key, call.values), call)
-        self.requests.add(ReceivedRequest(_NAMES[key], call.version, call.client_id, values))
+        self.requests.add(ReceivedRequest(api.name, call.version, call.client_id, values))
         while not self._running.wait(_LOOK_SECONDS):
             call.wait(0.001)  # it raises if the client has gone, or the server stops
         # Of the sessions that it reads only the fetch itself knows the topics.
-        self._delay(key, call, lambda named: not (key == _FETCH and named.topic) and named.is_in(key, call))
+        self._delay(key, call, lambda named: not (key == _FETCH and named.topic) and named.is_in(api, call))
         rule = self._next(
             self._failures[key],
-            lambda rule: not (key == _FETCH and rule.named.topic) and rule.named.is_in(key, call),
+            lambda rule: not (key == _FETCH and rule.named.topic) and rule.named.is_in(api, call),
         )
         if rule is None:
             return None
@@ -153,7 +155,7 @@ class Control:
             raise Disconnected("a test wants it")
         if key == _PRODUCE and call.values["acks"] == 0:
             raise Disconnected(f"a test wants error {rule.code}, and the client waits for no answer")
-        return failed(key, call, rule.code, _WANTED) if rule.named.topic is None else _failed_in_part(key, call, rule)
+        return fail(api, call, rule.code, _WANTED) if rule.named.topic is None else _fail_in_part(api, call, rule)
 
     def before_fetch(self, call: Call, topic: str, number: int) -> None:
         """Do what a test wants for a partition of a fetch; raises its error."""
@@ -196,12 +198,19 @@ class Control:
         self._add(self._delays, api, _Rule(named, times, seconds=seconds))
 
     def _add(self, rules: defaultdict[int, list[_Rule]], api: str, rule: _Rule) -> None:
-        key = key_of(api)
-        rule.named.check(key)
+        record = self._api_of(api)
+        rule.named.check(record)
         if not isinstance(rule.left, int) or rule.left < 1:
             raise RequestError(f"times must be at least 1, got {rule.left!r}")
         with self._mutex:
-            rules[key].append(rule)
+            rules[record.key].append(rule)
+
+    def _api_of(self, name: str) -> Api:
+        for api in self._table.apis.values():
+            if api.name.lower() == name.lower():
+                return api
+        names = sorted(api.name for api in self._table.apis.values())
+        raise RequestError(f"{name!r} is not a request that is answered here: {', '.join(names)}")
 
     def heal(self) -> None:
         """Forget the failures and delays that were asked for."""
@@ -296,17 +305,6 @@ def _without_records(key: int, values: Values) -> Values:
     return {**values, "topicData": topics}
 
 
-_NAMES = {key: of.name.removesuffix("Request") for key, of in numbered("clients", "request").items()}
-
-
-def key_of(api: str) -> int:
-    """Return the key of a request by its name; RequestError if there is none."""
-    for key, name in _NAMES.items():
-        if name.lower() == api.lower():
-            return key
-    raise RequestError(f"{api!r} is not a request that is answered here: {', '.join(sorted(_NAMES.values()))}")
-
-
 def code_of(error: str | int) -> int:
     """Return the code of an error by Kafka's name, as ``"NOT_ENOUGH_REPLICAS"``; RequestError if there is none."""
     known = {name: code for name, code in errors().items() if code != codes.NONE}
@@ -319,9 +317,9 @@ def code_of(error: str | int) -> int:
     raise RequestError(f"{error!r} is not an error of Kafka's: {hint}")
 
 
-def _failed_in_part(key: int, call: Call, rule: _Rule) -> Values:
+def _fail_in_part(api: Api, call: Call, rule: _Rule) -> Values:
     """Return the answer to a request of which a topic, or a partition of it, fails; the rest of it is done."""
-    rows = lists_of(key, call.version)
+    rows = api.rows_of(call.version)
     is_meant = rule.named.chooser(call, rows)
     wanted, rest = [], []
     for topic in call.values[rows[0].request]:
@@ -336,17 +334,16 @@ def _failed_in_part(key: int, call: Call, rule: _Rule) -> Values:
             if not all(is_one):
                 rest.append({**topic, inner: [each for each, yes in zip(topic[inner], is_one, strict=True) if not yes]})
     assert rule.code is not None
-    found = failed(key, call._replace(values={**call.values, rows[0].request: wanted}), rule.code, _WANTED)
+    failure = fail(api, call._replace(values={**call.values, rows[0].request: wanted}), rule.code, _WANTED)
     if not rest:
-        return found
-    done = call.service.answer(key, call._replace(values={**call.values, rows[0].request: rest}))
+        return failure
+    done = call.service.answer(api, call._replace(values={**call.values, rows[0].request: rest}))
     assert done is not None
-    return {**done, rows[0].answer: joined([*done.get(rows[0].answer, ()), *found[rows[0].answer]], rows)}
+    return {**done, rows[0].answer: join_topics([*done.get(rows[0].answer, ()), *failure[rows[0].answer]], rows)}
 
 
-def _depth(key: int) -> int:
+def _depth(api: Api) -> int:
     """Return for what single parts of a request there are errors: 1 topics, 2 their partitions too."""
-    if key == _FETCH:
+    if api.key == _FETCH:
         return 2
-    rows = LISTS.get(key, ())
-    return len(rows) if rows and {"name", "topic"} & set(rows[0].copied) else 0
+    return len(api.rows) if api.rows and {"name", "topic"} & set(api.rows[0].copied) else 0

@@ -25,10 +25,10 @@ from pylogseg.log.producer_state import Origin
 from pylogseg.owned.manager.manager import LogManager
 from pylogseg.owned.manager.settings import BrokerSettings
 from pylogseg.server import codes
+from pylogseg.server.acls import Acls
 from pylogseg.server.catalog import Catalog, ServedPartition, Topic, TopicDefaults, usage_of_disk
 from pylogseg.server.codes import KafkaError
 from pylogseg.server.defaults import topic_settings
-from pylogseg.server.writing.acls import Acls
 from pylogseg.server.writing.bootstrap_checkpoint import (
     FILE,
     BootstrapContents,

@@ -89,6 +89,20 @@ def alter_log_dirs(call: Call) -> Values:
     return {"results": [{"topicName": name, "partitions": rows} for name, rows in found.items()]}
 
 
+def fail_moves(call: Call, code: int, text: str | None) -> Values:
+    """Return the error for each partition."""
+    topics = (topic for log_dir in call.values["dirs"] for topic in log_dir["topics"])
+    return {
+        "results": [
+            {
+                "topicName": topic["name"],
+                "partitions": [{"partitionIndex": number, "errorCode": code} for number in topic["partitions"]],
+            }
+            for topic in topics
+        ]
+    }
+
+
 def quorum(call: Call) -> Values:
     """Answer DescribeQuorum: this node is all of it."""
     catalog = call.catalog

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pylogseg.server.service import CLUSTER, CLUSTER_NAME, GROUP, TOPIC
-
 #: Types of resources.
-ANY, TRANSACTIONAL_ID, LAST_KIND = 1, 5, 7
+ANY, TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID, LAST_KIND = 1, 2, 3, 4, 5, 7
+CLUSTER_NAME = "kafka-cluster"
 #: Operations.
 ALL, READ, WRITE, CREATE, DELETE, ALTER, DESCRIBE, CLUSTER_ACTION, DESCRIBE_CONFIGS, ALTER_CONFIGS = range(2, 12)
 IDEMPOTENT_WRITE, TWO_PHASE_COMMIT = 12, 15
