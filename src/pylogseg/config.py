@@ -10,10 +10,14 @@ from typing import Any, TypedDict
 
 from pylogseg._setting_text import parse_boolean, parse_double, parse_integer, split_list, trim
 from pylogseg.errors import RequestError
+from pylogseg.format.codecs import CODECS, BatchCodec, codec_of
 
 _LONG_MAX = 2**63 - 1
 _WEEK_MS = 7 * 24 * 60 * 60 * 1000
 _INTERNAL_SEGMENT_BYTES = "internal_segment_bytes"
+
+#: As Kafka lists them.
+_NAMES_OF_CODECS = tuple(codec.name for codec in reversed(CODECS[1:]))
 
 Check = Callable[[Any], Any]
 
@@ -52,6 +56,13 @@ def _whole(default: int, least: int, most: int, also: int | None = None) -> Any:
         return number
 
     return _setting(default, check)
+
+
+def _level(codec: str) -> Any:
+    record = codec_of(codec)
+    assert record.levels is not None
+    default, (least, most) = record.default_level, record.levels
+    return _whole(default, least, most, also=None if least <= default <= most else default)
 
 
 def _int(default: int, least: int) -> Any:
@@ -203,10 +214,10 @@ class LogConfig:
     file_delete_delay_ms: int = _long(60_000, 0)
     min_cleanable_dirty_ratio: float = _ratio(0.5)
     cleanup_policy: tuple[str, ...] = _list(("delete",), _check_policies)
-    compression_type: str = _word("producer", ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"))
-    compression_gzip_level: int = _whole(-1, 1, 9, also=-1)
-    compression_lz4_level: int = _whole(9, 1, 17)
-    compression_zstd_level: int = _whole(3, -131072, 22)
+    compression_type: str = _word("producer", ("uncompressed", *_NAMES_OF_CODECS, "producer"))
+    compression_gzip_level: int = _level("gzip")
+    compression_lz4_level: int = _level("lz4")
+    compression_zstd_level: int = _level("zstd")
     preallocate: bool = _flag(False)
     message_timestamp_type: str = _word("CreateTime", ("CreateTime", "LogAppendTime"))
     message_timestamp_before_max_ms: int = _long(_LONG_MAX, 0)
@@ -275,6 +286,20 @@ class LogConfig:
     def preallocate_bytes(self) -> int:
         """The length at which the file of a new segment is created."""
         return self.segment_bytes if self.preallocate else 0
+
+
+def stored_codec(config: LogConfig) -> BatchCodec | None:
+    """Return the codec that a log gives to all batches; None if it keeps the producers'."""
+    if config.compression_type == "producer":
+        return None
+    return CODECS[0] if config.compression_type == "uncompressed" else codec_of(config.compression_type)
+
+
+def compression_levels(config: LogConfig) -> dict[int, int]:
+    """Return the levels of a log's batches, by number of codec."""
+    return {
+        codec.number: getattr(config, f"compression_{codec.name}_level") for codec in CODECS if codec.levels is not None
+    }
 
 
 def _known(settings: dict[str, Any]) -> dict[str, Any]:

@@ -355,7 +355,7 @@ def test_the_limit_is_exact(codec: str, size: int) -> None:
 
 @pytest.fixture
 def without_zstandard(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(zstd_frames, "library", None)
+    monkeypatch.setattr(zstd_frames, "zstandard", None)
     monkeypatch.setattr(zstd_frames, "_contexts", None)
     monkeypatch.setattr(zstd_frames, "cramjam", cramjam, raising=False)
 

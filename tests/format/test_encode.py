@@ -16,8 +16,9 @@ from reference import build as reference_build
 
 import pylogseg
 from pylogseg.errors import RequestError, Verdict
-from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
+from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.builder import Columns, build, columns_of, rebuild, shared_row
+from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.format.control_batches import empty_batch, marker_batch
 from pylogseg.format.record_input import columns_from_records
 from pylogseg.format.records import decode

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from pylogseg.format.batches import CODEC_NAMES
+from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.format.control import ControlKind
 from pylogseg.format.control_batches import control_batch, marker_batch
 from pylogseg.format.messages.control import encode_control

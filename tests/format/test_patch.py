@@ -9,8 +9,9 @@ from reference import batch as reference
 
 from pylogseg.errors import RequestError, Verdict
 from pylogseg.format import patch
-from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
+from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.builder import rebuild
+from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.format.record_input import columns_from_records
 from pylogseg.reading.arrow.encode import encode
 

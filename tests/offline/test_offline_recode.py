@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pylogseg.config import LogConfig
 from pylogseg.errors import RequestError
-from pylogseg.format.batches import CODEC_NAMES
+from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.offline.recoding_batches import Merging, Recoding
 from pylogseg.offline.rewriting import change_log
 from pylogseg.testing.memory import MemoryStorage

@@ -45,9 +45,9 @@ BANDS: tuple[tuple[str, ...], ...] = (
     ("disk",),
     ("walker",),
     ("env",),
-    ("format",),
+    ("format", "config"),
     ("_codec", "_native"),
-    ("errors", "config", "_setting_text", "_version", "_lazy"),
+    ("errors", "_setting_text", "_version", "_lazy"),
 )
 #: Bands that know less than their row would let them.
 NARROWER = {"env": {"errors", "env", "_native"}, "testing": {"errors", "env", "testing"}}

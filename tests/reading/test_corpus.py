@@ -10,7 +10,8 @@ import pytest
 import pylogseg
 from pylogseg.env.filesystem import LocalFiles
 from pylogseg.errors import CorruptionError, Ending, Verdict
-from pylogseg.format.batches import CODEC_NAMES, scan
+from pylogseg.format.batches import scan
+from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.format.control import decode_control_key
 from pylogseg.format.records import decode
 from pylogseg.walker.gaps import GapKind

@@ -15,7 +15,8 @@ from reference.batch import Record
 
 import pylogseg
 from pylogseg.errors import Ending, Verdict
-from pylogseg.format.batches import CODEC_NAMES, scan
+from pylogseg.format.batches import scan
+from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.format.names import parse_file_name
 from pylogseg.format.records import decode
 from pylogseg.reading.arrow.encode import encode

@@ -20,8 +20,8 @@ from pylogseg.format.names import METADATA_TOPIC, FileKind, partition_folder_nam
 from pylogseg.offline.restoring.adopting import HANDED_OUT
 from pylogseg.offline.restoring.staging import is_left_behind, is_of_dead_run
 from pylogseg.offline.result import PartitionResult
-from pylogseg.server.sasl import users_of
 from pylogseg.server.acls import acls_of
+from pylogseg.server.sasl import users_of
 from pylogseg.server.writing.bootstrap_checkpoint import (
     FILE,
     BootstrapContents,

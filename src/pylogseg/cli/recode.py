@@ -6,7 +6,7 @@ import click
 
 from pylogseg.cli.common import decompressed_option, size_option
 from pylogseg.cli.offline import EXIT_CODES, Request, offline_command
-from pylogseg.format.batches import CODEC_NAMES
+from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.offline.recoding import recode as recode_logs
 
 _COLUMNS = {"segmentsRewritten": "REWRITTEN", "batchesRewritten": "BATCHES"}

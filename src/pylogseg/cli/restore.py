@@ -31,7 +31,7 @@ from pylogseg.disk.disk import open_dir
 from pylogseg.disk.folders import is_archive
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
-from pylogseg.format.batches import CODEC_NAMES
+from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.offline.restoring.command import comes_from_table
 from pylogseg.offline.restoring.command import restore as restore_partitions
 from pylogseg.offline.restoring.tables import Tables

@@ -7,16 +7,14 @@ import platform
 import sys
 from collections.abc import Iterator
 
+from pylogseg.format.codecs import CODECS
+
 #: Every package that changes what pylogseg does or how fast: its dependencies, and those of its extras.
 _PACKAGES = (
     "numpy",
     "pyarrow",
     "sortedcontainers",
-    "cramjam",
-    "deflate",
-    "isal",
-    "lz4",
-    "zstandard",
+    *sorted({library for codec in CODECS for library in codec.libraries}),
     "click",
     "rich",
     "fsspec",

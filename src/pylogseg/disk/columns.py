@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
+from pylogseg.format.codecs import CODEC_NAMES
+
 #: Types, with the names that Arrow has for them; times are UTC in microseconds, in JSON milliseconds since 1970.
 ColumnType = Literal[
     "string", "binary", "bool", "int16", "int32", "int64", "float64", "timestamp", "list<int64>", "list<string>",
@@ -63,7 +65,7 @@ BATCHES = (
     TableColumn("lastOffset", "int64", "offset of the last record when it was written"),
     TableColumn("count", "int32", "records"),
     TableColumn("magic", "int32", "version of the format: 0, 1 or 2"),
-    TableColumn("codec", "string", "none, gzip, snappy, lz4 or zstd"),
+    TableColumn("codec", "string", f"{', '.join(CODEC_NAMES[:-1])} or {CODEC_NAMES[-1]}"),
     TableColumn("timestampType", "int32", "0 CreateTime, 1 LogAppendTime, -1 none (magic 0)"),
     TableColumn("maxTimestamp", "timestamp", "the largest of the records, by the header"),
     TableColumn("leaderEpoch", "int32", "of the leader that appended it; -1 for none"),

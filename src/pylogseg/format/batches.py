@@ -39,8 +39,6 @@ BATCH_DTYPE = np.dtype(
     ]
 )
 
-CODEC_NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
-
 _NO_BYTES = np.empty(0, np.uint8)
 _CODEC_MASK = 0x07
 _LOG_APPEND = 0x08
@@ -165,7 +163,7 @@ class BatchTable:
 
     @property
     def codec(self) -> npt.NDArray[np.int16]:
-        """Codec number (`CODEC_NAMES` has the names; 5 to 7 are no codec)."""
+        """Codec number (`CODECS` of `format/codecs.py`; 5 to 7 are no codec)."""
         return np.asarray(self.rows["attributes"] & _CODEC_MASK)
 
     @property

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from pylogseg._native import _encoder
 from pylogseg._native._encoder import Columns
 from pylogseg.errors import RequestError
-from pylogseg.format.batches import BATCH_DTYPE, CODEC_NAMES, BatchTable, joined_rows
+from pylogseg.format.batches import BATCH_DTYPE, BatchTable, joined_rows
+from pylogseg.format.codecs import CODEC_NAMES, CODECS
 from pylogseg.format.records import RecordColumns
 
 Rows = npt.NDArray[Any]
@@ -123,8 +124,8 @@ def _check_legacy(
     flagged: bool,
     delete_horizon_ms: int | None,
 ) -> None:
-    if CODEC_NAMES[codec] == "zstd":
-        raise RequestError(f"zstd is not supported for magic {magic}")
+    if magic < CODECS[codec].lowest_magic:
+        raise RequestError(f"{CODECS[codec].name} is not supported for magic {magic}")
     if producer_id != -1 or base_sequence != -1 or flagged:
         raise RequestError(f"magic {magic} knows no producers, transactions and control records")
     if leader_epoch != -1 or delete_horizon_ms is not None:

@@ -9,37 +9,29 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-import cramjam
 import numpy as np
 import numpy.typing as npt
 
 from pylogseg._native import _framing, _records
-from pylogseg.format import gzip_members, zstd_frames
 from pylogseg.format.batches import BatchTable
 from pylogseg.format.buffers import byte_view
 from pylogseg.format.codec_error import DECOMPRESSED_LIMIT_BYTES, ArenaFullError, CodecError
 from pylogseg.format.codecs import (
-    DEFAULT_LEVELS,
-    GZIP,
-    LEVELS,
-    LZ4,
-    NONE,
-    SNAPPY,
-    ZSTD,
+    BlockLibrary,
+    WholeLibrary,
     compress,
     compressor,
     decompress,
     decompress_view,
+    library_of,
 )
 from pylogseg.format.scratch import BODY_DTYPE, SOURCE_SHIFT, new_bytes
 
 __all__ = [
     "ARENA_BYTES",
     "BLOCK_DTYPE",
-    "DEFAULT_LEVELS",
-    "LEVELS",
     "Arena",
     "ArenaFullError",
     "CodecError",
@@ -57,49 +49,18 @@ ARENA_BYTES = 128 << 20
 
 _ARENA = 1 << SOURCE_SHIFT
 _KEY_AT = {0: 18, 1: 26}
-#: What a batch of Kafka's usual 16 KiB fits in.
-_FIRST_ROOM_BYTES = 20 << 10
-_NO_FIRST_ROOM = 2**62
 # Rows of a block table at a time; a payload with more blocks than this goes the careful way.
 _BLOCK_ROWS = 4096
 
 
-class Library(NamedTuple):
-    """A function that decompresses a payload by one call."""
-
-    quick: Callable[[memoryview, int], bytes]
-    failure: type[Exception] | tuple[type[Exception], ...]  #: What it raises.
-    rooms: Callable[..., None]  #: Fills the most bytes of each payload; -1 for what it may not be given.
-    first_room: int  #: To try first, where a payload's own room may be far more than most need.
-
-
-def library_of(codec: int) -> Library | None:
-    """Return the function for payloads of a codec; None where there is none."""
-    if codec == GZIP:
-        return Library(gzip_members.quick, gzip_members.FAILURES, _framing.gzip_rooms, _NO_FIRST_ROOM)
-    quick = zstd_frames.quick() if codec == ZSTD else None
-    return None if quick is None else Library(quick, zstd_frames.Failure, _framing.zstd_rooms, _FIRST_ROOM_BYTES)
-
-
-#: Functions that decompress a block into memory that they are given.
-_INTO: dict[int, Callable[..., Any]] = {
-    SNAPPY: cramjam.snappy.decompress_raw_into,
-    LZ4: cramjam.lz4.decompress_block_into,
-}
-
-
 def unpacker_of(codec: int, limit: int) -> _framing.Unpacker | None:
     """Return what decompresses payloads of at most `limit` bytes one by one, for this thread; None of no such codec."""
-    if codec in _INTO:
-        call: Callable[..., Any] = _INTO[codec]
-        failure: type[Exception] | tuple[type[Exception], ...] = cramjam.DecompressionError
-        first_room = _NO_FIRST_ROOM
-    else:
-        library = library_of(codec)
-        if library is None:
-            return None
-        call, failure, _, first_room = library
-    return _framing.Unpacker(codec, call, failure, limit, first_room, functools.partial(_or_none, codec, limit))
+    library = library_of(codec)
+    if library is None:
+        return None
+    first_room = library.first_room if isinstance(library, WholeLibrary) else 0
+    careful = functools.partial(_or_none, codec, limit)
+    return _framing.Unpacker(codec, library.into, library.failure, limit, first_room, careful)
 
 
 def _or_none(codec: int, limit: int, payload: memoryview) -> bytes | None:
@@ -198,7 +159,7 @@ class _Bodies:
         ends = begins + bodies["size"]
         is_outside = (begins < 0) | (ends < begins) | (ends > len(self.view))
         codec = table.codec
-        compressed = codec != NONE
+        compressed = codec != 0
         # Kafka does not touch the payload of a compressed batch without records; a wrapper has the count -1.
         bodies["size"][compressed & (table.count == 0)] = 0
         compressed &= table.count != 0
@@ -215,12 +176,11 @@ class _Bodies:
 
     def run(self, codec: int, rows: npt.NDArray[np.intp]) -> None:
         """Decompress the payloads of rows that have one codec."""
-        if codec == SNAPPY:
-            self.snappy(rows)
-        elif codec == LZ4:
-            self.lz4(rows)
-        elif codec in (ZSTD, GZIP):
-            self.whole(codec, rows)
+        library = library_of(codec)
+        if isinstance(library, BlockLibrary):
+            self._by_blocks(rows, library)
+        elif library is not None:
+            self._at_once(rows, library)
         else:
             self.store(rows, self.careful(rows))
 
@@ -235,16 +195,8 @@ class _Bodies:
             except CodecError as error:
                 yield error
 
-    def whole(self, codec: int, rows: npt.NDArray[np.intp]) -> None:
-        """Decompress at once where a kernel found one frame or member that keeps to the limit, all others carefully."""
-        library = library_of(codec)
-        if library is None:
-            self.store(rows, self.careful(rows))
-        else:
-            self._quickly(rows, library)
-
-    def _quickly(self, rows: npt.NDArray[np.intp], library: Library) -> None:
-        """Decompress each payload by one call of a library's function, which is given the room that it may need."""
+    def _at_once(self, rows: npt.NDArray[np.intp], library: WholeLibrary) -> None:
+        """Decompress each payload by one call that is given the room which a kernel has found, all others carefully."""
         begins = self.bodies["place"][rows]
         ends = begins + self.bodies["size"][rows]
         rooms = np.empty(len(rows), np.int64)
@@ -255,7 +207,7 @@ class _Bodies:
         while needed:
             memory = self.arena.memory
             at, self.used, needed = _framing.run_payloads(
-                library.quick,
+                library.into,
                 library.failure,
                 self.view,
                 memory,
@@ -300,46 +252,23 @@ class _Bodies:
         self.bodies["size"][rows] = sizes
         self.used = used
 
-    def snappy(self, rows: npt.NDArray[np.intp]) -> None:
-        """Decompress plain xerial streams block by block, all others carefully."""
-
-        def tables(start: Any, end: Any, row: int, counts: Any, blocks: Any) -> tuple[int, int]:
-            return _framing.xerial_blocks(self.view, start, end, self.limit, row, counts, blocks)
-
-        self._blocks(rows, tables, _INTO[SNAPPY], exact=True)
-
-    def lz4(self, rows: npt.NDArray[np.intp]) -> None:
-        """Decompress plain lz4 frames block by block, all others carefully."""
-        unchecked = (self.table.magic[rows] == 0).astype(np.uint8)
-
-        def tables(start: Any, end: Any, row: int, counts: Any, blocks: Any) -> tuple[int, int]:
-            return _framing.lz4_blocks(self.view, start, end, unchecked, self.limit, row, counts, blocks)
-
-        self._blocks(rows, tables, _INTO[LZ4], exact=False)
-
-    def _blocks(
-        self,
-        rows: npt.NDArray[np.intp],
-        tables: Callable[[Any, Any, int, Any, Any], tuple[int, int]],
-        into: Callable[..., int],
-        *,
-        exact: bool,
-    ) -> None:
+    def _by_blocks(self, rows: npt.NDArray[np.intp], library: BlockLibrary) -> None:
+        """Decompress plain payloads block by block, all others carefully."""
         start = self.bodies["place"][rows]
         end = start + self.bodies["size"][rows]
         counts = np.empty(len(rows), np.int32)
         blocks = np.empty(min(_BLOCK_ROWS, 64 + 2 * len(rows)), BLOCK_DTYPE).view(np.uint8)
-        failure, late = cramjam.DecompressionError, list[int]()
-        row = 0
+        unchecked, late, row = (self.table.magic[rows] == 0).astype(np.uint8), list[int](), 0
         while row < len(rows):
             first = row
-            row, _ = tables(start, end, row, counts, blocks)
+            row, _ = library.tables(self.view, start, end, unchecked, self.limit, row, counts, blocks)
             part, of, at, needed = counts[first:row], rows[first:row], 0, 1
             while needed:
                 memory = self.arena.memory.data
                 at, self.used, needed = _framing.run_blocks(
-                    into, failure, self.view, memory, self.used, blocks, part, of, at, self.raw, late, exact
-                )
+                    library.into, library.failure, self.view, memory, self.used, blocks, part, of, at, self.raw, late,
+                    library.is_exact,
+                )  # fmt: skip
                 self.arena.reserve(needed, self.used)
         self.store_carefully(late)
 

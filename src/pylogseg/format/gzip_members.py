@@ -7,9 +7,13 @@ twice as fast as zlib at level 6 and smaller, or zlib's. Java's bytes differ fro
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+from pylogseg._native import _framing
 from pylogseg.format.codec_error import CodecError, over
+from pylogseg.format.codecs import WholeLibrary
 
 inflater: Any
 try:
@@ -41,13 +45,22 @@ FAILURES: tuple[type[Exception], ...] = (zlib.error, inflater.error, EOFError)
 _SLACK_BYTES = 64
 
 
-def quick(data: memoryview, room: int) -> bytes:
+def _first_member(data: memoryview, room: int) -> bytes:
     """Return the first member, which may become more than `room` bytes too; what follows it is not looked at."""
     out: bytes = inflater.decompress(data, _GZIP_WINDOW, room + _SLACK_BYTES)
     return out
 
 
-def decompress(data: memoryview, limit: int) -> bytes:
+def library() -> WholeLibrary:
+    """Return the function for the first member of a payload."""
+    return WholeLibrary(_first_member, FAILURES, _framing.gzip_rooms)
+
+
+def decompress_block(payload: memoryview) -> None:
+    """Return None: a payload is no block."""
+
+
+def decompress(data: memoryview, limit: int, magic: int = 2) -> bytes:
     """Return all members of a stream; other bytes after a member are ignored, as Kafka ignores them."""
     inflate = inflater.decompressobj(_GZIP_WINDOW)
     try:
@@ -89,9 +102,12 @@ def _further_members(data: memoryview, position: int, first: bytes, limit: int) 
 _SMALL_BYTES = 2048
 
 
-def compress(data: memoryview, level: int | None) -> bytes:
-    """One member, with the header that Java writes."""
-    strength = _DEFAULT_LEVEL if level in (None, -1) else level
+def compressor(level: int, magic: int) -> Callable[[memoryview], bytes]:
+    """Return the function that makes one member, with the header that Java writes."""
+    return partial(_compress, _DEFAULT_LEVEL if level == -1 else level)
+
+
+def _compress(strength: int, data: memoryview) -> bytes:
     if deflater is not None and len(data) >= _SMALL_BYTES:
         out = deflater.gzip_compress(data, strength)
         return b"".join((HEADER, memoryview(out)[len(HEADER) :]))

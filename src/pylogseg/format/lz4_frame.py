@@ -10,12 +10,16 @@ free-threaded builds) every level compresses as the fast one does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import cramjam
 
+from pylogseg._native import _encoder, _framing
 from pylogseg._native._framing import xxh32
 from pylogseg.format.codec_error import CodecError, over
+from pylogseg.format.codecs import BlockLibrary
 
 thorough: Any
 try:
@@ -33,6 +37,8 @@ FAST_LEVEL = 9
 _STRONGEST_LEVEL = 12
 
 _DESCRIPTOR = b"\x60\x40"  # version 1, independent blocks, nothing else; blocks of at most 64 KiB
+#: The header of a frame: the checksum of the descriptor follows it.
+_KAFKA_HEADER = MAGIC + _DESCRIPTOR + b"\x82"
 _STORED = 1 << 31
 # An lz4 block becomes at most so many times its size.
 _MOST_RATIO = 255
@@ -45,7 +51,7 @@ class _Header(NamedTuple):
     content_checksum: bool
 
 
-def decompress(data: memoryview, limit: int, *, magic: int) -> bytes:
+def decompress(data: memoryview, limit: int, magic: int = 2) -> bytes:
     """Return all frames; other bytes after a frame are ignored, as Kafka ignores them."""
     out = bytearray()
     position = _frame(data, 0, limit, magic, out)
@@ -119,7 +125,34 @@ def _block(block: memoryview, scratch: bytearray, most: int, room: int, limit: i
     return size
 
 
-def compress(data: memoryview, *, magic: int, level: int | None) -> bytes:
+def decompress_block(payload: memoryview) -> memoryview | None:
+    """Return the only block of a frame with the header that Kafka writes; None of any other payload."""
+    if payload[: len(_KAFKA_HEADER)] != _KAFKA_HEADER:
+        return None
+    # A stored block, whose length has the highest bit, does not end here either.
+    end = 11 + int.from_bytes(payload[7:11], "little")
+    if end + 4 != len(payload) or any(payload[end:]) or end == 11:
+        return None
+    out = memoryview(_encoder.blank(BLOCK_BYTES))
+    try:
+        return out[: cramjam.lz4.decompress_block_into(payload[11:end], out, BLOCK_BYTES)]
+    except cramjam.DecompressionError as error:
+        raise CodecError(f"lz4: a block is broken: {error}") from error
+
+
+def library() -> BlockLibrary:
+    """Return the function for the blocks of plain frames."""
+    return BlockLibrary(
+        cramjam.lz4.decompress_block_into, cramjam.DecompressionError, _framing.lz4_blocks, is_exact=False
+    )
+
+
+def compressor(level: int, magic: int) -> Callable[[memoryview], bytes]:
+    """Return the function that makes a frame."""
+    return partial(_compress, level, magic)
+
+
+def _compress(level: int, magic: int, data: memoryview) -> bytes:
     """Return a frame of independent blocks of 64 KiB; one that does not get smaller is stored."""
     checksum = xxh32(MAGIC + _DESCRIPTOR if magic == 0 else _DESCRIPTOR) >> 8 & 0xFF
     parts: list[bytes | memoryview] = [MAGIC, _DESCRIPTOR, bytes((checksum,))]
@@ -134,9 +167,9 @@ def compress(data: memoryview, *, magic: int, level: int | None) -> bytes:
     return b"".join(parts)
 
 
-def _packed(raw: memoryview, level: int | None) -> bytes:
-    if level in (None, FAST_LEVEL) or thorough is None:
+def _packed(raw: memoryview, level: int) -> bytes:
+    if level == FAST_LEVEL or thorough is None:
         return bytes(cramjam.lz4.compress_block(raw, store_size=False))
-    strength = min(level or 0, _STRONGEST_LEVEL)
+    strength = min(level, _STRONGEST_LEVEL)
     packed: bytes = thorough.compress(raw, mode="high_compression", compression=strength, store_size=False)
     return packed

@@ -7,10 +7,14 @@ header is missing, Kafka takes the whole payload for one raw snappy block.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
+from typing import Any
 
 import cramjam
 
+from pylogseg._native import _framing
 from pylogseg.format.codec_error import CodecError, over
+from pylogseg.format.codecs import BlockLibrary
 
 MAGIC = b"\x82SNAPPY\x00"
 HEADER = MAGIC + struct.pack(">ii", 1, 1)
@@ -21,7 +25,7 @@ _LARGEST_BLOCK_BYTES = 512 << 20
 _MOST_OUT, _MOST_IN = 64, 3
 
 
-def decompress(data: memoryview, limit: int) -> bytes:
+def decompress(data: memoryview, limit: int, magic: int = 2) -> bytes:
     """Return all blocks of a stream and of streams after it, or one raw block."""
     if not len(data):
         raise CodecError("snappy: no bytes at all")
@@ -68,7 +72,36 @@ def _block(data: memoryview, room: int, limit: int) -> bytes:
     return bytes(out)
 
 
-def compress(data: memoryview) -> bytes:
+def decompress_block(payload: memoryview) -> bytes | None:
+    """Return the only block of a stream; None of any other payload."""
+    if payload[: len(HEADER)] != HEADER or 20 + int.from_bytes(payload[16:20], "big") != len(payload):
+        return None
+    block = payload[20:]
+    try:
+        return (
+            bytes(cramjam.snappy.decompress_raw(block))
+            if cramjam.snappy.decompress_raw_len(block) <= BLOCK_BYTES
+            else None
+        )
+    except cramjam.DecompressionError as error:
+        raise CodecError(str(error)) from error
+
+
+def _tables(view: Any, start: Any, end: Any, unchecked: Any, limit: int, row: int, *out: Any) -> tuple[int, int]:
+    return _framing.xerial_blocks(view, start, end, limit, row, *out)
+
+
+def library() -> BlockLibrary:
+    """Return the function for the blocks of plain streams."""
+    return BlockLibrary(cramjam.snappy.decompress_raw_into, cramjam.DecompressionError, _tables, is_exact=True)
+
+
+def compressor(level: int, magic: int) -> Callable[[memoryview], bytes]:
+    """Return the function that makes a stream."""
+    return _compress
+
+
+def _compress(data: memoryview) -> bytes:
     """Return a stream of blocks of 32 KiB; only the header where there is no data."""
     parts = [HEADER]
     for position in range(0, len(data), BLOCK_BYTES):

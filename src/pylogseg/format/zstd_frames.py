@@ -14,18 +14,21 @@ import cramjam
 
 from pylogseg._native import _framing
 from pylogseg.format.codec_error import CodecError, over
+from pylogseg.format.codecs import WholeLibrary
 
-library: Any
+zstandard: Any
 try:
-    import zstandard as library
+    import zstandard
 except ImportError:
-    library = None
+    zstandard = None
 
 #: What the library raises.
-Failure: type[Exception] = cramjam.DecompressionError if library is None else library.ZstdError
+Failure: type[Exception] = cramjam.DecompressionError if zstandard is None else zstandard.ZstdError
 
 DEFAULT_LEVEL = 3
 _PIECE_BYTES = 1 << 20
+#: What a batch of Kafka's usual 16 KiB fits in.
+_FIRST_ROOM_BYTES = 20 << 10
 
 _SKIPPABLE = b"\x2a\x4d\x18"  # after a byte 0x50 to 0x5f
 
@@ -34,25 +37,31 @@ class _Contexts(threading.local):
     """Contexts of one thread: the library lets go of the GIL while it uses one."""
 
     def __init__(self) -> None:
-        self.decompress = library.ZstdDecompressor().decompress
+        self.decompress = zstandard.ZstdDecompressor().decompress
         self.compress: dict[int, Any] = {}
 
     def compressor(self, level: int) -> Any:
         if level not in self.compress:
-            context = library.ZstdCompressor(level=level, write_content_size=False, write_checksum=False)
+            context = zstandard.ZstdCompressor(level=level, write_content_size=False, write_checksum=False)
             self.compress[level] = context.compress
         return self.compress[level]
 
 
-_contexts = _Contexts() if library is not None else None
+_contexts = _Contexts() if zstandard is not None else None
 
 
-def quick() -> Any:
-    """Return the library's ``decompress`` with ``max_output_size=`` for this thread; None without it."""
-    return None if _contexts is None else _contexts.decompress
+def library() -> WholeLibrary | None:
+    """Return the function for one frame, for this thread; None without python-zstandard."""
+    if _contexts is None:
+        return None
+    return WholeLibrary(_contexts.decompress, Failure, _framing.zstd_rooms, _FIRST_ROOM_BYTES)
 
 
-def decompress(data: memoryview, limit: int) -> bytes:
+def decompress_block(payload: memoryview) -> None:
+    """Return None: a payload is no block."""
+
+
+def decompress(data: memoryview, limit: int, magic: int = 2) -> bytes:
     """Return all frames; any other bytes, or an end before the last block's, are an error as in Kafka."""
     parts: list[bytes] = []
     position, room = 0, limit
@@ -102,11 +111,11 @@ def _one(data: memoryview, room: int, most: int, limit: int) -> bytes:
 
 def _becomes_more(data: memoryview, room: int) -> bool:
     """Return whether a frame really becomes more bytes than there is room for, and does not break off before."""
-    if library is None:  # which tells only that there was no room: all that can be said
+    if zstandard is None:  # which tells only that there was no room: all that can be said
         return True
     made = 0
     try:
-        with library.ZstdDecompressor(max_window_size=0).stream_reader(data) as reader:
+        with zstandard.ZstdDecompressor(max_window_size=0).stream_reader(data) as reader:
             while made <= room and (piece := reader.read(_PIECE_BYTES)):
                 made += len(piece)
     except Failure:
@@ -114,18 +123,17 @@ def _becomes_more(data: memoryview, room: int) -> bool:
     return made > room
 
 
-def compressor(level: int | None) -> Callable[[memoryview], bytes]:
+def compressor(level: int, magic: int = 2) -> Callable[[memoryview], bytes]:
     """Return the function that makes one frame of a view, for this thread."""
-    strength = DEFAULT_LEVEL if level is None else level
     if _contexts is None:
-        return lambda data: bytes(cramjam.zstd.compress(data, strength))
-    function: Callable[[memoryview], bytes] = _contexts.compressor(strength)
+        return lambda data: bytes(cramjam.zstd.compress(data, level))
+    function: Callable[[memoryview], bytes] = _contexts.compressor(level)
     return function
 
 
 def sized_compressor() -> Callable[[memoryview], bytes]:
     """Return the function that makes one frame which says its size, as readers of tiers want it, for this thread."""
-    if library is None:
+    if zstandard is None:
         return lambda data: bytes(cramjam.zstd.compress(data, DEFAULT_LEVEL))
-    function: Callable[[memoryview], bytes] = library.ZstdCompressor(level=DEFAULT_LEVEL).compress
+    function: Callable[[memoryview], bytes] = zstandard.ZstdCompressor(level=DEFAULT_LEVEL).compress
     return function

@@ -25,7 +25,7 @@ from pylogseg import _codec
 from pylogseg._native import _encoder
 from pylogseg._native._append import Prepared, Rules, prepare_validated
 from pylogseg._native._run import ALL, ALONE, BODY, PRODUCER, STEPS, Run
-from pylogseg.config import LogConfig
+from pylogseg.config import LogConfig, compression_levels, stored_codec
 from pylogseg.env.positions import Data
 from pylogseg.errors import (
     CorruptionError,
@@ -35,9 +35,12 @@ from pylogseg.errors import (
     StorageError,
     TooLargeError,
 )
-from pylogseg.format.batches import CODEC_NAMES, scan
+from pylogseg.format.batches import scan
 from pylogseg.format.buffers import byte_view
+from pylogseg.format.codec_error import CodecError
+from pylogseg.format.codecs import decompress, framing_of
 from pylogseg.format.files.txnindex import AbortedTxn
+from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.log.append_analysis import HIGHEST_OFFSET
 from pylogseg.log.append_record_checks import limit_of
 from pylogseg.log.append_result import Appended, AppendedMany
@@ -63,11 +66,20 @@ def with_body(
     run: Run, data: Data, rules: Rules, leader_epoch: int, now_ms: int, is_client: bool, in_place: bool
 ) -> Data | None:
     """Decompress the batch that a run stopped at and check it again; None if it takes the slow path."""
-    from pylogseg.log.append_decompress import body_of  # codecs are loaded when they are needed
-
-    body = body_of(byte_view(data), run.codec(), limit_of(rules))
+    body = _body_of(byte_view(data), run.codec(), limit_of(rules))
     records: Data | None = run.validate_one(data, leader_epoch, now_ms, is_client, in_place, body) if body else None
     return records
+
+
+def _body_of(batch: memoryview, codec: int, limit: int) -> bytes | memoryview | None:
+    """Return the records of a batch of magic 2; None if they cannot be decompressed, or exceed the limit."""
+    payload = batch[BATCH_HEADER_BYTES:]
+    try:
+        framing = framing_of(codec)
+        block = None if framing is None else framing.decompress_block(payload)
+        return decompress(codec, payload, limit=limit) if block is None else block
+    except CodecError:
+        return None
 
 
 class Appender:
@@ -82,21 +94,15 @@ class Appender:
         """Take new settings."""
         self._run: Run | None = None  # of single appends; it knows the old settings
         self._run_of: LogSegment | None = None
-        codec = config.compression_type
-        levels = {
-            "gzip": config.compression_gzip_level,
-            "lz4": config.compression_lz4_level,
-            "zstd": config.compression_zstd_level,
-        }
-        number = -1 if codec == "producer" else 0 if codec == "uncompressed" else CODEC_NAMES.index(codec)
+        codec = stored_codec(config)
         self.rules = Rules(
             config.max_message_bytes,
-            number,
+            -1 if codec is None else codec.number,
             config.message_timestamp_type == "LogAppendTime",
             config.compact,
             config.message_timestamp_before_max_ms,
             config.message_timestamp_after_max_ms,
-            levels.get(codec),
+            None if codec is None else compression_levels(config).get(codec.number),
         )
 
     # ---- one batch ----

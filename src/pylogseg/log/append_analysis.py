@@ -8,13 +8,13 @@ from typing import NamedTuple
 from pylogseg._native import _append
 from pylogseg._native._append import Batch
 from pylogseg.errors import CorruptionError, InvalidRecordError, OffsetsOutOfOrderError, RequestError, TooLargeError
+from pylogseg.format.codecs import CODECS
 from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.log.producer_state import Origin
 
 _OVERHEAD_BYTES = 12
 _PREFIX_BYTES = 17
 _SMALLEST_BYTES = 14
-_HIGHEST_CODEC = 4
 #: The log's end comes after it.
 HIGHEST_OFFSET = 2**63 - 2
 
@@ -83,7 +83,7 @@ def analyze(
         if not good:
             raise CorruptionError(where, position, f"the stored CRC {batch.crc} does not match the batch")
         greatest = max(greatest, batch.max_timestamp)
-        if batch.codec > _HIGHEST_CODEC:
+        if batch.codec >= len(CODECS):
             raise RequestError(f"{where}: the batch at {position} has the unknown codec {batch.codec}")
         codec = batch.codec or codec
         if monotonic and not batch.base_offset <= last <= HIGHEST_OFFSET:

@@ -15,11 +15,11 @@ from pylogseg._native._append import Batch, Rules
 from pylogseg.errors import CorruptionError, InvalidRecordError, PylogsegError, RequestError
 from pylogseg.format.batches import scan
 from pylogseg.format.codec_error import RAISE_IT, CodecError
+from pylogseg.format.codecs import CODECS, decompress
 from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode
 
 _KEY_AT = (18, 26)
-_ZSTD = 4
 _SHOWN_ERRORS = 3
 
 Int64s = npt.NDArray[np.int64]
@@ -135,8 +135,6 @@ def _remedied(error: CodecError) -> str:
 
 
 def _body(whole: memoryview, batch: Batch, limit: int) -> bytes:
-    from pylogseg.format.codecs import decompress  # codecs are loaded when they are needed
-
     return decompress(batch.codec, whole[BATCH_HEADER_BYTES:], magic=2, limit=limit)
 
 
@@ -213,7 +211,7 @@ def _wrapped(whole: memoryview, batch: Batch, where: str, crc: bool, limit: int)
     base = _inner_base(inner, batch, where)
     for entry in inner:
         magic = entry[16]
-        if entry[17] & 7 > _ZSTD:
+        if entry[17] & 7 >= len(CODECS):
             raise RequestError(f"{where}: an inner message with the unknown codec {entry[17] & 7}")
         if entry[17] & 7:
             raise InvalidRecordError(f"{where}: an inner message of a compressed message is compressed itself")
@@ -233,16 +231,17 @@ def _wrapped(whole: memoryview, batch: Batch, where: str, crc: bool, limit: int)
 
 
 def _inner_messages(whole: memoryview, batch: Batch, where: str, limit: int) -> list[memoryview]:
-    if batch.codec == _ZSTD:
-        raise InvalidRecordError(f"{where}: a message of magic {batch.magic} cannot be compressed with zstd")
+    for codec in CODECS:
+        if codec.number == batch.codec and batch.magic < codec.lowest_magic:
+            raise InvalidRecordError(
+                f"{where}: a message of magic {batch.magic} cannot be compressed with {codec.name}"
+            )
     value_at = _KEY_AT[batch.magic] + 4 + max(_key_size(whole, batch.magic, where), 0)
     size = _int(whole, value_at) if value_at + 4 <= len(whole) else len(whole)
     if size < 0:
         raise InvalidRecordError(f"{where}: a compressed message with a null value")
     if size > len(whole) - value_at - 4:
         raise RequestError(f"{where}: the value of a compressed message runs past its end")
-    from pylogseg.format.codecs import decompress  # codecs are loaded when they are needed
-
     try:
         value = whole[value_at + 4 : value_at + 4 + size]
         body = memoryview(decompress(batch.codec, value, magic=batch.magic, limit=limit))

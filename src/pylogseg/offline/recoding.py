@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from pylogseg.config import compression_levels
 from pylogseg.errors import RequestError
 from pylogseg.format.builder import codec_number
 from pylogseg.format.codec_error import CodecError
-from pylogseg.format.codecs import check_level
+from pylogseg.format.codecs import CODECS
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.recoding_batches import Merging, Recoding
 from pylogseg.offline.result import Result
-from pylogseg.offline.rewriting import change_part, levels_of
+from pylogseg.offline.rewriting import change_part
 from pylogseg.offline.running import run
 
 if TYPE_CHECKING:  # typing has it from Python 3.11 on
@@ -39,8 +40,8 @@ def recode(
     path : path
         A log directory, or the folder of one partition.
     compression : str or int, optional
-        ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"``. Batches that have the codec already are left
-        alone, unless a level is given too. Without it each batch keeps its codec.
+        A codec, as `pylogseg.encode` takes it. Batches that have it already are left alone, unless a level is given
+        too. Without it each batch keeps its codec.
     level : int, optional
         Of the codec; the topic's setting (``compression.zstd.level`` and so on) if not given.
     magic_2 : bool
@@ -72,14 +73,14 @@ def recode(
         raise RequestError(f"merge_bytes (--merge) must be at least 1, got {merge_bytes}")
     codec = None if compression is None else codec_number(compression)
     try:
-        check_level(codec or 0, level)
+        CODECS[codec or 0].check_level(level)
     except CodecError as error:
         raise RequestError(str(error)) from None
 
     def work(part: OfflinePartition) -> None:
         log = part.open()
         merging = None if merge_bytes is None else Merging(merge_bytes, log.high_watermark)
-        levels = level if level is not None else levels_of(part.config)
+        levels = level if level is not None else compression_levels(part.config)
         record_limit = part.config.max_decompressed_message_bytes
         change = Recoding(codec, magic_2, level is not None, levels, merging, max_decompressed_bytes, record_limit)
         change_part(part, log, change, "batchesRewritten")

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pylogseg.errors import InvalidRecordError, RequestError
-from pylogseg.format.batches import CODEC_NAMES, BatchTable
+from pylogseg.format.batches import BatchTable
 from pylogseg.format.builder import CODEC_MASK, LOG_APPEND, Levels
+from pylogseg.format.codecs import CODECS
 from pylogseg.format.records import RecordColumns
 from pylogseg.log.cleaner_filter import decoded
 from pylogseg.log.record_limit import NO_LIMIT_BYTES, oversized
@@ -18,7 +19,6 @@ from pylogseg.log.segment_rewrite import GOES, STAYS, Filtered, assemble
 from pylogseg.walker.windows import Window
 
 Mask = npt.NDArray[np.bool_]
-_ZSTD = CODEC_NAMES.index("zstd")
 _MOST_DELTA = 2**31 - 1
 #: Bytes of a record besides its key, value and headers, about.
 _RECORD_BYTES = 8
@@ -96,12 +96,13 @@ class Recoding:
         to_rewrite: Mask = data & (rows.magic < 2) & self.to_magic_2
         if self.codec is not None:
             to_rewrite = to_rewrite | (data & ((rows.codec != self.codec) | self.all_again))
-        legacy = np.flatnonzero(to_rewrite & (rows.magic < 2))
-        if self.codec == _ZSTD and not self.to_magic_2 and len(legacy):
-            row = int(legacy[0])
+        codec = CODECS[self.codec or 0]
+        too_old = np.flatnonzero(to_rewrite & (rows.magic < codec.lowest_magic))
+        if not self.to_magic_2 and len(too_old):
+            row = int(too_old[0])
             raise RequestError(
                 f"{path}: the batch at position {int(rows.position[row])} has magic {int(rows.magic[row])}, "
-                "which does not support zstd: write it as magic 2 too, or use another codec"
+                f"which does not support {codec.name}: write it as magic 2 too, or use another codec"
             )
         return to_rewrite
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pylogseg.config import compression_levels
 from pylogseg.env.urls import file_system
 from pylogseg.errors import RequestError
 from pylogseg.format.batches import scan
@@ -18,7 +19,7 @@ from pylogseg.offline.options import OptionKeywords, Options, takes_executor
 from pylogseg.offline.partition import OfflinePartition
 from pylogseg.offline.redacting_batches import Blank, HasHeader, KeySet, Mask, Predicate, Redaction, any_of
 from pylogseg.offline.result import Result
-from pylogseg.offline.rewriting import change_part, levels_of
+from pylogseg.offline.rewriting import change_part
 from pylogseg.offline.running import run
 from pylogseg.reading.arrow.encode import encode
 
@@ -108,7 +109,7 @@ def redact(
             return
         log = part.open()
         starts = [entry.start_offset for entry in log.epochs.entries]
-        levels, end = levels_of(part.config), log.log_end_offset
+        levels, end = compression_levels(part.config), log.log_end_offset
         change = Redaction(any_of(conditions), end, starts, blank, levels, max_decompressed_bytes)
         change_part(part, log, change, counted, lambda: note_gaps(part, "redact", change.cuts))
 

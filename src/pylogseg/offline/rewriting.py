@@ -7,9 +7,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from pylogseg.config import LogConfig
 from pylogseg.errors import CleaningAbortedError
-from pylogseg.format.batches import CODEC_NAMES
 from pylogseg.format.codec_error import ArenaFullError
 from pylogseg.format.records import runs
 from pylogseg.log.log import Log
@@ -125,13 +123,3 @@ def _halved(work: Callable[[Window], list[_Result]], window: Window) -> list[_Re
         half = len(window.batches) // 2
         parts = (window.batches[:half], window.batches[half:])
         return [result for part in parts for result in _halved(work, window._replace(batches=part))]
-
-
-def levels_of(config: LogConfig) -> dict[int, int]:
-    """The compression levels of a topic, by number of codec."""
-    levels = {
-        "gzip": config.compression_gzip_level,
-        "lz4": config.compression_lz4_level,
-        "zstd": config.compression_zstd_level,
-    }
-    return {CODEC_NAMES.index(name): level for name, level in levels.items()}

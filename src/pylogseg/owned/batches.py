@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pylogseg.config import LogConfig
+from pylogseg.config import LogConfig, stored_codec
 from pylogseg.errors import InvalidRecordError, PylogsegError, RequestError, StorageError
 from pylogseg.format.builder import Rows, build, shared_row
+from pylogseg.format.codecs import CODECS
 from pylogseg.log.append_result import Appended, AppendedMany
 from pylogseg.log.log import Log
 from pylogseg.reading.arrow.encode import input_columns
@@ -96,9 +97,7 @@ def encode_batches(
     """
     if isinstance(records, str):
         raise RequestError("expected an iterable of (timestamp, key, value), got a text")
-    codec = compression
-    if codec is None:
-        codec = "none" if config.compression_type in ("producer", "uncompressed") else config.compression_type
+    codec = (stored_codec(config) or CODECS[0]).name if compression is None else compression
     level = getattr(config, f"compression_{codec}_level", None)
     shared = _plain_row(codec) if stamp is None else shared_row(compression=codec, **stamp._asdict())
     most = min(config.max_message_bytes, config.segment_bytes)

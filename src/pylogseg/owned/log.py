@@ -114,8 +114,7 @@ class EmbeddedLog:
             As `pylogseg.encode` takes them; those without a timestamp get the current time, and all get new offsets.
             A batch that is encoded already goes to `append_batch`.
         compression : str, optional
-            ``"none"``, ``"gzip"``, ``"snappy"``, ``"lz4"`` or ``"zstd"`` for batches encoded here, instead of
-            ``compression.type``.
+            The codec of batches encoded here, as `pylogseg.encode` takes it, instead of ``compression.type``.
         batch_bytes : int, optional
             Size of these batches before compression; 64 KiB by default, at most ``max.message.bytes``.
 

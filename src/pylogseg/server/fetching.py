@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pylogseg.errors import PylogsegError
+from pylogseg.format.codecs import CODECS
 from pylogseg.server import codes
 from pylogseg.server.catalog import ServedPartition
 from pylogseg.server.codes import KafkaError
@@ -22,9 +23,8 @@ if TYPE_CHECKING:
 _ISOLATIONS: dict[int, FetchIsolation] = {0: "high_watermark", 1: "txn_committed"}
 _NO_REPLICA = -1
 _LOOK_SECONDS = 0.25
-#: The first versions that have topic ids, that say who leads now, that clients of zstd send, and that have an error for
-#: the whole answer.
-_IDS, _LEADERS, _ZSTD, _WHOLE_FETCH = 13, 16, 10, 7
+#: The first versions that have topic ids, that say who leads now, and that have an error for the whole answer.
+_IDS, _LEADERS, _WHOLE_FETCH = 13, 16, 7
 _OFFLINE_SINCE = 6
 
 _Answer = tuple[Wanted, dict[str, Any]]
@@ -177,8 +177,9 @@ def _find(call: Call, each: Wanted) -> ServedPartition:
 
 
 def _check_codec(call: Call, served: ServedPartition) -> None:
-    """Refuse a topic in zstd to a client that is older than it."""
-    if call.version < _ZSTD and call.catalog.topics[served.topic].settings.get("compression.type") == "zstd":
+    """Refuse a topic in a codec to a client that is older than it."""
+    name = call.catalog.topics[served.topic].settings.get("compression.type")
+    if any(codec.name == name and call.version < codec.first_fetch for codec in CODECS):
         raise KafkaError(codes.UNSUPPORTED_COMPRESSION_TYPE)
 
 

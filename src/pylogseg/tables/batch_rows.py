@@ -10,7 +10,8 @@ import pyarrow as pa
 from pylogseg.disk import columns
 from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileView
-from pylogseg.format.batches import CODEC_NAMES, BatchTable
+from pylogseg.format.batches import BatchTable
+from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.format.escape import readable
 from pylogseg.reading.header_reader import plain_batches
 from pylogseg.reading.partition import OPEN_END

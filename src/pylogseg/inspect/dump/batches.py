@@ -9,8 +9,9 @@ import numpy as np
 
 from pylogseg.disk.disk import Segment
 from pylogseg.errors import CorruptionError, Verdict
-from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
+from pylogseg.format.batches import BatchTable, scan
 from pylogseg.format.codec_error import in_shell
+from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.format.escape import json_line
 from pylogseg.format.messages.control import decode_control
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, RecordColumns, decode_slices

@@ -15,6 +15,7 @@ from pylogseg.disk.disk import Partition, Segment
 from pylogseg.env.executor import Advance
 from pylogseg.env.filesystem import FileView, LocalFiles
 from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.format.codecs import CODECS
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.stats.listing import PartitionRow, missing_segments
 
@@ -167,7 +168,7 @@ def _parsed(data: bytes, position: int) -> _HeaderFields:
     if magic == 2:
         base, length, _, _, _, attributes, delta, base_ms, max_ms, *_, count = _V2.unpack(data)
         head = _HeaderFields(position, 12 + length, base, base + delta, 2, attributes, base_ms, max_ms, count)
-        if not 0 <= count <= delta + 1 or attributes & _CODEC > 4:
+        if not 0 <= count <= delta + 1 or attributes & _CODEC >= len(CODECS):
             raise _OddError
     else:
         base, length, _, _, attributes, max_ms = _LEGACY.unpack(data[: _LEGACY.size])

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.errors import CorruptionError, StorageError
-from pylogseg.format.batches import CODEC_NAMES
+from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.format.files.checkpoint import parse_offset_checkpoint
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.stats.missing import MAX_LISTED, MissingCounts, MissingOffsets, MissingRange

@@ -14,6 +14,7 @@ from pylogseg.disk.disk import Segment
 from pylogseg.env.filesystem import FileView
 from pylogseg.errors import StorageError
 from pylogseg.format.batches import BatchTable
+from pylogseg.format.codecs import CODECS
 from pylogseg.format.layout import BATCH_HEADER_BYTES
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES, Slice
 from pylogseg.inspect.segment_pass import Visitor, visit
@@ -255,7 +256,7 @@ class SegmentCheck(Visitor):
         for row in np.flatnonzero((rows.count == 0) & (rows.magic == 2) & (rows.size > BATCH_HEADER_BYTES)).tolist():
             more = rows.size[row] - BATCH_HEADER_BYTES
             self._finding("header", rows, row, f"no records declared, and {more} bytes of them are there")
-        for row in np.flatnonzero(rows.codec > 4).tolist():
+        for row in np.flatnonzero(rows.codec >= len(CODECS)).tolist():
             self._finding("header", rows, row, f"codec {rows.codec[row]} is unknown; expected 0 to 4")
         self._producer_fields(rows)
         self._report.is_compacted |= bool((known & (rows.count < width)).any() or rows.has_delete_horizon.any())

@@ -20,7 +20,8 @@ from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import Storage
 from pylogseg.errors import RequestError
-from pylogseg.format.batches import CODEC_NAMES, BatchTable, scan
+from pylogseg.format.batches import BatchTable, scan
+from pylogseg.format.codecs import CODEC_NAMES
 from pylogseg.format.names import FileKind, partition_folder_name
 from pylogseg.log.log import Log
 from pylogseg.log.state import Start
@@ -48,7 +49,7 @@ class RestoreOptions:
     base_offset : int
         Offset of the first record, if offsets are assigned.
     compression : str
-        Codec of the batches: ``none``, ``gzip``, ``snappy``, ``lz4`` or ``zstd``.
+        Codec of the batches, as `pylogseg.encode` takes it.
     batch_bytes : int
         The most bytes of a batch before compression.
     segment_bytes : int

@@ -10,6 +10,7 @@ from typing import Any
 from pylogseg._setting_text import parse_boolean, parse_double, parse_integer
 from pylogseg.config import LogConfig, kafka_name
 from pylogseg.errors import RequestError
+from pylogseg.format.codecs import CODECS
 from pylogseg.format.files.properties import parse_properties
 
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
@@ -36,9 +37,9 @@ _SYNONYMS: dict[str, tuple[tuple[str, int], ...]] = {
     "unclean_leader_election_enable": (("unclean.leader.election.enable", 1),),
     "min_insync_replicas": (("min.insync.replicas", 1),),
     "compression_type": (("compression.type", 1),),
-    "compression_gzip_level": (("compression.gzip.level", 1),),
-    "compression_lz4_level": (("compression.lz4.level", 1),),
-    "compression_zstd_level": (("compression.zstd.level", 1),),
+    **{
+        f"compression_{codec.name}_level": ((f"compression.{codec.name}.level", 1),) for codec in CODECS if codec.levels
+    },
 }
 
 

@@ -15,6 +15,7 @@ from pylogseg.errors import (
     TooLargeError,
     TransactionStateError,
 )
+from pylogseg.format.codecs import CODECS
 from pylogseg.format.layout import BATCH_HEADER
 from pylogseg.log.append_result import Appended
 from pylogseg.server import codes
@@ -27,10 +28,10 @@ from pylogseg.server.writing.transactions import ProducerIdAndEpoch
 from pylogseg.server.writing.writer import writing_of
 
 _MAGIC_AT, _SIZE_AT, _ATTRIBUTES_AT, _PRODUCER_AT = 16, 8, 21, 43
-_OVERHEAD_BYTES, _ZSTD, _TRANSACTIONAL = 12, 4, 0x10
+_OVERHEAD_BYTES, _TRANSACTIONAL = 12, 0x10
 _ACKS = (0, 1, -1)
-#: The first versions with zstd, and with topic ids.
-_WITH_ZSTD, _WITH_IDS = 7, 13
+#: The first version with topic ids.
+_WITH_IDS = 13
 _VERDICTS: tuple[tuple[type[PylogsegError], int], ...] = (
     (TooLargeError, codes.MESSAGE_TOO_LARGE),
     (OutOfOrderSequenceError, codes.OUT_OF_ORDER_SEQUENCE_NUMBER),
@@ -143,8 +144,10 @@ def _checked(data: memoryview | None, version: int) -> BatchProducer:
     if size < len(data):
         raise KafkaError(codes.INVALID_RECORD, f"more than one batch for a partition: {len(data) - size} bytes follow")
     attributes = int.from_bytes(data[_ATTRIBUTES_AT : _ATTRIBUTES_AT + 2], "big")
-    if attributes & 7 == _ZSTD and version < _WITH_ZSTD:
-        raise KafkaError(codes.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs version {_WITH_ZSTD} of Produce")
+    for codec in CODECS:
+        if codec.number == attributes & 7 and version < codec.first_produce:
+            needs = f"{codec.name} needs version {codec.first_produce} of Produce"
+            raise KafkaError(codes.UNSUPPORTED_COMPRESSION_TYPE, needs)
     producer_id = int.from_bytes(data[_PRODUCER_AT : _PRODUCER_AT + 8], "big", signed=True)
     epoch = int.from_bytes(data[_PRODUCER_AT + 8 : _PRODUCER_AT + 10], "big", signed=True)
     return BatchProducer(ProducerIdAndEpoch(producer_id, epoch), bool(attributes & _TRANSACTIONAL))
