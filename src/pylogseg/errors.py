@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any, ClassVar
 
-#: The packages of each extra that a user may want, as `pyproject.toml` has them.
+#: The packages of each extra that a user may want, as `pyproject.toml` has them; tables of others have theirs in
+#: `lakehouse/formats.py`.
 EXTRAS = {
     "fsspec": ("fsspec>=2024.2",),
     "s3": ("s3fs>=2024.2",),
@@ -20,9 +21,6 @@ EXTRAS = {
     "tier": ("cryptography>=42", "pycryptodome>=3.20"),
     "sql": ("duckdb>=1.5.6",),
     "spark": ("pyspark>=4.0", "pandas>=2.2,<3"),
-    "delta": ("deltalake>=1.6",),
-    "iceberg": ("pyiceberg>=0.12", "sqlalchemy>=2.0.18"),
-    "ducklake": ("duckdb>=1.5.6",),
 }
 
 
@@ -32,7 +30,12 @@ def install_text(extra: str) -> str:
     >>> install_text("sql")
     "pip install 'duckdb>=1.5.6'"
     """
-    return " ".join(["pip install", *(f"'{package}'" for package in EXTRAS[extra])])
+    return install_command(EXTRAS[extra])
+
+
+def install_command(packages: Sequence[str]) -> str:
+    """Return the command that installs packages."""
+    return " ".join(["pip install", *(f"'{package}'" for package in packages)])
 
 
 class PylogsegError(Exception):

@@ -26,8 +26,8 @@ from pylogseg.env.executor import Threads
 from pylogseg.errors import CorruptionError, IncompleteError, RequestError, StorageError
 from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs, encode_offset_checkpoint
 from pylogseg.lakehouse import lake
-from pylogseg.lakehouse.opening import TableName, sink_of
-from pylogseg.lakehouse.sinks import ConflictError
+from pylogseg.lakehouse.formats import TableName
+from pylogseg.lakehouse.sinks import ConflictError, sink_of
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")

@@ -17,7 +17,8 @@ from helpers.typed_logs import write_keyed_orders
 
 import pylogseg
 from pylogseg.errors import RequestError
-from pylogseg.lakehouse.opening import TableName, sink_of
+from pylogseg.lakehouse.formats import TableName
+from pylogseg.lakehouse.sinks import sink_of
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")

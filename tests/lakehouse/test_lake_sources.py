@@ -15,8 +15,9 @@ from helpers.typed_logs import write_orders
 
 import pylogseg
 from pylogseg.errors import RequestError
+from pylogseg.lakehouse.formats import TableName
 from pylogseg.lakehouse.ledger import Ledger
-from pylogseg.lakehouse.opening import TableName, sink_of
+from pylogseg.lakehouse.sinks import sink_of
 
 pytest.importorskip("deltalake")
 pytest.importorskip("pyiceberg")

@@ -72,7 +72,7 @@ _COMMANDS = {
         "Export records to Parquet, Arrow, CSV or JSON lines, by topic and partition.",
     ),
     "audit": ("pylogseg.cli.audit:audit", "Check a table that was fed from Kafka: what is missing, double or changed."),
-    "lake": ("pylogseg.cli.lake:lake", "Write topics to Delta, Iceberg or DuckLake tables, each record once."),
+    "lake": ("pylogseg.cli.lake:lake", "Write topics to tables of a lakehouse, each record once."),
     "archive": ("pylogseg.cli.archive:archive", "Back up brokers' disks, each segment once, with points in time."),
     "restore": ("pylogseg.cli.restore:restore", "Restore partitions from a backup or an export into a log directory."),
     "drill": ("pylogseg.cli.drill:drill", "Try the restore of an archive, and write the evidence."),

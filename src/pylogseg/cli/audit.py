@@ -20,6 +20,7 @@ from pylogseg.lakehouse.audit import opened
 from pylogseg.lakehouse.audit_columns import PRESETS, parse_columns
 from pylogseg.lakehouse.audit_result import Audit, AuditRange, PartitionAudit
 from pylogseg.lakehouse.foreign import ForeignTable
+from pylogseg.lakehouse.formats import TABLE_TEXT
 
 _EPILOG = r"""\b
 Examples:
@@ -51,6 +52,8 @@ with --complete), or in a transaction that is open.
 "Hidden" rows are in files whose partition value is wrong: queries with a filter
 miss them.
 
+{TABLE}
+
 \b
 TABLE is read once, in the state that it has at the start; SOURCE may be written
 to meanwhile. Offsets and hashes lie in temporary files (TMPDIR; 16 bytes a row),
@@ -72,7 +75,7 @@ def _arguments(function: common.F) -> common.F:
     return common.selection_options(function, last=" TABLE")
 
 
-@click.command(epilog=_EPILOG.replace(r"\b", "\b"))
+@click.command(epilog=_EPILOG.replace(r"\b", "\b").replace("{TABLE}", f"TABLE is {TABLE_TEXT}."))
 @_arguments
 @click.option(
     "--columns", "-c", multiple=True, metavar="ROLE=COLUMN",
@@ -124,8 +127,7 @@ def audit(
 ) -> None:
     """Check a table that was fed from Kafka: what is missing, double or changed, and why.
 
-    PATH is the log, TABLE a folder of Delta, Iceberg or Parquet, a metadata file of Iceberg, a catalog of DuckLake, or
-    a name that `lake` takes: iceberg:[CATALOG:]NAMESPACE.TABLE.
+    PATH is the log. TABLE is a path whose format is recognised, or a name that `lake` takes.
     """
     if len(arguments) < 2:
         raise click.UsageError("Missing argument 'TABLE'.")

@@ -15,18 +15,20 @@ from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.disk import Disk
 from pylogseg.env.executor import Executor
 from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.lakehouse.formats import FORMATS, list_words
 from pylogseg.lakehouse.lake import LakeOptions, LakeTable, write_tables
 from pylogseg.lakehouse.layouts import FLAT, LAYOUTS
 from pylogseg.reading.partition import Throttle
 
-_EPILOG = """\b
+_FORMS = list_words([f"{of.name}:{form} {text}".rstrip() for of in FORMATS.values() for form, text in of.forms.items()])
+_EPILOG = f"""\b
 Examples:
   pylogseg lake /data/kafka orders delta:lake/orders
   pylogseg lake /data/kafka orders iceberg:lake/kafka.orders --value-as schema
   pylogseg lake /data/kafka orders iceberg:prod:kafka.orders
   pylogseg lake /data/kafka orders ducklake:lake.sqlite/orders
   pylogseg lake /data/kafka users delta:lake/users --latest
-  pylogseg lake /data/kafka 'delta:lake/{topic}' --follow --every 60s
+  pylogseg lake /data/kafka 'delta:lake/{{topic}}' --follow --every 60s
 
 \b
 The table says which offsets it has, in the same commit as its rows. A run goes
@@ -35,10 +37,8 @@ read_committed its last stable offset. It may be killed anywhere and started
 again, and several may run at once: each range gets into the table once. A run
 that finds nothing new reads nothing.
 
-\b
-TABLE is delta:FOLDER (which may be a URL), iceberg:[CATALOG:]NAMESPACE.TABLE of a
-catalog that pyiceberg is set up for, iceberg:FOLDER/NAMESPACE.TABLE of a catalog in that
-folder, or ducklake:FILE/TABLE. With {topic} in it, each topic gets its own table.
+TABLE is {_FORMS}.
+With {{topic}} in it, each topic gets its own table.
 
 \b
 Columns are topic, partition, offset, timestamp, timestampType, key, value and
@@ -114,7 +114,7 @@ def _parse_option(text: str) -> tuple[str, str]:
     multiple=True,
     metavar="KEY=VALUE",
     callback=lambda ctx, param, values: dict(map(_parse_option, values)),
-    help="Of Iceberg's catalog (uri=...) or Delta's store (aws_endpoint_url=...); repeatable.",
+    help=f"For {list_words([of.options for of in FORMATS.values() if of.options])}; repeatable.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on with what is appended, until interrupted.")
 @click.option(
@@ -162,7 +162,7 @@ def lake(
     as_json: bool,
     workers: Workers,
 ) -> None:
-    """Write topics to Delta, Iceberg or DuckLake tables, each record once."""
+    """Write topics to tables of a lakehouse, each record once."""
     *arguments_of_log, table = arguments
     if not arguments_of_log:
         raise click.UsageError("expected a path and a table")

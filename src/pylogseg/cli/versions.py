@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import re
 import sys
 from collections.abc import Iterator
 
 from pylogseg.format.codecs import CODECS
+from pylogseg.lakehouse.formats import FORMATS
 
 #: Every package that changes what pylogseg does or how fast: its dependencies, and those of its extras.
 _PACKAGES = (
@@ -25,9 +27,7 @@ _PACKAGES = (
     "pandas",
     "cryptography",
     "pycryptodome",
-    "deltalake",
-    "pyiceberg",
-    "sqlalchemy",
+    *(re.split("[<>=]", package)[0] for of in FORMATS.values() for package in of.packages),
 )
 
 
@@ -36,7 +36,7 @@ def lines() -> Iterator[str]:
     has_lock = getattr(sys, "_is_gil_enabled", lambda: True)()
     yield f"{'python':18}{platform.python_version()} ({platform.python_implementation()}, {_lock(has_lock)})"
     yield f"{'system':18}{platform.platform()}, {platform.machine()}"
-    yield from (f"{name:18}{_installed(name)}" for name in _PACKAGES)
+    yield from (f"{name:18}{_installed(name)}" for name in dict.fromkeys(_PACKAGES))
 
 
 def _lock(has_lock: bool) -> str:

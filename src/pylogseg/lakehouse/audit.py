@@ -38,7 +38,7 @@ from pylogseg.lakehouse.audit_result import Audit, AuditRange, DoubleFiles, Part
 from pylogseg.lakehouse.audit_runs import NONE, RUN, FilePiece, Runs, Spilled, Spilling
 from pylogseg.lakehouse.audit_times import SUMS, Summed, Summing, Sums, added, by_partition, compared
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, columns_in_file, open_table
-from pylogseg.lakehouse.names import DEAD, NoTableError, in_order
+from pylogseg.lakehouse.formats import DEAD, NoTableError, in_order
 from pylogseg.lakehouse.source import topics_on
 from pylogseg.lakehouse.source_losses import partitions_below, vanished_partitions
 from pylogseg.reading.log_reader import LogReader, ReadScope, check_order
@@ -94,11 +94,9 @@ def audit(
     source : path, URL, Disk or Partition
         The log, as any reader takes it. It may be written to meanwhile.
     table : path, str, pyarrow.dataset.Dataset, pyarrow.Table or ForeignTable
-        A folder of Delta, Iceberg or Parquet, a metadata file of Iceberg, a catalog of DuckLake, or
-        any name that `lake` writes to: ``iceberg:[CATALOG:]NAMESPACE.TABLE``,
-        ``iceberg:FOLDER/NAMESPACE.TABLE``, ``ducklake:FILE/TABLE``. Also what has Arrow's stream
-        (``__arrow_c_stream__``), such as a frame of polars. Table and topic may be given in the order of the shell,
-        too: the topic first.
+        A folder or file whose format is recognised, or a name that `lake` writes to, as ``iceberg:NAMESPACE.TABLE``;
+        ``pylogseg audit --help`` lists all. Also what has Arrow's stream (``__arrow_c_stream__``), such as a frame of
+        polars. Table and topic may be given in the order of the shell, too: the topic first.
     topic : str or list of str, optional
         Topics, partitions or patterns; by default the topics that the table has. A table without a column for it needs
         the topic, unless the source has only one.

@@ -20,6 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from pyarrow import fs
 
 from pylogseg.errors import RequestError
+from pylogseg.lakehouse.formats import TableName
 from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Ledger
 from pylogseg.lakehouse.library_errors import SINK_METHODS, with_library_errors
 from pylogseg.lakehouse.opened_delta import about_text, application, commits_of, newest_ledger, parse_actions
@@ -196,6 +197,11 @@ class DeltaSink:
     def _read(self, path: str) -> bytes:
         with pa.input_stream(self._store.opened(path)) as file:
             return bytes(file.read())
+
+
+def open_sink(table: TableName, options: Mapping[str, str], layout: str) -> DeltaSink:
+    """Return a table, whether it is there or not."""
+    return DeltaSink(table.name, options)
 
 
 def _system(url: str, options: dict[str, str]) -> Any:

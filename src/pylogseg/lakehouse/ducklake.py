@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import duckdb
@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from pylogseg.env.interrupts import held_back
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.lakehouse.formats import TableName
 from pylogseg.lakehouse.ledger import LEDGERS, Ledger
 from pylogseg.lakehouse.library_errors import SINK_METHODS, with_library_errors
 from pylogseg.lakehouse.sinks import (
@@ -214,6 +215,11 @@ class DuckLakeSink:
         """See `Sink`: those of all snapshots."""
         rows = self._rows("select path, path_is_relative from __ducklake_metadata_lake.ducklake_data_file")
         return {f"{self.folder}/{path}" if relative else path for path, relative in rows}
+
+
+def open_sink(table: TableName, options: Mapping[str, str], layout: str) -> DuckLakeSink:
+    """Return a table, whether it is there or not."""
+    return DuckLakeSink(table.place, table.name)
 
 
 def _load(connection: Any, extension: str) -> None:

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.lakehouse.audit_columns import TableColumns
+from pylogseg.lakehouse.formats import FORMATS, TABLE_TEXT, NoTableError, format_errors
 from pylogseg.lakehouse.ledger import Ledger
 from pylogseg.lakehouse.library_errors import library_errors
-from pylogseg.lakehouse.names import NoTableError
 
 #: Rows that are read at a time: fewer where they are large. What more need is fresh memory again and again.
 _BATCH_ROWS, _BATCH_BYTES = 1 << 16, 32 << 20
@@ -269,46 +269,29 @@ def open_table(given: Any, what: str = "TABLE") -> ForeignTable:
     if not isinstance(given, str | os.PathLike):
         return _of_arrow(given)
     path = os.fspath(given)
-    if match := re.fullmatch(r"(iceberg|ducklake|delta|parquet):(?!//)(.*)", path, re.DOTALL):
-        return _opener(match[1])(match[2])
+    kind, colon, name = path.partition(":")
+    if colon and kind in FORMATS and not name.startswith("//"):
+        return _open(kind, name)
     if re.match(r"\w+://", path) is None and not os.path.exists(path):
-        raise NoTableError(
-            f"{path}: no such {what}: expected a folder of Delta, Iceberg or Parquet, a file of Parquet or DuckLake, "
-            "or iceberg:[CATALOG:]NAMESPACE.TABLE"
-        )
-    return _opener(_format_of(path))(path)
+        raise NoTableError(f"{path}: no such {what}: expected {TABLE_TEXT}")
+    return _open(_format_of(path), path)
 
 
 def _format_of(path: str) -> str:
-    if "://" in path:
-        if path.endswith(".metadata.json"):
-            return "iceberg"
-        raise RequestError(f"{path}: say which format it has: delta:{path}, or iceberg:[CATALOG:]NAMESPACE.TABLE")
-    if path.endswith(".metadata.json"):
-        return "iceberg"
-    if os.path.isdir(os.path.join(path, "_delta_log")):
-        return "delta"
-    metadata = os.path.join(path, "metadata")
-    if os.path.isdir(metadata) and any(name.endswith(".metadata.json") for name in os.listdir(metadata)):
-        return "iceberg"
-    if os.path.isfile(path):
-        with open(path, "rb") as file:
-            head = file.read(16)
-        if head.startswith(b"SQLite format 3") or head[8:12] == b"DUCK":
-            return "ducklake"
-    return "parquet"
+    found = next((entry.name for entry in FORMATS.values() if entry.recognises(path)), "parquet")
+    if found == "parquet" and "://" in path:
+        places = " or ".join(entry.in_store for entry in FORMATS.values() if entry.in_store)
+        raise RequestError(f"{path}: say which format it has: {places}")
+    return found
 
 
-def _opener(kind: str) -> Callable[[str], ForeignTable]:
-    """Return what opens a format; each has its own package, which is loaded then."""
-    opener = open_parquet if kind == "parquet" else import_module(f"pylogseg.lakehouse.foreign_{kind}").open_it
-
-    def opened(name: str) -> ForeignTable:
-        with library_errors(name, f"read as a table of {kind}"):
-            table: ForeignTable = opener(name)
-            return table
-
-    return opened
+def _open(kind: str, name: str) -> ForeignTable:
+    """Open a table of a format; each has its own package, which is loaded now."""
+    with format_errors(FORMATS[kind], name, f"read as a table of {kind}"):
+        if kind == "parquet":
+            return open_parquet(name)
+        table: ForeignTable = import_module(f"pylogseg.lakehouse.foreign_{kind}").open_it(name)
+        return table
 
 
 # ---- Parquet, and what pyarrow has open ----

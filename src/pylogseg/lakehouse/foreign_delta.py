@@ -12,9 +12,12 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
 
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, path_by_id
-from pylogseg.lakehouse.names import NoTableError, missing_package
+from pylogseg.lakehouse.formats import NoTableError
 from pylogseg.lakehouse.opened_delta import Commit, commits_of, newest_ledger
 from pylogseg.lakehouse.stores import local_path
 
@@ -23,12 +26,6 @@ _MAPPING = "delta.columnMapping."
 
 def open_it(path: str) -> ForeignTable:
     """Open a Delta table in its newest version."""
-    try:
-        from deltalake import DeltaTable
-        from deltalake.exceptions import TableNotFoundError
-        from deltalake.fs import DeltaStorageHandler
-    except ModuleNotFoundError as error:
-        raise missing_package(error.name or "deltalake", "delta") from None
     try:
         table = DeltaTable(path)
         actions = pa.table(table.get_add_actions())

@@ -6,13 +6,14 @@ import functools
 import os
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, has_ids, path_by_id, schema_of
+from pylogseg.lakehouse.formats import NoTableError
 from pylogseg.lakehouse.ledger import LEDGERS, Ledger
-from pylogseg.lakehouse.names import NoTableError, missing_package
 
 #: By their names in a catalog.
 _TYPES = {"int32": pa.int32(), "int64": pa.int64(), "varchar": pa.string(), "blob": pa.binary()}
@@ -20,10 +21,6 @@ _TYPES = {"int32": pa.int32(), "int64": pa.int64(), "varchar": pa.string(), "blo
 
 def open_it(given: str) -> ForeignTable:
     """Open a DuckLake table: ``FILE/TABLE``, or the file of a catalog that has one table."""
-    try:
-        import duckdb
-    except ModuleNotFoundError as error:
-        raise missing_package(error.name or "duckdb", "ducklake") from None
     path, name = (given, "") if os.path.exists(given) else given.rpartition("/")[::2]
     if not os.path.exists(path):
         raise NoTableError(f"ducklake:{given}: no such catalog: expected ducklake:FILE/TABLE")

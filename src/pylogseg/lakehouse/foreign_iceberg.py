@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.catalog import load_catalog
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.table import StaticTable
 
 from pylogseg.errors import RequestError
 from pylogseg.lakehouse.foreign import DataFile, ForeignTable, TableFinding, extremes, has_ids, path_by_id
-from pylogseg.lakehouse.names import NoTableError, TableName, check_path, missing_package
+from pylogseg.lakehouse.formats import NoTableError, TableName, check_path
 from pylogseg.lakehouse.opened_iceberg import (
     CATALOG_OF_FOLDER,
     catalog_of_folder,
@@ -31,10 +34,6 @@ _REMEDY = "queries that filter by it do not see them all; write them again by ap
 
 def open_it(given: str) -> ForeignTable:
     """Open an Iceberg table: its name as `TableName` has it without the kind, its folder, or a metadata file."""
-    try:
-        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-    except ModuleNotFoundError as error:
-        raise missing_package(error.name or "pyiceberg", "iceberg") from None
     try:
         table = _loaded(given)
         snapshot = table.current_snapshot()
@@ -52,9 +51,6 @@ def open_it(given: str) -> ForeignTable:
 
 
 def _loaded(given: str) -> Any:
-    from pyiceberg.exceptions import NoSuchTableError
-    from pyiceberg.table import StaticTable
-
     if given.endswith(".metadata.json"):
         return StaticTable.from_metadata(given)
     if os.path.isdir(given):
@@ -62,8 +58,6 @@ def _loaded(given: str) -> Any:
         check_below(table.location(), given, given)
         return table
     name = TableName.parse(f"iceberg:{given}")
-    from pyiceberg.catalog import load_catalog
-
     if name.place:
         check_path(name)
         file, where = catalog_of_folder(name.place)

@@ -28,10 +28,10 @@ from pyiceberg.transforms import DayTransform, HourTransform
 from pyiceberg.typedef import Record
 
 from pylogseg.errors import RequestError
+from pylogseg.lakehouse.formats import TableName
 from pylogseg.lakehouse.layouts import FLAT, REDPANDA, STRUCT, leaf
 from pylogseg.lakehouse.ledger import LEDGER, TOPIC_ID, Ledger
 from pylogseg.lakehouse.library_errors import SINK_METHODS, with_library_errors
-from pylogseg.lakehouse.names import TableName
 from pylogseg.lakehouse.opened_iceberg import (
     CATALOG_OF_FOLDER,
     SEQUENCE,
@@ -247,6 +247,13 @@ class IcebergSink:
                 for entry in manifest.fetch_manifest_entry(self._table.io, discard_deleted=False):
                     found.add(_path(self._table.io, entry.data_file.file_path))
         return found
+
+
+def open_sink(table: TableName, options: Mapping[str, str], layout: str) -> IcebergSink:
+    """Return a table, whether it is there or not."""
+    if table.place:
+        return IcebergSink.in_folder(table, layout)
+    return IcebergSink(table, table.catalog, options, layout)
 
 
 def _path(io: Any, location: str) -> str:

@@ -35,14 +35,13 @@ from pylogseg.lakehouse.files import (
     typed_schema,
     write_task,
 )
+from pylogseg.lakehouse.formats import TableName, in_order
 from pylogseg.lakehouse.latest import COMMIT_BYTES as LATEST_BYTES
 from pylogseg.lakehouse.latest import newest, newest_task, rewrite_task, written_rows
 from pylogseg.lakehouse.layouts import FLAT, LAYOUTS, Layout, leaf, nested, table_schema
 from pylogseg.lakehouse.ledger import Covered, Ledger
 from pylogseg.lakehouse.library_errors import library_errors
-from pylogseg.lakehouse.names import TableName, in_order
-from pylogseg.lakehouse.opening import sink_of
-from pylogseg.lakehouse.sinks import Changes, ConflictError, FilePlace, NewFile, Sink, offsets_of
+from pylogseg.lakehouse.sinks import Changes, ConflictError, FilePlace, NewFile, Sink, offsets_of, sink_of
 from pylogseg.lakehouse.source import SourceLog, SourceTopic, Unwritten, topics_on
 from pylogseg.lakehouse.source_losses import source_losses, vanished_topics
 from pylogseg.reading.arrow import columns as arrow
@@ -198,7 +197,7 @@ def lake(
     jobs: int | None = 1,
     executor: Executor | None = None,
 ) -> list[LakeTable]:
-    """Write topics to tables of a lakehouse: Delta, Iceberg or DuckLake. Each range of a log gets there once.
+    """Write topics to tables of a lakehouse. Each range of a log gets there once.
 
     A table says which offsets it has, in the same commit as its rows. A run goes on from there to the committed end of
     the log. It may be killed anywhere and started again, and several may run at once.
@@ -208,10 +207,9 @@ def lake(
     path, topic, partition
         As for `pylogseg.read`.
     table : str
-        ``delta:FOLDER`` (which may be a URL), ``iceberg:NAMESPACE.TABLE`` of a catalog,
-        ``iceberg:FOLDER/NAMESPACE.TABLE`` of one in the folder (SQLite), or ``ducklake:FILE/TABLE``. With
-        ``{topic}`` in it each topic has its own table; those that Kafka writes for itself are then left out unless they
-        are named. Table and topic may be given in the order of the shell, too: the topic first.
+        Format and name, as ``delta:FOLDER`` or ``iceberg:NAMESPACE.TABLE``; ``pylogseg lake --help`` lists all forms.
+        With ``{topic}`` in it each topic has its own table; those that Kafka writes for itself are then left out unless
+        they are named. Table and topic may be given in the order of the shell, too: the topic first.
     isolation_level : {"read_committed", "read_uncommitted"}
         The first leaves out aborted transactions, and ends before an open one.
     decoding : {"value", "key"}, sequence of them, or Decoding, optional

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pylogseg.errors import PylogsegError, RequestError
+from pylogseg.lakehouse.formats import FORMATS, TableName, check_path, format_errors
+from pylogseg.lakehouse.layouts import FLAT
 from pylogseg.lakehouse.ledger import Ledger
 from pylogseg.lakehouse.stores import LOCAL, FileStore
 from pylogseg.walker.gaps import Gap, GapKind
@@ -269,3 +272,25 @@ def offsets_of(rows: pa.Table) -> Offsets:
     rows = rows.flatten().rename_columns(["partition", "offset"]) if rows.num_columns == 1 else rows
     partition, offset = (rows.column(name).to_numpy() for name in ("partition", "offset"))
     return {int(number): np.sort(offset[partition == number]) for number in np.unique(partition)}
+
+
+def sink_of(table: TableName, options: Mapping[str, str] | None = None, layout: str = FLAT) -> Sink:
+    """Return a table, whether it is there or not; RequestError if its package is not installed.
+
+    Options are those of the library that has the table.
+    """
+    of, formats = table.format, FORMATS.values()
+    if "://" in table.text and not of.takes_url:
+        places = " or ".join(entry.in_store for entry in formats if entry.in_store)
+        raise RequestError(f"{table.text}: in an object store there may be {places}")
+    if options and not of.takes_options(table):
+        places = ", and for ".join(entry.options for entry in formats if entry.options)
+        raise RequestError(f"{table.text}: options are for {places}")
+    if layout not in (FLAT, *of.layouts):
+        titles = " or ".join(entry.title for entry in formats if layout in entry.layouts)
+        raise RequestError(f"{table.text}: the layout {layout} is for tables of {titles}")
+    check_path(table)
+    with format_errors(of, table.text, "open"):
+        module = import_module(f"pylogseg.lakehouse.{of.name}")
+        sink: Sink = module.open_sink(table, dict(options or {}), layout)
+        return sink
