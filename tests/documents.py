@@ -24,7 +24,8 @@ from helpers import forked
 from helpers.golden import GOLDEN, unpack
 from helpers.scratch import memory
 
-from pylogseg.disk.columns import STATS, TABLES, markdown
+from pylogseg.disk.columns import STATS, TABLES
+from pylogseg.format.columns import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

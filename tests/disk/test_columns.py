@@ -7,9 +7,10 @@ from pathlib import Path
 from helpers.shell import pylogseg
 
 from pylogseg.disk import columns
+from pylogseg.format.columns import TableColumn
 
 
-def names(table: tuple[columns.TableColumn, ...]) -> list[str]:
+def names(table: tuple[TableColumn, ...]) -> list[str]:
     return [column.name for column in table]
 
 

@@ -16,6 +16,7 @@ from helpers.foreign_tables import WRITERS, parquet, records, with_damaged_end
 
 import pylogseg
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import to_row
 from pylogseg.lakehouse import audit as auditing
 from pylogseg.lakehouse import audit_runs, foreign
 from pylogseg.lakehouse.audit_result import REASONS, STRANGE, UNCHECKED
@@ -363,9 +364,9 @@ def test_parts_and_threads_change_nothing(examples, tmp_path, small_parts):
     order = np.random.default_rng(1).permutation(rows.num_rows)
     table = parquet(tmp_path / "t", [rows.take(order), rows.take(order[:100])], row_group_size=500)
     one, four = (pylogseg.audit(examples, table, jobs=jobs) for jobs in (1, 4))
-    assert [each.as_row() for each in one.partitions] == [each.as_row() for each in four.partitions]
-    assert one.as_row() == four.as_row()
-    assert one.as_row()["double"] == 100
+    assert [to_row(each) for each in one.partitions] == [to_row(each) for each in four.partitions]
+    assert to_row(one) == to_row(four)
+    assert to_row(one)["double"] == 100
     check_sums(one)
 
 

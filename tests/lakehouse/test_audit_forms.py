@@ -17,6 +17,7 @@ from helpers.typed_logs import write_orders
 
 import pylogseg
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import to_row
 from pylogseg.lakehouse.audit_columns import columns_of
 from pylogseg.lakehouse.foreign import open_table, read_rows
 
@@ -146,7 +147,7 @@ def test_dead_letters_are_no_rows_of_the_table(tmp_path: Path, kind: str) -> Non
     done = shell("audit", data, "orders", table)
     assert done.code == 0
     assert done.text.count("198 rows and 2 dead letters") == 2
-    assert pylogseg.audit(data, table).as_row()["deadLetters"] == 2
+    assert to_row(pylogseg.audit(data, table))["deadLetters"] == 2
 
 
 def test_a_topic_is_a_topic(tmp_path: Path, kind: str) -> None:

@@ -16,6 +16,7 @@ from helpers.pickled_executor import Pickled
 
 import pylogseg
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.columns import to_row
 from pylogseg.lakehouse.audit_columns import PRESETS, parse_columns
 from pylogseg.lakehouse.foreign import open_table
 
@@ -247,7 +248,7 @@ def test_ducklake(examples, ducklake):
     assert ranges(found) == [("lost", 7, 7), ("lost", 10, 200), ("lost", 310, 310), *double]
     assert found.version == "snapshot 6"
     assert [pair.origins for pair in found.partitions[0].double_files] == [("snapshot 2", "snapshot 3")]
-    assert pylogseg.audit(examples, f"ducklake:{ducklake}/orders").as_row()["rows"] == found.rows
+    assert to_row(pylogseg.audit(examples, f"ducklake:{ducklake}/orders"))["rows"] == found.rows
     with pytest.raises(RequestError, match=r"name one table, .*it has main.orders"):
         open_table(f"ducklake:{ducklake}/other")
 
@@ -265,8 +266,8 @@ def test_a_table_of_each_kind_travels(examples, rows, tmp_path, kind):
         table = pa.concat_tables(broken)
         table = table if kind == "table" else ds.dataset(parquet(tmp_path / "t", broken))
     here, there = (pylogseg.audit(examples, table, TOPIC, executor=executor) for executor in (None, Pickled()))
-    assert there.as_row() == here.as_row()
-    assert [each.as_row() for each in there.partitions] == [each.as_row() for each in here.partitions]
+    assert to_row(there) == to_row(here)
+    assert [to_row(each) for each in there.partitions] == [to_row(each) for each in here.partitions]
     assert ranges(there) == [("double", 295, 299)]
 
 

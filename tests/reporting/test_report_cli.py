@@ -19,8 +19,8 @@ from helpers.shell import at_work, command, environment, locked, process, pylogs
 import pylogseg as package
 from pylogseg.disk.disk import Disk
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import to_json
 from pylogseg.reporting import assembly
-from pylogseg.reporting.facts import to_json
 
 SECRET = b"a-value-that-nobody-asked-for"
 

@@ -30,6 +30,7 @@ from pylogseg.env.environment import Environment
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import LocalStorage
 from pylogseg.errors import UncleanableError
+from pylogseg.format.columns import to_row
 from pylogseg.log.cleaner import Cleaner
 from pylogseg.log.cleaner_range import cleanable, dirtiness
 from pylogseg.log.directory import LogDirectory
@@ -163,7 +164,7 @@ class Told(NamedTuple):
 
 
 def told(result: Any) -> Told:
-    rows = [{name: value for name, value in each.as_row().items() if name != "changes"} for each in result]
+    rows = [{name: value for name, value in to_row(each).items() if name != "changes"} for each in result]
     rows += [change._asdict() for change in result.checkpoints]
     changes = [change.path for each in (result, *result.partitions) for change in each.changes]
     return Told(rows, {os.path.relpath(path, result.log_dir) for path in changes})

@@ -27,6 +27,7 @@ from helpers.shell import pylogseg
 
 import pylogseg as package
 from pylogseg import offline
+from pylogseg.format.columns import to_row
 from soak import EXAMPLES
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
@@ -350,7 +351,7 @@ def _counts(root: Path) -> Iterator[str]:
     same = list(offline.diff(root, root, on_corrupt="skip"))
     counted = sum(row.records_a for row in same)
     if any(row.missing or row.extra or row.changed for row in same) or counted != len(everything):
-        yield f"diff with itself: {[row.as_row() for row in same]}, of read {len(everything)}"
+        yield f"diff with itself: {[to_row(row) for row in same]}, of read {len(everything)}"
 
 
 # ---- the command ----

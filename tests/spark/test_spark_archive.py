@@ -21,6 +21,7 @@ from pylogseg.archive import writing as archive_writing
 from pylogseg.disk.tier.point import Point
 from pylogseg.disk.tier.points import list_points
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import to_row
 from pylogseg.spark import jobs
 
 pytestmark = pytest.mark.spark
@@ -79,7 +80,7 @@ def test_the_same_archive(spark: Any, command: Any, clock: Any, tmp_path: Path) 
             for _ in range(number):
                 clock.time_ns()
             if name == "python":
-                rows.append(write(history.home, place).as_row())
+                rows.append(to_row(write(history.home, place)))
             elif name == "spark":
                 rows.append(jobs.archive(spark, history.home, place).first().asDict())
             else:

@@ -12,6 +12,7 @@ from helpers.foreign_tables import delta, records
 
 import pylogseg
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import to_row
 from pylogseg.spark import jobs
 
 pytest.importorskip("deltalake")
@@ -27,7 +28,7 @@ def test_lines_are_those_of_threads(spark: Any, request: pytest.FixtureRequest, 
         expected = pylogseg.audit(examples, table, quick=quick)
         found = jobs.audit(spark, examples, str(table), quick=quick).collect()
         lines = [*expected.partitions, *expected.findings, expected]
-        assert [json.loads(row.detail) for row in found] == [line.as_row() for line in lines]
+        assert [json.loads(row.detail) for row in found] == [to_row(line) for line in lines]
         names = [each.name for each in expected.partitions]
         assert [row.name for row in found if row.type == "partition"] == names
         for row in found:

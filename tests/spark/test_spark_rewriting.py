@@ -12,6 +12,7 @@ import pytest
 import pylogseg
 from pylogseg import offline
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import to_row
 from pylogseg.inspect.search.patterns import Pattern
 from pylogseg.spark import jobs
 
@@ -107,7 +108,7 @@ def test_diff_of_directories(spark: Any, tmp_path: Path) -> None:
     root = fill(tmp_path / "data")
     offline.redact(root, topic=["users-1"], into=str(tmp_path / "other"), keys=[b"k1"])
     found = {(row.topic, row.partition): row for row in jobs.diff(spark, str(root), str(tmp_path / "other")).collect()}
-    expected = {each.name: each.as_row() for each in offline.diff(root, tmp_path / "other")}
+    expected = {each.name: to_row(each) for each in offline.diff(root, tmp_path / "other")}
     assert {f"{topic}-{number}": json.loads(row.detail) for (topic, number), row in found.items()} == expected
     assert found["users", 1].missing > 0
     same = jobs.diff(spark, str(root), str(root), ["users"], mode="latest").collect()

@@ -20,6 +20,7 @@ import pylogseg
 import pylogseg.spark
 from pylogseg.env.executor import Workload
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import to_row
 from pylogseg.offline import Until
 from pylogseg.offline.restoring.staging import Staging
 from pylogseg.spark import jobs
@@ -123,7 +124,7 @@ def test_restored_bytes_are_those_of_one_machine(spark: Any, golden: Path, tmp_p
     assert not list(by_spark.iterdir())
     rows = jobs.restore_tier(spark, url, str(by_spark), storage_options=storage).collect()
     result = pylogseg.offline.restore(url, alone, storage_options=storage)
-    expected = [json.loads(json.dumps(each.as_row()).replace(str(alone), str(by_spark))) for each in result]
+    expected = [json.loads(json.dumps(to_row(each)).replace(str(alone), str(by_spark))) for each in result]
     assert [json.loads(row.detail) for row in rows] == expected
     assert tree(by_spark) == tree(alone)
     again = jobs.restore_tier(spark, url, str(by_spark), storage_options=storage)

@@ -14,7 +14,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from pylogseg._version import __version__
@@ -34,6 +34,7 @@ from pylogseg.env.executor import Advance, Threads, Workload, job_count
 from pylogseg.env.file_errors import storage_error
 from pylogseg.env.remote import without_login
 from pylogseg.errors import MissingKeyError, PylogsegError, RequestError, StorageError
+from pylogseg.format.columns import TableColumn, declare_columns
 from pylogseg.format.moments import iso_text
 from pylogseg.format.names import METADATA_TOPIC
 from pylogseg.format.uuids import format_uuid
@@ -90,6 +91,13 @@ class BrokerEvidence:
     not_run: str = ""
 
 
+@declare_columns(
+    TableColumn("verdict", "string", "in a sentence"),
+    TableColumn("exitCode", "int64", "0 the same, 1 a difference, 2 not all could be looked at"),
+    TableColumn("notRun", "list<string>", "brokers that were not tried to the end"),
+    TableColumn("problems", "list<string>", "differences of the archive, then of the brokers", source="all_problems"),
+    with_fields=True,
+)
 @dataclass
 class DrillResult:
     """The evidence of a drill.
@@ -151,16 +159,6 @@ class DrillResult:
         if self.not_run:
             return "all that was compared is as it was at the point; a broker was not run"
         return "all is as it was at the point" + (", as far as the point has it" if self.is_incomplete else "")
-
-    def as_row(self) -> dict[str, Any]:
-        """Return fields for JSON."""
-        return {
-            "verdict": self.verdict,
-            "exit_code": self.exit_code,
-            "not_run": self.not_run,
-            **asdict(self),
-            "problems": self.all_problems,
-        }
 
 
 def drill(

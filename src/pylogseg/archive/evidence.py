@@ -12,7 +12,7 @@ from typing import Any
 from pylogseg.archive.drilling import ISOLATIONS, BrokerEvidence, ConsumedPartition, DrillResult
 from pylogseg.disk.outside import check_outside
 from pylogseg.env.beside import whole
-from pylogseg.format.words import camel_case
+from pylogseg.format.columns import to_row
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -77,12 +77,12 @@ def write_evidence(result: DrillResult, folder: str | os.PathLike[str]) -> list[
 
 def evidence_json(result: DrillResult) -> str:
     """Return the evidence as JSON."""
-    return json.dumps(_named(result.as_row()), indent=1) + "\n"
+    return json.dumps(to_row(result), indent=1) + "\n"
 
 
 def evidence_rows(result: DrillResult) -> list[dict[str, Any]]:
     """Return the evidence as rows of JSON: a line for the drill, then one for each partition of each broker."""
-    row = _named(result.as_row())
+    row = to_row(result)
     expected, brokers = row.pop("expected"), row.pop("brokers")
     rows = [{"type": "drill", **row}, *({"type": "partition", "of": "archive", **each} for each in expected)]
     for broker in brokers:
@@ -90,14 +90,6 @@ def evidence_rows(result: DrillResult) -> list[dict[str, Any]]:
         rows.append({"type": "broker", **broker})
         rows += [{"type": "partition", "of": broker["broker"], **each} for each in partitions]
     return rows
-
-
-def _named(value: Any) -> Any:
-    """Return fields with the names that JSON has; isolations and versions keep theirs."""
-    if isinstance(value, dict):
-        known = set(value) & {*ISOLATIONS, "python"}
-        return {name if known else camel_case(name): _named(each) for name, each in value.items()}
-    return [_named(each) for each in value] if isinstance(value, (list, tuple)) else value
 
 
 def evidence_page(result: DrillResult) -> str:

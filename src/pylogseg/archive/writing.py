@@ -42,6 +42,7 @@ from pylogseg.disk.tier.points import archive_store, mark_text, new_id, read_mar
 from pylogseg.disk.tier.writing import UploadForm
 from pylogseg.env.executor import INLINE, Executor, Threads, Workload, choose_executor
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.format.columns import TableColumn, declare_columns, line_type
 from pylogseg.format.moments import iso_text
 from pylogseg.inspect.verify.lacking import Look
 from pylogseg.inspect.verify.missing import Around
@@ -58,6 +59,21 @@ _SKEW_MS = 60_000
 _LAST_MS = 253402300799999
 
 
+@declare_columns(
+    line_type("archive"),
+    TableColumn("point", "string", "its id", source="point.id"),
+    TableColumn("partitions", "int64", "in the point", source=lambda run: len(run.point.partitions)),
+    TableColumn("segments", "int64", "that were uploaded"),
+    TableColumn("bytes", "int64", "of their objects", "bytes", source="size"),
+    TableColumn("adopted", "int64", "segments that a killed run had uploaded"),
+    TableColumn(
+        "notSeen", "int64", "partitions that are on no disk; null without the cluster's metadata",
+        source=lambda run: None if run.point.not_seen is None else len(run.point.not_seen),
+    ),
+    TableColumn("aboveEnd", "int64", "groups' offsets above a log's end", source=lambda run: len(run.point.above_end)),
+    TableColumn("notes", "list<string>", "of the point", source=lambda run: list(run.point.notes)),
+    TableColumn("faults", "list<string>", "partitions that are not in it up to the last committed record"),
+)  # fmt: skip
 @dataclass
 class ArchiveResult:
     """The result of a run.
@@ -84,22 +100,6 @@ class ArchiveResult:
     def is_whole(self) -> bool:
         """True if all that the disks have committed is in it."""
         return not self.faults
-
-    def as_row(self) -> dict[str, Any]:
-        """Return it as a row of JSON."""
-        point = self.point
-        return {
-            "type": "archive",
-            "point": point.id,
-            "partitions": len(point.partitions),
-            "segments": self.segments,
-            "bytes": self.size,
-            "adopted": self.adopted,
-            "notSeen": None if point.not_seen is None else len(point.not_seen),
-            "aboveEnd": len(point.above_end),
-            "notes": list(point.notes),
-            "faults": self.faults,
-        }
 
 
 def write(

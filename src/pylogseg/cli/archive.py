@@ -200,7 +200,7 @@ def _report(done: ArchiveResult, as_json: bool) -> None:
     for fault in joined_lines(done.faults, topics):
         common.complain(fault)
     if as_json:
-        common.print_json(done.as_row())
+        common.print_json(done)
         return
     adopted = f", {common.count_text(done.adopted, 'segment')} of a killed run" if done.adopted else ""
     what = f"{common.count_text(done.segments, 'segment')}, {common.size_text(done.size)}, uploaded{adopted}"

@@ -14,6 +14,7 @@ from pylogseg.cli.streams import say
 from pylogseg.cli.typed import SCHEMA, check_unused, decoding_of, typed_options, wants_schema
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import to_row
 from pylogseg.format.moments import iso_text
 from pylogseg.lakehouse.audit import audit as compare
 from pylogseg.lakehouse.audit import opened
@@ -189,25 +190,25 @@ def _print(found: Audit, as_json: bool, quiet: bool) -> None:
         if quiet and row.is_right and row.is_whole:
             continue
         if as_json:
-            common.try_print(common.print_json, row.as_row())
+            common.try_print(common.print_json, row)
         else:
             common.try_print(say, *_lines(row, found.is_quick))
     for finding in found.findings:
         if as_json:
-            common.try_print(common.print_json, finding.as_row())
+            common.try_print(common.print_json, finding)
         else:
             rows = "" if finding.rows is None else f" ({common.count_text(finding.rows, 'row')})"
             where = "" if finding.file is None else f"{finding.file}: "
             common.try_print(say, f"{finding.kind}: {where}{finding.text}{rows}")
     if as_json:
-        common.try_print(common.print_json, found.as_row())
+        common.try_print(common.print_json, found)
     else:
         common.try_print(say, *_summary(found))
 
 
 def _lines(row: PartitionAudit, is_quick: bool) -> Iterator[str]:
     counts = _rows_text(row.rows, row.missing["deadLetters"])
-    yield f"{row.name}: {_verdict({**row.as_row(), 'quick': is_quick})} ({counts})"
+    yield f"{row.name}: {_verdict({**to_row(row), 'quick': is_quick})} ({counts})"
     explained = [f"{count:,} {_WORDS[reason]}" for reason, count in row.missing.items() if count and reason != "lost"]
     if explained:
         yield f"  not in the table: {', '.join(explained)}"
@@ -273,7 +274,7 @@ def _file(path: str, origin: str | None) -> str:
 
 
 def _summary(found: Audit) -> Iterator[str]:
-    row = found.as_row()
+    row = to_row(found)
     version = f", {found.version}" if found.version else ""
     hidden = sum(finding.rows or 0 for finding in found.findings if finding.kind == "hidden")
     verdict = _verdict(row) + (f", {hidden:,} hidden" if hidden else "")

@@ -27,6 +27,7 @@ from pylogseg.disk.tier.opening import check_layout
 from pylogseg.env.executor import processors
 from pylogseg.errors import PylogsegError, RequestError, StorageError
 from pylogseg.format.codec_error import in_shell
+from pylogseg.format.columns import to_row
 from pylogseg.format.escape import json_line, printable, printable_line
 from pylogseg.format.moments import first_ms, iso_text, ms_of, unit_note
 from pylogseg.walker.gaps import Gap, GapKind, add_gaps, joined_times
@@ -471,8 +472,8 @@ def write_as_is(data: Any) -> None:
 
 
 def print_json(row: Any) -> None:
-    """Print one JSON line."""
-    click.echo(json_line(row))
+    """Print a row as one JSON line."""
+    click.echo(json_line(row if type(row) is dict else to_row(row)))
 
 
 def is_terminal(stream: Any) -> bool:

@@ -86,7 +86,7 @@ def copy(
     is_lacking = common.report_lacking(done.lacking) or any(row.is_damaged for row in done) or bool(done.doubts)
     code = 2 if failed or done.unread else int(is_lacking)
     if as_json:
-        common.print_json(done.as_row())
+        common.print_json(done)
         click.get_current_context().exit(code)
     for doubt in done.doubts:
         click.echo(f"not known: {doubt}")
@@ -106,7 +106,7 @@ def copy(
 def _reporter(as_json: bool, dry_run: bool) -> Callable[[PartitionCopy], None]:
     def print_row(row: PartitionCopy) -> None:
         if as_json:
-            common.print_json(row.as_row())
+            common.print_json(row)
             return
         if row.state != "copied":
             say(f"{row.name}: {row.state}: {row.reason}")

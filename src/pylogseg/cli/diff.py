@@ -141,7 +141,7 @@ def _print(found: Iterator[Difference], as_json: bool, quiet: bool) -> int:
             counts = (1, not row.is_same, row.missing, row.changed, row.extra, row.records_a, row.records_b)
             total = {name: total[name] + count for name, count in zip(total, counts, strict=True)}
             if as_json and not quiet:
-                common.try_print(common.print_json, row.as_row())
+                common.try_print(common.print_json, row)
             elif not quiet:
                 common.try_print(say, *_lines(row))
     except CorruptionError as error:

@@ -227,7 +227,7 @@ def _round(
 
 def _print(done: LakeTable, as_json: bool) -> None:
     if as_json:
-        common.print_json(done.as_row())
+        common.print_json(done)
         return
     counts = [f"{common.count_text(done.records, 'record')} in {common.count_text(done.files, 'file')}"]
     counts += [common.size_text(done.size)] if done.files else []

@@ -41,6 +41,7 @@ from pylogseg.cli.workers import Workers, parts_option, worker_options, workers_
 from pylogseg.env.overlay import FileChange
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
+from pylogseg.format.columns import to_row
 from pylogseg.log.recovery_report import Action
 from pylogseg.offline.options import Options
 from pylogseg.offline.result import CheckpointChange, PartitionResult, Result
@@ -175,7 +176,7 @@ class Request(NamedTuple):
         for finding in result.refusals:
             try_print(print_finding, finding, self.as_json)
         if self.as_json:
-            try_print(print_json, result.as_row())
+            try_print(print_json, result)
         elif self.quiet:
             try_print(say, *_losses(result), _total(result))
         else:
@@ -203,10 +204,10 @@ class Request(NamedTuple):
         """Print what cannot wait for the end."""
         if self.as_json:
             for action in result.report.actions:
-                print_json({"type": "action", "partition": result.name, **action.as_row()})
+                print_json({"type": "action", "partition": result.name, **to_row(action)})
             for row in result.rows:
                 print_json({"partition": result.name, **row})
-            print_json(result.as_row())
+            print_json(result)
             return
         _print_actions(result.report.actions, self.verbose, self.options["dry_run"])
         if result.state == "failed":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -26,8 +26,8 @@ from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
+from pylogseg.format.columns import to_row
 from pylogseg.format.moments import iso_text
-from pylogseg.format.words import camel_case
 from pylogseg.inspect.verify import disk as verify_disk
 from pylogseg.inspect.verify.disk import VerifySummary, counted
 from pylogseg.inspect.verify.findings import URGENCIES, Finding, Level
@@ -185,7 +185,7 @@ _LABELS = {"damage": "DAMAGE", "notice": "notice", "unread": "UNREAD", "unknown"
 def print_finding(finding: Finding, as_json: bool, others: Sequence[Finding] = ()) -> None:
     """Print a finding: four lines for people, or one line of JSON; `others` have the same reason and remedy."""
     if as_json:
-        print_json(finding.as_row() | {"reason": in_shell(finding.reason)})
+        print_json(to_row(finding) | {"reason": in_shell(finding.reason)})
         return
     place = "" if finding.position is None else f", position {finding.position}"
     place += "" if finding.offset is None else f", offset {finding.offset}"
@@ -202,15 +202,10 @@ def print_summary(summary: VerifySummary, as_json: bool, quiet: bool) -> None:
     """Print what was checked, and what was not."""
     summary = replace(summary, not_checked=[in_shell(text) for text in summary.not_checked])
     if as_json:
-        print_json(_summary_row(summary))
+        print_json(summary)
     elif not quiet:
         for line in _summary_lines(summary):
             say(line)
-
-
-def _summary_row(summary: VerifySummary) -> dict[str, Any]:
-    row = asdict(summary) | {"level": summary.level.name.lower()}
-    return {"type": "summary", **{camel_case(name): value for name, value in row.items()}}
 
 
 _CHECKED = {

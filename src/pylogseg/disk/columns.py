@@ -7,45 +7,8 @@ a ``largestTimestamp`` and a ``size`` (methods of `LogSegment`), and the offset 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Literal, NamedTuple
-
 from pylogseg.format.codecs import CODEC_NAMES
-
-#: Types, with the names that Arrow has for them; times are UTC in microseconds, in JSON milliseconds since 1970.
-ColumnType = Literal[
-    "string", "binary", "bool", "int16", "int32", "int64", "float64", "timestamp", "list<int64>", "list<string>",
-    "list<struct>", "struct", "map<string, int64>", "map<string, struct>",
-]  # fmt: skip
-
-_SPARK_TYPES: dict[ColumnType, str] = {
-    "string": "string",
-    "binary": "binary",
-    "bool": "boolean",
-    "int16": "smallint",
-    "int32": "int",
-    "int64": "bigint",
-    "float64": "double",
-    "timestamp": "timestamp",
-    "list<int64>": "array<bigint>",
-    "list<string>": "array<string>",
-    "list<struct>": "array<{}>",
-    "struct": "{}",
-    "map<string, int64>": "map<string, bigint>",
-    "map<string, struct>": "map<string, {}>",
-}
-
-
-class TableColumn(NamedTuple):
-    """A column of a table."""
-
-    name: str
-    type: ColumnType
-    meaning: str
-    unit: str = ""
-    is_read: bool = False  #: True if a segment is opened for it; else the listing of the folder says it.
-    fields: tuple[TableColumn, ...] = ()  #: Of a struct.
-
+from pylogseg.format.columns import TableColumn
 
 _TOPIC = TableColumn("topic", "string", "by the folder's name")
 _PARTITION = TableColumn("partition", "int32", "by the folder's name")
@@ -225,25 +188,3 @@ LISTED_SEGMENTS = (
     NEXT_SEGMENT,
     INDEX_ENTRIES,
 )
-
-
-def spark_ddl(columns: Iterable[TableColumn]) -> str:
-    """Return columns as a schema that Spark parses."""
-    return ", ".join(f"`{column.name}` {_spark_type(column)}" for column in columns)
-
-
-def _spark_type(column: TableColumn) -> str:
-    fields = ", ".join(f"`{each.name}`: {_spark_type(each)}" for each in column.fields)
-    return _SPARK_TYPES[column.type].format(f"struct<{fields}>")
-
-
-def markdown(columns: Iterable[TableColumn]) -> str:
-    """Return columns as a table of a document."""
-    rows = [f"| `{c.name}` | `{c.type}` | {_meaning(c)} |\n" for c in columns]
-    return "| column | type | meaning |\n|---|---|---|\n" + "".join(rows)
-
-
-def _meaning(column: TableColumn) -> str:
-    unit = f" ({column.unit})" if column.unit else ""
-    fields = ", ".join(f"`{each.name}`" for each in column.fields)
-    return f"{column.meaning}{unit}{': ' if fields else ''}{fields}"

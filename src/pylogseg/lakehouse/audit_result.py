@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from pylogseg.format.columns import SPREAD, TableColumn, columns_of, declare_columns, line_type
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.foreign import TableFinding
 from pylogseg.walker.gaps import Gap
@@ -24,6 +25,27 @@ STRANGE: tuple[Strange, ...] = ("aborted", "control", "beyondEnd", "absent", "no
 UNCHECKED = ("belowLogStart", "compacted", "notLookedAt")
 
 
+_COUNTS = (
+    TableColumn("present", "int64", "records of the log that the table has, changed ones among them"),
+    TableColumn("double", "int64", "rows beyond the first of each offset"),
+    TableColumn("changed", "int64", "records with a row whose key or value is another one"),
+    TableColumn("missing", "map<string, int64>", "offsets without a row, by reason"),
+    TableColumn("foreign", "map<string, int64>", "offsets with a row that is no record of the log, by reason"),
+    TableColumn("unchecked", "map<string, int64>", "offsets with a row that the log has no longer, by reason"),
+)
+_VERDICT = (
+    TableColumn("right", "bool", "each record is there once, and nothing else", source="is_right"),
+    TableColumn("whole", "bool", "all was looked at", source="is_whole"),
+)
+
+
+@declare_columns(
+    TableColumn("kind", "string", "double, changed, lost, foreign or notLookedAt"),
+    TableColumn("first", "int64", "offset", source="first_offset"),
+    TableColumn("last", "int64", "offset, inclusive", source="last_offset"),
+    TableColumn("records", "int64", "offsets in it that this is about"),
+    TableColumn("reason", "string", "of foreign rows, or the columns that changed", is_optional=True),
+)
 class AuditRange(NamedTuple):
     """Offsets next to each other of which the same is to be said.
 
@@ -44,12 +66,12 @@ class AuditRange(NamedTuple):
     last_offset: int
     records: int
 
-    def as_row(self) -> dict[str, Any]:
-        """Fields for JSON."""
-        found = {"kind": self.kind, "first": self.first_offset, "last": self.last_offset, "records": self.records}
-        return {**found, "reason": self.reason} if self.reason else found
 
-
+@declare_columns(
+    TableColumn("files", "list<string>", "the two"),
+    TableColumn("addedBy", "list<string>", "snapshots or versions, as far as the format says", source="origins"),
+    TableColumn("rows", "int64", "of the second one that are double"),
+)
 class DoubleFiles(NamedTuple):
     """Two files that have rows of the same offsets, or one that has them twice.
 
@@ -66,11 +88,14 @@ class DoubleFiles(NamedTuple):
     origins: tuple[str | None, str | None]
     rows: int
 
-    def as_row(self) -> dict[str, Any]:
-        """Fields for JSON."""
-        return {"files": list(self.files), "addedBy": list(self.origins), "rows": self.rows}
 
-
+@declare_columns(
+    TableColumn("kind", "string", "lost, double or changed"),
+    TableColumn("since", "int64", "first millisecond since 1970", "ms", source="since_ms"),
+    TableColumn("until", "int64", "after the last one", "ms", source="until_ms"),
+    TableColumn("rows", "int64", "of the table"),
+    TableColumn("records", "int64", "of the log"),
+)
 class TimeRange(NamedTuple):
     """An hour in which a table without offsets has other rows than the log has records.
 
@@ -90,12 +115,22 @@ class TimeRange(NamedTuple):
     rows: int
     records: int
 
-    def as_row(self) -> dict[str, Any]:
-        """Fields for JSON."""
-        return {"kind": self.kind, "since": self.since_ms, "until": self.until_ms, "rows": self.rows,
-                "records": self.records}  # fmt: skip
 
-
+@declare_columns(
+    line_type("partition"),
+    TableColumn("partition", "string", "its name", source="name"),
+    *_VERDICT,
+    TableColumn("rows", "int64", "of the table that belong to it"),
+    *_COUNTS,
+    TableColumn("logStartOffset", "int64", "the first offset of the log"),
+    TableColumn("lastStableOffset", "int64", "above it, transactions may be open"),
+    TableColumn("nextOffset", "int64", "after the last one of the log", source="end_offset"),
+    TableColumn("ranges", "list<struct>", "of offsets, the first ones", fields=columns_of(AuditRange)),
+    TableColumn("rangesNotListed", "int64", "ranges beyond these", source="unlisted"),
+    TableColumn("doubleFiles", "list<struct>", "the pairs with the most rows", fields=columns_of(DoubleFiles)),
+    TableColumn("gaps", "list<struct>", "parts of the log that could not be read", fields=columns_of(Gap)),
+    TableColumn("times", "list<struct>", "without offsets: the hours that differ", fields=columns_of(TimeRange)),
+)
 @dataclass
 class PartitionAudit:
     """How the records of one partition are in a table.
@@ -172,31 +207,26 @@ class PartitionAudit:
         hidden = any(gap.is_loss for gap in self.gaps)
         return not (hidden or self.missing["notLookedAt"] or self.unchecked["notLookedAt"])
 
-    def as_row(self) -> dict[str, Any]:
-        """Fields for a JSON line."""
-        return {
-            "type": "partition",
-            "partition": self.name,
-            "right": self.is_right,
-            "whole": self.is_whole,
-            "rows": self.rows,
-            "present": self.present,
-            "double": self.double,
-            "changed": self.changed,
-            "missing": self.missing,
-            "foreign": self.foreign,
-            "unchecked": self.unchecked,
-            "logStartOffset": self.log_start_offset,
-            "lastStableOffset": self.last_stable_offset,
-            "nextOffset": self.end_offset,
-            "ranges": [found.as_row() for found in self.ranges],
-            "rangesNotListed": self.unlisted,
-            "doubleFiles": [found.as_row() for found in self.double_files],
-            "gaps": [gap.as_row() for gap in self.gaps],
-            "times": [found.as_row() for found in self.times],
-        }
 
-
+@declare_columns(
+    line_type("summary"),
+    TableColumn("table", "string", "its name"),
+    TableColumn("format", "string", "of the table"),
+    TableColumn("version", "string", "snapshot or version that was read"),
+    TableColumn("preset", "string", "program whose columns it has", source="columns.preset"),
+    TableColumn("columns", "struct", "by role", source=lambda audit: {c.role: c.name for c in audit.columns.columns}),
+    TableColumn("quick", "bool", "counts were compared, and no row was read", source="is_quick"),
+    TableColumn(
+        "compared", "list<string>", "parts of a record", source=lambda audit: [] if audit.is_quick else audit.compared
+    ),
+    *_VERDICT,
+    TableColumn("partitions", "int64", "their number", source=lambda audit: len(audit.partitions)),
+    TableColumn("files", "int64", "data files"),
+    TableColumn("rows", "int64", "of the table"),
+    TableColumn("otherRows", "int64", "of topics or partitions that were not selected"),
+    TableColumn("deadLetters", "int64", "rows of the table of dead letters"),
+    TableColumn(SPREAD, "struct", "sums over the partitions", source="counts", fields=_COUNTS),
+)
 @dataclass
 class Audit:
     """The result of `pylogseg.audit`.
@@ -251,33 +281,15 @@ class Audit:
         """True if all of the log and of the table was looked at."""
         return all(each.is_whole for each in self.partitions) and not any(f.kind == "unread" for f in self.findings)
 
-    def as_row(self) -> dict[str, Any]:
-        """Return the sums, as fields for a JSON line."""
+    @property
+    def counts(self) -> dict[str, Any]:
+        """Sums over the partitions."""
         total: Counter[str] = Counter()
         missing, foreign, unchecked = (dict.fromkeys(names, 0) for names in (REASONS, STRANGE, UNCHECKED))
-        for each in self.partitions:
-            total.update(present=each.present, double=each.double, changed=each.changed)
-            for into, counts in ((missing, each.missing), (foreign, each.foreign), (unchecked, each.unchecked)):
+        for part in self.partitions:
+            total.update(present=part.present, double=part.double, changed=part.changed)
+            for into, counts in ((missing, part.missing), (foreign, part.foreign), (unchecked, part.unchecked)):
                 for name, count in counts.items():
                     into[name] += count
-        return {
-            "type": "summary",
-            "table": self.table,
-            "format": self.format,
-            "version": self.version,
-            "preset": self.columns.preset,
-            "columns": {column.role: column.name for column in self.columns.columns},
-            "quick": self.is_quick,
-            "compared": [] if self.is_quick else self.compared,
-            "right": self.is_right,
-            "whole": self.is_whole,
-            "partitions": len(self.partitions),
-            "files": self.files,
-            "rows": self.rows,
-            "otherRows": self.other_rows,
-            "deadLetters": self.dead_letters,
-            **{name: total[name] for name in ("present", "double", "changed")},
-            "missing": missing,
-            "foreign": foreign,
-            "unchecked": unchecked,
-        }
+        records = {name: total[name] for name in ("present", "double", "changed")}
+        return {**records, "missing": missing, "foreign": foreign, "unchecked": unchecked}

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.columns import declare_columns, line_type
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.formats import FORMATS, TABLE_TEXT, NoTableError, format_errors
 from pylogseg.lakehouse.ledger import Ledger
@@ -32,6 +33,7 @@ _PART_ROWS = 1 << 20
 Positions = npt.NDArray[np.int64]
 
 
+@declare_columns(line_type("finding"), with_fields=True)
 class TableFinding(NamedTuple):
     """What is to be said of a table as a whole, or of a file of it.
 
@@ -57,10 +59,6 @@ class TableFinding(NamedTuple):
     def is_wrong(self) -> bool:
         """True if it makes the table wrong by itself; doubles are counted with the rows."""
         return self.kind in ("hidden", "bounds", "ledger")
-
-    def as_row(self) -> dict[str, Any]:
-        """Fields for a JSON line."""
-        return {"type": "finding", **self._asdict()}
 
 
 @dataclass(frozen=True)

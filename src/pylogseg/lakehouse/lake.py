@@ -18,6 +18,7 @@ from pylogseg.disk.choice import ALL, PartitionChoice, of_topics
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.executor import Executor, Threads, Workload, choose_executor
 from pylogseg.errors import PylogsegError, RequestError, StorageError
+from pylogseg.format.columns import TableColumn, declare_columns
 from pylogseg.format.names import FileKind
 from pylogseg.format.words import check_word
 from pylogseg.inspect.verify.findings import Finding
@@ -98,6 +99,28 @@ class LakeOptions:
                 raise RequestError(f"keys are bytes in the layout {self.layout}: decode only the value")
 
 
+_RANGES = (
+    TableColumn("partition", "int32", "its number"),
+    TableColumn("firstOffset", "int64", "that the table has"),
+    TableColumn("nextOffset", "int64", "after the last one"),
+    TableColumn("waiting", "int64", "offsets behind it: not committed, or in an open transaction"),
+)
+
+
+@declare_columns(
+    TableColumn("topic", "string", "its name"),
+    TableColumn("table", "string", "its name"),
+    TableColumn("records", "int64", "that this run committed"),
+    TableColumn("deadLetters", "int64", "rows of dead letters that it committed"),
+    TableColumn("replaced", "int64", "rows that were replaced or removed"),
+    TableColumn("files", "int64", "of these rows"),
+    TableColumn("size", "int64", "of these files", "bytes"),
+    TableColumn("commits", "int64", "their number"),
+    TableColumn("partitions", "list<struct>", "offsets of each", source="ranges", fields=_RANGES),
+    TableColumn("removed", "list<string>", "files of killed runs"),
+    TableColumn("problems", "list<string>", "damage, missing records and doubts"),
+    TableColumn("error", "string", "why the run ended early; null for an end in order"),
+)
 @dataclass
 class LakeTable:
     """What a run did for a topic, and what it left.
@@ -149,30 +172,13 @@ class LakeTable:
         """Skipped damage, records that the log lacks, timestamps that became null, and doubts about the log's end."""
         return [*(str(gap) for gap in joined_times(self.gaps) if gap.is_loss), *texts_of(self.missing), *self.doubts]
 
-    def as_row(self) -> dict[str, Any]:
-        """The run as a row of JSON."""
-        return {
-            "topic": self.topic,
-            "table": self.table,
-            "records": self.records,
-            "deadLetters": self.dead_letters,
-            "replaced": self.replaced,
-            "files": self.files,
-            "size": self.size,
-            "commits": self.commits,
-            "partitions": [
-                {
-                    "partition": number,
-                    "firstOffset": first,
-                    "nextOffset": following,
-                    "waiting": self.waiting.get(number, 0),
-                }
-                for number, (first, following) in sorted(self.offsets.items())
-            ],
-            "removed": self.removed,
-            "problems": self.problems,
-            "error": None if self.error is None else str(self.error),
-        }
+    @property
+    def ranges(self) -> list[dict[str, int]]:
+        """The offsets of each partition that the table has, half-open, and those that wait."""
+        return [
+            {"partition": number, "firstOffset": first, "nextOffset": end, "waiting": self.waiting.get(number, 0)}
+            for number, (first, end) in sorted(self.offsets.items())
+        ]
 
 
 def lake(

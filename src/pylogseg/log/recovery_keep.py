@@ -19,6 +19,7 @@ from pylogseg.env.beside import synced
 from pylogseg.env.filesystem import Readable
 from pylogseg.env.storage import Storage, make_folder
 from pylogseg.errors import RequestError, StorageError
+from pylogseg.format.columns import to_row
 from pylogseg.log.recovery_report import Action
 
 _CHUNK_BYTES = 4 << 20
@@ -69,7 +70,7 @@ class FolderKeeper:
         try:
             target = self._free(self._storage.join(target_folder, name if whole else f"{name}.{start}-{end}"))
             self._copy(file, start, end, target_folder, target)
-            row = {"copy": self._storage.split(target)[1], **action.as_row()}
+            row = {"copy": self._storage.split(target)[1], **to_row(action)}
             row["path"] = self._storage.join(*self._storage.split(file.path))  # absolute, wherever this is read
             del row["kept"]
             self._list(target_folder, json.dumps(row))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 import logging
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from pylogseg.format.columns import TableColumn, declare_columns
 from pylogseg.format.escape import printable
 from pylogseg.walker.gaps import offsets_text
 
@@ -78,9 +78,22 @@ _SHORTENING = (
     ActionKind.CUT, ActionKind.EMPTIED, ActionKind.DROPPED, ActionKind.REPLACED, ActionKind.HIDDEN,
     ActionKind.UNREACHED,
 )  # fmt: skip
+_LEVELS = ("notice", "damage")
 _REMOVALS = (ActionKind.REPLACED, ActionKind.LEFTOVER, ActionKind.ORPHAN, ActionKind.SNAPSHOT)
 
 
+@declare_columns(
+    TableColumn("kind", "string", "one of `ActionKind`"),
+    TableColumn("level", "string", "damage or notice", source=lambda action: _LEVELS[action.is_damage]),
+    TableColumn("path", "string", "of the file"),
+    TableColumn("position", "int64", "of the first byte that was removed", "bytes"),
+    TableColumn("endPosition", "int64", "after the last one", "bytes"),
+    TableColumn("firstOffset", "int64", "that was removed with them"),
+    TableColumn("nextOffset", "int64", "after the last one, if it is known"),
+    TableColumn("reason", "string", "with the value found"),
+    TableColumn("remedy", "string", "the recommended action"),
+    TableColumn("kept", "string", "path of a copy of the bytes"),
+)
 @dataclass(frozen=True, slots=True)
 class Action:
     """One action of a load on a file."""
@@ -120,22 +133,16 @@ class Action:
         kept = f" (copy: {self.kept})" if self.kept else ""
         return f"{self.kind.value} {self.place}: {self.reason}{kept}"
 
-    def as_row(self) -> dict[str, Any]:
-        """Fields for a JSON line."""
-        return {
-            "kind": self.kind.value,
-            "level": "damage" if self.is_damage else "notice",
-            "path": self.path,
-            "position": self.position,
-            "endPosition": self.end_position,
-            "firstOffset": self.first_offset,
-            "nextOffset": self.next_offset,
-            "reason": self.reason,
-            "remedy": self.remedy,
-            "kept": self.kept,
-        }
 
-
+@declare_columns(
+    TableColumn("actions", "int64", "their number", source=lambda report: len(report.actions)),
+    TableColumn("cutBytes", "int64", "cut off segments that were kept", "bytes"),
+    TableColumn("droppedSegments", "int64", "segments that were removed"),
+    TableColumn("removedFiles", "int64", "other files that were removed"),
+    TableColumn("rebuiltIndexes", "int64", "index files that were missing or changed"),
+    TableColumn("recoveredSegments", "int64", "segments that were read from beginning to end"),
+    TableColumn("recoveredBytes", "int64", "of these", "bytes"),
+)
 @dataclass
 class LoadReport:
     """Report of what a load found and did.
@@ -214,18 +221,6 @@ class LoadReport:
     def kept(self) -> list[str]:
         """Paths of the copies of what was removed."""
         return [action.kept for action in self.actions if action.kept]
-
-    def as_row(self) -> dict[str, Any]:
-        """Return the counts, as fields for a JSON line."""
-        return {
-            "actions": len(self.actions),
-            "cutBytes": self.cut_bytes,
-            "droppedSegments": self.dropped_segments,
-            "removedFiles": self.removed_files,
-            "rebuiltIndexes": self.rebuilt_indexes,
-            "recoveredSegments": self.recovered_segments,
-            "recoveredBytes": self.recovered_bytes,
-        }
 
 
 def _tell(action: Action) -> None:

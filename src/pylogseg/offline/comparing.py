@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.disk.folders import not_here
 from pylogseg.env.executor import Advance, Executor, Workload, choose_executor
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import TableColumn, columns_of, declare_columns, line_type
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.words import check_word
@@ -34,6 +35,13 @@ Path = str | os.PathLike[str]
 _MISSING, _EXTRA = 16, 32
 
 
+@declare_columns(
+    TableColumn("kind", "string", "missing (not in B), extra (not in A) or changed"),
+    TableColumn("first", "int64", "offset", source="first_offset"),
+    TableColumn("last", "int64", "offset, inclusive", source="last_offset"),
+    TableColumn("records", "int64", "their number"),
+    TableColumn("fields", "list<string>", "parts of a record that changed", is_optional=True),
+)
 class DifferentRange(NamedTuple):
     """Records next to each other that differ in the same way.
 
@@ -55,6 +63,25 @@ class DifferentRange(NamedTuple):
     fields: tuple[str, ...] = ()
 
 
+@declare_columns(
+    line_type("partition"),
+    TableColumn("partition", "string", "its name", source="name"),
+    TableColumn("same", "bool", "there is no difference and no damage", source="is_same"),
+    TableColumn("a", "string", "path in A; null if it is not there", source="path_a"),
+    TableColumn("b", "string", "path in B; null if it is not there", source="path_b"),
+    TableColumn("recordsA", "int64", "records of A that were compared"),
+    TableColumn("recordsB", "int64", "records of B that were compared"),
+    TableColumn("missing", "int64", "records that only A has"),
+    TableColumn("extra", "int64", "records that only B has"),
+    TableColumn("changed", "int64", "records that differ"),
+    TableColumn("firstOffset", "int64", "that was looked at", source=lambda row: row.compared[0]),
+    TableColumn("nextOffset", "int64", "after the last one", source=lambda row: row.compared[1]),
+    TableColumn("logStartA", "int64", "log start offset of A", source=lambda row: row.log_starts[0]),
+    TableColumn("logStartB", "int64", "log start offset of B", source=lambda row: row.log_starts[1]),
+    TableColumn("ranges", "list<struct>", "the first ones", fields=columns_of(DifferentRange)),
+    TableColumn("rangesNotListed", "int64", "ranges beyond these", source="unlisted"),
+    TableColumn("damaged", "bool", "a part of A or B could not be read", source="is_damaged"),
+)
 @dataclass
 class Difference:
     """The differences between two logs of a partition.
@@ -105,37 +132,6 @@ class Difference:
     def is_damaged(self) -> bool:
         """True if a part of one of the two could not be read."""
         return any(gap.is_damage for gap in self.gaps)
-
-    def as_row(self) -> dict[str, Any]:
-        """Fields for a JSON line."""
-        return {
-            "type": "partition",
-            "partition": self.name,
-            "same": self.is_same,
-            "a": self.path_a,
-            "b": self.path_b,
-            "recordsA": self.records_a,
-            "recordsB": self.records_b,
-            "missing": self.missing,
-            "extra": self.extra,
-            "changed": self.changed,
-            "firstOffset": self.compared[0],
-            "nextOffset": self.compared[1],
-            "logStartA": self.log_starts[0],
-            "logStartB": self.log_starts[1],
-            "ranges": [
-                {
-                    "kind": found.kind,
-                    "first": found.first_offset,
-                    "last": found.last_offset,
-                    "records": found.records,
-                    **({"fields": list(found.fields)} if found.fields else {}),
-                }
-                for found in self.ranges
-            ],
-            "rangesNotListed": self.unlisted,
-            "damaged": self.is_damaged,
-        }
 
 
 def diff(

@@ -11,6 +11,7 @@ from pylogseg.disk.target import Target, chosen_in, sizes_in
 from pylogseg.env.filesystem import Entry
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.format.columns import to_row
 from pylogseg.format.names import FileKind, parse_file_name, parse_partition_folder
 from pylogseg.inspect.verify.findings import PERHAPS_COMPACTED, REMEDIES, Finding
 from pylogseg.inspect.verify.lacking import lacking
@@ -75,7 +76,7 @@ def recover(
             raise
         finally:
             lost = sum(action.is_damage for action in report.actions)
-            result.numbers = {**report.as_row(), "damaged": lost, "kept": len(report.kept)}
+            result.numbers = {**to_row(report), "damaged": lost, "kept": len(report.kept)}
             result.loses_records = any(action.bytes_gone for action in report.actions)
         result.state = "done" if report.actions else "unchanged"
         write_missing_topic_id(part)

@@ -6,10 +6,11 @@ import errno
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from pylogseg.env.overlay import FileChange
 from pylogseg.errors import PylogsegError, StorageError
+from pylogseg.format.columns import SPREAD, TableColumn, columns_of, declare_columns, line_type
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.log.recovery_keep import KeepError
 from pylogseg.log.recovery_report import LoadReport
@@ -49,6 +50,27 @@ def checkpoint_changes(before: Entries, after: Entries) -> list[CheckpointChange
     ]
 
 
+@declare_columns(
+    line_type("partition"),
+    TableColumn("partition", "string", "its name", source="name"),
+    TableColumn("path", "string", "of its folder; with --into the new one"),
+    TableColumn("state", "string", "done, unchanged, skipped or failed"),
+    TableColumn("reason", "string", "why it was skipped or failed", source=lambda row: row.reason or None),
+    TableColumn("remedy", "string", "of that", source=lambda row: row.remedy or None),
+    TableColumn("logStart", "int64", "log start offset afterwards; null if the log was not opened"),
+    TableColumn("logEnd", "int64", "log end offset afterwards"),
+    TableColumn("bytesBefore", "int64", "of all segments", "bytes"),
+    TableColumn("bytesAfter", "int64", "of all segments", "bytes"),
+    TableColumn("segmentsBefore", "int32", "their number"),
+    TableColumn("segmentsAfter", "int32", "their number"),
+    TableColumn(SPREAD, "map<string, int64>", "numbers that the command counts", source="known_numbers"),
+    TableColumn("notes", "list<string>", "for people"),
+    TableColumn("doubts", "list<string>", "facts that are not known, with the ones that were taken instead"),
+    TableColumn("replicas", "list<int64>", "brokers that hold the partition, by the cluster's metadata"),
+    TableColumn("notDone", "bool", "it was skipped although it was asked for"),
+    TableColumn("recovery", "struct", "at the opening of the log", source="report", fields=columns_of(LoadReport)),
+    TableColumn("changes", "list<struct>", "of a dry run: how its files would differ", is_optional=True),
+)
 @dataclass
 class PartitionResult:
     """The result for one partition.
@@ -133,31 +155,27 @@ class PartitionResult:
         self.not_done |= other.not_done
         self.is_locked |= other.is_locked
 
-    def as_row(self) -> dict[str, Any]:
-        """Fields for a JSON line."""
-        return {
-            "type": "partition",
-            "partition": self.name,
-            "path": self.path,
-            "state": self.state,
-            "reason": self.reason or None,
-            "remedy": self.remedy or None,
-            "logStart": self.log_start,
-            "logEnd": self.log_end,
-            "bytesBefore": self.bytes_before,
-            "bytesAfter": self.bytes_after,
-            "segmentsBefore": self.segments_before,
-            "segmentsAfter": self.segments_after,
-            **{name: None if name in self.unknown else number for name, number in self.numbers.items()},
-            "notes": self.notes,
-            "doubts": self.doubts,
-            "replicas": list(self.replicas),
-            "notDone": self.not_done,
-            "recovery": self.report.as_row(),
-            **({"changes": [change._asdict() for change in self.changes]} if self.changes else {}),
-        }
+    @property
+    def known_numbers(self) -> dict[str, int | None]:
+        """The numbers, None for those that are not known."""
+        return {name: None if name in self.unknown else number for name, number in self.numbers.items()}
 
 
+@declare_columns(
+    line_type("summary"),
+    TableColumn("logDirectory", "string", "that was changed", source="log_dir"),
+    TableColumn("dryRun", "bool", "all this only would be"),
+    TableColumn(SPREAD, "map<string, int64>", "partitions by state, and sums over those not skipped", source="counts"),
+    TableColumn("checkpoints", "list<struct>", "entries that are others now"),
+    TableColumn("cleanShutdown", "bool", "a broker that starts trusts the directory", source="is_closed_clean"),
+    TableColumn("otherReplicas", "string", "unchanged", source=lambda _: "unchanged"),
+    TableColumn("missing", "list<string>", "partitions that were asked for and are not here"),
+    TableColumn("lacking", "list<struct>", "records known to be missing", fields=columns_of(Finding)),
+    TableColumn("refused", "int64", "findings that keep a broker from starting", source=lambda row: len(row.refusals)),
+    TableColumn("notes", "list<string>", "for people"),
+    TableColumn("doubts", "list<string>", "small files that say less than they should"),
+    TableColumn("changes", "list<struct>", "of a dry run: how files of the directory itself would differ"),
+)
 @dataclass
 class Result:
     """The result of one command: iterate over it for the partitions, in the order of their names.
@@ -229,6 +247,12 @@ class Result:
         not_done = any(part.not_done or part.doubts or part.report.is_damage for part in self.partitions)
         return int(bool(self.failed or self.missing or not_done or self.doubts or self.lacking or self.refusals))
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Numbers of partitions by state, and the totals."""
+        states = [part_result.state for part_result in self.partitions]
+        return {**{state: states.count(state) for state in get_args(State)}, **self.totals()}
+
     def totals(self) -> dict[str, int]:
         """Sums over all partitions that were not skipped.
 
@@ -247,26 +271,6 @@ class Result:
                 if name not in _OFFSETS:
                     sums[name] = sums.get(name, 0) + number
         return sums
-
-    def as_row(self) -> dict[str, Any]:
-        """Fields of the last JSON line."""
-        states = [result.state for result in self.partitions]
-        return {
-            "type": "summary",
-            "logDirectory": self.log_dir,
-            "dryRun": self.dry_run,
-            **{state: states.count(state) for state in ("done", "unchanged", "skipped", "failed")},
-            **self.totals(),
-            "checkpoints": [change._asdict() for change in self.checkpoints],
-            "cleanShutdown": self.is_closed_clean,
-            "otherReplicas": "unchanged",
-            "missing": self.missing,
-            "lacking": [finding.as_row() for finding in self.lacking],
-            "refused": len(self.refusals),
-            "notes": self.notes,
-            "doubts": self.doubts,
-            "changes": [change._asdict() for change in self.changes],
-        }
 
 
 def merged(path: str, results: Sequence[Result]) -> Result:

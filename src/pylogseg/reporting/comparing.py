@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from pylogseg.env.file_errors import storage_error
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import to_json
 from pylogseg.format.escape import json_fault, printable
 from pylogseg.reporting.changes import (
     FindingChange,
@@ -19,7 +20,7 @@ from pylogseg.reporting.changes import (
     SettingChange,
     Since,
 )
-from pylogseg.reporting.facts import VERSION, to_json
+from pylogseg.reporting.facts import VERSION
 
 _Row = Mapping[str, Any]
 _Change = TypeVar("_Change")

@@ -6,12 +6,8 @@ not known, or was not looked at; `ScopeFact` says which. Names in JSON are those
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from dataclasses import dataclass
-from typing import Any
 
-from pylogseg.format.words import camel_case
 from pylogseg.reporting.changes import Since
 
 #: Raised when a field changes its meaning or goes; new fields do not raise it.
@@ -529,29 +525,3 @@ class Facts:
 
 #: Partitions that are in the facts one by one.
 MOST_PARTITIONS = 1000
-
-
-_PLAIN = frozenset((type(None), bool, int, float, str))
-
-
-def to_json(fact: Any) -> Any:
-    """Return a fact as values that `json.dumps` takes."""
-    kind = type(fact)
-    if kind in _PLAIN:
-        return fact
-    if kind is tuple or kind is list:
-        return list(fact) if all(type(each) in _PLAIN for each in fact) else [to_json(each) for each in fact]
-    if kind is dict:
-        return {str(name): to_json(value) for name, value in fact.items()}
-    if not dataclasses.is_dataclass(kind):
-        return fact
-    found = {}
-    for name, camel in _names(kind):
-        value = getattr(fact, name)
-        found[camel] = value if type(value) in _PLAIN else to_json(value)
-    return found
-
-
-@functools.cache
-def _names(kind: Any) -> tuple[tuple[str, str], ...]:
-    return tuple((each.name, camel_case(each.name)) for each in dataclasses.fields(kind))

@@ -16,6 +16,7 @@ from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.beside import whole
 from pylogseg.env.executor import Executor, choose_executor
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import to_json
 from pylogseg.format.escape import json_line
 from pylogseg.inspect.verify.disk import exit_code_of
 from pylogseg.reading.log_reader import check_times
@@ -23,7 +24,7 @@ from pylogseg.reading.partition import Throttle
 from pylogseg.reading.stream import Moment, milliseconds
 from pylogseg.reporting.commands import line
 from pylogseg.reporting.comparing import compared, earlier_facts
-from pylogseg.reporting.facts import Facts, to_json
+from pylogseg.reporting.facts import Facts
 from pylogseg.reporting.gather import gather
 from pylogseg.reporting.options import ReportOptions
 from pylogseg.reporting.page import page

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pylogseg.env.beside import whole
-from pylogseg.reporting.facts import Facts, to_json
+from pylogseg.format.columns import to_json
+from pylogseg.reporting.facts import Facts
 
 #: Columns that come before those of a row which belongs to a partition.
 _OWNER = ("name", "disk", "state")

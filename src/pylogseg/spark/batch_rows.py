@@ -10,6 +10,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from pylogseg.disk import columns
+from pylogseg.format.columns import spark_ddl
 from pylogseg.reading.ranges import Range, Task
 from pylogseg.reading.removed_segments import open_unless_removed, removed_gap
 from pylogseg.spark.options import TO_LATEST, SourceOptions
@@ -20,7 +21,7 @@ from pylogseg.tables.batch_rows import BATCHES, of_gap, of_range
 BatchReader = Callable[[Task], Iterator[pa.RecordBatch]]
 
 #: Schema of `pylogseg.spark.batches`. A range without a good batch has a `problem`, and null in unknown columns.
-BATCH_SCHEMA = columns.spark_ddl(columns.BATCHES)
+BATCH_SCHEMA = spark_ddl(columns.BATCHES)
 
 
 def plan_batches(paths: Sequence[str], options: SourceOptions, *, cores: int = 0) -> tuple[list[Task], BatchReader]:

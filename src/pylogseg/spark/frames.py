@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pylogseg.disk.columns import LISTED_SEGMENTS, spark_ddl
+from pylogseg.disk.columns import LISTED_SEGMENTS
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import spark_ddl
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.names import FileKind
 from pylogseg.inspect.stats.listing import segment_fields

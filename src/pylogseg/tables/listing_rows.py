@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from pylogseg.disk import columns
-from pylogseg.disk.columns import TableColumn
 from pylogseg.disk.disk import Partition, Segment
 from pylogseg.env.executor import Advance, Threads
+from pylogseg.format.columns import TableColumn
 from pylogseg.format.escape import readable
 from pylogseg.inspect.stats.few_headers import partition_row
 from pylogseg.inspect.stats.listing import partition_fields, segment_fields

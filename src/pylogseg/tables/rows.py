@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from pylogseg.disk.columns import ColumnType, TableColumn
+from pylogseg.format.columns import ColumnType, TableColumn
 from pylogseg.reading.arrow.columns import are_held
 from pylogseg.walker.gaps import Gap, GapKind
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pylogseg.errors import CorruptionError, MissingKeyError, StorageError
+from pylogseg.format.columns import TableColumn, declare_columns
 
 
 def offsets_text(first: int, end: int | None) -> str:
@@ -47,6 +48,15 @@ def kind_of(error: StorageError) -> GapKind:
     return GapKind.LOCKED if isinstance(error, MissingKeyError) else GapKind.UNREADABLE
 
 
+@declare_columns(
+    TableColumn("kind", "string", "one of `GapKind`"),
+    TableColumn("path", "string", "of the file"),
+    TableColumn("position", "int64", "of its first byte", "bytes"),
+    TableColumn("endPosition", "int64", "after its last byte", "bytes"),
+    TableColumn("firstOffset", "int64", "the lowest offset that may be missing"),
+    TableColumn("nextOffset", "int64", "of the next good batch; null for none"),
+    TableColumn("reason", "string", "with the value found"),
+)
 class Gap(NamedTuple):
     """A range of a file without readable records.
 
@@ -109,18 +119,6 @@ class Gap(NamedTuple):
             first_offset=min(self.first_offset, other.first_offset),
             next_offset=None if None in ends else max(end for end in ends if end is not None),
         )
-
-    def as_row(self) -> dict[str, Any]:
-        """Return its fields as in the rows of reports."""
-        return {
-            "kind": self.kind.value,
-            "path": self.path,
-            "position": self.position,
-            "endPosition": self.end_position,
-            "firstOffset": self.first_offset,
-            "nextOffset": self.next_offset,
-            "reason": self.reason,
-        }
 
     def __str__(self) -> str:
         if self.is_of_column:

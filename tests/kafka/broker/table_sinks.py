@@ -30,6 +30,7 @@ from typing import Any
 import confluent_kafka as kafka
 
 import pylogseg
+from pylogseg.format.columns import to_row
 from pylogseg.lakehouse.audit_result import Audit
 
 HERE = Path(__file__).resolve().parent
@@ -86,7 +87,7 @@ def consumed(servers: str, isolation: str) -> dict[tuple[int, int], bool]:
 
 def said(found: Audit) -> str:
     """The sums of an audit, without zeros."""
-    row = found.as_row()
+    row = to_row(found)
     counts = {name: row[name] for name in ("rows", "present", "double", "changed")}
     for about in ("missing", "foreign", "unchecked"):
         counts |= {f"{about}.{name}": count for name, count in row[about].items()}
@@ -96,7 +97,7 @@ def said(found: Audit) -> str:
 def check(what: str, found: Audit, rows: int, expected: dict[tuple[int, int], bool], aborted: int, double: int) -> bool:
     """Compare what an audit says with what consumers got."""
     tombstones = 0 if found.columns.has_tombstones else sum(expected.values())
-    row = found.as_row()
+    row = to_row(found)
     wanted = {
         "rows": rows,
         "present": len(expected) - tombstones,

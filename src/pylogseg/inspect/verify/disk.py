@@ -10,6 +10,7 @@ from pylogseg.disk.choice import ALL, PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.env.executor import INLINE, Advance, Executor, Workload
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import TableColumn, declare_columns, line_type
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
 from pylogseg.inspect.verify.files import check_log_dir, check_watermarks
 from pylogseg.inspect.verify.findings import DENIED, Finding, Level, of_failure, proved_early, uncut
@@ -27,6 +28,11 @@ from pylogseg.walker.gaps import GapKind
 _WHOLE_FILE = (GapKind.LOCKED.value, GapKind.UNREADABLE.value, DENIED)
 
 
+@declare_columns(
+    line_type("summary"),
+    TableColumn("level", "string", "of checking", source=lambda summary: summary.level.name.lower()),
+    with_fields=True,
+)
 @dataclass
 class VerifySummary:
     """Counts of what was checked, and a list of what was not."""

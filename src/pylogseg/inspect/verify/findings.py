@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from pylogseg.errors import CorruptionError, StorageError, is_denied
+from pylogseg.format.columns import TableColumn, declare_columns, line_type
 from pylogseg.format.names import FileKind
 from pylogseg.walker.gaps import Gap, GapKind, kind_of
 
@@ -24,6 +25,18 @@ class Level(enum.IntEnum):
     """Every entry of every index against the log, and the small files of partitions and log directories."""
 
 
+@declare_columns(
+    line_type("finding"),
+    TableColumn("level", "string", "damage, notice, unread or unknown"),
+    TableColumn("urgency", "string", "one of `URGENCIES`"),
+    TableColumn("kind", "string", "one of `REMEDIES`"),
+    TableColumn("path", "string", "of the file or folder"),
+    TableColumn("position", "int64", "in the file", "bytes"),
+    TableColumn("offset", "int64", "the first one concerned"),
+    TableColumn("lastOffset", "int64", "the last one, if it is known"),
+    TableColumn("reason", "string", "with the value found"),
+    TableColumn("remedy", "string", "the recommended action"),
+)
 class Finding(NamedTuple):
     """One finding of a check."""
 
@@ -83,21 +96,6 @@ class Finding(NamedTuple):
         if not self.is_damage or self.kind in _AT_LEISURE:
             return "mend"
         return "start" if self.kind in NO_START else "lost"
-
-    def as_row(self) -> dict[str, Any]:
-        """Fields for a JSON line."""
-        return {
-            "type": "finding",
-            "level": self.level,
-            "urgency": self.urgency,
-            "kind": self.kind,
-            "path": self.path,
-            "position": self.position,
-            "offset": self.offset,
-            "lastOffset": self.last_offset,
-            "reason": self.reason,
-            "remedy": self.remedy,
-        }
 
 
 #: How soon somebody should look at a finding; the most urgent first.

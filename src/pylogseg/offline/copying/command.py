@@ -20,6 +20,7 @@ from pylogseg.env.filesystem import is_within, refuse_inside
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
+from pylogseg.format.columns import SPREAD, TableColumn, columns_of, declare_columns, line_type
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.names import (
     BOOTSTRAP_SNAPSHOT,
@@ -42,6 +43,19 @@ _AS_THEY_ARE = (FileKind.META_PROPERTIES.value, BOOTSTRAP_SNAPSHOT)
 _Offsets = dict[tuple[str, int], int]
 
 
+@declare_columns(
+    line_type("summary"),
+    TableColumn("source", "string", "a log directory"),
+    TableColumn("target", "string", "the new one"),
+    TableColumn("dryRun", "bool", "nothing was written"),
+    TableColumn(SPREAD, "map<string, int64>", "partitions by state", source="states"),
+    TableColumn("bytes", "int64", "of all segments", "bytes", source=lambda copy: sum(row.bytes for row in copy)),
+    TableColumn("cleanShutdown", "bool", "the copy has the clean shutdown marker", source="is_marked_clean"),
+    TableColumn("notes", "list<string>", "about the log directory"),
+    TableColumn("doubts", "list<string>", "small files that say less than they should"),
+    TableColumn("unread", "list<string>", "files that cannot be read, and are not in the copy"),
+    TableColumn("lacking", "list<struct>", "records known to be missing, and damage", fields=columns_of(Finding)),
+)
 @dataclass
 class Copied:
     """The result of `copy`: iterate over it for the partitions, in the order of their names.
@@ -79,22 +93,11 @@ class Copied:
     def __iter__(self) -> Iterator[PartitionCopy]:
         return iter(self.partitions)
 
-    def as_row(self) -> dict[str, Any]:
-        """Fields of the last JSON line."""
+    @property
+    def states(self) -> dict[str, int]:
+        """Numbers of partitions by state."""
         states = [partition.state for partition in self.partitions]
-        return {
-            "type": "summary",
-            "source": self.source,
-            "target": self.target,
-            "dryRun": self.dry_run,
-            **{state: states.count(state) for state in ("copied", "gone", "skipped", "failed")},
-            "bytes": sum(partition.bytes for partition in self.partitions),
-            "cleanShutdown": self.is_marked_clean,
-            "notes": self.notes,
-            "doubts": self.doubts,
-            "unread": self.unread,
-            "lacking": [finding.as_row() for finding in self.lacking],
-        }
+        return {state: states.count(state) for state in ("copied", "gone", "skipped", "failed")}
 
 
 def copy(

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from pylogseg.env.filesystem import Entry
 from pylogseg.env.storage import Storage
 from pylogseg.errors import CorruptionError, StorageError
+from pylogseg.format.columns import TableColumn, declare_columns, line_type
 from pylogseg.format.files.checkpoint import EpochEntry, encode_leader_epochs, parse_leader_epochs
 from pylogseg.format.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.files.snapshot import parse_snapshot
@@ -34,6 +35,20 @@ Advance = Callable[[int], None]
 _Identity = tuple[int, int]
 
 
+@declare_columns(
+    line_type("partition"),
+    TableColumn("partition", "string", "its name", source="name"),
+    TableColumn("source", "string", "its folder"),
+    TableColumn("target", "string", "the new folder"),
+    TableColumn("state", "string", "copied, gone, skipped or failed"),
+    TableColumn("reason", "string", "why it is not in the copy", source=lambda row: row.reason or None),
+    TableColumn("logEnd", "int64", "offset after the last record of the copy"),
+    TableColumn("bytes", "int64", "of all its segments", "bytes"),
+    TableColumn("segments", "int64", "their number"),
+    TableColumn("cutBytes", "int64", "left out after the last whole batch", "bytes"),
+    TableColumn("damaged", "bool", "its last segment has damage before good batches", source="is_damaged"),
+    TableColumn("notes", "list<string>", "for people"),
+)
 @dataclass
 class PartitionCopy:
     """The result of copying a partition.
@@ -74,23 +89,6 @@ class PartitionCopy:
     is_damaged: bool = False
     looks: int = 0
     notes: list[str] = field(default_factory=list)
-
-    def as_row(self) -> dict[str, Any]:
-        """Fields for a JSON line."""
-        return {
-            "type": "partition",
-            "partition": self.name,
-            "source": self.source,
-            "target": self.target,
-            "state": self.state,
-            "reason": self.reason or None,
-            "logEnd": self.log_end,
-            "bytes": self.bytes,
-            "segments": self.segments,
-            "cutBytes": self.cut_bytes,
-            "damaged": self.is_damaged,
-            "notes": self.notes,
-        }
 
 
 class Changed(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pylogseg.disk.lineage.authority import Alarm, Lost, Rule
+from pylogseg.format.columns import to_row
 from pylogseg.offline.merging.partition import Plan
 from pylogseg.offline.result import PartitionResult
 from pylogseg.walker.gaps import offsets_text
@@ -84,7 +85,7 @@ def _add_rows(plan: Plan, result: PartitionResult) -> None:
                 "damaged": len(replica.gaps),
             }
         )
-        result.rows += [{"type": "gap", **gap.as_row()} for gap in replica.gaps]
+        result.rows += [{"type": "gap", **to_row(gap)} for gap in replica.gaps]
     result.rows += [
         {"type": "piece", "logDirectory": plan.replicas[number].log_dir, "firstOffset": first, "nextOffset": end}
         for number, first, end in plan.pieces

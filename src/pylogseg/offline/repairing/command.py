@@ -12,6 +12,7 @@ from pylogseg.disk.target import Target
 from pylogseg.env.scheduler import CollectingScheduler
 from pylogseg.env.storage import AppendFile
 from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.format.columns import to_row
 from pylogseg.format.files.checkpoint import parse_leader_epochs
 from pylogseg.format.names import FileKind, parse_file_name, segment_file_name
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
@@ -135,7 +136,7 @@ def _report_gaps(result: PartitionResult, repairer: _Repairer) -> None:
 
 def _row(name: str, gap: Gap) -> dict[str, Any]:
     level = "damage" if gap.is_damage else "notice"
-    return {"type": "gap", "partition": name, "level": level, **gap.as_row()}
+    return {"type": "gap", "partition": name, "level": level, **to_row(gap)}
 
 
 def _action(gap: Gap) -> Action:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pylogseg.archive.writing import write
+from pylogseg.format.columns import to_row
 from pylogseg.spark import _compat
 from pylogseg.spark.executor import SparkExecutor
 
@@ -68,4 +69,4 @@ def archive(
     how: dict[str, Any] = {"storage_options": storage_options, "to_end": to_end, "forget": forget}
     work = SparkExecutor(spark, progress)
     done = write(path, archive, encrypt_to=encrypt_to, compress=compress, executor=work, **how)
-    return _compat.small_frame(spark, [done.as_row()], RESULT)
+    return _compat.small_frame(spark, [to_row(done)], RESULT)

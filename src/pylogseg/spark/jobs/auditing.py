@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pylogseg.disk.disk import open_dir
+from pylogseg.format.columns import to_row
 from pylogseg.lakehouse.audit import audit as compared
 from pylogseg.lakehouse.audit_result import Audit
 from pylogseg.spark import _compat
@@ -75,10 +76,10 @@ def audit(
 
 def _rows(found: Audit) -> Iterator[dict[str, Any]]:
     for part in found.partitions:
-        yield _row(part.as_row(), name=part.name)
+        yield _row(to_row(part), name=part.name)
     for finding in found.findings:
-        yield _row(finding.as_row(), name=finding.file, right=not finding.is_wrong, whole=finding.kind != "unread")
-    yield _row(found.as_row(), name=found.table)
+        yield _row(to_row(finding), name=finding.file, right=not finding.is_wrong, whole=finding.kind != "unread")
+    yield _row(to_row(found), name=found.table)
 
 
 def _row(line: dict[str, Any], **more: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pylogseg.archive.verifying import ArchiveSummary, ReadObjects, is_archive, 
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import to_row
 from pylogseg.format.words import check_word
 from pylogseg.inspect.verify.disk import VerifySummary
 from pylogseg.inspect.verify.disk import verify as verify_disk
@@ -72,7 +73,7 @@ def verify(
         raise RequestError(f"read is for an archive, and {path} has no points")
     else:
         found = verified(spark, path, choice, VerifySummary(Level[level.upper()]), **options)
-    rows = [finding.as_row() for finding in found]
+    rows = [to_row(finding) for finding in found]
     return _compat.small_frame(spark, rows, FINDINGS)
 
 

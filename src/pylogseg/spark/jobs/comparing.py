@@ -11,6 +11,7 @@ from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.disk.tier.opening import is_tier
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import to_row
 from pylogseg.offline.comparing import Difference
 from pylogseg.reading.logs import partitions_of
 from pylogseg.spark.executor import SparkExecutor
@@ -99,7 +100,7 @@ def _by_key(disk: Disk) -> dict[tuple[str, int], Partition]:
 def _row(found: Difference) -> tuple[Any, ...]:
     topic, _, number = found.name.rpartition("-")
     counts = (found.records_a, found.records_b, found.missing, found.extra, found.changed)
-    return (topic, int(number), found.is_same, *counts, 0, json.dumps(found.as_row()))
+    return (topic, int(number), found.is_same, *counts, 0, json.dumps(to_row(found)))
 
 
 def _with_table(

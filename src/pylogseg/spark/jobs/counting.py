@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pylogseg.disk.choice import PartitionChoice
-from pylogseg.disk.columns import HOURS, KEYS, STATS, spark_ddl
+from pylogseg.disk.columns import HOURS, KEYS, STATS
 from pylogseg.disk.disk import open_dir
 from pylogseg.errors import RequestError
+from pylogseg.format.columns import spark_ddl
 from pylogseg.inspect.stats.counting import Counting, counted
 from pylogseg.inspect.stats.groups import StatsGroup, stats_row, units_of
 from pylogseg.reading.logs import partitions_of

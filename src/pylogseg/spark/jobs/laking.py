@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pylogseg.disk.disk import open_dir
+from pylogseg.format.columns import to_row
 from pylogseg.lakehouse.lake import LakeTable
 from pylogseg.lakehouse.lake import lake as write
 from pylogseg.spark import _compat
@@ -71,7 +72,7 @@ def lake(
     """
     disk = open_dir(path, storage_options=storage_options, tier=tier)
     done = write(disk, table, topic, partition, executor=SparkExecutor(spark, progress), **options)
-    return _compat.small_frame(spark, [each.as_row() for each in done], TABLES)
+    return _compat.small_frame(spark, [to_row(each) for each in done], TABLES)
 
 
 def lake_batches(
