@@ -12,7 +12,6 @@ from pylogseg.errors import PylogsegError as PylogsegError
 from pylogseg.errors import StorageError as StorageError
 from pylogseg.format.batches import BatchTable as BatchTable
 from pylogseg.format.batches import scan as scan
-from pylogseg.format.columns import to_row as to_row
 from pylogseg.format.records import RecordColumns as RecordColumns
 from pylogseg.format.records import decode as decode
 from pylogseg.lakehouse.audit import audit as audit

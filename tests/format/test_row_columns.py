@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pylogseg
 from pylogseg.errors import CorruptionError
-from pylogseg.format.columns import SPREAD, TableColumn, columns_of, declare_columns, line_type, spark_ddl, to_row
+from pylogseg.format.columns import SPREAD, TableColumn, declare_columns, get_columns, line_type, spark_ddl, to_row
 
 BANDS = ("archive", "disk", "inspect", "lakehouse", "log", "offline", "walker")
 
@@ -30,7 +30,7 @@ class Point(NamedTuple):
     TableColumn("log", "string", "its name", source="name"),
     TableColumn(SPREAD, "map<string, int64>", "counts", source="counts"),
     TableColumn("nextOffset", "int64", "after the last one"),
-    TableColumn("points", "list<struct>", "of the log", fields=columns_of(Point)),
+    TableColumn("points", "list<struct>", "of the log", fields=get_columns(Point)),
     TableColumn("error", "string", "why it ended"),
     TableColumn("gaps", "list<string>", "of the log", is_optional=True),
 )

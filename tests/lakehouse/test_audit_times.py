@@ -87,7 +87,7 @@ def test_what_differs_is_named_by_the_hour(data, rows, tmp_path):
     done = run("audit", data, tmp_path / "t", "--columns", "offset=")
     assert done.code == 1
     assert "  lost    1970-01-01T01:00Z       an hour: 57 rows of 60 records" in done.text.splitlines()
-    assert done.text.splitlines()[-1] == (
+    assert done.text.splitlines()[-2] == (
         "compared: key, value, timestamp hour by hour, without offsets, which is weaker"
     )
     one = rows_of(run("audit", data, tmp_path / "t", "--columns", "offset=", "--json"), "partition")[0]

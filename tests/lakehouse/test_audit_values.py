@@ -108,7 +108,7 @@ def test_tables_of_lake_and_their_dead_letters(data, typed, tmp_path):
     done = run("audit", data, f"delta:{tmp_path}/t", "--value-as", "schema", "--registry", data / "schemas")
     assert done.code == 1
     assert "  changed 42                      1 offset: value.who" in done.text.splitlines()
-    assert done.text.splitlines()[-1] == "compared: offsets, key, value.id, value.who, value.state, value.much"
+    assert done.text.splitlines()[-2] == "compared: offsets, key, value.id, value.who, value.state, value.much"
     done = run("audit", data, f"delta:{tmp_path}/t", "--value-as", "schema", "--registry", data / "schemas", "--json")
     assert rows_of(done, "partition")[0]["ranges"][0]["reason"] == "value.who"
     assert run("audit", data, f"delta:{tmp_path}/t", "--registry", data / "schemas").code == 2

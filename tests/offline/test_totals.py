@@ -13,8 +13,8 @@ from helpers.trees import tree
 
 from pylogseg import open_dir
 from pylogseg.cli.common import size_text
-from pylogseg.cli.offline import done_text
 from pylogseg.log.recovery_report import Action, ActionKind
+from pylogseg.offline.result import done_text
 
 INTERVAL = ("-c", "index.interval.bytes=512", "-c", "segment.index.bytes=4096")
 #: Commands that change something in the examples, and what their totals count besides.

@@ -15,6 +15,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, get_args
 
 from pylogseg._version import __version__
@@ -26,6 +27,7 @@ from pylogseg.archive.restoring import restore_point
 from pylogseg.archive.trying_transactions import TransactionTrial
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, Partition, open_dir
+from pylogseg.disk.notes import as_notes, note_lines
 from pylogseg.disk.tier.at_point import UNSEALED, lacks_of
 from pylogseg.disk.tier.point import ArchivedPartition, Point
 from pylogseg.disk.tier.points import archive_store
@@ -37,7 +39,9 @@ from pylogseg.errors import MissingKeyError, PylogsegError, RequestError, Storag
 from pylogseg.format.columns import TableColumn, declare_columns
 from pylogseg.format.moments import iso_text
 from pylogseg.format.names import METADATA_TOPIC
+from pylogseg.format.outcome import Outcome
 from pylogseg.format.uuids import format_uuid
+from pylogseg.format.words import count_text
 from pylogseg.offline.result import Result
 from pylogseg.reading.stream import read
 from pylogseg.server.committed import Offsets
@@ -99,7 +103,7 @@ class BrokerEvidence:
     with_fields=True,
 )
 @dataclass
-class DrillResult:
+class DrillResult(Outcome):
     """The evidence of a drill.
 
     Attributes
@@ -142,6 +146,23 @@ class DrillResult:
     def exit_code(self) -> int:
         """0 if all is as it was at the point, 1 if something differs, 2 if not all could be looked at."""
         return 1 if self.all_problems else 2 if self.is_incomplete or self.not_run else 0
+
+    def lines(self) -> Iterator[str]:
+        """Yield differences, brokers, what was not checked, then the verdict."""
+        notes = as_notes(self.problems), *(as_notes(broker.problems, broker.broker) for broker in self.brokers)
+        yield from (f"DIFFERS  {text}" for text in note_lines(chain.from_iterable(notes), ignores_paths=True))
+        yield from (f"NOT RUN  {text}" for text in self.not_run)
+        for broker in self.brokers:
+            records = sum(row.records.get("read_uncommitted", 0) for row in broker.partitions)
+            yield (
+                f"{broker.broker} {broker.version}: restored in {broker.restore_s:.1f} s; "
+                f"{count_text(len(broker.partitions), 'partition')}, {count_text(records, 'record')}, "
+                f"{count_text(broker.group_offsets, 'offset')} of groups compared; "
+                f"{count_text(len(broker.problems), 'difference')}"
+            )
+        for text in note_lines(as_notes(self.not_checked), ignores_paths=True):
+            yield f"not checked: {text}"
+        yield f"point {self.point}, of {self.point_time}: {self.verdict}"
 
     @property
     def not_run(self) -> list[str]:

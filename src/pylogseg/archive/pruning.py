@@ -16,7 +16,10 @@ from pylogseg.disk.tier.point import FILES, POINTS, Point, PointName
 from pylogseg.disk.tier.point_lists import LISTS
 from pylogseg.disk.tier.points import archive_store, find_point
 from pylogseg.errors import CorruptionError, RequestError, StorageError, is_denied
+from pylogseg.format.columns import TableColumn, declare_columns, line_type
 from pylogseg.format.moments import iso_text
+from pylogseg.format.outcome import Outcome
+from pylogseg.format.words import count_text, size_text
 from pylogseg.tables.export.notes import locked
 
 #: What an archive writes, but for points: nothing else is ever removed.
@@ -25,8 +28,17 @@ _OURS = re.compile(
 )
 
 
+@declare_columns(
+    line_type("prune"),
+    TableColumn("dryRun", "bool", "nothing was removed"),
+    TableColumn("kept", "list<string>", "ids of points", source=lambda pruned: [name.id for name in pruned.kept]),
+    TableColumn("removed", "list<string>", "ids of points", source=lambda pruned: [name.id for name in pruned.removed]),
+    TableColumn("objects", "int64", "that were removed"),
+    TableColumn("bytes", "int64", "of these objects", "bytes", source="size"),
+    TableColumn("notYet", "list<string>", "objects that the store does not let go"),
+)
 @dataclass
-class Pruned:
+class Pruned(Outcome):
     """The result of a pruning.
 
     Attributes
@@ -36,6 +48,8 @@ class Pruned:
         Objects that were removed, or would be, and their bytes.
     not_yet : list of str
         What the store does not let go, such as objects that are locked for a time.
+    dry_run : bool
+        True if nothing was removed.
     """
 
     kept: list[PointName]
@@ -43,6 +57,18 @@ class Pruned:
     objects: int = 0
     size: int = 0
     not_yet: list[str] = field(default_factory=list)
+    dry_run: bool = False
+
+    def lines(self) -> Iterator[str]:
+        """Yield the points that were removed, then the sums."""
+        yield from (name.id for name in self.removed)
+        counts = f"{count_text(len(self.removed), 'point')} and {count_text(self.objects, 'object')}"
+        verb = "would be removed" if self.dry_run else "removed"
+        yield f"{counts}, {size_text(self.size)}, {verb}; {count_text(len(self.kept), 'point')} kept"
+
+    def warnings(self) -> Iterator[str]:
+        """Yield objects that stay."""
+        yield from (f"note: not yet: {locked} is locked, or may not be removed" for locked in self.not_yet)
 
 
 def prune(
@@ -101,7 +127,8 @@ def prune(
             raise RequestError(f"{store.url}: no point of an archive is here")
         chosen = {names[-1], *names[len(names) - keep_last :]} if keep_last else {names[-1]}
         chosen |= _last_of_each(names, keep_hourly, 13) | _last_of_each(names, keep_daily, 10)
-        found = Pruned([each for each in names if each in chosen], [each for each in names if each not in chosen])
+        kept, removed = ([name for name in names if (name in chosen) is is_kept] for is_kept in (True, False))
+        found = Pruned(kept, removed, dry_run=dry_run)
         needs = read_needs(store, found.kept)
         for error in (*needs.errors, *needs.conflicts):
             raise error

@@ -36,8 +36,10 @@ from pylogseg.disk.tier.read_once import ReadOnce, difference
 from pylogseg.disk.tier.uploads import Objects, Shared, Stored
 from pylogseg.env.executor import INLINE, Advance, Executor, Workload
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
+from pylogseg.format.moments import iso_text
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
-from pylogseg.inspect.verify.disk import VerifySummary, counted
+from pylogseg.format.words import count_text, size_text
+from pylogseg.inspect.verify.disk import CHECKED, VerifySummary
 from pylogseg.inspect.verify.findings import Finding, Level, of_error, of_failure
 from pylogseg.inspect.verify.segment import verify_segment
 from pylogseg.inspect.verify.segment_report import SegmentReport
@@ -58,6 +60,26 @@ class ArchiveSummary(VerifySummary):
     bytes_read: int = 0
     objects_read_before: int = 0
     read_since_ms: int = -1  #: When the first of these was read; -1 without any.
+
+    def lines(self) -> Iterator[str]:
+        """Yield what was checked, read, read before and not checked, then the sums."""
+        yield "checked: points, and that each object that they need is there, as large as it was"
+        if self.objects_read:
+            counts = (self.segments, "segment", ""), (self.batches, "batch", "batches"), (self.records, "record", "")
+            yield f"read: {count_text(self.objects_read, 'object')} of {size_text(self.bytes_read)}, with their SHA-256"
+            contents = ", ".join(count_text(*count) for count in counts)
+            yield f"in them: {contents}; {CHECKED[self.level].partition(';')[0]}"
+        if self.objects_read_before:
+            since = iso_text(self.read_since_ms)
+            yield f"read before: {count_text(self.objects_read_before, 'object')}, all since {since}"
+        yield from (f"not checked: {text}" for text in self.not_checked)
+        texts = [
+            count_text(self.points, "point"),
+            count_text(self.partitions, "partition"),
+            count_text(self.objects, "object"),
+            size_text(self.object_bytes),
+        ]
+        yield f"{self.words}: {', '.join(texts)}"
 
 
 class _Item(NamedTuple):
@@ -125,7 +147,7 @@ def verify_archive(
     summary.object_bytes = sum(each.archived.size for each in needs.objects.values())
     yield from summary.added([*_of_mark(found), *damage])
     if unsealed := [each.id for each in needs.heads if not each.is_sealed]:
-        text = f"whether {counted(len(unsealed), 'point')} of an older version, such as {unsealed[0]}, "
+        text = f"whether {count_text(len(unsealed), 'point')} of an older version, such as {unsealed[0]}, "
         summary.not_checked.append(f"{text}{'was' if len(unsealed) == 1 else 'were'} changed: no checksum of its own")
     if found.newest is not None:
         summary.not_checked += _lacks(found.newest, choice)

@@ -7,7 +7,7 @@ import functools
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from pylogseg.archive.place import check_place, list_objects, lost_objects, lost
 from pylogseg.archive.planning import PartitionPlan, Past, planned
 from pylogseg.archive.seen import MARKED_FIRST, OFFSETS_TOPIC, Key, SeenCluster, look, stamps
 from pylogseg.archive.uploading import UploadJob
+from pylogseg.disk.notes import joined_lines
 from pylogseg.disk.stores import ObjectStore, check_objects
 from pylogseg.disk.tier.keys import PublicKey
 from pylogseg.disk.tier.point import (
@@ -44,6 +45,8 @@ from pylogseg.env.executor import INLINE, Executor, Threads, Workload, choose_ex
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.columns import TableColumn, declare_columns, line_type
 from pylogseg.format.moments import iso_text
+from pylogseg.format.outcome import Outcome
+from pylogseg.format.words import FEW, count_text, names_text, size_text
 from pylogseg.inspect.verify.lacking import Look
 from pylogseg.inspect.verify.missing import Around
 from pylogseg.reading.partition import Throttle
@@ -75,7 +78,7 @@ _LAST_MS = 253402300799999
     TableColumn("faults", "list<string>", "partitions that are not in it up to the last committed record"),
 )  # fmt: skip
 @dataclass
-class ArchiveResult:
+class ArchiveResult(Outcome):
     """The result of a run.
 
     Attributes
@@ -100,6 +103,32 @@ class ArchiveResult:
     def is_whole(self) -> bool:
         """True if all that the disks have committed is in it."""
         return not self.faults
+
+    @property
+    def exit_code(self) -> int:
+        """For a shell: 1 if the point has a fault."""
+        return int(not self.is_whole)
+
+    def warnings(self) -> Iterator[str]:
+        """Yield notes, then faults."""
+        point, topics = self.point, {partition.topic for partition in self.point.partitions}
+        for note in joined_lines((note for note in point.notes if note not in self.faults), topics):
+            yield f"note: {note}"
+        if point.not_seen is None:
+            yield "note: no disk has the metadata of the cluster: which partitions are not here, is not known"
+        if point.not_seen:
+            names = [f"{part.topic}-{part.partition}" for part in point.not_seen]
+            yield f"note: on none of the disks: {names_text(names)}"
+        for commit in point.above_end[:FEW]:
+            where = f"{commit.topic}-{commit.partition}"
+            yield f"note: group {commit.group} is at {commit.offset} of {where}, which ends at {commit.end_offset}"
+        yield from joined_lines(self.faults, topics)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the line for people."""
+        adopted = f", {count_text(self.adopted, 'segment')} of a killed run" if self.adopted else ""
+        uploads = f"{count_text(self.segments, 'segment')}, {size_text(self.size)}, uploaded{adopted}"
+        yield f"{self.point.id}: {count_text(len(self.point.partitions), 'partition')}, {uploads}"
 
 
 def write(

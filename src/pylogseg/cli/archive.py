@@ -10,9 +10,10 @@ from typing import Any
 import click
 
 from pylogseg.archive.looking import PointsLook, look_at_newest, look_at_points
-from pylogseg.archive.pruning import Pruned, differences, prune
+from pylogseg.archive.pruning import differences, prune
 from pylogseg.archive.writing import ArchiveResult, write
 from pylogseg.cli import common, completion
+from pylogseg.cli.outcomes import end_with_outcome, print_outcome
 from pylogseg.cli.points import keep_options
 from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, parts_option, workers_option
@@ -22,6 +23,7 @@ from pylogseg.disk.tier.point import ArchivedPartition, PointHead
 from pylogseg.disk.tier.points import archive_store, find_point, read_point
 from pylogseg.env.interrupts import answered
 from pylogseg.errors import CorruptionError, PylogsegError, RequestError, is_missing
+from pylogseg.format.words import count_text, size_text
 
 _EPILOG = """\b
 Examples:
@@ -125,7 +127,7 @@ def run(
 
         def run_once() -> bool:
             done = _write(disks, url, how)
-            _report(done, as_json)
+            print_outcome(done, as_json)
             if any(keep.values()):
                 _prune_after(done, url, keep, as_json)
             return done.is_whole
@@ -178,33 +180,7 @@ def _prune_after(done: ArchiveResult, url: str, keep: dict[str, Any], as_json: b
     if not done.is_whole:
         common.complain("nothing was pruned: the run has faults, and older points may have what this one lacks")
         return
-    _report_pruned(prune(url, **keep), as_json)
-
-
-def _report(done: ArchiveResult, as_json: bool) -> None:
-    point = done.point
-    topics = {partition.topic for partition in point.partitions}
-    for note in joined_lines((note for note in point.notes if note not in done.faults), topics):
-        common.complain(f"note: {note}")
-    if point.not_seen is None:
-        common.complain("note: no disk has the metadata of the cluster: which partitions are not here, is not known")
-    if point.not_seen:
-        names = ", ".join(f"{each.topic}-{each.partition}" for each in point.not_seen[:5])
-        more = f" and {len(point.not_seen) - 5} more" if len(point.not_seen) > 5 else ""
-        common.complain(f"note: on none of the disks: {names}{more}")
-    for commit in point.above_end[:5]:
-        where = f"{commit.topic}-{commit.partition}"
-        common.complain(
-            f"note: group {commit.group} is at {commit.offset} of {where}, which ends at {commit.end_offset}"
-        )
-    for fault in joined_lines(done.faults, topics):
-        common.complain(fault)
-    if as_json:
-        common.print_json(done)
-        return
-    adopted = f", {common.count_text(done.adopted, 'segment')} of a killed run" if done.adopted else ""
-    what = f"{common.count_text(done.segments, 'segment')}, {common.size_text(done.size)}, uploaded{adopted}"
-    say(f"{point.id}: {common.count_text(len(point.partitions), 'partition')}, {what}")
+    print_outcome(prune(url, **keep), as_json)
 
 
 _url = click.argument("url", metavar="URL", shell_complete=completion.files)
@@ -225,7 +201,7 @@ def points(url: str, as_json: bool) -> None:
         for row in rows:
             common.print_json(dict(zip(columns, row, strict=True)))
     else:
-        cells = [(*row[:3], common.size_text(row[3]), "unknown" if row[4] is None else row[4], row[5]) for row in rows]
+        cells = [(*row[:3], size_text(row[3]), "unknown" if row[4] is None else row[4], row[5]) for row in rows]
         headings = ["POINT", "TIME", "PARTITIONS", "SIZE", "NOT SEEN", "FAULTS"]
         common.print_table(headings, cells, headings[2:])
     for each in look.damage:
@@ -269,11 +245,11 @@ def _print_status(look: PointsLook, head: PointHead, seconds: float, is_late: bo
         lacking = {"notSeen": head.not_seen, "faults": head.faults, "damage": len(look.damage)}
         common.print_json({"type": "status", "points": len(look.names), **fields, **lacking, "isLate": is_late})
         return
-    numbers = common.count_text(head.partitions, "partition"), common.size_text(head.size)
+    numbers = count_text(head.partitions, "partition"), size_text(head.size)
     unseen = "unknown" if head.not_seen is None else head.not_seen
-    lacks = f"{common.count_text(head.faults, 'fault')}, not seen: {unseen}"
+    lacks = f"{count_text(head.faults, 'fault')}, not seen: {unseen}"
     age = f"the newest {_span_text(seconds)} old"
-    say(f"{common.count_text(len(look.names), 'point')}, {age}: {', '.join(numbers)}, {lacks}")
+    say(f"{count_text(len(look.names), 'point')}, {age}: {', '.join(numbers)}, {lacks}")
 
 
 def _span_text(seconds: float) -> str:
@@ -357,27 +333,4 @@ def _ends(side: dict[str, int] | None) -> str:
 @common.json_option
 def prune_command(url: str, dry_run: bool, as_json: bool, **keep: Any) -> None:
     """Remove points, and what no kept point needs; the newest one is always kept."""
-    _report_pruned(prune(url, **keep, dry_run=dry_run), as_json, dry_run=dry_run)
-
-
-def _report_pruned(pruned: Pruned, as_json: bool, *, dry_run: bool = False) -> None:
-    if as_json:
-        common.print_json(
-            {
-                "type": "prune",
-                "dryRun": dry_run,
-                "kept": [name.id for name in pruned.kept],
-                "removed": [name.id for name in pruned.removed],
-                "objects": pruned.objects,
-                "bytes": pruned.size,
-                "notYet": pruned.not_yet,
-            }
-        )
-        return
-    for name in pruned.removed:
-        say(name.id)
-    verb = "would be removed" if dry_run else "removed"
-    what = f"{common.count_text(len(pruned.removed), 'point')} and {common.count_text(pruned.objects, 'object')}"
-    say(f"{what}, {common.size_text(pruned.size)}, {verb}; {common.count_text(len(pruned.kept), 'point')} kept")
-    for locked in pruned.not_yet:
-        common.complain(f"note: not yet: {locked} is locked, or may not be removed")
+    end_with_outcome(prune(url, **keep, dry_run=dry_run), as_json)

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from pylogseg.cli import common
+from pylogseg.cli.outcomes import end_with_outcome, print_parts
 from pylogseg.cli.query import OffsetRange, parse_offsets
-from pylogseg.cli.streams import say
 from pylogseg.cli.typed import SCHEMA, check_unused, decoding_of, typed_options, wants_schema
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.errors import RequestError
-from pylogseg.format.columns import to_row
-from pylogseg.format.moments import iso_text
 from pylogseg.lakehouse.audit import audit as compare
 from pylogseg.lakehouse.audit import opened
 from pylogseg.lakehouse.audit_columns import PRESETS, parse_columns
-from pylogseg.lakehouse.audit_result import Audit, AuditRange, PartitionAudit
-from pylogseg.lakehouse.foreign import ForeignTable
+from pylogseg.lakehouse.audit_result import PartitionAudit
+from pylogseg.lakehouse.foreign import ForeignTable, TableFinding
 from pylogseg.lakehouse.formats import TABLE_TEXT
 
 _EPILOG = r"""\b
@@ -155,9 +152,13 @@ def audit(
             on_bytes=advance,
             **options,
         )
-    is_whole = not common.is_damage_met() and found.is_whole
-    _print(found, as_json, quiet)
-    click.get_current_context().exit(1 if not found.is_right else 0 if is_whole else 2)
+    is_unread = common.is_damage_met()
+    print_parts(found, as_json, lambda part: not (quiet and _is_in_order(part)))
+    end_with_outcome(found, as_json, 2 * is_unread)
+
+
+def _is_in_order(part: PartitionAudit | TableFinding) -> bool:
+    return isinstance(part, PartitionAudit) and part.is_right and part.is_whole
 
 
 def _check_names(chosen: common.Chosen, topics: tuple[str, ...]) -> None:
@@ -182,114 +183,3 @@ def _range_of(offsets: OffsetRange | None) -> tuple[int | None, int | None]:
 
 def _size(table: ForeignTable) -> int:
     return sum(os.path.getsize(file.path) for file in table.files if file.open is None and os.path.exists(file.path))
-
-
-def _print(found: Audit, as_json: bool, quiet: bool) -> None:
-    for row in found.partitions:
-        common.report_gaps(row.gaps)
-        if quiet and row.is_right and row.is_whole:
-            continue
-        if as_json:
-            common.try_print(common.print_json, row)
-        else:
-            common.try_print(say, *_lines(row, found.is_quick))
-    for finding in found.findings:
-        if as_json:
-            common.try_print(common.print_json, finding)
-        else:
-            rows = "" if finding.rows is None else f" ({common.count_text(finding.rows, 'row')})"
-            where = "" if finding.file is None else f"{finding.file}: "
-            common.try_print(say, f"{finding.kind}: {where}{finding.text}{rows}")
-    if as_json:
-        common.try_print(common.print_json, found)
-    else:
-        common.try_print(say, *_summary(found))
-
-
-def _lines(row: PartitionAudit, is_quick: bool) -> Iterator[str]:
-    counts = _rows_text(row.rows, row.missing["deadLetters"])
-    yield f"{row.name}: {_verdict({**to_row(row), 'quick': is_quick})} ({counts})"
-    explained = [f"{count:,} {_WORDS[reason]}" for reason, count in row.missing.items() if count and reason != "lost"]
-    if explained:
-        yield f"  not in the table: {', '.join(explained)}"
-    unchecked = [f"{count:,} {_WORDS[reason]}" for reason, count in row.unchecked.items() if count]
-    if unchecked:
-        yield f"  in the table, and not in the log to compare with: {', '.join(unchecked)}"
-    yield from map(_line, row.ranges)
-    for time in row.times:
-        since = iso_text(time.since_ms).replace(":00.000Z", "Z")
-        yield f"  {time.kind:<8}{since:<24}an hour: {common.count_text(time.rows, 'row')} of {time.records:,} records"
-    if row.unlisted:
-        yield f"  and {row.unlisted} more ranges (--max-ranges lists more)"
-    for (one, other), (first, second), rows in row.double_files:
-        yield f"  {common.count_text(rows, 'row')} of {_file(one, first)} again in {_file(other, second)}"
-    if row.changed * 2 > row.present > 0:
-        yield "  most of the records differ: was the topic deleted and made again, or are these the wrong columns?"
-
-
-#: Reasons as people read them.
-_WORDS = {
-    "aborted": "aborted",
-    "control": "control records",
-    "compacted": "compacted away",
-    "belowLogStart": "below the log start offset",
-    "deadLetters": "in the dead letters",
-    "tombstone": "tombstones",
-    "notYet": "not yet",
-    "notLookedAt": "not looked at",
-    "beyondEnd": "behind the end of the log",
-    "absent": "at offsets that the log does not have",
-    "noPartition": "of a partition that the source does not have",
-}
-
-
-def _rows_text(rows: int, letters: int) -> str:
-    return common.count_text(rows - letters, "row") + (
-        f" and {common.count_text(letters, 'dead letter')}" if letters else ""
-    )
-
-
-def _verdict(row: dict[str, Any]) -> str:
-    foreign = sum(row["foreign"].values())
-    wrong = {"double": row["double"], "changed": row["changed"], "lost": row["missing"]["lost"], "foreign": foreign}
-    named = ", ".join(f"{count:,} {name}" for name, count in wrong.items() if count)
-    if named:
-        return named
-    if row.get("quick") and row["whole"]:
-        return "counts as in the log"
-    return "each record once" if row["whole"] else "nothing wrong in what could be looked at"
-
-
-def _line(found: AuditRange) -> str:
-    offsets = str(found.first_offset)
-    if found.last_offset > found.first_offset:
-        offsets += f"-{found.last_offset}"
-    kind = "unknown" if found.kind == "notLookedAt" else found.kind
-    reason = f": {_WORDS.get(found.reason, found.reason)}" if found.reason else ""
-    return f"  {kind:<8}{offsets:<24}{common.count_text(found.records, 'offset')}{reason}"
-
-
-def _file(path: str, origin: str | None) -> str:
-    return os.path.basename(path) + (f" ({origin})" if origin else "")
-
-
-def _summary(found: Audit) -> Iterator[str]:
-    row = to_row(found)
-    version = f", {found.version}" if found.version else ""
-    hidden = sum(finding.rows or 0 for finding in found.findings if finding.kind == "hidden")
-    verdict = _verdict(row) + (f", {hidden:,} hidden" if hidden else "")
-    yield (
-        f"{found.table} ({found.format}{version}): {common.count_text(len(found.partitions), 'partition')}, "
-        f"{_rows_text(found.rows, found.dead_letters)} in {common.count_text(found.files, 'file')}: {verdict}"
-    )
-    if found.other_rows:
-        yield f"{common.count_text(found.other_rows, 'row')} of other topics and partitions were left out"
-    if found.is_quick:
-        yield "compared: counts of rows by ranges of offsets; single offsets, keys and values were not looked at"
-        return
-    if found.compared != ["key", "value"]:
-        typed = " (decoded ones are compared with --value-as schema)" if found.columns.typed else ""
-        if found.columns.by_time:
-            yield f"compared: {', '.join(found.compared)} hour by hour, without offsets, which is weaker"
-            return
-        yield f"compared: {', '.join(['offsets', *found.compared])}{typed}"

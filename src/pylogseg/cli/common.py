@@ -30,6 +30,7 @@ from pylogseg.format.codec_error import in_shell
 from pylogseg.format.columns import to_row
 from pylogseg.format.escape import json_line, printable, printable_line
 from pylogseg.format.moments import first_ms, iso_text, ms_of, unit_note
+from pylogseg.format.words import count_text
 from pylogseg.walker.gaps import Gap, GapKind, add_gaps, joined_times
 
 if TYPE_CHECKING:
@@ -522,28 +523,6 @@ def _rich_table(columns: Sequence[str], rows: list[list[str]], right: set[str]) 
     wanted = console.measure(table, options=console.options.update(width=10_000)).maximum
     console.size = max(console.width, wanted), console.height
     console.print(table, soft_wrap=True)
-
-
-def size_text(size: float) -> str:
-    """Return a number of bytes as text for people.
-
-    >>> size_text(999), size_text(1536000)
-    ('999 B', '1.5 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 999.5:
-            return f"{size:.0f} {unit}" if unit == "B" or size >= 99.95 else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def count_text(number: int, one: str) -> str:
-    """Return a count with its noun.
-
-    >>> count_text(1, "segment"), count_text(1200, "segment")
-    ('1 segment', '1,200 segments')
-    """
-    return f"{number:,} {one if number == 1 else one + 's'}"
 
 
 def time_text(timestamp_ms: int | None) -> str | None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
 from typing import Any
 
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.streams import say
+from pylogseg.cli.outcomes import end_with_outcome, print_part
 from pylogseg.cli.tiers import DISK, Local
 from pylogseg.offline.copying.command import copy as copy_log_dir
-from pylogseg.offline.copying.partition import PartitionCopy
 from pylogseg.offline.options import Options
 from pylogseg.offline.running import chosen_bytes
 
@@ -76,50 +75,6 @@ def copy(
             dry_run=dry_run,
             jobs=jobs,
             on_bytes=advance,
-            on_partition=_reporter(as_json, dry_run),
+            on_partition=functools.partial(print_part, as_json=as_json),  # the copy goes on if the pipe is closed
         )
-    failed = [row for row in done if row.state == "failed"]
-    for row in failed:
-        common.complain(f"{row.name} is not in the copy: {row.reason}")
-    for unread in done.unread:
-        common.complain(f"{unread}; it is not in the copy")
-    is_lacking = common.report_lacking(done.lacking) or any(row.is_damaged for row in done) or bool(done.doubts)
-    code = 2 if failed or done.unread else int(is_lacking)
-    if as_json:
-        common.print_json(done)
-        click.get_current_context().exit(code)
-    for doubt in done.doubts:
-        click.echo(f"not known: {doubt}")
-    for note in done.notes:
-        say(f"note: {note}")
-    rows = [row for row in done if row.state == "copied"]
-    say(
-        f"{'would copy' if dry_run else 'copied'} {len(rows)} partition{'' if len(rows) == 1 else 's'},"
-        f" {common.size_text(sum(row.bytes for row in rows))}, to {done.target}"
-        + ("; a broker trusts it as it is (clean shutdown)" if done.is_marked_clean and not done.doubts else "")
-    )
-    if rows and not dry_run:
-        say("checksums of sealed segments were not computed: pylogseg verify does that")
-    click.get_current_context().exit(code)
-
-
-def _reporter(as_json: bool, dry_run: bool) -> Callable[[PartitionCopy], None]:
-    def print_row(row: PartitionCopy) -> None:
-        if as_json:
-            common.print_json(row)
-            return
-        if row.state != "copied":
-            say(f"{row.name}: {row.state}: {row.reason}")
-            return
-        end = "" if dry_run else f", up to offset {row.log_end}"
-        segments = f"{row.segments} segment{'' if row.segments == 1 else 's'}"
-        say(f"{row.name}: {segments}, {common.size_text(row.bytes)}{end}")
-        if row.cut_bytes:
-            say(f"  left out: {row.cut_bytes} bytes after the last whole batch")
-        for note in row.notes:
-            say(f"  note: {note}")
-
-    def report(row: PartitionCopy) -> None:
-        common.try_print(print_row, row)  # the copy goes on if the pipe is closed
-
-    return report
+    end_with_outcome(done, as_json)

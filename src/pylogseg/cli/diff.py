@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import click
 
 from pylogseg.cli import common, completion, tiers
+from pylogseg.cli.outcomes import print_part, print_parts
 from pylogseg.cli.query import OffsetRange, parse_offsets
-from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.choice import PartitionChoice
 from pylogseg.disk.disk import Disk, open_dir
 from pylogseg.errors import CorruptionError, RequestError
-from pylogseg.offline.comparing import Difference, DifferentRange
 from pylogseg.offline.comparing import diff as compare
-from pylogseg.walker.gaps import offsets_text
 
 _EPILOG = r"""\b
 Examples:
@@ -112,8 +109,15 @@ def diff(
             on_bytes=advance,
             **options,
         )
-        code = _print(found, as_json, quiet)
-    click.get_current_context().exit(code)
+        found.is_damaged = common.is_damage_met()
+        try:
+            print_parts(found, as_json, lambda _: not quiet)
+        except CorruptionError as error:
+            common.complain(common.remedy(error))
+            click.get_current_context().exit(2)
+    if as_json and not quiet:
+        print_part(found, as_json)
+    click.get_current_context().exit(found.exit_code)
 
 
 def _range_of(offsets: OffsetRange | None) -> tuple[int | None, int | None]:
@@ -129,53 +133,3 @@ def _range_of(offsets: OffsetRange | None) -> tuple[int | None, int | None]:
 
 def _size(disk: Disk) -> int:
     return sum(segment.size for segment in disk.segments)
-
-
-def _print(found: Iterator[Difference], as_json: bool, quiet: bool) -> int:
-    """Print the differences as they are found; return the exit code."""
-    total = {"partitions": 0, "differ": 0, "missing": 0, "changed": 0, "extra": 0, "recordsA": 0, "recordsB": 0}
-    damaged = common.is_damage_met()
-    try:
-        for row in found:
-            damaged |= common.report_gaps(row.gaps)
-            counts = (1, not row.is_same, row.missing, row.changed, row.extra, row.records_a, row.records_b)
-            total = {name: total[name] + count for name, count in zip(total, counts, strict=True)}
-            if as_json and not quiet:
-                common.try_print(common.print_json, row)
-            elif not quiet:
-                common.try_print(say, *_lines(row))
-    except CorruptionError as error:
-        common.complain(common.remedy(error))
-        return 2
-    if as_json and not quiet:
-        common.try_print(common.print_json, {"type": "summary", **total, "damaged": damaged})
-    return 2 if damaged else int(total["differ"] > 0)
-
-
-def _lines(row: Difference) -> Iterator[str]:
-    if row.path_a is None or row.path_b is None:
-        yield f"{row.name}: only in {row.path_b if row.path_a is None else row.path_a}"
-    elif row.is_same:
-        first, end = row.compared
-        offsets = offsets_text(first, end) if first < end else "no offsets to compare"
-        yield f"{row.name}: the same, {row.records_a} records, {offsets}"
-    elif not (row.missing or row.changed or row.extra):
-        yield f"{row.name}: damaged; no difference in what can be read ({row.records_a} records)"
-    else:
-        yield (
-            f"{row.name}: {row.missing} missing, {row.changed} changed, {row.extra} extra"
-            f" ({row.records_a} records in A, {row.records_b} in B)"
-        )
-        if row.log_starts[0] != row.log_starts[1]:
-            yield f"  log start offsets: {row.log_starts[0]} in A, {row.log_starts[1]} in B (--common skips this)"
-        yield from map(_line, row.ranges)
-        if row.unlisted:
-            yield f"  and {row.unlisted} more ranges (--max-ranges lists more)"
-
-
-def _line(found: DifferentRange) -> str:
-    offsets = str(found.first_offset)
-    if found.last_offset > found.first_offset:
-        offsets += f"-{found.last_offset}"
-    what = ", ".join(found.fields) or f"{found.records} record{'s' if found.records > 1 else ''}"
-    return f"  {found.kind:<8}{offsets:<24}{what}"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import Any
 
 import click
 
-from pylogseg.archive.drilling import DrillResult
 from pylogseg.archive.drilling import drill as try_restore
 from pylogseg.archive.evidence import evidence_rows, write_evidence
-from pylogseg.cli.common import count_text, jobs_option, json_option, names_options, print_json, progress, try_print
+from pylogseg.cli.common import jobs_option, json_option, names_options, print_json, progress, try_print
+from pylogseg.cli.outcomes import print_part
 from pylogseg.cli.points import at_point, point_options
 from pylogseg.cli.streams import say
 from pylogseg.cli.tiers import keys_option
-from pylogseg.disk.notes import as_notes, note_lines
-from pylogseg.format.codec_error import in_shell
 
 _EPILOG = """\b
 Examples:
@@ -81,27 +78,7 @@ def drill(
         for row in evidence_rows(result):
             try_print(print_json, row)
     else:
-        try_print(_print, result)
-        for path in made:
-            try_print(say, f"written: {path}")
+        try_print(say, *(f"written: {path}" for path in made))
+        print_part(result, as_json)
     if result.exit_code:
         click.get_current_context().exit(result.exit_code)
-
-
-def _print(result: DrillResult) -> None:
-    notes = as_notes(result.problems), *(as_notes(each.problems, each.broker) for each in result.brokers)
-    for text in note_lines(chain.from_iterable(notes), ignores_paths=True):
-        say(f"DIFFERS  {in_shell(text)}")
-    for text in result.not_run:
-        say(f"NOT RUN  {in_shell(text)}")
-    say(f"point {result.point}, of {result.point_time}: {result.verdict}")
-    for broker in result.brokers:
-        records = sum(row.records.get("read_uncommitted", 0) for row in broker.partitions)
-        say(
-            f"{broker.broker} {broker.version}: restored in {broker.restore_s:.1f} s; "
-            f"{count_text(len(broker.partitions), 'partition')}, {count_text(records, 'record')}, "
-            f"{count_text(broker.group_offsets, 'offset')} of groups compared; "
-            f"{count_text(len(broker.problems), 'difference')}"
-        )
-    for text in note_lines(as_notes(result.not_checked), ignores_paths=True):
-        say(f"not checked: {in_shell(text)}")

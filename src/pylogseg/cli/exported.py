@@ -11,6 +11,7 @@ from pylogseg.cli import common
 from pylogseg.cli.streams import say
 from pylogseg.cli.typed import report_undecoded
 from pylogseg.errors import StorageError
+from pylogseg.format.words import count_text, size_text
 from pylogseg.inspect.verify.findings import Finding
 
 
@@ -45,7 +46,7 @@ def end(
 
 
 def _print(done: Done, out: str, as_json: bool) -> None:
-    empty = f"{common.count_text(done.empty, 'partition')} without a record to export: no file is made"
+    empty = f"{count_text(done.empty, 'partition')} without a record to export: no file is made"
     if as_json:
         for row in done.rows:
             common.print_json(dict(row))
@@ -55,7 +56,7 @@ def _print(done: Done, out: str, as_json: bool) -> None:
     files = [row for row in done.rows if row["path"] is not None]
     told = ", ".join(f"{count} {state}" for state, count in Counter(row.get("state") for row in files).items() if state)
     records, size = sum(row["records"] for row in files), sum(row["size"] for row in files)
-    counts = f"{common.count_text(records, 'record')} in {common.count_text(len(files), 'file')}"
-    say(f"{out}: {counts}, {common.size_text(size)}{f' ({told})' if told else ''}")
+    counts = f"{count_text(records, 'record')} in {count_text(len(files), 'file')}"
+    say(f"{out}: {counts}, {size_text(size)}{f' ({told})' if told else ''}")
     if done.empty:
         say(empty)

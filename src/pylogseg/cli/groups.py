@@ -15,6 +15,7 @@ from pylogseg.cli.streams import say
 from pylogseg.disk.disk import open_dir
 from pylogseg.env.beside import whole
 from pylogseg.errors import RequestError
+from pylogseg.format.words import count_text
 from pylogseg.values.internal.cluster_state import ClusterState, cluster_state
 from pylogseg.values.internal.groups import TOPIC
 from pylogseg.values.internal.lag import ABOVE_END
@@ -228,8 +229,8 @@ def _export(state: ClusterState, names: list[str], path: str) -> None:
     kept = [row for row in rows if row["offset"] is not None and not row["stale"]]
     _write(kept, names, path)
     left = len(rows) - len(kept)
-    said = f", {common.count_text(left, 'offset')} left out: of deleted topics, or pending" if left else ""
-    say(f"{path}: {common.count_text(len(kept), 'offset')}{said}")
+    said = f", {count_text(left, 'offset')} left out: of deleted topics, or pending" if left else ""
+    say(f"{path}: {count_text(len(kept), 'offset')}{said}")
     above = [row for row in kept if (row["lag"] or 0) < 0]
     for row in above[:1]:
         more = f", and so {'is' if len(above) == 2 else 'are'} {len(above) - 1:,} more" if above[1:] else ""
@@ -250,7 +251,7 @@ def _map(state: ClusterState, names: list[str], other: str, path: str | None, as
         print_rows(rows, _MAPPED, as_json)
     else:
         _write(kept, names, path)
-        say(f"{path}: {common.count_text(len(kept), 'offset')}")
+        say(f"{path}: {count_text(len(kept), 'offset')}")
         for row in (row for row in rows if row["reason"] is not None):
             common.complain(f"{row['group']}, {row['topic']}-{row['partition']}, {row['offset']}: {row['reason']}")
     for note in there.notes:

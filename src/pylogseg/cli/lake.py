@@ -9,14 +9,15 @@ from typing import Any
 import click
 
 from pylogseg.cli import common
-from pylogseg.cli.streams import say
+from pylogseg.cli.outcomes import print_part
 from pylogseg.cli.typed import SCHEMA, check_unused, decoding_of, typed_options, wants_schema, whole_disk
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.disk import Disk
+from pylogseg.disk.notes import joined_lines
 from pylogseg.env.executor import Executor
-from pylogseg.errors import CorruptionError, RequestError
+from pylogseg.errors import RequestError
 from pylogseg.lakehouse.formats import FORMATS, list_words
-from pylogseg.lakehouse.lake import LakeOptions, LakeTable, write_tables
+from pylogseg.lakehouse.lake import LakeOptions, write_tables
 from pylogseg.lakehouse.layouts import FLAT, LAYOUTS
 from pylogseg.reading.partition import Throttle
 
@@ -209,33 +210,14 @@ def _round(
     parts = Disk((), tuple(chosen.live_partitions()), chosen.disk.loose, is_named=bool(chosen.choice.names))
     whole = chosen.disk if options.decoding is None else whole_disk(arguments)
     # A folder that no topic can have is in no table: of all topics, that is not all.
-    code, is_damaged = 0, not chosen.choice.names and any(each.not_topics for each in chosen.disk.log_dirs)
+    code = int(not chosen.choice.names and any(log_dir.not_topics for log_dir in chosen.disk.log_dirs))
     with common.progress(0 if quiet else chosen.size, "writing") as advance:
         for done in write_tables(whole, parts, table, options, executor, advance, chosen.choice):
             if done.commits or (done.error is None and (as_json or not quiet)):
-                common.try_print(_print, done, as_json)
-            is_damaged |= common.report_gaps(done.gaps)
-            is_damaged |= common.report_lacking(done.missing)
-            for doubt in done.doubts:
-                common.complain(doubt)
-            is_damaged |= done.dead_letters > 0 or bool(done.doubts) or common.is_damage_met()
-            if done.error is not None:
-                common.complain(common.remedy(done.error))
-                code = max(code, 1 if isinstance(done.error, CorruptionError) else 2)
-    return max(code, int(is_damaged))
-
-
-def _print(done: LakeTable, as_json: bool) -> None:
-    if as_json:
-        common.print_json(done)
-        return
-    counts = [f"{common.count_text(done.records, 'record')} in {common.count_text(done.files, 'file')}"]
-    counts += [common.size_text(done.size)] if done.files else []
-    counts += (
-        [f"{common.count_text(done.dead_letters, 'dead letter')} in {done.table}~dlq"] if done.dead_letters else []
-    )
-    counts += [f"{common.count_text(done.replaced, 'row')} replaced or removed"] if done.replaced else []
-    waiting = sum(done.waiting.values())
-    counts += [f"{common.count_text(waiting, 'offset')} not committed in the log yet"] if waiting else []
-    counts += [f"{common.count_text(len(done.removed), 'file')} of killed runs removed"] if done.removed else []
-    say(f"{done.table}: {', '.join(counts)}")
+                print_part(done, as_json)
+            common.report_gaps(done.gaps)
+            common.report_lacking(done.missing)
+            for problem in (*joined_lines(done.doubts), *([] if done.error is None else [common.remedy(done.error)])):
+                common.complain(problem)
+            code = max(code, done.exit_code)
+    return max(code, int(common.is_damage_met()))

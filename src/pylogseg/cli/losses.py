@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pylogseg.cli import common
+from pylogseg.disk.notes import joined_lines
 from pylogseg.format.codec_error import in_shell
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def report_doubts(doubts: Sequence[str]) -> None:
     """Report doubts about small files on stderr, and set the exit code to 1 if there is one."""
-    for doubt in doubts:
+    for doubt in joined_lines(doubts):
         common.complain(f"not known: {in_shell(doubt)}")
     if doubts:
         click.get_current_context().meta[common.DAMAGE] = True

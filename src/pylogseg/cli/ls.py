@@ -12,6 +12,7 @@ from pylogseg.disk.disk import Partition, Segment
 from pylogseg.env.executor import Threads
 from pylogseg.errors import RequestError
 from pylogseg.format.foreign_formats import LOOK_BYTES, packed_as
+from pylogseg.format.words import size_text
 from pylogseg.inspect.stats.few_headers import partition_row
 from pylogseg.inspect.stats.listing import (
     PartitionRow,
@@ -133,7 +134,7 @@ def _print_topics(partitions: list[Partition], sort: str, as_json: bool) -> None
         return
     total = _topic_row("TOTAL", partitions)
     table = [
-        (row["topic"], row["partitions"], row["segments"], *map(common.size_text, (row["size"], row["diskBytes"])))
+        (row["topic"], row["partitions"], row["segments"], *map(size_text, (row["size"], row["diskBytes"])))
         for row in [*rows, total]
     ]
     heads = ["TOPIC", "PARTITIONS", "SEGMENTS", "SIZE", "ON DISK"]
@@ -162,7 +163,7 @@ def _print_partitions(rows: list[tuple[Partition, PartitionRow]], as_json: bool,
             None if p.partition < 0 else p.partition,
             state_of(p),
             *(
-                (len(p.segments), row.log_start_offset, row.log_end_offset, common.size_text(p.size))
+                (len(p.segments), row.log_start_offset, row.log_end_offset, size_text(p.size))
                 if p.error is None
                 else (None, None, None, None)
             ),
@@ -207,7 +208,7 @@ def _total(partitions: list[Partition], rows: list[PartitionRow]) -> tuple[Any, 
         sum(len(p.segments) for p in partitions),
         None,
         None,
-        common.size_text(sum(p.size for p in partitions)),
+        size_text(sum(p.size for p in partitions)),
         common.time_text(min(first, default=None)),
         common.time_text(max(newest, default=None)),
     )
@@ -244,7 +245,7 @@ def _print_segments(rows: list[tuple[Segment, SegmentRow]], as_json: bool) -> No
             "active" if s.is_last else "sealed",
             row.base_offset,
             row.next_offset,
-            common.size_text(row.size),
+            size_text(row.size),
             ",".join(companions_of(s)) or None,
             common.time_text(row.first_timestamp),
             common.time_text(row.largest_timestamp),
@@ -252,7 +253,7 @@ def _print_segments(rows: list[tuple[Segment, SegmentRow]], as_json: bool) -> No
         for s, row in rows
     ]
     if len(rows) > 1:
-        size = common.size_text(sum(row.size for _, row in rows))
+        size = size_text(sum(row.size for _, row in rows))
         table.append(("TOTAL", f"of {len(rows):,}", *[None] * 3, size, *[None] * 3))
     common.print_table(columns, table, right=["BASE", "END", "SIZE"])
 
@@ -263,7 +264,6 @@ def _print_leftovers(partitions: list[Partition]) -> None:
         return
     click.echo()
     table = [
-        (name, other.path.rsplit("/", 1)[-1], other.name.suffix or None, common.size_text(other.size))
-        for name, other in found
+        (name, other.path.rsplit("/", 1)[-1], other.name.suffix or None, size_text(other.size)) for name, other in found
     ]
     common.print_table(["PARTITION", "LEFTOVER", "SUFFIX", "SIZE"], table, right=["SIZE"])

@@ -16,6 +16,7 @@ from pylogseg.cli import common
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import DECODED, MARK
+from pylogseg.format.words import count_text
 from pylogseg.reading.latest import Latest
 from pylogseg.reading.log_reader import Filter, KeyFilter, LogReader, check_order, check_times
 from pylogseg.reading.logs import LogFiles
@@ -91,7 +92,7 @@ class Query:
         ended = [(log.name, end) for log in logs if (end := self._end_below(log)) is not None]
         if ended:
             name, end = ended[0]
-            more = f" ({common.count_text(len(ended) - 1, 'more partition')} likewise)" if len(ended) > 1 else ""
+            more = f" ({count_text(len(ended) - 1, 'more partition')} likewise)" if len(ended) > 1 else ""
             common.complain(f"{name} has no records from offset {self.offsets.first} on: it ends at {end}{more}")
         return [self.of(log) for log in logs]
 

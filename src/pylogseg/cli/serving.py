@@ -15,6 +15,7 @@ from pylogseg.cli.streams import say
 from pylogseg.env.interrupts import answered
 from pylogseg.env.remote import without_login
 from pylogseg.format.escape import printable
+from pylogseg.format.words import count_text, size_text
 from pylogseg.server.sasl import parse_users
 from pylogseg.server.security import Security
 from pylogseg.server.server import Server
@@ -122,9 +123,9 @@ def _greet(server: Server, where: str) -> None:
         common.complain(printable(note))
     partitions = list(catalog.partitions())
     what = [
-        common.count_text(len(catalog.topics), "topic"),
-        common.count_text(len(partitions), "partition"),
-        common.size_text(sum(each.size for each in partitions)),
+        count_text(len(catalog.topics), "topic"),
+        count_text(len(partitions), "partition"),
+        size_text(sum(each.size for each in partitions)),
     ]
     for warning in server.warnings():
         common.complain(printable(warning))
@@ -137,10 +138,10 @@ def _part(server: Server | None) -> None:
     (places, size), aborted = (server.left_out, server.aborted) if server is not None else ((0, 0), 0)
     said = []
     if places:
-        where = common.count_text(places, "place")
-        said.append(f"{common.count_text(size, 'byte')} in {where} were left out")
+        where = count_text(places, "place")
+        said.append(f"{count_text(size, 'byte')} in {where} were left out")
     if aborted:
-        said.append(f"{common.count_text(aborted, 'open transaction')} counted as aborted")
+        said.append(f"{count_text(aborted, 'open transaction')} counted as aborted")
     say("; ".join(["stopped", *said]))
     if places:
         click.get_current_context().exit(1)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from pylogseg.cli.common import size_text
+from pylogseg.format.words import size_text
 from pylogseg.reporting.changes import GroupChange, PartitionChange, Since
 
 _Row = TypeVar("_Row")

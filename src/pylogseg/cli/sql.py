@@ -35,6 +35,7 @@ from pylogseg.env.interrupts import held_back
 from pylogseg.env.spared import spared
 from pylogseg.errors import RequestError
 from pylogseg.format.escape import printable_line
+from pylogseg.format.words import size_text
 
 if TYPE_CHECKING:
     from pylogseg.tables.opening import TopicOpener
@@ -263,7 +264,7 @@ def explain_query(session: Session, query: str, form: str, target: Path | None) 
         (
             row["table"],
             f"{row['segments']:,} of {row['allSegments']:,}",
-            f"{common.size_text(row['readBytes'])} of {common.size_text(row['allBytes'])}",
+            f"{size_text(row['readBytes'])} of {size_text(row['allBytes'])}",
             ", ".join(row["columns"]),
             row["filter"],
         )

@@ -14,6 +14,7 @@ from pylogseg.cli.tops import print_tops, shown_key, tops_row
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.text import payload_text
+from pylogseg.format.words import size_text
 from pylogseg.inspect.stats.counting import Counting, counted
 from pylogseg.inspect.stats.groups import (
     TIME_TYPES,
@@ -182,7 +183,7 @@ def _count_records(
             common.print_json(dict(zip(("topic", by, "records", "bytes"), row, strict=True)))
         return damage
     shown = map(common.time_text, values) if by == "hour" else (shown_key(key, len(key or b"")) for key in values)
-    lines = zip(topics, shown, records, map(common.size_text, sizes), strict=True)
+    lines = zip(topics, shown, records, map(size_text, sizes), strict=True)
     common.print_table(["TOPIC", by.upper(), "RECORDS", "SIZE"], [*lines], ["RECORDS", "SIZE"])
     return damage
 
@@ -224,7 +225,7 @@ def _print_lines(groups: list[StatsGroup]) -> None:
             group.name,
             group.stats.records,
             group.stats.batches,
-            common.size_text(group.stats.size_bytes),
+            size_text(group.stats.size_bytes),
             ",".join(codec_name(number) for number in sorted(group.stats.codecs)) or None,
             _number(_ratio(group.stats), 2),
             _number(group.stats.record_sizes.mean, 1),
@@ -265,7 +266,7 @@ def _print_report(group: StatsGroup) -> None:
     _print_summary(group)
     click.echo()
     codecs = [
-        (codec_name(number), c.batches, c.records, common.size_text(c.stored_bytes), common.size_text(c.raw_bytes),
+        (codec_name(number), c.batches, c.records, size_text(c.stored_bytes), size_text(c.raw_bytes),
          _number(c.ratio, 2))
         for number, c in sorted(stats.codecs.items())
     ]  # fmt: skip
@@ -276,7 +277,7 @@ def _print_report(group: StatsGroup) -> None:
     heads = ["BYTES OF", "COUNT", "MIN", "MEAN", "P50", "P90", "P99", "MAX", "TOTAL"]
     sizes = [
         (name, h.count, h.least if h.count else None, _number(h.mean, 1), h.percentile(50), h.percentile(90),
-         h.percentile(99), h.largest if h.count else None, common.size_text(h.total))
+         h.percentile(99), h.largest if h.count else None, size_text(h.total))
         for name, h in parts
     ]  # fmt: skip
     common.print_table(heads, sizes, heads[1:])
@@ -318,7 +319,7 @@ def _print_summary(group: StatsGroup) -> None:
     magics = ", ".join(f"{count} of magic {magic}" for magic, count in sorted(stats.magics.items()))
     times = ", ".join(f"{count} {TIME_TYPES[kind]}" for kind, count in sorted(stats.time_types.items()))
     facts = [
-        ("partitions", f"{group.partitions}, {stats.segments} segments, {common.size_text(stats.size_bytes)}"),
+        ("partitions", f"{group.partitions}, {stats.segments} segments, {size_text(stats.size_bytes)}"),
         ("batches", f"{stats.batches}: {magics or 'none'}; {stats.empty_batches} empty"),
         ("records", f"{stats.records}, {stats.headers} headers, {stats.tombstones} tombstones"),
         ("control", f"{stats.control_records} records{': ' + kinds if kinds else ''}"),

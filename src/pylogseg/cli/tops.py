@@ -11,6 +11,7 @@ from pylogseg.cli.streams import say
 from pylogseg.disk.disk import Segment
 from pylogseg.format.escape import printable_line
 from pylogseg.format.text import payload_text
+from pylogseg.format.words import size_text
 from pylogseg.inspect.stats.groups import StatsGroup
 from pylogseg.inspect.stats.sketch import Heaviest
 from pylogseg.inspect.stats.tops import TopRecord, Tops
@@ -62,7 +63,7 @@ def print_tops(groups: list[StatsGroup], limit_bytes: int) -> None:
 
 def _print_keys(unit: str, found: list[tuple[str, Tops, Heaviest]], limit_bytes: int) -> None:
     several = len(found) > 1
-    show = common.size_text if unit == "SIZE" else str
+    show = size_text if unit == "SIZE" else str
     table = [
         (*([name] if several else []), _shown(record), show(weight), f"{100 * weight / max(by.total, 1):.1f} %")
         for name, tops, by in found
@@ -81,7 +82,7 @@ def _print_largest(found: list[tuple[Segment, int, int, TopRecord | None]]) -> N
         (
             _name(segment),
             offset,
-            common.size_text(size),
+            size_text(size),
             *((record.key_bytes, record.value_bytes, common.time_text(record.timestamp)) if record else (None,) * 3),
             _shown(record),
         )

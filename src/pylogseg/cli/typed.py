@@ -12,6 +12,7 @@ from pylogseg.cli import common
 from pylogseg.disk.disk import Disk, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.text import DECODED
+from pylogseg.format.words import count_text
 from pylogseg.reading.log_reader import LogReader, first_chunks
 from pylogseg.reading.logs import topics_of
 
@@ -183,5 +184,5 @@ def check_unused(wanted: Sequence[str], given: dict[str, Any], option: str) -> N
 def report_undecoded(count: int, first: str = "") -> bool:
     """Print how many payloads did not decode; whether there were any."""
     if count:
-        common.complain(f"{common.count_text(count, 'payload')} could not be decoded" + (f"; {first}" if first else ""))
+        common.complain(f"{count_text(count, 'payload')} could not be decoded" + (f"; {first}" if first else ""))
     return count > 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -17,9 +16,9 @@ from pylogseg.cli.common import (
     progress,
     select,
     selection_options,
-    size_text,
     try_print,
 )
+from pylogseg.cli.outcomes import print_part
 from pylogseg.cli.streams import say
 from pylogseg.cli.workers import Workers, workers_option
 from pylogseg.disk.choice import PartitionChoice
@@ -27,9 +26,8 @@ from pylogseg.disk.disk import Disk, Partition, open_dir
 from pylogseg.errors import RequestError
 from pylogseg.format.codec_error import in_shell
 from pylogseg.format.columns import to_row
-from pylogseg.format.moments import iso_text
 from pylogseg.inspect.verify import disk as verify_disk
-from pylogseg.inspect.verify.disk import VerifySummary, counted
+from pylogseg.inspect.verify.disk import VerifySummary
 from pylogseg.inspect.verify.findings import URGENCIES, Finding, Level
 from pylogseg.values.internal.remote import TOPIC as REMOTE_METADATA
 
@@ -158,8 +156,9 @@ def _print(findings: Iterator[Finding], summary: VerifySummary, as_json: bool, q
     finally:  # also what an interrupted run has found
         for some in alike.values():
             is_read = is_read and try_print(print_finding, some[0], as_json, some[1:])
-    if is_read:
-        try_print(print_summary, summary, as_json, quiet)
+    summary.not_checked = [in_shell(text) for text in summary.not_checked]
+    if is_read and (as_json or not quiet):
+        print_part(summary, as_json)
     end_with_code(summary.exit_code)
 
 
@@ -196,62 +195,3 @@ def print_finding(finding: Finding, as_json: bool, others: Sequence[Finding] = (
     say(f"        {in_shell(finding.reason)}")
     say(f"        urgency: {URGENCIES[finding.urgency]}")
     say(f"        remedy: {finding.remedy}")
-
-
-def print_summary(summary: VerifySummary, as_json: bool, quiet: bool) -> None:
-    """Print what was checked, and what was not."""
-    summary = replace(summary, not_checked=[in_shell(text) for text in summary.not_checked])
-    if as_json:
-        print_json(summary)
-    elif not quiet:
-        for line in _summary_lines(summary):
-            say(line)
-
-
-_CHECKED = {
-    Level.HEADERS: "batch headers",
-    Level.CRC: "batch headers and checksums",
-    Level.RECORDS: "batch headers, checksums and records",
-    Level.INDEXES: "batch headers, checksums, records, indexes and small files; what is missing, and what keeps a "
-    "broker from starting, as far as these files tell",
-}
-
-
-def _summary_lines(summary: VerifySummary) -> Iterator[str]:
-    s = summary
-    if isinstance(s, ArchiveSummary):
-        yield from _archive_lines(s)
-        return
-    parts = [
-        counted(s.log_dirs, "log directory", "log directories"),
-        counted(s.partitions, "partition"),
-        counted(s.segments, "segment"),
-        counted(s.batches, "batch", "batches"),
-        counted(s.records, "record"),
-        size_text(s.bytes),
-    ]
-    yield f"{s.words}: {', '.join(part for part in parts if not part.startswith('0 '))}"
-    yield f"checked: {_CHECKED[s.level]}"
-    if s.explained_gaps:
-        yield f"explained: {counted(s.explained_gaps, 'gap')} between offsets, by compaction"
-    for text in s.not_checked:
-        yield f"not checked: {text}"
-
-
-def _archive_lines(s: ArchiveSummary) -> Iterator[str]:
-    parts = [
-        counted(s.points, "point"),
-        counted(s.partitions, "partition"),
-        counted(s.objects, "object"),
-        size_text(s.object_bytes),
-    ]
-    yield f"{s.words}: {', '.join(parts)}"
-    yield "checked: points, and that each object that they need is there, as large as it was"
-    if s.objects_read:
-        found = [counted(s.segments, "segment"), counted(s.batches, "batch", "batches"), counted(s.records, "record")]
-        yield f"read: {counted(s.objects_read, 'object')} of {size_text(s.bytes_read)}, with their SHA-256"
-        yield f"in them: {', '.join(found)}; {_CHECKED[s.level].partition(';')[0]}"
-    if s.objects_read_before:
-        yield f"read before: {counted(s.objects_read_before, 'object')}, all since {iso_text(s.read_since_ms)}"
-    for text in s.not_checked:
-        yield f"not checked: {text}"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.names import parse_partition_folder
+from pylogseg.format.words import names_text
 
-#: Partitions that a line about many of them names.
-_NAMED = 5
-_PATH = re.compile(r"\S*/\S*")
+#: Paths and ids, by which texts about several partitions may differ.
+_PATH = re.compile(r"\S*/\S*|(?<![\w-])[\w-]{22}(?![\w-])")
+_TOPIC = re.compile(r"topic (\S+) ")
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,12 @@ class Note:
     partition: int = -1  #: -1: any partition of the topic.
     is_of_all: bool = False
     error: CorruptionError | StorageError | None = None  #: Why it is not known where the logs of the place start.
+    is_whole: bool = False  #: True if the fact is a sentence that has the name.
 
     @property
     def text(self) -> str:
         """The note as a line."""
-        if self.error is not None:  # which names the file
+        if self.error is not None or self.is_whole:  # it names the file, or the partition
             return self.fact
         return ": ".join(part for part in (self.place, self.name, self.fact) if part)
 
@@ -59,7 +61,8 @@ def note_lines(notes: Iterable[Note], *, ignores_paths: bool = False) -> list[st
     alike: dict[tuple[str, str], list[Note]] = {}
     for note in notes:
         is_joined = bool(note.topic) and note.error is None
-        fact = _PATH.sub("", note.fact) if ignores_paths else note.fact
+        fact = note.fact.replace(f"topic {note.topic} ", "") if note.is_whole else note.fact
+        fact = _PATH.sub("", fact) if ignores_paths or note.is_whole else fact
         alike.setdefault((note.place, fact if is_joined else note.text), []).append(note)
     return [_joined(some) for some in alike.values()]
 
@@ -68,10 +71,9 @@ def _joined(notes: Sequence[Note]) -> str:
     first, names = notes[0], list(dict.fromkeys(each.name for each in notes))
     if len(names) < 2:
         return first.text
-    few = f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ", ".join(names)
     what = "topics" if all(note.partition < 0 for note in notes) else "partitions"
-    mark = ": " if len({note.fact for note in notes}) == 1 else "; the first: "
-    return Note(first.place, f"{len(names):,} {what}, {few}{mark}{first.fact}").text
+    mark = ": " if len({note.fact for note in notes}) == 1 and not first.is_whole else "; the first: "
+    return Note(first.place, f"{len(names):,} {what}, {names_text(names)}{mark}{first.fact}").text
 
 
 def as_notes(texts: Iterable[str], place: str = "", topics: Iterable[str] = ()) -> list[Note]:
@@ -90,5 +92,22 @@ def as_notes(texts: Iterable[str], place: str = "", topics: Iterable[str] = ()) 
 
 
 def joined_lines(texts: Iterable[str], topics: Iterable[str] = ()) -> list[str]:
-    """Return texts, those of several partitions that say the same as one, and those of several of the topics."""
-    return note_lines(as_notes(texts, topics=topics))
+    """Return texts, those of several partitions that say the same as one, and those of several of the topics.
+
+    The name is the first word, or behind the word topic, or in the path of a file.
+    """
+    notes, names = as_notes(texts, topics=topics), set(topics)
+    return note_lines(note if note.topic else _with_subject(note, names) for note in notes)
+
+
+def _with_subject(note: Note, topics: set[str]) -> Note:
+    """Return a note about all as one about the topic or partition that its text names, if there is one."""
+    topic = _TOPIC.match(note.fact)
+    if topic is not None and topic[1] in topics:
+        return replace(note, topic=topic[1], is_whole=True)
+    for path in _PATH.findall(note.fact):
+        for name in path.rstrip(":;,").split("/")[:-3:-1]:
+            folder = parse_partition_folder(name)
+            if folder is not None:
+                return replace(note, topic=folder.topic, partition=folder.partition, is_whole=True)
+    return note

@@ -79,11 +79,11 @@ def declare_columns(*columns: TableColumn, with_fields: bool = False) -> Callabl
 
 
 @functools.cache
-def columns_of(kind: type) -> tuple[TableColumn, ...]:
+def get_columns(kind: type) -> tuple[TableColumn, ...]:
     """Return the columns of a class; none for one that is no row."""
     columns, with_fields = getattr(kind, "__columns__", ((), True))
     if not with_fields:
-        return columns  # type: ignore[no-any-return]
+        return columns
     fields = {camel_case(name): name for name in _field_names(kind)}
     first = {column.name: column for column in columns if column.name not in fields}
     rest = {name: TableColumn(name, "string", "", source=field) for name, field in fields.items()}
@@ -112,8 +112,9 @@ def to_row(value: Any) -> dict[str, Any]:
     dict
         Values that `json.dumps` takes, by the names of the columns.
     """
+    kind: Any = type(value)
     row: dict[str, Any] = {}
-    for name, read, is_optional in _readers(type(value)):
+    for name, read, is_optional in _readers(kind):
         part = read(value)
         if type(part) not in _PLAIN:
             part = to_json(part)
@@ -126,14 +127,14 @@ def to_row(value: Any) -> dict[str, Any]:
 
 def to_json(value: Any) -> Any:
     """Return a value as `json.dumps` takes it: rows as dictionaries, errors and members of enums as their text."""
-    kind = type(value)
+    kind: Any = type(value)
     if kind in _PLAIN:
         return value
     if kind is tuple or kind is list:
         return list(value) if all(type(part) in _PLAIN for part in value) else [to_json(part) for part in value]
     if kind is dict:
         return {str(name): to_json(part) for name, part in value.items()}
-    if columns_of(kind):
+    if get_columns(kind):
         return to_row(value)
     if isinstance(value, enum.Enum):
         return value.value
@@ -142,7 +143,7 @@ def to_json(value: Any) -> Any:
 
 @functools.cache
 def _readers(kind: type) -> tuple[tuple[str, Callable[[Any], Any], bool], ...]:
-    return tuple((column.name, _reader(column), column.is_optional) for column in columns_of(kind))
+    return tuple((column.name, _reader(column), column.is_optional) for column in get_columns(kind))
 
 
 def _reader(column: TableColumn) -> Callable[[Any], Any]:

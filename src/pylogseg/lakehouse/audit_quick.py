@@ -149,7 +149,7 @@ class _PartitionCount:
         self._item, log = item, item.log
         self._whole = LogExtent() if log is None else extent_of(log, item.is_cleaned)
         self._found = audit_of(
-            item.name, self._whole, rows=int(item.groups["count"].sum()), gaps=list(self._whole.tail)
+            item.name, self._whole, rows=int(item.groups["count"].sum()), gaps=list(self._whole.tail), is_quick=True
         )
 
     @property

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from pylogseg.format.columns import SPREAD, TableColumn, columns_of, declare_columns, line_type
+from pylogseg.format.columns import SPREAD, TableColumn, declare_columns, get_columns, line_type
+from pylogseg.format.moments import iso_text
+from pylogseg.format.outcome import Outcome
+from pylogseg.format.words import count_text
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.foreign import TableFinding
 from pylogseg.walker.gaps import Gap
@@ -30,7 +35,7 @@ _COUNTS = (
     TableColumn("double", "int64", "rows beyond the first of each offset"),
     TableColumn("changed", "int64", "records with a row whose key or value is another one"),
     TableColumn("missing", "map<string, int64>", "offsets without a row, by reason"),
-    TableColumn("foreign", "map<string, int64>", "offsets with a row that is no record of the log, by reason"),
+    TableColumn("foreign", "map<string, int64>", "offsets with a row that the log has no record of, by reason"),
     TableColumn("unchecked", "map<string, int64>", "offsets with a row that the log has no longer, by reason"),
 )
 _VERDICT = (
@@ -66,6 +71,14 @@ class AuditRange(NamedTuple):
     last_offset: int
     records: int
 
+    @property
+    def text(self) -> str:
+        """The range as a line for people."""
+        offsets = str(self.first_offset) + (f"-{self.last_offset}" if self.last_offset > self.first_offset else "")
+        kind = "unknown" if self.kind == "notLookedAt" else self.kind
+        reason = f": {_WORDS.get(self.reason, self.reason)}" if self.reason else ""
+        return f"{kind:<8}{offsets:<24}{count_text(self.records, 'offset')}{reason}"
+
 
 @declare_columns(
     TableColumn("files", "list<string>", "the two"),
@@ -87,6 +100,15 @@ class DoubleFiles(NamedTuple):
     files: tuple[str, str]
     origins: tuple[str | None, str | None]
     rows: int
+
+    @property
+    def text(self) -> str:
+        """The two files as a line for people."""
+        one, other = (
+            os.path.basename(path) + (f" ({origin})" if origin else "")
+            for path, origin in zip(self.files, self.origins, strict=True)
+        )
+        return f"{count_text(self.rows, 'row')} of {one} again in {other}"
 
 
 @declare_columns(
@@ -115,6 +137,12 @@ class TimeRange(NamedTuple):
     rows: int
     records: int
 
+    @property
+    def text(self) -> str:
+        """The hour as a line for people."""
+        since = iso_text(self.since_ms).replace(":00.000Z", "Z")
+        return f"{self.kind:<8}{since:<24}an hour: {count_text(self.rows, 'row')} of {self.records:,} records"
+
 
 @declare_columns(
     line_type("partition"),
@@ -125,11 +153,11 @@ class TimeRange(NamedTuple):
     TableColumn("logStartOffset", "int64", "the first offset of the log"),
     TableColumn("lastStableOffset", "int64", "above it, transactions may be open"),
     TableColumn("nextOffset", "int64", "after the last one of the log", source="end_offset"),
-    TableColumn("ranges", "list<struct>", "of offsets, the first ones", fields=columns_of(AuditRange)),
+    TableColumn("ranges", "list<struct>", "of offsets, the first ones", fields=get_columns(AuditRange)),
     TableColumn("rangesNotListed", "int64", "ranges beyond these", source="unlisted"),
-    TableColumn("doubleFiles", "list<struct>", "the pairs with the most rows", fields=columns_of(DoubleFiles)),
-    TableColumn("gaps", "list<struct>", "parts of the log that could not be read", fields=columns_of(Gap)),
-    TableColumn("times", "list<struct>", "without offsets: the hours that differ", fields=columns_of(TimeRange)),
+    TableColumn("doubleFiles", "list<struct>", "the pairs with the most rows", fields=get_columns(DoubleFiles)),
+    TableColumn("gaps", "list<struct>", "parts of the log that could not be read", fields=get_columns(Gap)),
+    TableColumn("times", "list<struct>", "without offsets: the hours that differ", fields=get_columns(TimeRange)),
 )
 @dataclass
 class PartitionAudit:
@@ -172,6 +200,8 @@ class PartitionAudit:
         Parts of the log that could not be read.
     times : list of TimeRange
         Of a table without offsets: the hours that differ. Counts are of rows and records then, ``changed`` of hours.
+    is_quick : bool
+        Counts were compared, and no row was read.
     """
 
     name: str
@@ -190,6 +220,7 @@ class PartitionAudit:
     last_stable_offset: int = 0
     gaps: list[Gap] = field(default_factory=list)
     times: list[TimeRange] = field(default_factory=list)
+    is_quick: bool = False
 
     @property
     def lost(self) -> int:
@@ -206,6 +237,23 @@ class PartitionAudit:
         """True if nothing of the log was left out for damage, a key or a deletion."""
         hidden = any(gap.is_loss for gap in self.gaps)
         return not (hidden or self.missing["notLookedAt"] or self.unchecked["notLookedAt"])
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines for people."""
+        yield f"{self.name}: {_verdict(self)} ({_rows_text(self.rows, self.missing['deadLetters'])})"
+        reasons = [f"{count:,} {_WORDS[name]}" for name, count in self.missing.items() if count and name != "lost"]
+        if reasons:
+            yield f"  not in the table: {', '.join(reasons)}"
+        unchecked = [f"{count:,} {_WORDS[reason]}" for reason, count in self.unchecked.items() if count]
+        if unchecked:
+            yield f"  in the table, and not in the log to compare with: {', '.join(unchecked)}"
+        yield from (f"  {part.text}" for part in self.ranges)
+        yield from (f"  {hour.text}" for hour in self.times)
+        if self.unlisted:
+            yield f"  and {self.unlisted} more ranges (--max-ranges lists more)"
+        yield from (f"  {pair.text}" for pair in self.double_files)
+        if self.changed * 2 > self.present > 0:
+            yield "  most of the records differ: was the topic deleted and made again, or are these the wrong columns?"
 
 
 @declare_columns(
@@ -228,7 +276,7 @@ class PartitionAudit:
     TableColumn(SPREAD, "struct", "sums over the partitions", source="counts", fields=_COUNTS),
 )
 @dataclass
-class Audit:
+class Audit(Outcome):
     """The result of `pylogseg.audit`.
 
     Attributes
@@ -282,6 +330,37 @@ class Audit:
         return all(each.is_whole for each in self.partitions) and not any(f.kind == "unread" for f in self.findings)
 
     @property
+    def exit_code(self) -> int:
+        """For a shell: 1 if something is wrong, 2 if something could not be looked at."""
+        return 1 if not self.is_right else 0 if self.is_whole else 2
+
+    def parts(self) -> Iterator[PartitionAudit | TableFinding]:
+        """Yield the partitions, then the findings about the table."""
+        yield from self.partitions
+        yield from self.findings
+
+    def lines(self) -> Iterator[str]:
+        """Yield a line about the comparison, then the sums."""
+        if self.other_rows:
+            yield f"{count_text(self.other_rows, 'row')} of other topics and partitions were left out"
+        if self.is_quick:
+            yield "compared: counts of rows by ranges of offsets; single offsets, keys and values were not looked at"
+        elif self.columns.by_time:
+            yield f"compared: {', '.join(self.compared)} hour by hour, without offsets, which is weaker"
+        elif self.compared != ["key", "value"]:
+            typed = " (decoded ones are compared with --value-as schema)" if self.columns.typed else ""
+            yield f"compared: {', '.join(['offsets', *self.compared])}{typed}"
+        counts = self.counts
+        total = PartitionAudit("", **counts, is_quick=self.is_quick)
+        hidden = sum(finding.rows or 0 for finding in self.findings if finding.kind == "hidden")
+        verdict = _verdict(total, self.is_whole) + (f", {hidden:,} hidden" if hidden else "")
+        version = f", {self.version}" if self.version else ""
+        yield (
+            f"{self.table} ({self.format}{version}): {count_text(len(self.partitions), 'partition')}, "
+            f"{_rows_text(self.rows, self.dead_letters)} in {count_text(self.files, 'file')}: {verdict}"
+        )
+
+    @property
     def counts(self) -> dict[str, Any]:
         """Sums over the partitions."""
         total: Counter[str] = Counter()
@@ -293,3 +372,35 @@ class Audit:
                     into[name] += count
         records = {name: total[name] for name in ("present", "double", "changed")}
         return {**records, "missing": missing, "foreign": foreign, "unchecked": unchecked}
+
+
+#: Reasons as people read them.
+_WORDS = {
+    "aborted": "aborted",
+    "control": "control records",
+    "compacted": "compacted away",
+    "belowLogStart": "below the log start offset",
+    "deadLetters": "in the dead letters",
+    "tombstone": "tombstones",
+    "notYet": "not yet",
+    "notLookedAt": "not looked at",
+    "beyondEnd": "behind the end of the log",
+    "absent": "at offsets that the log does not have",
+    "noPartition": "of a partition that the source does not have",
+}
+
+
+def _rows_text(rows: int, letters: int) -> str:
+    return count_text(rows - letters, "row") + (f" and {count_text(letters, 'dead letter')}" if letters else "")
+
+
+def _verdict(row: PartitionAudit, is_whole: bool | None = None) -> str:
+    is_whole = row.is_whole if is_whole is None else is_whole
+    foreign = sum(row.foreign.values())
+    wrong = {"double": row.double, "changed": row.changed, "lost": row.lost, "foreign": foreign}
+    counts = ", ".join(f"{count:,} {name}" for name, count in wrong.items() if count)
+    if counts:
+        return counts
+    if row.is_quick and is_whole:
+        return "counts as in the log"
+    return "each record once" if is_whole else "nothing wrong in what could be looked at"

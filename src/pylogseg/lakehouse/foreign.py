@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from pylogseg.errors import RequestError, StorageError
 from pylogseg.format.columns import declare_columns, line_type
+from pylogseg.format.words import count_text
 from pylogseg.lakehouse.audit_columns import TableColumns
 from pylogseg.lakehouse.formats import FORMATS, TABLE_TEXT, NoTableError, format_errors
 from pylogseg.lakehouse.ledger import Ledger
@@ -59,6 +60,11 @@ class TableFinding(NamedTuple):
     def is_wrong(self) -> bool:
         """True if it makes the table wrong by itself; doubles are counted with the rows."""
         return self.kind in ("hidden", "bounds", "ledger")
+
+    def lines(self) -> Iterator[str]:
+        """Yield the line for people."""
+        rows = "" if self.rows is None else f" ({count_text(self.rows, 'row')})"
+        yield f"{self.kind}: {'' if self.file is None else f'{self.file}: '}{self.text}{rows}"
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 from pylogseg.disk.choice import ALL, PartitionChoice, of_topics
 from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.env.executor import Executor, Threads, Workload, choose_executor
-from pylogseg.errors import PylogsegError, RequestError, StorageError
+from pylogseg.errors import CorruptionError, PylogsegError, RequestError, StorageError
 from pylogseg.format.columns import TableColumn, declare_columns
 from pylogseg.format.names import FileKind
-from pylogseg.format.words import check_word
+from pylogseg.format.outcome import Outcome
+from pylogseg.format.words import check_word, count_text, size_text
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import texts_of
 from pylogseg.lakehouse.files import (
@@ -122,7 +123,7 @@ _RANGES = (
     TableColumn("error", "string", "why the run ended early; null for an end in order"),
 )
 @dataclass
-class LakeTable:
+class LakeTable(Outcome):
     """What a run did for a topic, and what it left.
 
     Attributes
@@ -171,6 +172,28 @@ class LakeTable:
     def problems(self) -> list[str]:
         """Skipped damage, records that the log lacks, timestamps that became null, and doubts about the log's end."""
         return [*(str(gap) for gap in joined_times(self.gaps) if gap.is_loss), *texts_of(self.missing), *self.doubts]
+
+    @property
+    def exit_code(self) -> int:
+        """For a shell: 1 if there is damage, a missing record, a dead letter or a doubt, 2 if the run ended early."""
+        if self.error is not None and not isinstance(self.error, CorruptionError):
+            return 2
+        is_loss = any(gap.is_loss for gap in self.gaps)
+        return int(bool(self.error or is_loss or self.missing or self.doubts or self.dead_letters))
+
+    def lines(self) -> Iterator[str]:
+        """Yield the line for people."""
+        waiting = sum(self.waiting.values())
+        counts = (
+            (self.dead_letters, "dead letter", f" in {self.table}~dlq"),
+            (self.replaced, "row", " replaced or removed"),
+            (waiting, "offset", " not committed in the log yet"),
+            (len(self.removed), "file", " of killed runs removed"),
+        )
+        texts = [f"{count_text(self.records, 'record')} in {count_text(self.files, 'file')}"]
+        texts += [size_text(self.size)] if self.files else []
+        texts += [count_text(count, one) + rest for count, one, rest in counts if count]
+        yield f"{self.table}: {', '.join(texts)}"
 
     @property
     def ranges(self) -> list[dict[str, int]]:

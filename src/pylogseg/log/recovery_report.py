@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import enum
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from pylogseg.format.columns import TableColumn, declare_columns
 from pylogseg.format.escape import printable
+from pylogseg.format.words import count_text
 from pylogseg.walker.gaps import offsets_text
 
 _log = logging.getLogger(__name__)
@@ -128,6 +130,16 @@ class Action:
         if self.first_offset is not None:
             text += f", {offsets_text(self.first_offset, self.next_offset)}"
         return text
+
+    def lines(self, more: int = 0, *, dry_run: bool = False) -> Iterator[str]:
+        """Yield the lines for people; `more` is the number of other files with the same reason."""
+        others = f" and {count_text(more, 'other file')}" if more else ""
+        yield f"{'DAMAGE' if self.is_damage else 'notice'}  {self.kind.value}  {self.place}{others}"
+        yield f"        {self.reason}"
+        if self.kept:
+            yield f"        copy{' would be' * dry_run}: {self.kept}"
+        if self.remedy != "none":
+            yield f"        remedy: {self.remedy}"
 
     def __str__(self) -> str:
         kept = f" (copy: {self.kept})" if self.kept else ""

@@ -15,7 +15,8 @@ from pylogseg.disk.disk import Disk, Partition, as_disk
 from pylogseg.disk.folders import not_here
 from pylogseg.env.executor import Advance, Executor, Workload, choose_executor
 from pylogseg.errors import RequestError
-from pylogseg.format.columns import TableColumn, columns_of, declare_columns, line_type
+from pylogseg.format.columns import TableColumn, declare_columns, get_columns, line_type
+from pylogseg.format.outcome import Outcome
 from pylogseg.format.records import RecordColumns
 from pylogseg.format.scratch import Scratch
 from pylogseg.format.words import check_word
@@ -25,7 +26,7 @@ from pylogseg.reading.log_reader import LogReader
 from pylogseg.reading.logs import LogFiles, logs_of
 from pylogseg.reading.partition import OPEN_END, IsolationLevel, OnCorrupt, ReadOptions, Throttle
 from pylogseg.reading.seek import end_offset
-from pylogseg.walker.gaps import Gap
+from pylogseg.walker.gaps import Gap, offsets_text
 
 Mode = Literal["records", "offsets", "latest"]
 Kind = Literal["missing", "extra", "changed"]
@@ -62,6 +63,13 @@ class DifferentRange(NamedTuple):
     records: int
     fields: tuple[str, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """The range as a line for people."""
+        offsets = str(self.first_offset) + (f"-{self.last_offset}" if self.last_offset > self.first_offset else "")
+        count = f"{self.records} record{'s' if self.records > 1 else ''}"
+        return f"{self.kind:<8}{offsets:<24}{', '.join(self.fields) or count}"
+
 
 @declare_columns(
     line_type("partition"),
@@ -78,7 +86,7 @@ class DifferentRange(NamedTuple):
     TableColumn("nextOffset", "int64", "after the last one", source=lambda row: row.compared[1]),
     TableColumn("logStartA", "int64", "log start offset of A", source=lambda row: row.log_starts[0]),
     TableColumn("logStartB", "int64", "log start offset of B", source=lambda row: row.log_starts[1]),
-    TableColumn("ranges", "list<struct>", "the first ones", fields=columns_of(DifferentRange)),
+    TableColumn("ranges", "list<struct>", "the first ones", fields=get_columns(DifferentRange)),
     TableColumn("rangesNotListed", "int64", "ranges beyond these", source="unlisted"),
     TableColumn("damaged", "bool", "a part of A or B could not be read", source="is_damaged"),
 )
@@ -133,6 +141,80 @@ class Difference:
         """True if a part of one of the two could not be read."""
         return any(gap.is_damage for gap in self.gaps)
 
+    def lines(self) -> Iterator[str]:
+        """Yield the lines for people."""
+        if self.path_a is None or self.path_b is None:
+            yield f"{self.name}: only in {self.path_b if self.path_a is None else self.path_a}"
+        elif self.is_same:
+            first, end = self.compared
+            offsets = offsets_text(first, end) if first < end else "no offsets to compare"
+            yield f"{self.name}: the same, {self.records_a} records, {offsets}"
+        elif not (self.missing or self.changed or self.extra):
+            yield f"{self.name}: damaged; no difference in what can be read ({self.records_a} records)"
+        else:
+            yield (
+                f"{self.name}: {self.missing} missing, {self.changed} changed, {self.extra} extra"
+                f" ({self.records_a} records in A, {self.records_b} in B)"
+            )
+            if self.log_starts[0] != self.log_starts[1]:
+                a, b = self.log_starts
+                yield f"  log start offsets: {a} in A, {b} in B (--common skips this)"
+            yield from (f"  {part.text}" for part in self.ranges)
+            if self.unlisted:
+                yield f"  and {self.unlisted} more ranges (--max-ranges lists more)"
+
+
+@declare_columns(
+    line_type("summary"),
+    TableColumn("partitions", "int64", "of either side"),
+    TableColumn("differ", "int64", "partitions that are not the same"),
+    TableColumn("missing", "int64", "records that only A has"),
+    TableColumn("changed", "int64", "records that differ"),
+    TableColumn("extra", "int64", "records that only B has"),
+    TableColumn("recordsA", "int64", "records of A that were compared"),
+    TableColumn("recordsB", "int64", "records of B that were compared"),
+    TableColumn("damaged", "bool", "not all could be read", source="is_damaged"),
+)
+@dataclass
+class Differences(Outcome):
+    """The result of `diff`: iterate over it once, for the partitions as they are compared; then it has their sums.
+
+    Attributes
+    ----------
+    partitions, differ : int
+        Partitions that were compared, and those that are not the same.
+    missing, changed, extra, records_a, records_b : int
+        Sums of `Difference`.
+    is_damaged : bool
+        True if records are lost to damage, so that not all could be compared.
+    """
+
+    _rows: Iterator[Difference]
+    partitions: int = 0
+    differ: int = 0
+    missing: int = 0
+    changed: int = 0
+    extra: int = 0
+    records_a: int = 0
+    records_b: int = 0
+    is_damaged: bool = False
+
+    def __iter__(self) -> Iterator[Difference]:
+        for row in self._rows:
+            self.partitions += 1
+            self.differ += not row.is_same
+            for name in ("missing", "changed", "extra", "records_a", "records_b"):
+                setattr(self, name, getattr(self, name) + getattr(row, name))
+            self.is_damaged |= any(gap.is_loss for gap in row.gaps)
+            yield row
+
+    parts = __iter__
+
+    @property
+    def exit_code(self) -> int:
+        """For a shell, as by diff(1): 1 if there is a difference, 2 if not all could be compared."""
+        return 2 if self.is_damaged else int(self.differ > 0)
+
 
 def diff(
     a: Path | Disk | Partition,
@@ -153,7 +235,7 @@ def diff(
     jobs: int | None = 1,
     executor: Executor | None = None,
     on_bytes: Callable[[int], None] | None = None,
-) -> Iterator[Difference]:
+) -> Differences:
     """Compare two partitions, or two directories partition by partition: the records, and not how they are batched.
 
     Key, value, timestamp and headers of each record are compared, those of control records too. Codecs, batches,
@@ -199,8 +281,8 @@ def diff(
 
     Returns
     -------
-    iterator of Difference
-        One for each partition of either side, by name.
+    Differences
+        An iterable with a `Difference` for each partition of either side, by name.
 
     Raises
     ------
@@ -231,7 +313,8 @@ def diff(
     pairs = _pairs(*(_logs(disk, choice, from_log_start) for disk in disks))
     comparison = _Comparison(mode, offset, common, options, latest, max_ranges)
     sizes = [sum(segment.size for log in sides if log for segment in log.segments) for _, *sides in pairs]
-    return choose_executor(executor, jobs).map(comparison.run, pairs, Workload("pylogseg diff", sizes, on_bytes))
+    load = Workload("pylogseg diff", sizes, on_bytes)
+    return Differences(iter(choose_executor(executor, jobs).map(comparison.run, pairs, load)))
 
 
 _Pair = tuple[str, LogFiles | None, LogFiles | None]

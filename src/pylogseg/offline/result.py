@@ -4,18 +4,61 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Literal, NamedTuple, get_args
 
+from pylogseg.disk.notes import joined_lines
 from pylogseg.env.overlay import FileChange
 from pylogseg.errors import PylogsegError, StorageError
-from pylogseg.format.columns import SPREAD, TableColumn, columns_of, declare_columns, line_type
+from pylogseg.format.columns import SPREAD, TableColumn, declare_columns, get_columns, line_type
+from pylogseg.format.outcome import Outcome
+from pylogseg.format.words import count_text, names_text, size_text
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.log.recovery_keep import KeepError
-from pylogseg.log.recovery_report import LoadReport
+from pylogseg.log.recovery_report import Action, LoadReport
 from pylogseg.offline.restoring.checkpoints import CHECKPOINTS, Entries
 
+#: Noun and participle for the sums of `PartitionResult.numbers`.
+_COUNTED = {
+    "recordsRemoved": ("record", "removed"),
+    "recordsDeleted": ("record", "deleted"),
+    "recordsBlanked": ("record", "blanked"),
+    "offsetsGone": ("offset", "removed"),
+    "offsetsMissing": ("offset", "missing"),
+    "segmentsDeleted": ("segment", "deleted"),
+    "segmentsRewritten": ("segment", "rewritten"),
+    "recoveredSegments": ("segment", "checked"),
+    "cutBytes": ("byte", "cut off"),
+    "droppedSegments": ("segment", "dropped"),
+    "removedFiles": ("file", "removed"),
+    "rebuiltIndexes": ("index file", "rebuilt"),
+    "filesWritten": ("file", "written"),
+    "filesRemoved": ("file", "removed"),
+}
+#: What opening a log did, by `ActionKind`; what is in brackets is for more than one.
+_DONE = {
+    "cut": "segment(s) cut",
+    "emptied": "segment(s) emptied",
+    "dropped": "segment(s) dropped",
+    "replaced": "file(s) replaced",
+    "swapped": "swap file(s) renamed",
+    "split": "segment(s) split",
+    "leftover": "leftover(s) removed",
+    "orphan": "orphan index(es) removed",
+    "index": "index(es) rebuilt",
+    "snapshot": "snapshot(s) removed",
+    "epochs": "file(s) of leader epochs updated",
+    "created": "segment(s) created",
+    "garbage": "segment(s) with garbage left as they are",
+    "hidden": "segment(s) with hidden batches left as they are",
+    "unreached": "segment(s) with batches that a broker does not reach left as they are",
+    "short": "log(s) shorter than checkpoints say left as they are",
+}
+_ENDING = re.compile(r"[(](.*?)[)]")
 #: Of `PartitionResult.numbers`: places in a log.
 _OFFSETS = ("logStartBefore", "endBefore", "firstGone", "committed")
 State = Literal["done", "unchanged", "skipped", "failed"]
@@ -68,7 +111,7 @@ def checkpoint_changes(before: Entries, after: Entries) -> list[CheckpointChange
     TableColumn("doubts", "list<string>", "facts that are not known, with the ones that were taken instead"),
     TableColumn("replicas", "list<int64>", "brokers that hold the partition, by the cluster's metadata"),
     TableColumn("notDone", "bool", "it was skipped although it was asked for"),
-    TableColumn("recovery", "struct", "at the opening of the log", source="report", fields=columns_of(LoadReport)),
+    TableColumn("recovery", "struct", "at the opening of the log", source="report", fields=get_columns(LoadReport)),
     TableColumn("changes", "list<struct>", "of a dry run: how its files would differ", is_optional=True),
 )
 @dataclass
@@ -155,6 +198,36 @@ class PartitionResult:
         self.not_done |= other.not_done
         self.is_locked |= other.is_locked
 
+    def is_shown(self, verbose: bool) -> bool:
+        """True if it was looked at, and changed; with `verbose` also if there was nothing to change."""
+        return self.state == "done" or (verbose and self.state == "unchanged")
+
+    def lines(self, verbose: bool = False, dry_run: bool = False) -> Iterator[str]:
+        """Yield lost records and a failure for people; with `verbose` also what else was put in order."""
+        actions = self.report.actions
+        for _, group in groupby(actions, lambda action: (action.kind, action.reason, action.bytes_gone > 0)):
+            first, *others = group
+            if first.is_damage:
+                for action in (first, *others):
+                    yield from action.lines(dry_run=dry_run)
+            elif verbose:
+                yield from first.lines(len(others), dry_run=dry_run)
+        if self.state == "failed":
+            yield f"FAILED  {self.path}"
+            yield f"        {self.reason}"
+            if self.remedy:
+                yield f"        remedy: {self.remedy}"
+            yield from (f"        {self.name}: {line}" for line in self.details())
+            yield from (f"        {self.name}: {_change_text(change)}" for change in self.changes if verbose)
+
+    def details(self) -> Iterator[str]:
+        """Yield what was put in order, notes and doubts."""
+        if done := done_text(self.report.actions):
+            yield f"recovered, as a starting broker does: {done}"
+        yield from (str(action) for action in self.report.actions if action.bytes_gone and not action.is_damage)
+        yield from self.notes
+        yield from self.doubts
+
     @property
     def known_numbers(self) -> dict[str, int | None]:
         """The numbers, None for those that are not known."""
@@ -170,14 +243,14 @@ class PartitionResult:
     TableColumn("cleanShutdown", "bool", "a broker that starts trusts the directory", source="is_closed_clean"),
     TableColumn("otherReplicas", "string", "unchanged", source=lambda _: "unchanged"),
     TableColumn("missing", "list<string>", "partitions that were asked for and are not here"),
-    TableColumn("lacking", "list<struct>", "records known to be missing", fields=columns_of(Finding)),
+    TableColumn("lacking", "list<struct>", "records known to be missing", fields=get_columns(Finding)),
     TableColumn("refused", "int64", "findings that keep a broker from starting", source=lambda row: len(row.refusals)),
     TableColumn("notes", "list<string>", "for people"),
     TableColumn("doubts", "list<string>", "small files that say less than they should"),
     TableColumn("changes", "list<struct>", "of a dry run: how files of the directory itself would differ"),
 )
 @dataclass
-class Result:
+class Result(Outcome):
     """The result of one command: iterate over it for the partitions, in the order of their names.
 
     Attributes
@@ -253,6 +326,28 @@ class Result:
         states = [part_result.state for part_result in self.partitions]
         return {**{state: states.count(state) for state in get_args(State)}, **self.totals()}
 
+    def lines(self, verbose: bool = False, nothing: str = "") -> Iterator[str]:
+        """Yield details of partitions and a summary, the total last; `nothing` is for a result without a change."""
+        looked_at = [part_result for part_result in self if part_result.is_shown(verbose=True)]
+        details = (f"{part_result.name}: {line}" for part_result in looked_at for line in part_result.details())
+        yield from _join(details, self, verbose)
+        for part_result in self if verbose else ():
+            if part_result.is_shown(verbose):
+                yield from (f"{part_result.name}: {_change_text(change)}" for change in part_result.changes)
+        if nothing and looked_at and not any(part_result.state in ("done", "failed") for part_result in self):
+            yield nothing
+        yield from _summary(self, verbose)
+        if self.dry_run:
+            files = sum(len(part_result.changes) for part_result in self)
+            hint = f" ({count_text(files, 'file')} would differ: --verbose lists them)" if files and not verbose else ""
+            yield f"dry run: nothing was changed{hint}"
+        yield _total(self)
+
+    def short_lines(self) -> Iterator[str]:
+        """Yield losses and the total."""
+        yield from _losses(self)
+        yield _total(self)
+
     def totals(self) -> dict[str, int]:
         """Sums over all partitions that were not skipped.
 
@@ -307,3 +402,105 @@ def is_full(error: PylogsegError | None) -> bool:
 
 
 _NO_ROOM = [os.strerror(number) for number in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))]
+
+
+# ---- lines for people ----
+
+
+def done_text(actions: Iterable[Action]) -> str:
+    """Return what a recovery did: ``7 leftovers removed, 1 index rebuilt``."""
+    counts = Counter(action.kind.value for action in actions)
+    plural = {kind: r"\1" if count > 1 else "" for kind, count in counts.items()}
+    return ", ".join(f"{count:,} {_ENDING.sub(plural[kind], _DONE[kind])}" for kind, count in counts.items())
+
+
+def _join(lines: Iterable[str], result: Result, verbose: bool) -> Iterable[str]:
+    """Return lines; without `verbose`, those that say the same of several partitions as one."""
+    return lines if verbose else joined_lines(lines, {part_result.name.rpartition("-")[0] for part_result in result})
+
+
+def _losses(result: Result, verbose: bool = False) -> Iterator[str]:
+    if result.refusals:
+        yield f"a broker will not start on this log directory: {count_text(len(result.refusals), 'finding')} above"
+    if lost := sum(action.is_damage for part_result in result for action in part_result.report.actions):
+        yield f"lost in {count_text(lost, 'place')}: records that may have been written whole"
+    yield from (f"not known: {doubt}" for doubt in _join(result.doubts, result, verbose))
+
+
+def _summary(result: Result, verbose: bool) -> Iterator[str]:
+    would = "would be " if result.dry_run else ""
+    left: dict[tuple[str, str], list[str]] = {}
+    for part_result in result:
+        if part_result.state == "skipped":
+            topic = part_result.name.rpartition("-")[0]
+            left.setdefault(
+                (part_result.reason.replace(f"topic {topic} ", "topic {} "), part_result.remedy), []
+            ).append(topic)
+    for (reason, remedy), topics in sorted(left.items(), key=lambda item: -len(item[1])):
+        why = _of_topics(reason, list(dict.fromkeys(topics)))
+        yield f"{count_text(len(topics), 'partition')} skipped: {why}" + (f"; {remedy}" if remedy else "")
+    yield from _losses(result, verbose)
+    yield from _join(result.notes, result, verbose)
+    for file in dict.fromkeys(change.file for change in result.checkpoints):
+        changes = [change for change in result.checkpoints if change.file == file]
+        entries = names_text([_entry_text(change) for change in changes])
+        yield f"{file} {would}rewritten, {len(changes):,} of its entries: {entries}"
+    if result.log_dir is not None and not result.dry_run and not result.is_closed_clean:
+        yield f"a broker will recover this log directory when it starts: {_why_unclean(result)}"
+    yield _replicas(result)
+    if result.clients:
+        yield "what clients will see:"
+        yield from (f"- {line}" for line in result.clients)
+
+
+def _why_unclean(result: Result) -> str:
+    if result.was_closed_clean:
+        return "this command removed the clean shutdown marker, since a partition failed half way"
+    return "there was no clean shutdown"
+
+
+def _of_topics(reason: str, topics: list[str]) -> str:
+    """Return a reason that several topics share, with their names in the place of ``{}``."""
+    if len(topics) > 1:
+        reason = reason.replace("topic {} is not", "topics {} are not").replace("topic {}", "topics {}")
+    return reason.replace("{}", names_text(topics))
+
+
+def _total(result: Result) -> str:
+    """Return the total: partitions, records, bytes."""
+    sums, would = result.totals(), "would be " if result.dry_run else ""
+    before, after = sums["bytesBefore"], sums["bytesAfter"]
+    done = "merged" if result.sources else "changed"
+    parts = [f"{sums['changed']:,} of {count_text(len(result.partitions), 'partition')} {would}{done}"]
+    parts += [f"{count_text(sums[name], one)} {what}" for name, (one, what) in _COUNTED.items() if sums.get(name)]
+    if result.sources:  # nothing shrinks: something new is made
+        return f"TOTAL: {', '.join(parts)}; segments {size_text(after)}"
+    moved = f"{size_text(abs(before - after))} {'freed' if after <= before else 'more'}"
+    return f"TOTAL: {', '.join(parts)}; segments {size_text(before)} to {size_text(after)}, {moved}"
+
+
+def _entry_text(change: CheckpointChange) -> str:
+    before, after = ("none" if offset is None else str(offset) for offset in (change.before, change.after))
+    return f"{change.topic}-{change.partition} {before} to {after}"
+
+
+def _replicas(result: Result) -> str:
+    if result.sources:
+        return f"nothing was changed in {', '.join(result.sources)}"
+    chosen = [part_result for part_result in result if part_result.state == "done"] or list(result)
+    brokers = sorted({broker for part_result in chosen for broker in part_result.replicas} - {result.node_id})
+    counts = {len(part_result.replicas) for part_result in chosen}
+    if counts == {1} and (result.node_id is None or not brokers):
+        return "these partitions have no other replicas"
+    named = f" (these partitions have replicas on brokers {', '.join(map(str, brokers))})" if brokers else ""
+    return f"other replicas are unchanged{named}: the command works on this disk only"
+
+
+def _change_text(change: FileChange) -> str:
+    """Return how a dry run would change a file."""
+    if change.before is None:
+        return f"would create {change.path}, {change.after} bytes"
+    if change.after is None:
+        return f"would remove {change.path}, {change.before} bytes"
+    sizes = f"{change.before} bytes" if change.before == change.after else f"{change.before} to {change.after} bytes"
+    return f"would change {change.path} from position {change.position} on, {sizes}"

@@ -11,7 +11,9 @@ from pylogseg.disk.disk import Disk, Partition, Segment
 from pylogseg.env.executor import INLINE, Advance, Executor, Workload
 from pylogseg.errors import RequestError
 from pylogseg.format.columns import TableColumn, declare_columns, line_type
+from pylogseg.format.outcome import Outcome
 from pylogseg.format.records import DECOMPRESSED_LIMIT_BYTES
+from pylogseg.format.words import count_text, size_text
 from pylogseg.inspect.verify.files import check_log_dir, check_watermarks
 from pylogseg.inspect.verify.findings import DENIED, Finding, Level, of_failure, proved_early, uncut
 from pylogseg.inspect.verify.missing import Around, absolute, check_partitions
@@ -34,7 +36,7 @@ _WHOLE_FILE = (GapKind.LOCKED.value, GapKind.UNREADABLE.value, DENIED)
     with_fields=True,
 )
 @dataclass
-class VerifySummary:
+class VerifySummary(Outcome):
     """Counts of what was checked, and a list of what was not."""
 
     level: Level
@@ -69,13 +71,29 @@ class VerifySummary:
     @property
     def words(self) -> str:
         """What was found, as a part of a sentence."""
-        damage = f"{counted(self.damaged, 'finding')} of damage" if self.damaged else "no damage"
-        more = [counted(self.notices, "notice")] if self.notices else []
+        damage = f"{count_text(self.damaged, 'finding')} of damage" if self.damaged else "no damage"
+        more = [count_text(self.notices, "notice")] if self.notices else []
         unread = "not looked at, for want of a key or of permission, or behind a link"
-        more += [f"{counted(self.unread, 'object')} {unread}"] if self.unread else []
+        more += [f"{count_text(self.unread, 'object')} {unread}"] if self.unread else []
         unknown = "of which it is not known whether it is damage"
-        more += [f"{counted(self.unknown, 'finding')} {unknown}"] if self.unknown else []
+        more += [f"{count_text(self.unknown, 'finding')} {unknown}"] if self.unknown else []
         return ", ".join([damage, *more])
+
+    def lines(self) -> Iterator[str]:
+        """Yield what was checked, and what was not, then the sums."""
+        yield f"checked: {CHECKED[self.level]}"
+        if self.explained_gaps:
+            yield f"explained: {count_text(self.explained_gaps, 'gap')} between offsets, by compaction"
+        yield from (f"not checked: {text}" for text in self.not_checked)
+        counts = (
+            (self.log_dirs, "log directory", "log directories"),
+            (self.partitions, "partition", ""),
+            (self.segments, "segment", ""),
+            (self.batches, "batch", "batches"),
+            (self.records, "record", ""),
+        )
+        texts = [count_text(*count) for count in counts if count[0]] + ([size_text(self.bytes)] if self.bytes else [])
+        yield f"{self.words}: {', '.join(texts)}"
 
     def added(self, findings: Iterable[Finding]) -> Iterator[Finding]:
         """Count findings, and yield them: that a file cannot be opened only once."""
@@ -97,11 +115,13 @@ def exit_code_of(damaged: int, unread: int, unknown: int) -> int:
     return 1 if damaged else 2 if unread or unknown else 0
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
+CHECKED = {
+    Level.HEADERS: "batch headers",
+    Level.CRC: "batch headers and checksums",
+    Level.RECORDS: "batch headers, checksums and records",
+    Level.INDEXES: "batch headers, checksums, records, indexes and small files; what is missing, and what keeps a "
+    "broker from starting, as far as these files tell",
+}
 _BY_LEVEL = {
     Level.CRC: "checksums (--level crc)",
     Level.RECORDS: "records, and the contents of compressed batches (--level records)",

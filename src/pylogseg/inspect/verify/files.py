@@ -16,8 +16,9 @@ from pylogseg.format.files.status import parse_partition_metadata, parse_quorum_
 from pylogseg.format.messages.control import control_kinds
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name
 from pylogseg.format.records import decode
+from pylogseg.format.words import names_text
 from pylogseg.inspect.verify.findings import DENIED, REMEDIES, WATERMARKS_ANEW, Finding, Level, of_error, of_failure
-from pylogseg.inspect.verify.missing import Checkpoints, names_text
+from pylogseg.inspect.verify.missing import Checkpoints
 from pylogseg.inspect.verify.segment import verify_segment
 from pylogseg.walker.gaps import GapKind
 from pylogseg.walker.windows import Window, walk

@@ -13,6 +13,7 @@ from pylogseg.env.filesystem import Entry, FileSystem
 from pylogseg.errors import CorruptionError, StorageError
 from pylogseg.format.files.checkpoint import EpochEntry, parse_offset_checkpoint
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_file_name, parse_partition_folder, segment_file_name
+from pylogseg.format.words import names_text
 from pylogseg.inspect.verify.findings import PERHAPS_REMOTE, Finding
 from pylogseg.inspect.verify.segment_report import SegmentReport
 from pylogseg.values.internal.cluster import ClusterMetadata
@@ -429,9 +430,3 @@ def check_partitions(
     if empty:
         reason = f"folders of partitions are missing whose logs were empty: {names_text(empty)}"
         yield Finding(log_dir.path, "missing", False, reason)
-
-
-def names_text(names: Sequence[str]) -> str:
-    """List the first few names, and the number of the others."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

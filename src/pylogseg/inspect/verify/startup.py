@@ -9,8 +9,9 @@ from pylogseg.disk.disk import LogDir
 from pylogseg.disk.small_files import FileState
 from pylogseg.errors import CorruptionError
 from pylogseg.format.names import METADATA_TOPIC, FileKind, parse_partition_folder
+from pylogseg.format.words import names_text
 from pylogseg.inspect.verify.findings import Finding, of_error, of_failure
-from pylogseg.inspect.verify.missing import TIERED_FOLDER, names_text
+from pylogseg.inspect.verify.missing import TIERED_FOLDER
 from pylogseg.inspect.verify.owners import LogDirOwner, owner_of
 from pylogseg.inspect.verify.topic_ids import check_set_aside, check_topic_ids
 from pylogseg.values.internal.cluster import ClusterMetadata

@@ -15,8 +15,8 @@ from pylogseg.disk.disk import Partition
 from pylogseg.disk.small_files import FileState, read_partition_metadata
 from pylogseg.errors import PylogsegError
 from pylogseg.format.names import METADATA_TOPIC, FileKind
+from pylogseg.format.words import names_text
 from pylogseg.inspect.verify.findings import Finding
-from pylogseg.inspect.verify.missing import names_text
 from pylogseg.inspect.verify.owners import LogDirOwner
 from pylogseg.reading.seek import end_offset
 from pylogseg.values.internal.cluster import ClusterMetadata

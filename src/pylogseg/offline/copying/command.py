@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pylogseg.disk.choice import PartitionChoice
+from pylogseg.disk.notes import joined_lines
 from pylogseg.disk.offset_checkpoints import OffsetCheckpoints
 from pylogseg.disk.outside import check_outside
 from pylogseg.disk.small_files import unknown_cluster
@@ -20,7 +21,7 @@ from pylogseg.env.filesystem import is_within, refuse_inside
 from pylogseg.env.locks import check_unlocked
 from pylogseg.env.storage import LocalStorage, Storage
 from pylogseg.errors import CorruptionError, PylogsegError, StorageError
-from pylogseg.format.columns import SPREAD, TableColumn, columns_of, declare_columns, line_type
+from pylogseg.format.columns import SPREAD, TableColumn, declare_columns, get_columns, line_type
 from pylogseg.format.files.checkpoint import encode_offset_checkpoint
 from pylogseg.format.names import (
     BOOTSTRAP_SNAPSHOT,
@@ -29,6 +30,8 @@ from pylogseg.format.names import (
     parse_partition_folder,
     parse_topic_folder,
 )
+from pylogseg.format.outcome import Outcome
+from pylogseg.format.words import count_text, size_text
 from pylogseg.inspect.verify.findings import Finding
 from pylogseg.inspect.verify.lacking import Look, lacking_in
 from pylogseg.log.directory import partition_of
@@ -54,10 +57,10 @@ _Offsets = dict[tuple[str, int], int]
     TableColumn("notes", "list<string>", "about the log directory"),
     TableColumn("doubts", "list<string>", "small files that say less than they should"),
     TableColumn("unread", "list<string>", "files that cannot be read, and are not in the copy"),
-    TableColumn("lacking", "list<struct>", "records known to be missing, and damage", fields=columns_of(Finding)),
+    TableColumn("lacking", "list<struct>", "records known to be missing, and damage", fields=get_columns(Finding)),
 )
 @dataclass
-class Copied:
+class Copied(Outcome):
     """The result of `copy`: iterate over it for the partitions, in the order of their names.
 
     Attributes
@@ -92,6 +95,32 @@ class Copied:
 
     def __iter__(self) -> Iterator[PartitionCopy]:
         return iter(self.partitions)
+
+    @property
+    def exit_code(self) -> int:
+        """2 if a partition or a small file could not be read, 1 if records are missing, damaged or not known."""
+        if self.unread or any(row.state == "failed" for row in self):
+            return 2
+        return int(bool(self.lacking or self.doubts or any(row.is_damaged for row in self)))
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what is not in the copy."""
+        yield from (f"{row.name} is not in the copy: {row.reason}" for row in self if row.state == "failed")
+        yield from (f"{unread}; it is not in the copy" for unread in self.unread)
+
+    def lines(self) -> Iterator[str]:
+        """Yield doubts and notes, then the total."""
+        rows = [row for row in self if row.state == "copied"]
+        topics = {row.name.rpartition("-")[0] for row in self}
+        yield from (f"not known: {doubt}" for doubt in joined_lines(self.doubts, topics))
+        yield from (f"note: {note}" for note in joined_lines(self.notes, topics))
+        if rows and not self.dry_run:
+            yield "checksums of sealed segments were not computed: pylogseg verify does that"
+        yield (
+            f"{'would copy' if self.dry_run else 'copied'} {count_text(len(rows), 'partition')}, "
+            f"{size_text(sum(row.bytes for row in rows))}, to {self.target}"
+            + ("; a broker trusts it as it is (clean shutdown)" if self.is_marked_clean and not self.doubts else "")
+        )
 
     @property
     def states(self) -> dict[str, int]:

@@ -8,7 +8,7 @@ the active segment as much is taken as has whole batches with good CRCs; its ind
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,7 @@ from pylogseg.format.files.index import OffsetIndex, TimeIndex
 from pylogseg.format.files.snapshot import parse_snapshot
 from pylogseg.format.files.txnindex import TxnIndex
 from pylogseg.format.names import FileKind, FileName, parse_file_name, segment_file_name
+from pylogseg.format.words import count_text, size_text
 from pylogseg.offline.copying.files import check_is_file, copy_file, is_copied, swap_in
 from pylogseg.walker.windows import Window, walk
 
@@ -89,6 +90,17 @@ class PartitionCopy:
     is_damaged: bool = False
     looks: int = 0
     notes: list[str] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines for people."""
+        if self.state != "copied":
+            yield f"{self.name}: {self.state}: {self.reason}"
+            return
+        end = f", up to offset {self.log_end}" if self.looks else ""  # else the copy is only planned
+        yield f"{self.name}: {count_text(self.segments, 'segment')}, {size_text(self.bytes)}{end}"
+        if self.cut_bytes:
+            yield f"  left out: {self.cut_bytes} bytes after the last whole batch"
+        yield from (f"  note: {note}" for note in self.notes)
 
 
 class Changed(Exception):
